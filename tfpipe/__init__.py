@@ -1,0 +1,31 @@
+"""tfpipe: feeds ImageNet-style data to a Keras training loop, from a laptop to many MPI ranks."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfpipe.config import Config, load_config
+    from tfpipe.data.order import Frontier
+    from tfpipe.data.pipeline import build_dataset
+    from tfpipe.distributed import World
+    from tfpipe.errors import ConfigError, TfpipeError
+
+__version__ = "0.1.0"
+__all__ = ["Config", "ConfigError", "Frontier", "TfpipeError", "World", "build_dataset", "load_config"]
+
+_HOMES = {
+    "Config": "tfpipe.config",
+    "ConfigError": "tfpipe.errors",
+    "Frontier": "tfpipe.data.order",
+    "TfpipeError": "tfpipe.errors",
+    "World": "tfpipe.distributed",
+    "build_dataset": "tfpipe.data.pipeline",
+    "load_config": "tfpipe.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used, so that `import tfpipe` is light and starts no TensorFlow."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tfpipe' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,285 @@
+"""The JSON config: every key with its default and meaning, and every mistake in it named at once."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
+
+from tfpipe.config_errors import explain
+from tfpipe.errors import ConfigError
+
+
+def _beside_config(path: Path, info: ValidationInfo) -> Path:
+    base = (info.context or {}).get("base", Path())
+    return (base / path.expanduser()).resolve()
+
+
+# A path that, when relative, is relative to the config file.
+ConfigPath = Annotated[Path, AfterValidator(_beside_config)]
+# As the ALCF example's config has it.
+MISSPELT = "prefectch_buffer_size"
+Fraction = Annotated[float, Field(gt=0, le=1)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+class Layout(Section):
+    """Where a tree keeps its images and its annotations, below one root."""
+
+    images: str
+    """Folder of the images, e.g. "Data/CLS-LOC"."""
+    annotations: str
+    """Folder of the XML files, laid out like the images, e.g. "Annotations/CLS-LOC"."""
+
+
+class RandomResizedCrop(Section):
+    """The crop of Szegedy et al. 2015 (Going Deeper with Convolutions), which must cover part of a box."""
+
+    area: tuple[Fraction, Fraction] = (0.08, 1.0)
+    """Smallest and largest share of the image's area."""
+    aspect: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (3 / 4, 4 / 3)
+    """Smallest and largest width / height."""
+    min_covered: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Share of a box that the crop must at least cover."""
+
+    @model_validator(mode="after")
+    def _ranges_ascend(self) -> "RandomResizedCrop":
+        for name in ("area", "aspect"):
+            low, high = getattr(self, name)
+            if low > high:
+                raise ValueError(f"{name} must be [smallest, largest]")
+        return self
+
+
+class DataConfig(Section):
+    """From the filelists to batches."""
+
+    train_filelist: ConfigPath
+    """Text file, one JPEG a line; a relative line is relative to the list's folder."""
+    test_filelist: ConfigPath | None = None
+    """The same for the test pass; null: no test pass."""
+    batch_size: PositiveInt = 64
+    """Crops per batch and rank."""
+    shuffle_buffer: NonNegativeInt = 200_000
+    """Above 1: the whole epoch is shuffled, at no cost in memory. 0 or 1: the list's own order."""
+    reshuffle_each_iteration: bool = True
+    """Another order every epoch; false repeats the first."""
+    seed: NonNegativeInt = 0
+    """Seed of the order and of all augmentation."""
+    num_parallel_readers: PositiveInt | Literal["auto"] = "auto"
+    """Images read and decoded at once; "auto": tf.data's AUTOTUNE. 1 also means one thread: serial."""
+    prefetch_buffer_size: NonNegativeInt | Literal["auto"] = "auto"
+    """Batches prepared ahead. Its old misspelling, prefectch_buffer_size, is accepted."""
+    threads: PositiveInt | None = None
+    """Threads of the input pipeline on this rank; null: this rank's share of the CPUs it may use."""
+    crop_image_size: tuple[PositiveInt, PositiveInt] = (224, 224)
+    """Height and width of a crop, in pixels."""
+    num_channels: Literal[1, 3] = 3
+    """1: grayscale, 3: RGB."""
+    dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
+    """Of the images: uint8 in [0, 255], or a float type in [0, 1]."""
+    crop: Literal["boxes", "random_resized", "center", "full"] = "boxes"
+    """"boxes": one crop per object, the whole image where there is no annotation. "random_resized": a random
+    crop covering part of a box. "center": the middle. "full": the whole image."""
+    test_crop: Literal["boxes", "center", "full"] | None = None
+    """The same for test data, which is never augmented; null: "center" after "random_resized" (or "boxes"
+    where labels come from objects), otherwise as in training."""
+    random_resized: RandomResizedCrop = RandomResizedCrop()
+    """How "random_resized" draws."""
+    center_fraction: Fraction = 0.875
+    """Side of the "center" crop, as a share of the largest that fits."""
+    flip: bool | None = None
+    """Mirror half of the training crops; null: only with "random_resized"."""
+    label_source: Literal["directory", "object"] = "directory"
+    """"directory": the image's folder (n02437312/...). "object": each object's name in the XML."""
+    classes: list[str] | ConfigPath | None = None
+    """Class names in the order of their numbers, or a file with one a line (LOC_synset_mapping.txt);
+    null: the sorted folders of the training list."""
+    num_classes: PositiveInt | None = None
+    """Outputs of the model; null: as many as there are classes."""
+    train_label_file: ConfigPath | None = None
+    """Labels of the training images, instead of label_source; see test_label_file."""
+    test_label_file: ConfigPath | None = None
+    """Labels of the test images, for the flat val folder: Kaggle's LOC_val_solution.csv, or a text file of
+    one label a line (line i: i-th image by name) or of "file label" lines."""
+    annotations: Literal["auto", "none"] = "auto"
+    """"auto": an image's XML where it has one. "none": no XML is read."""
+    layout: Literal["auto", "ilsvrc", "voc"] | Layout = "auto"
+    """How an image's path leads to its XML: a known layout, found by itself, or a rule."""
+    handler: str | None = None
+    """Kept so that ALCF configs run; not used."""
+
+    @model_validator(mode="after")
+    def _objects_need_boxes(self) -> "DataConfig":
+        if self.label_source == "object":
+            if self.annotations == "none":
+                raise ValueError('label_source "object" needs the XML files; annotations is "none"')
+            for name in ("crop", "test_crop"):
+                if getattr(self, name) in ("center", "full"):
+                    raise ValueError(
+                        f'{name} "{getattr(self, name)}" makes one crop of an image, whose objects may be of '
+                        'several classes; with label_source "object" use "boxes" or "random_resized"'
+                    )
+            if self.classes is None:
+                raise ValueError(
+                    'classes must be given (a list or a file) when label_source is "object", '
+                    "so that the numbering is the same on every rank and in every run"
+                )
+        return self
+
+    def crop_for(self, split: str) -> str:
+        """How `split` ("train" or "test") is cropped."""
+        if split == "train":
+            return self.crop
+        if self.test_crop is not None:
+            return self.test_crop
+        if self.crop == "random_resized":
+            return "center" if self.label_source == "directory" else "boxes"
+        return self.crop
+
+
+class ModelConfig(Section):
+    """The network."""
+
+    name: str = "resnet18"
+    """"resnet18", or any name in keras.applications; "resnet" is ResNet50, as in the ALCF skeleton."""
+    args: dict[str, Any] = {}
+    """Of resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "none"}; else Keras' own."""
+
+
+class OptimizerConfig(Section):
+    """The optimizer, by its Keras name."""
+
+    name: str = "Adam"
+    args: dict[str, Any] = {}
+    """Keras' own, e.g. {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5}. Biases and
+    normalisation weights are left out of weight decay (Goyal et al. 2017)."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Shorthand for args.learning_rate."""
+
+
+class LrScheduleConfig(Section):
+    """The learning rate over the steps."""
+
+    name: str | None = None
+    """In keras.optimizers.schedules, e.g. "CosineDecay"; null: constant."""
+    args: dict[str, Any] = {}
+    """Keras' own; initial_learning_rate defaults to the optimizer's, decay_steps to all steps of the run."""
+    scale_by_ranks: bool = False
+    """Multiply the rate by the number of ranks (Goyal et al. 2017, the linear scaling rule)."""
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    """Epochs of linear warm-up: from the one-rank rate to the scaled one; with nothing to scale, from 0."""
+
+
+class LossConfig(Section):
+    """The loss, by its Keras name."""
+
+    name: str = "SparseCategoricalCrossentropy"
+    """Losses that want one-hot labels get them."""
+    args: dict[str, Any] = {}
+    """Keras' own; from_logits is true unless set. label_smoothing works with the sparse loss too."""
+
+
+class TrainingConfig(Section):
+    """The training loop."""
+
+    epochs: PositiveInt = 1
+    steps_per_epoch: PositiveInt | None = None
+    """Null: computed so that an epoch's crops are seen once over all ranks."""
+    status: PositiveInt = 10
+    """Steps between two lines in a log."""
+    test_every: PositiveInt = 1
+    """Epochs between two test passes; there is always one after the last."""
+    seed: NonNegativeInt = 0
+    """Seed of the weights and of dropout."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    compression: Literal["none", "fp16"] = "none"
+    """Of the gradients while they travel between ranks."""
+
+
+class AccuracyConfig(Section):
+    """Kept so that ALCF configs run; not used."""
+
+    name: str | None = None
+
+
+class ValidationConfig(Section):
+    """Kept so that ALCF configs run; not used, the test pass is always whole."""
+
+    batches: int | None = None
+
+
+class Config(Section):
+    """A whole run."""
+
+    data: DataConfig
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    lr_schedule: LrScheduleConfig = LrScheduleConfig()
+    loss: LossConfig = LossConfig()
+    training: TrainingConfig = TrainingConfig()
+    accuracy: AccuracyConfig | None = None
+    validation: ValidationConfig | None = None
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
+    """Reads the JSON config at `path`, with `overrides` such as "data.batch_size=64" on top.
+
+    An override's value is JSON where it can be read as such, otherwise the text itself.
+
+    Raises:
+        ConfigError: naming every mistake at once, each by its path in the config.
+    """
+    path = Path(path)
+    try:
+        raw = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"the config {path} is not JSON: {error}") from error
+    data = raw.get("data") if isinstance(raw, dict) else None
+    if isinstance(data, dict) and MISSPELT in data:
+        data["prefetch_buffer_size"] = data.pop(MISSPELT)
+    for override in overrides:
+        raw = _override(raw, override)
+    try:
+        # From JSON text, strict validation still lets a list be a tuple and a string a path.
+        return Config.model_validate_json(json.dumps(raw), context={"base": path.resolve().parent})
+    except ValidationError as error:
+        lines = explain(error, Config)
+        count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
+        raise ConfigError("\n  ".join([f"{count} in the config {path}:", *lines])) from error
+
+
+def _override(raw: Any, override: str) -> Any:
+    name, equals, text = override.partition("=")
+    keys = name.replace(MISSPELT, "prefetch_buffer_size").split(".")
+    if not equals or not all(keys):
+        raise ConfigError(f'--set wants "section.key=value", e.g. data.batch_size=64; received "{override}"')
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+
+    def put(node: Any, keys: list[str]) -> Any:
+        if not keys:
+            return value
+        if not isinstance(node, dict):
+            raise ConfigError(f'--set {override}: "{keys[0]}" is no key of {json.dumps(node)}')
+        return {**node, keys[0]: put(node.get(keys[0], {}), keys[1:])}
+
+    return put(raw, keys)

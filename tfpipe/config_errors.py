@@ -1,0 +1,84 @@
+"""What is wrong with a config, in words: pydantic's errors as one line per key."""
+
+import difflib
+import json
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+Location = tuple[int | str, ...]
+
+
+def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
+    """One line per wrong key: its path, what was received, what is accepted; sorted by path."""
+    lines: list[str] = []
+    accepted: dict[str, list[str]] = {}
+    received: dict[str, Any] = {}
+    for detail in error.errors():
+        unknown = detail["type"] == "extra_forbidden"
+        path, section = _locate(detail["loc"], unknown, root)
+        if unknown:
+            lines.append(f"{path}: unknown key{_nearest(path, section, root)}")
+        elif detail["type"] == "missing":
+            lines.append(f"{path}: is missing{_description(path, section)}")
+        elif detail["type"] == "value_error":
+            lines.append(f"{path}: {detail['msg'].removeprefix('Value error, ')}")
+        else:
+            accepted.setdefault(path, []).append(detail["msg"].removeprefix("Input should be "))
+            received[path] = detail["input"]
+    for path, messages in accepted.items():
+        # A union complains once per member; a mistake inside the member meant says more.
+        if isinstance(received[path], dict) and any(line.startswith(f"{path}.") for line in lines):
+            continue
+        got = json.dumps(received[path], default=str)
+        got = got if len(got) <= 80 else got[:77] + "..."
+        choices = " or ".join(dict.fromkeys(messages))
+        lines.append(f"{path or 'the config'}: received {got}; accepted: {choices}")
+    return sorted(lines)
+
+
+def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[str, type[BaseModel]]:
+    """The key's path and section, without what pydantic adds to a location for the members of a union."""
+    section = root
+    keys: list[str] = []
+    for depth, part in enumerate(location, start=1):
+        field = section.model_fields.get(str(part))
+        if field is not None:
+            keys.append(str(part))
+            inner = _sections(field.annotation)
+            if inner and depth < len(location):
+                section = inner[0]
+        elif unknown and depth == len(location):
+            keys.append(str(part))
+    return ".".join(keys), section
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    kinds = (annotation, *get_args(annotation))
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+
+
+def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:
+    key = path.rpartition(".")[2]
+    known = _known_paths(root)
+    here = [path.removesuffix(key) + name for name in section.model_fields]
+    guesses = [
+        *(each for each in known if each.rpartition(".")[2] == key),
+        *difflib.get_close_matches(path, here, n=1),
+        *difflib.get_close_matches(path, known, n=1),
+    ]
+    return f"; did you mean {guesses[0]}?" if guesses else f"; known here: {', '.join(here)}"
+
+
+def _known_paths(section: type[BaseModel], prefix: str = "") -> list[str]:
+    paths = []
+    for name, field in section.model_fields.items():
+        paths.append(prefix + name)
+        for inner in _sections(field.annotation):
+            paths += _known_paths(inner, f"{prefix}{name}.")
+    return paths
+
+
+def _description(path: str, section: type[BaseModel]) -> str:
+    field = section.model_fields.get(path.rpartition(".")[2])
+    return ": " + field.description.replace("\n", " ") if field and field.description else ""

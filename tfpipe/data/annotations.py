@@ -1,0 +1,163 @@
+"""Annotations: where an image's XML is, and what objects it holds.
+
+Two readers of Pascal VOC XML give the same `Objects`: `read_xml` with lxml, the reference, which says what is
+wrong with a file; and `parse_xml`, a graph of string ops, which runs in parallel without the GIL.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from lxml import etree
+
+from tfpipe.config import Layout
+from tfpipe.data.filelist import SCAN_THREADS
+from tfpipe.errors import ConfigError
+
+LAYOUTS = {
+    "ilsvrc": Layout(images="Data/CLS-LOC", annotations="Annotations/CLS-LOC"),
+    "voc": Layout(images="JPEGImages", annotations="Annotations"),
+}
+EDGES = ("ymin", "xmin", "ymax", "xmax")
+NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
+UNREADABLE = "an object lacks its name or one of xmin, ymin, xmax, ymax in"
+MAX_CHARS = 2**31 - 1
+
+
+class Objects(NamedTuple):
+    """What one XML says, as numpy arrays or tensors."""
+
+    names: Any  # string [k]
+    boxes: Any  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
+    size: Any  # float32 [2]: height and width of the image as annotated; 0 where not stated
+
+
+def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
+    """The rule for these image paths; "auto" is the known layout that fits the first of them.
+
+    Raises:
+        ConfigError: none fits.
+    """
+    if isinstance(layout, Layout):
+        return layout
+    known = LAYOUTS if layout == "auto" else {layout: LAYOUTS[layout]}
+    for rule in known.values():
+        if f"/{rule.images}/" in paths[0]:
+            return rule
+    folders = " or ".join(rule.images for rule in known.values())
+    raise ConfigError(
+        f"{paths[0]} is in no folder {folders}, so where its XML would be is unknown; set data.layout to "
+        '{"images": FOLDER, "annotations": FOLDER}, or data.annotations to "none"'
+    )
+
+
+def annotation_path(image: str, layout: Layout) -> str:
+    """Where the XML of `image` belongs: ROOT/images/a/b.JPEG -> ROOT/annotations/a/b.xml.
+
+    Anchored at the last place where the path holds the images folder whole, so that a folder above it may have
+    any name, e.g. /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/n02437312_8688.JPEG.
+
+    Raises:
+        ConfigError: `image` is not below a folder `layout.images`.
+    """
+    root, found, rest = image.rpartition(f"/{layout.images}/")
+    if not found:
+        raise ConfigError(f'{image} is in no folder "{layout.images}", as data.layout has it')
+    return f"{root}/{layout.annotations}/{rest.rpartition('.')[0]}.xml"
+
+
+def existing(paths: Sequence[str], layout: Layout) -> list[str]:
+    """For each image its XML's path, or "" where there is none.
+
+    Lists each annotation folder once, which on a parallel file system is a thousand times cheaper than asking
+    for each file.
+    """
+    wanted = [annotation_path(path, layout) for path in paths]
+    folders = {os.path.dirname(path) for path in wanted}
+    with ThreadPoolExecutor(SCAN_THREADS) as pool:
+        found = {path for listing in pool.map(_xml_in, folders) for path in listing}
+    return [path if path in found else "" for path in wanted]
+
+
+def _xml_in(folder: str) -> list[str]:
+    try:
+        return [entry.path for entry in os.scandir(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def read_xml(path: str) -> Objects:
+    """The objects in the XML at `path`, by lxml: no entities, no network, no huge trees.
+
+    Raises:
+        ValueError: it is not XML, or an object lacks a name or a number; says which.
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        text = file.read()
+    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False, remove_comments=True)
+    try:
+        root = etree.fromstring(text, parser)
+    except etree.XMLSyntaxError as error:
+        raise ValueError(f"{path} is not XML: {error}") from error
+    found = root.findall("object")
+    names = [_text(each, "name", path) for each in found]
+    boxes = [[_number(each, f"bndbox/{edge}", path) for edge in EDGES] for each in found]
+    size = [0.0 if root.find(f"size/{side}") is None else _number(root, f"size/{side}", path) for side in ("height", "width")]
+    return Objects(
+        np.array(names, object), np.array(boxes, np.float32).reshape(-1, 4), np.array(size, np.float32)
+    )
+
+
+def _text(element: etree._Element, tag: str, path: str) -> str:
+    text = element.findtext(tag)
+    if text is None:
+        raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
+    return text.strip()
+
+
+def _number(element: etree._Element, tag: str, path: str) -> float:
+    text = _text(element, tag, path)
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number') from None
+
+
+def parse_xml(text: Any, path: Any) -> Objects:
+    """The objects in the XML `text` (string scalar; "" has none), as a graph of TensorFlow string ops.
+
+    Splits at every "<", so that a token is `tag>value`, and picks the tokens of each tag in the file's order.
+
+    Raises:
+        tf.errors.InvalidArgumentError: an object lacks a name or a number; names `path`.
+    """
+    import tensorflow as tf
+
+    # A VOC <part> (a head, a hand) has a name and a box of its own, which are not the object's.
+    text = tf.strings.regex_replace(text, r"(?s)<!--.*?-->|<part>.*?</part>", "")
+    tokens = tf.strings.split(text, "<")
+    starts = tf.strings.regex_full_match(tokens, r"(?s)object[\s>].*")
+    count = tf.reduce_sum(tf.cast(starts, tf.int32))
+    # An <owner> before the objects may have a <name> too.
+    body = tokens[tf.argmax(starts) :]
+    names = tf.boolean_mask(body, tf.strings.regex_full_match(body, r"name>[^<]*"))
+    edges = tf.boolean_mask(body, tf.strings.regex_full_match(body, rf"[xy]m(in|ax)>{NUMBER}"))
+    sides = tf.boolean_mask(tokens, tf.strings.regex_full_match(tokens, rf"(width|height)>{NUMBER}"))
+
+    # Every object must have each of its edges once, in whatever order.
+    whole = tf.logical_and(tf.equal(tf.size(names), count), tf.equal(tf.size(edges), 4 * count))
+    with tf.control_dependencies([tf.debugging.Assert(whole, [UNREADABLE, path])]):
+        edges = tf.reshape(edges, [-1, 4])
+    is_edge = tf.equal(tf.strings.substr(edges, 0, 4)[:, :, None], EDGES)
+    once = tf.reduce_all(tf.reduce_any(is_edge, axis=1))
+    with tf.control_dependencies([tf.debugging.Assert(once, [UNREADABLE, path])]):
+        values = tf.strings.to_number(tf.strings.substr(edges, 5, MAX_CHARS))
+    boxes = tf.reduce_sum(tf.where(is_edge, values[:, :, None], 0.0), axis=1)
+
+    is_side = tf.equal(tf.strings.substr(sides, 0, 1)[:, None], ["h", "w"])
+    lengths = tf.strings.to_number(tf.strings.regex_replace(sides, ".*>", ""))
+    size = tf.reduce_sum(tf.where(is_side, lengths[:, None], 0.0), axis=0)
+    return Objects(tf.strings.strip(tf.strings.substr(names, 5, MAX_CHARS)), boxes, size)

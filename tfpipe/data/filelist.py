@@ -1,0 +1,109 @@
+"""Filelists: made from a tree once, read by training, which never walks a tree."""
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tfpipe.errors import ConfigError
+from tfpipe.progress import progress
+
+IMAGE_SUFFIXES = (".jpeg", ".jpg")
+VOC_SPLITS = ("train", "val", "test", "trainval")
+# Listing folders waits for the file system, not for the CPU.
+SCAN_THREADS = 16
+
+
+def read_filelist(path: str | Path) -> list[str]:
+    """The paths in the list at `path`, one a line, in the list's order; blank lines are left out.
+
+    A relative line is relative to the list's folder.
+
+    Raises:
+        ConfigError: the list cannot be read, or holds no line.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError(
+            f"cannot read the filelist {path}: {reason}; make one with: tfpipe filelist ROOT --out DIR"
+        ) from error
+    folder = str(path.parent.absolute())
+    lines = [os.path.join(folder, line) for line in map(str.strip, text.split("\n")) if line]
+    if not lines:
+        raise ConfigError(f"the filelist {path} holds no line; make one with: tfpipe filelist ROOT --out DIR")
+    return lines
+
+
+def write_filelist(path: Path, images: Iterable[str]) -> None:
+    """Writes one image a line, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text("".join(f"{image}\n" for image in images))
+    partial.replace(path)
+
+
+def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
+    """The images of an ILSVRC or Pascal VOC tree: absolute paths by split, sorted.
+
+    ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the lists of
+    ImageSets/Main, resolved in JPEGImages.
+
+    Args:
+        root: the folder holding Data or JPEGImages, or the ILSVRC folder's parent.
+        show: whether to show progress.
+
+    Raises:
+        ConfigError: `root` is neither; or a VOC list names an image that is not there.
+    """
+    root = Path(root).absolute()
+    for base in (root, root / "ILSVRC"):
+        if (base / "Data/CLS-LOC").is_dir():
+            return _scan_ilsvrc(base / "Data/CLS-LOC", show)
+    if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
+        return _scan_voc(root)
+    raise ConfigError(
+        f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main)"
+    )
+
+
+def _scan_ilsvrc(images: Path, show: bool) -> dict[str, list[str]]:
+    splits = {}
+    for split in ("train", "val"):
+        if not (images / split).is_dir():
+            continue
+        folders = [entry.path for entry in os.scandir(images / split) if entry.is_dir()]
+        with ThreadPoolExecutor(SCAN_THREADS) as pool:
+            listings = pool.map(_images_in, [str(images / split), *folders])
+            found = progress(listings, len(folders) + 1, f"listing {split}", "folder", show)
+            splits[split] = sorted(path for listing in found for path in listing)
+    if not splits.get("train"):
+        raise ConfigError(f"no image below {images / 'train'}; expected WNID folders of .JPEG files")
+    return splits
+
+
+def _images_in(folder: str) -> list[str]:
+    return [
+        entry.path
+        for entry in os.scandir(folder)
+        if entry.name.lower().endswith(IMAGE_SUFFIXES) and not entry.name.startswith(".")
+    ]
+
+
+def _scan_voc(root: Path) -> dict[str, list[str]]:
+    by_name = {os.path.splitext(os.path.basename(path))[0]: path for path in _images_in(str(root / "JPEGImages"))}
+    splits = {}
+    for split in VOC_SPLITS:
+        names = root / "ImageSets/Main" / f"{split}.txt"
+        if not names.exists():
+            continue
+        wanted = sorted({line.split()[0] for line in names.read_text().splitlines() if line.strip()})
+        missing = [name for name in wanted if name not in by_name]
+        if missing:
+            raise ConfigError(f"{names} names {len(missing)} images that are not in JPEGImages, e.g. {missing[0]}")
+        splits[split] = [by_name[name] for name in wanted]
+    if not splits:
+        raise ConfigError(f"no list in {root / 'ImageSets/Main'}; expected one of {', '.join(VOC_SPLITS)} (.txt)")
+    return splits

@@ -1,0 +1,112 @@
+"""JPEG + boxes -> crops, as TensorFlow graphs that take no GIL.
+
+Boxes are float32 [k, 4] (ymin, xmin, ymax, xmax); windows are int32 [k, 4] (top, left, height, width) in pixels,
+inside the image, at least one pixel each.
+"""
+
+import tensorflow as tf
+
+from tfpipe.config import RandomResizedCrop
+
+# libjpeg's exact transform gives the very pixels that Pillow does, and costs no more than the fast one.
+DCT = "INTEGER_ACCURATE"
+
+
+def image_size(contents: tf.Tensor) -> tf.Tensor:
+    """int32 [2]: height and width, from the header of a JPEG."""
+    return tf.cond(
+        tf.io.is_jpeg(contents),
+        lambda: tf.io.extract_jpeg_shape(contents)[:2],
+        lambda: tf.shape(_decode_other(contents, 0))[:2],
+    )
+
+
+def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int) -> tf.Tensor:
+    """uint8 [height, width, channels]: only `window` (int32 [4]) of an image is decoded.
+
+    A PNG, GIF or BMP that is named .JPEG is read as what it is.
+    """
+    return tf.cond(
+        tf.io.is_jpeg(contents),
+        lambda: tf.io.decode_and_crop_jpeg(contents, window, channels=channels, dct_method=DCT),
+        lambda: _cut(_decode_other(contents, channels), window),
+    )
+
+
+def _decode_other(contents: tf.Tensor, channels: int) -> tf.Tensor:
+    return tf.io.decode_image(contents, channels=channels, expand_animations=False)
+
+
+def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+    top, left, height, width = tf.unstack(window)
+    return image[top : top + height, left : left + width]
+
+
+def decode_crops(contents: tf.Tensor, windows: tf.Tensor, target: tuple[int, int], channels: int) -> tf.Tensor:
+    """uint8 [k, *target, channels]: each window cut out and resized.
+
+    Bilinear with half-pixel centres and no antialiasing, rounded to the nearest level. Decodes the smallest
+    window that holds them all, once.
+    """
+    corner = tf.reduce_min(windows[:, :2], axis=0)
+    far = tf.reduce_max(windows[:, :2] + windows[:, 2:], axis=0)
+    image = decode_window(contents, tf.concat([corner, far - corner], 0), channels)
+
+    def resize(window: tf.Tensor) -> tf.Tensor:
+        crop = tf.image.resize(_cut(image, window), target)
+        return tf.cast(tf.round(crop), tf.uint8)
+
+    inside = windows - tf.concat([corner, [0, 0]], 0)
+    crops = tf.map_fn(resize, inside, fn_output_signature=tf.uint8)
+    return tf.ensure_shape(crops, [None, *target, channels])
+
+
+def box_windows(boxes: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """The windows of relative boxes in an image of `size` (int32 [2]), to the nearest pixel."""
+    scale = tf.cast(tf.tile(size, [2]), tf.float32)
+    edges = tf.cast(tf.round(boxes * scale), tf.int32)
+    corners = tf.clip_by_value(edges[:, :2], 0, size - 1)
+    return tf.concat([corners, tf.clip_by_value(edges[:, 2:] - corners, 1, size - corners)], axis=1)
+
+
+def full_window(size: tf.Tensor) -> tf.Tensor:
+    """int32 [4]: the whole image."""
+    return tf.concat([[0, 0], size], 0)
+
+
+def center_window(size: tf.Tensor, target: tuple[int, int], fraction: float) -> tf.Tensor:
+    """int32 [4]: the middle, shaped like `target`; its sides are `fraction` of the largest such window's."""
+    shape = tf.constant(target, tf.float32)
+    largest = shape * tf.reduce_min(tf.cast(size, tf.float32) / shape)
+    sides = tf.clip_by_value(tf.cast(tf.round(fraction * largest), tf.int32), 1, size)
+    return tf.concat([(size - sides) // 2, sides], 0)
+
+
+def random_window(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor, how: RandomResizedCrop) -> tf.Tensor:
+    """int32 [4]: a random window of Szegedy et al. 2015 that covers part of one of the boxes.
+
+    Args:
+        size: int32 [2] of the image.
+        boxes: float32 [k, 4], relative.
+        seed: int64 [2]; the same seed gives the same window.
+        how: the ranges drawn from. The whole image where a hundred draws do not meet them.
+    """
+    begin, sides, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.concat([size, [3]], 0),
+        boxes[None],
+        seed,
+        min_object_covered=how.min_covered,
+        aspect_ratio_range=how.aspect,
+        area_range=how.area,
+        max_attempts=100,
+        use_image_if_no_bounding_boxes=True,
+    )
+    return tf.concat([begin[:2], sides[:2]], 0)
+
+
+def random_flip(crops: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
+    """Mirrors about half of `crops` ([k, height, width, channels]); the seeds (int64 [k, 2]) say which."""
+    draws = tf.map_fn(
+        lambda seed: tf.random.stateless_uniform([], seed), seeds, fn_output_signature=tf.float32
+    )
+    return tf.where((draws < 0.5)[:, None, None, None], tf.reverse(crops, [2]), crops)

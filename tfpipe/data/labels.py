@@ -1,0 +1,113 @@
+"""Labels: the class table, and each image's class from its folder or from a label file."""
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+import numpy as np
+
+from tfpipe.config import DataConfig
+from tfpipe.errors import ConfigError
+
+# An image whose label is not its own but its objects' (label_source "object").
+BY_OBJECT = -1
+WNID = re.compile(r"n\d{8}")
+
+
+def class_table(config: DataConfig, train_paths: Sequence[str]) -> tuple[str, ...]:
+    """The class names; a class's number is its place.
+
+    From `data.classes`, or the sorted folders of the whole training list: the same on every rank and for
+    training and test data, whatever a file system's order.
+
+    Raises:
+        ConfigError: a name is there twice, or there are more classes than `data.num_classes`.
+    """
+    if isinstance(config.classes, Path):
+        source, names = f"in {config.classes}", _read_classes(config.classes)
+    elif config.classes is not None:
+        source, names = "in data.classes", config.classes
+    else:
+        source, names = "as folders of the training list", sorted({folder_of(path) for path in train_paths})
+    if not names:
+        raise ConfigError(f"no class {source}")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f'the class "{twice}" is there twice {source}')
+    if config.num_classes is not None and len(names) > config.num_classes:
+        raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(names)} classes {source}")
+    return tuple(names)
+
+
+def folder_of(path: str) -> str:
+    """The last folder of an image's path: n02437312 of .../train/n02437312/n02437312_8688.JPEG."""
+    return path.rsplit("/", 2)[-2] if path.count("/") > 1 else PurePath(path).parent.name
+
+
+def image_labels(
+    paths: Sequence[str], classes: Sequence[str], config: DataConfig, label_file: Path | None
+) -> np.ndarray:
+    """int32 [len(paths)]: each image's class number, or BY_OBJECT.
+
+    From `label_file` where there is one, otherwise as `data.label_source` says.
+
+    Raises:
+        ConfigError: an image has no label, or one that is no class.
+    """
+    if label_file is not None:
+        names = _from_file(paths, label_file)
+        source = f"in {label_file}"
+    elif config.label_source == "object":
+        return np.full(len(paths), BY_OBJECT, np.int32)
+    else:
+        names = [folder_of(path) for path in paths]
+        source = "its folder"
+    numbers = {name: number for number, name in enumerate(classes)}
+    if label_file is not None:
+        # Labels may be numbers; a class whose name is a number goes by its name.
+        numbers = {str(number): number for number in range(len(classes))} | numbers
+    labels = np.fromiter((numbers.get(name, BY_OBJECT) for name in names), np.int32, len(paths))
+    unknown = np.flatnonzero(labels == BY_OBJECT)
+    if unknown.size:
+        first = int(unknown[0])
+        raise ConfigError(
+            f'{unknown.size} of {len(paths)} images have a label that is no class, e.g. {paths[first]}: "{names[first]}" '
+            f"({source}); the {len(classes)} classes are {', '.join(classes[:3])} ...; for a flat val folder set "
+            "data.test_label_file, e.g. to LOC_val_solution.csv"
+        )
+    return labels
+
+
+def _read_classes(path: Path) -> list[str]:
+    """One class a line: a name, or LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`."""
+    lines = [line.strip() for line in _read(path).splitlines() if line.strip()]
+    return [line.split()[0] if WNID.fullmatch(line.split()[0]) else line for line in lines]
+
+
+def _from_file(paths: Sequence[str], label_file: Path) -> list[str]:
+    """Each path's label as the file spells it."""
+    lines = [line.strip() for line in _read(label_file).splitlines() if line.strip()]
+    stems = [PurePath(path).stem for path in paths]
+    if lines and lines[0].replace(" ", "") == "ImageId,PredictionString":
+        by_stem = {row[0]: row[1].split()[0] for row in csv.reader(lines[1:]) if len(row) > 1 and row[1].split()}
+    elif lines and all(len(line.split()) == 1 for line in lines):
+        if len(lines) != len(paths):
+            raise ConfigError(
+                f"{label_file} holds {len(lines)} labels for {len(paths)} images; with a label and nothing else on "
+                "a line there must be one for every image of the list, in the order of their names"
+            )
+        by_stem = dict(zip(sorted(stems), lines, strict=True))
+    else:
+        by_stem = {PurePath(line.split()[0]).stem: line.split()[-1] for line in lines}
+    missing = [stem for stem in stems if stem not in by_stem]
+    if missing:
+        raise ConfigError(f"{label_file} holds no label for {len(missing)} of {len(paths)} images, e.g. {missing[0]}")
+    return [by_stem[stem] for stem in stems]
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error

@@ -1,0 +1,159 @@
+"""The input pipeline: from a filelist to batches, readable top to bottom.
+
+    filelist -> sample order (epoch shuffle + rank shard) -> read -> JPEG + XML -> crops -> unbatch -> batch -> prefetch
+
+Each stage is a function Dataset -> Dataset, so that the chain can be written out by hand with a stage of one's own
+in between.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfpipe.config import Config, DataConfig
+from tfpipe.data import order
+from tfpipe.data.annotations import parse_xml
+from tfpipe.data.catalog import Catalog, load_catalog
+from tfpipe.data.crops import choose_windows, crop_seeds, find_targets
+from tfpipe.data.images import decode_crops, image_size, random_flip
+from tfpipe.data.order import Frontier
+from tfpipe.distributed import World
+
+
+class Encoded(NamedTuple):
+    """One image as read."""
+
+    position: tf.Tensor  # int64: where in the stream
+    jpeg: tf.Tensor  # string: the file's bytes
+    xml: tf.Tensor  # string: the annotation's text, "" where there is none
+    xml_path: tf.Tensor  # string
+    label: tf.Tensor  # int32: class number, or BY_OBJECT
+
+
+class Crops(NamedTuple):
+    """The crops of one image, then, unbatched, one of them, then a batch of them."""
+
+    images: tf.Tensor  # uint8 [k, height, width, channels]
+    labels: tf.Tensor  # int32 [k]
+    positions: tf.Tensor  # int64 [k, 2]: position in the stream, number among the image's crops
+
+
+def build_dataset(
+    config: Config,
+    split: str = "train",
+    world: World = World(),  # noqa: B008, frozen
+    with_positions: bool = False,
+    resume: Frontier | None = None,
+    catalog: Catalog | None = None,
+) -> tf.data.Dataset:
+    """This rank's batches of (images, labels), or (images, labels, positions).
+
+    Args:
+        config: of the run; its `data` section counts here.
+        split: "train" for an endless stream, "test" for one exact pass over this rank's share.
+        world: which rank this is, of how many.
+        with_positions: whether to add each crop's place in the stream.
+        resume: where to go on instead of at the start.
+        catalog: of the split, if loaded already.
+
+    Returns:
+        Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1]; labels
+        int32 [batch]; positions int64 [batch, 2]: stream position and crop. The last test batch may be smaller.
+
+    Raises:
+        ConfigError: a filelist, a label or an annotation folder cannot be used.
+    """
+    data = config.data
+    catalog = catalog or load_catalog(data, split, world)
+    frontier = resume or order.start(world)
+    endless = split == "train"
+
+    dataset = order.positions(frontier, world, end=None if endless else len(catalog))
+    dataset = read(dataset, catalog, data)
+    dataset = crop(dataset, catalog, data)
+    dataset = dataset.unbatch().skip(frontier.crop)
+    dataset = dataset.batch(data.batch_size, drop_remainder=endless)
+    dataset = finish(dataset, data, with_positions)
+    dataset = prefetch(dataset, data)
+    return dataset.with_options(options(data, world))
+
+
+def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
+    """Stream positions -> Encoded: which image is there, and its files' bytes. Waits for storage."""
+    paths = tf.constant(catalog.paths)
+    xml_paths = tf.constant(catalog.annotations)
+    labels = tf.constant(catalog.labels)
+    shuffle = catalog.split == "train" and config.shuffle_buffer > 1
+
+    def read_one(position: tf.Tensor) -> Encoded:
+        item = order.item(position, len(catalog), config.seed, shuffle, config.reshuffle_each_iteration)
+        xml_path = xml_paths[item]
+        xml = tf.cond(tf.equal(xml_path, ""), lambda: "", lambda: tf.io.read_file(xml_path))
+        return Encoded(position, tf.io.read_file(paths[item]), xml, xml_path, labels[item])
+
+    return dataset.map(read_one, num_parallel_calls=_parallel(config), name="read")
+
+
+def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
+    """Encoded -> Crops: parses the XML, decodes the JPEG, cuts and resizes. Takes the CPU."""
+    flip = config.crop == "random_resized" if config.flip is None else config.flip
+
+    def crop_one(encoded: Encoded) -> Crops:
+        size = image_size(encoded.jpeg)
+        targets = find_targets(parse_xml(encoded.xml, encoded.xml_path), encoded.label, size, catalog)
+        windows, labels = choose_windows(targets, size, encoded.position, config, catalog)
+        count = tf.shape(labels)[0]
+        shape = (*config.crop_image_size, config.num_channels)
+        images = tf.cond(
+            count > 0,
+            lambda: decode_crops(encoded.jpeg, windows, config.crop_image_size, config.num_channels),
+            lambda: tf.zeros([0, *shape], tf.uint8),
+        )
+        if flip and catalog.split == "train":
+            images = random_flip(images, crop_seeds(2 * config.seed + 1, encoded.position, tf.range(count)))
+        places = [tf.fill([count], encoded.position), tf.range(tf.cast(count, tf.int64))]
+        return Crops(tf.ensure_shape(images, [None, *shape]), labels, tf.stack(places, axis=1))
+
+    return dataset.map(crop_one, num_parallel_calls=_parallel(config), name="crop")
+
+
+def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
+    """Batched Crops -> what the caller wants: a float type scaled to [0, 1], positions or not."""
+
+    def finish_batch(batch: Crops) -> tuple[tf.Tensor, ...]:
+        images, labels, positions = batch
+        if config.dtype != "uint8":
+            images = tf.cast(tf.cast(images, tf.float32) / 255.0, config.dtype)
+        return (images, labels, positions) if with_positions else (images, labels)
+
+    return dataset.map(finish_batch, name="finish")
+
+
+def prefetch(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
+    """Prepares batches ahead of their use."""
+    if config.prefetch_buffer_size == "auto":
+        return dataset.prefetch(tf.data.AUTOTUNE)
+    return dataset.prefetch(config.prefetch_buffer_size) if config.prefetch_buffer_size else dataset
+
+
+def options(config: DataConfig, world: World) -> tf.data.Options:
+    """Threads of the whole pipeline, and whether tf.data may tune it."""
+    serial = config.num_parallel_readers == 1
+    result = tf.data.Options()
+    threads = 1 if serial else config.threads or world.threads
+    if threads:
+        result.threading.private_threadpool_size = threads
+        result.autotune.cpu_budget = threads
+    if serial:
+        # Otherwise tf.data makes a serial pipeline parallel by itself.
+        result.autotune.enabled = False
+        result.experimental_optimization.map_parallelization = False
+    if config.prefetch_buffer_size == 0:
+        result.experimental_optimization.inject_prefetch = False
+    return result
+
+
+def _parallel(config: DataConfig) -> int | None:
+    if config.num_parallel_readers == "auto":
+        return tf.data.AUTOTUNE
+    return None if config.num_parallel_readers == 1 else config.num_parallel_readers

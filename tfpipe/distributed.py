@@ -1,0 +1,189 @@
+"""World: which rank this process is, of how many, and what ranks say to each other."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+
+from tfpipe.errors import ConfigError
+
+T = TypeVar("T")
+Backend = Literal["none", "mpi", "horovod"]
+logger = logging.getLogger(__name__)
+
+
+class Launch(NamedTuple):
+    """What a launcher's environment says of this process."""
+
+    launcher: str
+    rank: int
+    size: int | None  # None: the launcher does not say
+
+
+# Launcher and its variables for rank and size; the first whose rank is set counts. A Slurm batch script has
+# SLURM_PROCID too, so there it is the step, which only srun starts, that tells a launched rank.
+LAUNCHERS = (
+    ("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("mpiexec (PALS)", "PALS_RANKID", "PMI_SIZE"),
+    ("mpiexec (PMI)", "PMI_RANK", "PMI_SIZE"),
+    ("aprun", "ALPS_APP_PE", "PMI_SIZE"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+
+
+def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
+    """The launcher that started this process as one of its ranks, or None."""
+    for launcher, rank, size in LAUNCHERS:
+        if launcher == "srun" and "SLURM_STEP_ID" not in environ:
+            continue
+        if rank in environ:
+            return Launch(launcher, int(environ[rank]), int(environ[size]) if size in environ else None)
+    return None
+
+
+@dataclass(frozen=True)
+class World:
+    """One rank among `size`, and the collectives they share.
+
+    `World(rank, size)` made by hand has no way to reach the other ranks: enough for sharding, where every rank
+    works out the same by itself. `World.horovod()`, `World.mpi()` and `World.detect()` can reach them.
+    """
+
+    rank: int = 0
+    size: int = 1
+    backend: Backend = "none"
+    threads: int | None = None
+    """CPUs this rank may use; None: those this process may run on, shared with nobody."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.size:
+            raise ValueError(f"rank must be in [0, size), received rank {self.rank} of size {self.size}")
+
+    @classmethod
+    def horovod(cls) -> "World":
+        """The ranks Horovod was started with.
+
+        Raises:
+            ConfigError: Horovod is not installed, or sees other ranks than the launcher started.
+        """
+        # A rank that waits in a collective polls a core busy, which costs the decoders a quarter of their
+        # throughput, unless told to yield. Read by MPI_Init, so it has to be there before.
+        os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
+        try:
+            import horovod.tensorflow as hvd
+        except ImportError as error:
+            raise ConfigError(
+                f"Horovod is needed to train on several ranks, and cannot be imported ({error}); "
+                "install it with jobs/install_horovod.sh"
+            ) from error
+        hvd.init()
+        return cls(hvd.rank(), hvd.size(), "horovod")._checked()
+
+    @classmethod
+    def mpi(cls) -> "World":
+        """The ranks of MPI's COMM_WORLD, through mpi4py (extra `mpi`); for tools that need no TensorFlow."""
+        from mpi4py import MPI
+
+        return cls(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, "mpi")._checked()
+
+    @classmethod
+    def detect(cls, horovod: bool | None = None) -> "World":
+        """The world this process was launched into.
+
+        Args:
+            horovod: True or False to override what the launcher's environment says.
+
+        Raises:
+            ConfigError: several ranks were launched but Horovod cannot join them: never N separate trainings.
+        """
+        launch = find_launch()
+        if horovod is None:
+            horovod = launch is not None and launch.size != 1
+        if horovod:
+            return cls.horovod()
+        if launch is not None and launch.size != 1:
+            logger.warning("rank %d of %s: alone, since Horovod is switched off", launch.rank, launch.launcher)
+        return cls()._checked()
+
+    def _checked(self) -> "World":
+        launch = find_launch()
+        if self.backend != "none" and launch and launch.size not in (None, self.size):
+            raise ConfigError(
+                f"{launch.launcher} started {launch.size} ranks, but {self.backend} sees {self.size}: it was built "
+                "with another MPI than the one that started it; rebuild it with this one's mpicxx on PATH "
+                "(jobs/install_horovod.sh)"
+            )
+        cpus = sorted(os.sched_getaffinity(0))
+        here = (socket.gethostname(), cpus)
+        sharers = sum(host == here[0] and bool(set(cpus) & set(other)) for host, other in self.gather(here))
+        if self.size > 1 and len(cpus) == 1 and (os.cpu_count() or 1) > self.size:
+            logger.warning(
+                "rank %d may use one CPU of %d: start with --bind-to none (Open MPI) or --cpu-bind depth",
+                self.rank,
+                os.cpu_count(),
+            )
+        return World(self.rank, self.size, self.backend, max(1, len(cpus) // max(1, sharers)))
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's `value`, by rank, on every rank; without a backend, only this one's."""
+        if self.backend == "horovod":
+            import horovod.tensorflow as hvd
+
+            return hvd.allgather_object(value, name="tfpipe.gather")
+        if self.backend == "mpi":
+            from mpi4py import MPI
+
+            return MPI.COMM_WORLD.allgather(value)
+        return [value]
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """The sum over ranks of a float64 array, on every rank.
+
+        Raises:
+            RuntimeError: there are other ranks, but no way to reach them.
+        """
+        if self.size == 1:
+            return values
+        if self.backend == "none":
+            raise RuntimeError(f"World(rank={self.rank}, size={self.size}) was made by hand: it reaches no other rank")
+        values = np.asarray(values, np.float64)
+        if self.backend == "horovod":
+            import horovod.tensorflow as hvd
+            import tensorflow as tf
+
+            return hvd.allreduce(tf.constant(values), op=hvd.Sum, name="tfpipe.sum").numpy()
+        from mpi4py import MPI
+
+        return MPI.COMM_WORLD.allreduce(values)
+
+    def from_rank0(self, work: Callable[[], T]) -> T:
+        """What `work()` gives on rank 0, on every rank; an error there is raised on every rank.
+
+        Without a backend every rank works it out by itself.
+        """
+        if self.backend == "none" or self.size == 1:
+            return work()
+        outcome: tuple[Any, Exception | None] = (None, None)
+        if self.rank == 0:
+            try:
+                outcome = (work(), None)
+            except Exception as error:  # the others wait for it below, and are to stop as well
+                outcome = (None, error)
+        result, error = self._broadcast(outcome)
+        if error is not None:
+            raise error
+        return result
+
+    def _broadcast(self, value: Any) -> Any:
+        if self.backend == "horovod":
+            import horovod.tensorflow as hvd
+
+            return hvd.broadcast_object(value, root_rank=0, name="tfpipe.broadcast")
+        from mpi4py import MPI
+
+        return MPI.COMM_WORLD.bcast(value, root=0)

@@ -1,0 +1,13 @@
+"""Errors a user can act on: one clear message on stderr, and an exit code."""
+
+
+class TfpipeError(Exception):
+    """Something went wrong at run time; the message says what, where and what to do next."""
+
+    exit_code = 1
+
+
+class ConfigError(TfpipeError):
+    """What the user gave (config, command line, filelist, launch) cannot be used as it is."""
+
+    exit_code = 2
