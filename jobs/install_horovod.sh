@@ -59,8 +59,9 @@ if [[ ! $python ]]; then
     [[ -x $python ]] || python=$(command -v python || command -v python3) ||
         die "there is no python" "name one with --python, or run make test, which makes .venv"
 fi
-python=$("$python" -c 'import sys; print(sys.executable)') ||
-    die "$python does not run" "name the environment's python with --python"
+named=$python
+python=$("$named" -c 'import sys; print(sys.executable)') ||
+    die "$named does not run" "name the environment's python with --python"
 env_bin=$("$python" -c 'import sysconfig; print(sysconfig.get_path("scripts"))')
 version_of() { "$python" -c "import importlib.metadata as m; print(m.version('$1'))" 2>/dev/null; }
 
@@ -94,6 +95,7 @@ fi
 # The launcher has to be of the same MPI: another one starts ranks that do not find each other.
 if [[ ${MPIRUN:-} ]]; then
     read -ra mpirun <<<"$MPIRUN"
+    command -v "${mpirun[0]}" >/dev/null || die "there is no ${mpirun[0]}" "set MPIRUN to what starts ranks here"
 else
     mpirun=("$(dirname "$mpicxx")/mpirun")
     if [[ ! -x ${mpirun[0]} && ! $install_openmpi ]]; then
@@ -145,7 +147,7 @@ if [[ $there == "$VERSION" && ! $install_openmpi ]]; then
         exit
     else
         say "that did not work, so it is built anew; the reason was:"
-        tail -n 5 "$work/check.log" | sed 's/^/    /'
+        (grep -m 1 '^failed: ' "$work/check.log" || tail -n 5 "$work/check.log") | sed 's/^/    /'
     fi
 elif [[ $there ]]; then
     say "Horovod $there is there and is replaced by $VERSION, built for this MPI"
@@ -208,10 +210,13 @@ jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 settings+=(MAKEFLAGS="-j$((jobs > 16 ? 16 : jobs))")
 
 build_failed() {
-    echo "horovod: the log's first errors, then its end:" >&2
-    grep -n -m 8 -E '(error|Error|ERROR)(:| at| in)' "$log" >&2 || true
-    echo "    ..." >&2
-    tail -n 25 "$log" >&2
+    # What follows the first traceback is Python's and pip's account of it, and longer than the reason.
+    sed '/Traceback (most recent call last)/,$d' "$log" >"$work/head.log"
+    echo "horovod: the log's end, up to where it failed:" >&2
+    tail -n 25 "$work/head.log" >&2
+    echo "horovod: the first errors in it:" >&2
+    grep -n -m 5 -E '(error|Error|ERROR): |CMake Error|undefined reference|cannot find -l' "$work/head.log" >&2 ||
+        echo "(none found)" >&2
     die "$1; the whole log is $log" "$2"
 }
 progress() { # a line every 30 s for as long as this script lives

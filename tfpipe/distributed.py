@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -57,6 +57,8 @@ class World:
     rank: int = 0
     size: int = 1
     backend: Backend = "none"
+    local_rank: int = 0
+    """Rank among those on the same host, where known; chooses the GPU."""
     threads: int | None = None
     """CPUs this rank may use; None: those this process may run on, shared with nobody."""
 
@@ -82,7 +84,7 @@ class World:
                 "install it with jobs/install_horovod.sh"
             ) from error
         hvd.init()
-        return cls(hvd.rank(), hvd.size(), "horovod")._checked()
+        return cls(hvd.rank(), hvd.size(), "horovod", hvd.local_rank())._checked()
 
     @classmethod
     def mpi(cls) -> "World":
@@ -127,7 +129,7 @@ class World:
                 self.rank,
                 os.cpu_count(),
             )
-        return World(self.rank, self.size, self.backend, max(1, len(cpus) // max(1, sharers)))
+        return replace(self, threads=max(1, len(cpus) // max(1, sharers)))
 
     def gather(self, value: T) -> list[T]:
         """Every rank's `value`, by rank, on every rank; without a backend, only this one's."""

@@ -37,6 +37,24 @@ def read_filelist(path: str | Path) -> list[str]:
     return lines
 
 
+def check_filelists(paths: Iterable[Path | None]) -> None:
+    """Makes sure, without reading them whole, that the lists can be read and hold a line.
+
+    Raises:
+        ConfigError: naming all that cannot.
+    """
+    errors = []
+    for path in filter(None, paths):
+        try:
+            with open(path) as lines:
+                if not any(line.strip() for line in lines):
+                    errors.append(f"the filelist {path} holds no line")
+        except OSError as error:
+            errors.append(f"cannot read the filelist {path}: {error.strerror}")
+    if errors:
+        raise ConfigError("; ".join(errors) + "; make one with: tfpipe filelist ROOT --out DIR")
+
+
 def write_filelist(path: Path, images: Iterable[str]) -> None:
     """Writes one image a line, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,153 @@
+"""The command line: one subcommand, one function."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from tfpipe.config import Config, load_config
+from tfpipe.console import configure_logging, without_chatter
+from tfpipe.distributed import World, find_launch
+from tfpipe.errors import TfpipeError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit code: 0, 1 for a failure, 2 for unusable input, 130 when interrupted."""
+    args = _parser().parse_args(argv)
+    launch = find_launch()
+    rank = launch.rank if launch else 0
+    configure_logging(rank, args.debug)
+    try:
+        args.run(args)
+    except TfpipeError as error:
+        if args.debug:
+            raise
+        return _fail(str(error), error.exit_code, rank)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130, rank)
+    return 0
+
+
+def _fail(message: str, code: int, rank: int) -> int:
+    # All ranks stop for the same reason; rank 0 is given the time to say it before a launcher kills the job.
+    if rank > 0:
+        time.sleep(1)
+    else:
+        print(f"tfpipe: error: {message}", file=sys.stderr)
+    return code
+
+
+def train(args: argparse.Namespace) -> None:
+    """Trains; the same command under mpirun, srun or aprun trains on all ranks."""
+    from tfpipe.data.filelist import check_filelists
+
+    config = _config(args)
+    check_filelists([config.data.train_filelist, config.data.test_filelist])
+    # A user's ~/.keras may name another backend.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    with nullcontext() if args.debug else without_chatter():
+        world = World.detect(args.horovod)
+        from tfpipe.training import loop
+
+        loop.configure_devices(world, args.interop, args.intraop)
+    run_dir = loop.choose_run_dir(args.logdir, args.config, world)
+    try:
+        loop.train(config, world, run_dir)
+    except loop.tf.errors.OpError as error:
+        if args.debug:
+            raise
+        reason = error.message.split("\n\t [[")[0].replace("{{function_node", "\n{{function_node").strip()
+        raise TfpipeError(f"rank {world.rank}: training stopped: {reason}") from error
+    if world.rank == 0:
+        print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
+
+
+def sample(args: argparse.Namespace) -> None:
+    """Makes a small data set in ImageNet's layout."""
+    from tfpipe.tools.sample import write_sample
+
+    made = write_sample(args.out, args.images, args.val, args.scale, args.seed)
+    print(
+        f"{args.out}: {made.train_images} training images ({made.annotated_train_images} with an XML, "
+        f"{made.train_boxes} boxes), {made.val_images} validation images, {made.classes} classes, "
+        f"{made.bytes / 1e6:.1f} MB"
+    )
+
+
+def filelist(args: argparse.Namespace) -> None:
+    """Writes the filelists of an ILSVRC or Pascal VOC tree."""
+    from tfpipe.data.filelist import scan, write_filelist
+
+    for split, images in scan(args.root).items():
+        path = args.out / f"{split}.txt"
+        write_filelist(path, images)
+        print(f"{path}: {len(images)} images")
+
+
+def config(args: argparse.Namespace) -> None:
+    """Prints the config with every default filled in, or its JSON schema."""
+    print(json.dumps(Config.model_json_schema(), indent=2) if args.schema else _config(args).model_dump_json(indent=2))
+
+
+def _config(args: argparse.Namespace) -> Config:
+    overrides = list(args.set)
+    if getattr(args, "nsteps", None) is not None:
+        overrides += ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
+    return load_config(args.config, overrides)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds ImageNet-style data to Keras.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(run, name: str | None = None) -> argparse.ArgumentParser:
+        summary = run.__doc__.splitlines()[0]
+        added = commands.add_parser(name or run.__name__, help=summary, description=summary)
+        added.add_argument("--debug", action="store_true", help="log everything, show tracebacks")
+        added.set_defaults(run=run)
+        return added
+
+    def with_config(added: argparse.ArgumentParser, required: bool = True) -> argparse.ArgumentParser:
+        added.add_argument("-c", "--config", type=Path, required=required, help="the JSON config")
+        added.add_argument(
+            "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, e.g. data.batch_size=64"
+        )
+        return added
+
+    added = with_config(command(train))
+    added.add_argument("-l", "--logdir", type=Path, help="the run's directory [runs/NAME-TIME]")
+    added.add_argument("-n", "--nsteps", type=int, help="train one epoch of so many steps")
+    added.add_argument("--interop", type=int, help="TensorFlow's threads between ops")
+    added.add_argument("--intraop", type=int, help="TensorFlow's threads within an op")
+    added.add_argument(
+        "--horovod",
+        action=argparse.BooleanOptionalAction,
+        help="use Horovod, or not, whatever the launcher's environment says",
+    )
+
+    added = command(sample)
+    added.add_argument("out", type=Path, metavar="OUT")
+    added.add_argument("--images", type=int, default=2000, help="training images [%(default)s]")
+    added.add_argument("--val", type=int, help="validation images [a fifth of --images]")
+    added.add_argument("--scale", type=float, default=1.0, help="of width and height; 1 is ImageNet's [%(default)s]")
+    added.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes [%(default)s]")
+
+    added = command(filelist)
+    added.add_argument("root", type=Path, metavar="ROOT", help="an ILSVRC or a Pascal VOC tree")
+    added.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write train.txt, val.txt ...")
+
+    added = command(config)
+    group = added.add_mutually_exclusive_group(required=True)
+    group.add_argument("-c", "--config", type=Path, help="the JSON config")
+    group.add_argument("--schema", action="store_true", help="print the JSON schema of all configs")
+    added.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""Callbacks: throughput and input wait, metrics over ranks, the test pass, and what is printed and written.
+
+Their order counts: each adds to the logs that the next one sees.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.distributed import World
+from tfpipe.training.evaluate import Evaluator, as_logs
+from tfpipe.training.parallel import average_statistics
+
+# The first steps of a run trace graphs, fill buffers and let AUTOTUNE find its way.
+WARMUP_STEPS = 5
+
+Logs = dict[str, Any]
+
+
+class Throughput(keras.callbacks.Callback):
+    """Adds images_per_second over all ranks, input_wait_fraction and seconds; leaves out a run's first steps."""
+
+    def __init__(self, images_per_step: int, steps_per_epoch: int) -> None:
+        super().__init__()
+        self.images_per_step = images_per_step
+        self.to_skip = min(WARMUP_STEPS, steps_per_epoch - 1)
+        self.steps = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self.epoch_start = time.perf_counter()
+        self._restart()
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        if self.to_skip > 0:
+            self.to_skip -= 1
+            self._restart()
+        else:
+            self.steps += 1
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        logs.update(self.rates(), seconds=time.perf_counter() - self.epoch_start)
+
+    def rates(self) -> dict[str, float]:
+        """Of the current epoch so far."""
+        elapsed_s = max(time.perf_counter() - self.start, 1e-9)
+        waited_s = self.model.input_wait_s - self.waited_before
+        return {
+            "images_per_second": self.steps * self.images_per_step / elapsed_s,
+            "input_wait_fraction": waited_s / elapsed_s,
+        }
+
+    def seconds_per_step(self) -> float:
+        return (time.perf_counter() - self.start) / max(1, self.steps)
+
+    def _restart(self) -> None:
+        self.start = time.perf_counter()
+        self.waited_before = self.model.input_wait_s
+        self.steps = 0
+
+
+class OverRanks(keras.callbacks.Callback):
+    """Replaces each metric by its mean over ranks, and makes their moving statistics equal.
+
+    Exact, since every rank has taken the same number of crops.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        names = sorted(logs)
+        means = self.world.sum(np.array([float(logs[name]) for name in names])) / self.world.size
+        logs.update(zip(names, means.tolist(), strict=True))
+        average_statistics(self.model, self.world)
+
+
+class Evaluation(keras.callbacks.Callback):
+    """Adds test_* every `every` epochs and after the last of `epochs`."""
+
+    def __init__(self, evaluator: Evaluator, every: int, epochs: int) -> None:
+        super().__init__()
+        self.evaluator, self.every, self.epochs = evaluator, every, epochs
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        if (epoch + 1) % self.every == 0 or epoch + 1 == self.epochs:
+            logs.update(as_logs(self.evaluator.run(self.model)))
+
+
+class Record(keras.callbacks.Callback):
+    """Writes each epoch's logs to metrics.jsonl and TensorBoard; for rank 0 alone."""
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__()
+        self.path = run_dir / "metrics.jsonl"
+        self.writers = {split: tf.summary.create_file_writer(str(run_dir / split)) for split in ("train", "test")}
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        step = int(self.model.optimizer.iterations)
+        with self.path.open("a") as file:
+            file.write(json.dumps({"epoch": epoch + 1, "step": step, **logs}) + "\n")
+        for name, value in {**logs, "learning_rate": float(self.model.optimizer.learning_rate)}.items():
+            split = "test" if name.startswith("test_") else "train"
+            with self.writers[split].as_default():
+                tf.summary.scalar(name.removeprefix("test_"), value, step=step)
+        for writer in self.writers.values():
+            writer.flush()
+
+
+class Display(keras.callbacks.Callback):
+    """One live line per epoch on a terminal, plain lines every `every` steps elsewhere; for rank 0 alone."""
+
+    def __init__(self, throughput: Throughput, epochs: int, steps: int, every: int, out: TextIO = sys.stdout) -> None:
+        super().__init__()
+        self.throughput, self.epochs, self.steps, self.every, self.out = throughput, epochs, steps, every, out
+        self.live = out.isatty()
+        self.last_drawn = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Logs) -> None:
+        now = time.monotonic()
+        due = now - self.last_drawn >= 0.2 if self.live else (batch + 1) % self.every == 0
+        if not due:
+            return
+        self.last_drawn = now
+        left = (self.epochs - self.epoch) * self.steps - batch - 1
+        left_s = left * self.throughput.seconds_per_step()
+        line = (
+            f"epoch {self.epoch + 1}/{self.epochs}  step {batch + 1}/{self.steps}  "
+            f"{metrics_line({**logs, **self.throughput.rates()})}  {clock(left_s)} left"
+        )
+        self.out.write(f"\r\x1b[2K{line}" if self.live else f"{line}\n")
+        self.out.flush()
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        line = f"epoch {epoch + 1}/{self.epochs}  {clock(logs['seconds'])}  {metrics_line(logs)}"
+        self.out.write(f"\r\x1b[2K{line}\n" if self.live else f"{line}\n")
+        self.out.flush()
+
+
+def metrics_line(logs: Logs) -> str:
+    """loss, accuracies, images/s and input wait of `logs` as one line; what is not there is left out."""
+    parts = [
+        ("loss", "loss {:.4f}", 1),
+        ("top1", "top-1 {:.4f}", 1),
+        ("top5", "top-5 {:.4f}", 1),
+        ("images_per_second", "{:.0f} images/s", 1),
+        ("input_wait_fraction", "{:.0f} % waiting for input", 100),
+        ("test_loss", "| test loss {:.4f}", 1),
+        ("test_top1", "top-1 {:.4f}", 1),
+        ("test_top5", "top-5 {:.4f}", 1),
+        ("test_macro_recall", "macro recall {:.4f}", 1),
+        ("test_crops", "on {} crops", 1),
+        ("test_images", "of {} images", 1),
+    ]
+    return "  ".join(text.format(scale * logs[name]) for name, text, scale in parts if name in logs)
+
+
+def clock(seconds: float) -> str:
+    """h:mm:ss, or m:ss below an hour."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

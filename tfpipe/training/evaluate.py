@@ -1,0 +1,93 @@
+"""The exact test pass: every sample once, each rank its share, sums reduced once."""
+
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import Config
+from tfpipe.data.catalog import Catalog
+from tfpipe.data.pipeline import build_dataset
+from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
+from tfpipe.training.optimizers import build_loss
+
+SCALARS = 5
+
+
+class Scores(NamedTuple):
+    """Of a test pass: means over all crops of all ranks, and how many there were."""
+
+    loss: float
+    top1: float
+    top5: float
+    macro_recall: float
+    """Mean over the classes in the test data of the share of a class's crops that is recognised."""
+    images: int
+    crops: int
+
+
+class Evaluator:
+    """Runs the test pass with a model, as often as wanted."""
+
+    def __init__(self, config: Config, world: World, catalog: Catalog, classes: int) -> None:
+        """Args: the run's config and world, the test catalog, and the number of the model's outputs."""
+        self.world, self.catalog, self.classes = world, catalog, classes
+        self.dataset = build_dataset(config, "test", world, with_positions=True, catalog=catalog)
+        self.loss = build_loss(config, classes, reduction="none")
+        # The last batch may be smaller than the others: one trace serves both.
+        self.sums = tf.function(self._sums, reduce_retracing=True)
+
+    def run(self, model: keras.Model) -> Scores:
+        """One pass over all ranks' shares; every rank must call it.
+
+        Raises:
+            TfpipeError: not every image of the filelist was seen exactly once.
+        """
+        sums = np.zeros(SCALARS + 2 * self.classes)
+        for images, labels, positions in self.dataset:
+            sums += self.sums(model, images, labels, positions).numpy()
+        result = summarise(self.world.sum(sums), self.classes)
+        if not self.catalog.by_object and result.images != len(self.catalog):
+            raise TfpipeError(f"the test pass saw {result.images} images of {len(self.catalog)} in the filelist")
+        return result
+
+    def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+        """float64 [SCALARS + 2 * classes]: the sums over one batch, as `summarise` takes them."""
+        logits = model(images, training=False)
+        hit = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), labels)
+        scalars = [
+            tf.reduce_sum(self.loss(labels, logits)),
+            tf.math.count_nonzero(hit),
+            tf.math.count_nonzero(tf.math.in_top_k(labels, logits, min(5, self.classes))),
+            tf.math.count_nonzero(tf.equal(positions[:, 1], 0)),
+            tf.size(labels),
+        ]
+        of_class = tf.one_hot(labels, self.classes, dtype=tf.float64)
+        found = tf.linalg.matvec(of_class, tf.cast(hit, tf.float64), transpose_a=True)
+        return tf.concat(
+            [[tf.cast(each, tf.float64) for each in scalars], tf.reduce_sum(of_class, axis=0), found], axis=0
+        )
+
+
+def summarise(sums: np.ndarray, classes: int) -> Scores:
+    """From sums over crops to means.
+
+    Args:
+        sums: float64 [5 + 2 * classes]: loss, top-1 hits, top-5 hits, images, crops, then per class its crops and
+            its top-1 hits.
+        classes: number of the model's outputs.
+    """
+    loss, top1, top5, images, crops = sums[:SCALARS]
+    of_class, found = sums[SCALARS : SCALARS + classes], sums[SCALARS + classes :]
+    there = of_class > 0
+    if crops == 0:
+        raise TfpipeError("the test pass saw no crop: no test image holds an object of a known class")
+    recall = float(np.mean(found[there] / of_class[there]))
+    return Scores(loss / crops, top1 / crops, top5 / crops, recall, int(images), int(crops))
+
+
+def as_logs(result: Scores) -> dict[str, Any]:
+    """The result as metrics named test_*."""
+    return {f"test_{name}": value for name, value in result._asdict().items()}

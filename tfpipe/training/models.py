@@ -1,0 +1,123 @@
+"""Networks: ResNet-18, and keras.applications by name; what prepares the pixels is part of the model.
+
+So rescaling and normalisation run on the device, and a saved model takes the images as the pipeline gives them.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import keras
+from keras import layers
+
+from tfpipe.config import Config
+from tfpipe.errors import ConfigError
+
+# Of ImageNet's training images, RGB in [0, 1]; as used by torchvision and most published models.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+# The ALCF skeleton's name for it.
+ALIASES = {"resnet": "ResNet50"}
+
+
+def build_model(config: Config, classes: int) -> keras.Model:
+    """The functional network `model.name`: images as `data` gives them -> float32 logits [batch, classes].
+
+    Raises:
+        ConfigError: there is no such network, or it does not take `model.args`.
+    """
+    name = ALIASES.get(config.model.name, config.model.name)
+    inputs = keras.Input((*config.data.crop_image_size, config.data.num_channels), dtype=config.data.dtype)
+    # To [0, 255], whatever the dtype; half precision cannot hold the rest of the scaling.
+    pixels = layers.Rescaling(1.0 if config.data.dtype == "uint8" else 255.0, dtype="float32", name="pixels")(inputs)
+    try:
+        if name == "resnet18":
+            features = resnet18(_normalise(pixels), **config.model.args)
+            logits = layers.Dense(classes, name="logits")(features)
+        else:
+            logits = _application(name, pixels, classes, config.model.args)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model.args {config.model.args} do not fit model.name {name}: {error}") from error
+    # Loss and metrics in full precision, also under a mixed policy.
+    outputs = layers.Activation("linear", dtype="float32", name="float32")(logits)
+    return keras.Model(inputs, outputs, name=name)
+
+
+def _normalise(pixels: keras.KerasTensor) -> keras.KerasTensor:
+    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    if pixels.shape[-1] == 1:
+        mean, std = (sum(mean) / 3,), (sum(std) / 3,)
+    return layers.Rescaling(
+        [1 / (255 * each) for each in std],
+        [-centre / each for centre, each in zip(mean, std, strict=True)],
+        dtype="float32",
+        name="normalise",
+    )(pixels)
+
+
+def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:
+    """keras.applications.`name` with its own preprocessing in front, untrained unless args.weights says."""
+    build = getattr(keras.applications, name, None)
+    if not isinstance(build, Callable):
+        known = [each for each in dir(keras.applications) if each[0].isupper()]
+        raise ConfigError(f'model.name "{name}" is not known; accepted: resnet18, {", ".join(known)}')
+    network = build(
+        input_shape=tuple(pixels.shape[1:]), classes=classes, classifier_activation=None, **{"weights": None, **args}
+    )
+    return network(import_module(build.__module__).preprocess_input(pixels))
+
+
+def resnet18(
+    x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm: str = "batch"
+) -> keras.KerasTensor:
+    """ResNet-18 (He et al. 2015, table 1) up to its average pooling: float [batch, 8 * width].
+
+    Args:
+        x: normalised images.
+        width: channels of the first stage; the paper's is 64.
+        stem: "imagenet": 7x7 with stride 2 and max pooling, an eighth of the work per pixel; "small": 3x3 with
+            stride 1, for crops of 32 pixels or so (He et al. 2015, 4.2).
+        norm: "batch", or "group", which does not depend on the rest of the batch (Wu and He 2018).
+    """
+    if stem == "imagenet":
+        x = _conv(x, width, kernel=7, stride=2, norm=norm)
+        x = layers.MaxPooling2D(3, 2, padding="same")(x)
+    elif stem == "small":
+        x = _conv(x, width, kernel=3, stride=1, norm=norm)
+    else:
+        raise ValueError(f'stem must be "imagenet" or "small", received "{stem}"')
+    for stage in range(4):
+        for block in range(2):
+            x = _block(x, width * 2**stage, stride=2 if stage > 0 and block == 0 else 1, norm=norm)
+    return layers.GlobalAveragePooling2D()(x)
+
+
+def _block(x: keras.KerasTensor, channels: int, stride: int, norm: str) -> keras.KerasTensor:
+    shortcut = x
+    if stride > 1 or x.shape[-1] != channels:
+        shortcut = _conv(x, channels, kernel=1, stride=stride, norm=norm, activation=None)
+    x = _conv(x, channels, kernel=3, stride=stride, norm=norm)
+    # Starts as the identity, which makes large batches train (Goyal et al. 2017, 5.1).
+    x = _conv(x, channels, kernel=3, stride=1, norm=norm, activation=None, gamma="zeros")
+    return layers.Activation("relu")(layers.add([x, shortcut]))
+
+
+def _conv(
+    x: keras.KerasTensor,
+    channels: int,
+    kernel: int,
+    stride: int,
+    norm: str,
+    activation: str | None = "relu",
+    gamma: str = "ones",
+) -> keras.KerasTensor:
+    x = layers.Conv2D(
+        channels, kernel, stride, padding="same", use_bias=False, kernel_initializer="he_normal"
+    )(x)
+    if norm == "batch":
+        x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, gamma_initializer=gamma)(x)
+    elif norm == "group":
+        x = layers.GroupNormalization(min(32, channels // 4), gamma_initializer=gamma)(x)
+    else:
+        raise ValueError(f'norm must be "batch" or "group", received "{norm}"')
+    return layers.Activation(activation)(x) if activation else x
