@@ -213,7 +213,7 @@ build_failed() {
     # What follows the first traceback is Python's and pip's account of it, and longer than the reason.
     sed '/Traceback (most recent call last)/,$d' "$log" >"$work/head.log"
     echo "horovod: the log's end, up to where it failed:" >&2
-    tail -n 25 "$work/head.log" >&2
+    tail -n 25 "$work/head.log" | cut -c 1-250 >&2
     echo "horovod: the first errors in it:" >&2
     grep -n -m 5 -E '(error|Error|ERROR): |CMake Error|undefined reference|cannot find -l' "$work/head.log" >&2 ||
         echo "(none found)" >&2

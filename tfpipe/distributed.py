@@ -2,7 +2,6 @@
 
 import logging
 import os
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -46,6 +45,20 @@ def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
     return None
 
 
+def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
+    """CPUs for one of the ranks on a host.
+
+    A launcher that binds each rank to CPUs of its own has shared them out already; one that does not lets every
+    rank use all of them, which is `local_size` times too many.
+
+    Args:
+        allowed: CPUs this process may run on.
+        cpus: CPUs of the host.
+        local_size: ranks on the host.
+    """
+    return min(allowed, max(1, cpus // local_size))
+
+
 @dataclass(frozen=True)
 class World:
     """One rank among `size`, and the collectives they share.
@@ -58,7 +71,9 @@ class World:
     size: int = 1
     backend: Backend = "none"
     local_rank: int = 0
-    """Rank among those on the same host, where known; chooses the GPU."""
+    """Rank among those on this host, where known; chooses the GPU."""
+    local_size: int = 1
+    """Ranks on this host, where known."""
     threads: int | None = None
     """CPUs this rank may use; None: those this process may run on, shared with nobody."""
 
@@ -84,14 +99,16 @@ class World:
                 "install it with jobs/install_horovod.sh"
             ) from error
         hvd.init()
-        return cls(hvd.rank(), hvd.size(), "horovod", hvd.local_rank())._checked()
+        return cls(hvd.rank(), hvd.size(), "horovod", hvd.local_rank(), hvd.local_size())._checked()
 
     @classmethod
     def mpi(cls) -> "World":
         """The ranks of MPI's COMM_WORLD, through mpi4py (extra `mpi`); for tools that need no TensorFlow."""
         from mpi4py import MPI
 
-        return cls(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size, "mpi")._checked()
+        world = MPI.COMM_WORLD
+        local = world.Split_type(MPI.COMM_TYPE_SHARED)
+        return cls(world.rank, world.size, "mpi", local.rank, local.size)._checked()
 
     @classmethod
     def detect(cls, horovod: bool | None = None) -> "World":
@@ -120,16 +137,14 @@ class World:
                 "with another MPI than the one that started it; rebuild it with this one's mpicxx on PATH "
                 "(jobs/install_horovod.sh)"
             )
-        cpus = sorted(os.sched_getaffinity(0))
-        here = (socket.gethostname(), cpus)
-        sharers = sum(host == here[0] and bool(set(cpus) & set(other)) for host, other in self.gather(here))
-        if self.size > 1 and len(cpus) == 1 and (os.cpu_count() or 1) > self.size:
+        share = cpu_share(len(os.sched_getaffinity(0)), os.cpu_count() or 1, self.local_size)
+        if share == 1 and (os.cpu_count() or 1) > self.local_size:
             logger.warning(
-                "rank %d may use one CPU of %d: start with --bind-to none (Open MPI) or --cpu-bind depth",
+                "rank %d may use one CPU of %d: start with --bind-to none (Open MPI) or --cpu-bind depth (PALS)",
                 self.rank,
                 os.cpu_count(),
             )
-        return replace(self, threads=max(1, len(cpus) // max(1, sharers)))
+        return replace(self, threads=share)
 
     def gather(self, value: T) -> list[T]:
         """Every rank's `value`, by rank, on every rank; without a backend, only this one's."""

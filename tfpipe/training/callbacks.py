@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.distributed import World
+from tfpipe.distributed import World, find_launch
 from tfpipe.training.evaluate import Evaluator, as_logs
 from tfpipe.training.parallel import average_statistics
 
@@ -47,16 +47,21 @@ class Throughput(keras.callbacks.Callback):
         logs.update(self.rates(), seconds=time.perf_counter() - self.epoch_start)
 
     def rates(self) -> dict[str, float]:
-        """Of the current epoch so far."""
-        elapsed_s = max(time.perf_counter() - self.start, 1e-9)
+        """Of the current epoch so far; nothing before the first step that counts."""
+        if self.steps == 0:
+            return {}
+        elapsed_s = time.perf_counter() - self.start
         waited_s = self.model.input_wait_s - self.waited_before
         return {
             "images_per_second": self.steps * self.images_per_step / elapsed_s,
             "input_wait_fraction": waited_s / elapsed_s,
         }
 
-    def seconds_per_step(self) -> float:
-        return (time.perf_counter() - self.start) / max(1, self.steps)
+    def seconds_left(self, steps_left: int) -> float | None:
+        """For `steps_left` more steps at the current pace; None before the first step that counts."""
+        if self.steps == 0:
+            return None
+        return steps_left * (time.perf_counter() - self.start) / self.steps
 
     def _restart(self) -> None:
         self.start = time.perf_counter()
@@ -119,7 +124,8 @@ class Display(keras.callbacks.Callback):
     def __init__(self, throughput: Throughput, epochs: int, steps: int, every: int, out: TextIO = sys.stdout) -> None:
         super().__init__()
         self.throughput, self.epochs, self.steps, self.every, self.out = throughput, epochs, steps, every, out
-        self.live = out.isatty()
+        # Open MPI gives each rank a terminal of its own, whose output may well go to a file.
+        self.live = out.isatty() and find_launch() is None
         self.last_drawn = 0.0
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
@@ -131,18 +137,18 @@ class Display(keras.callbacks.Callback):
         if not due:
             return
         self.last_drawn = now
-        left = (self.epochs - self.epoch) * self.steps - batch - 1
-        left_s = left * self.throughput.seconds_per_step()
+        left_s = self.throughput.seconds_left((self.epochs - self.epoch) * self.steps - batch - 1)
         line = (
             f"epoch {self.epoch + 1}/{self.epochs}  step {batch + 1}/{self.steps}  "
-            f"{metrics_line({**logs, **self.throughput.rates()})}  {clock(left_s)} left"
+            f"{metrics_line({**logs, **self.throughput.rates()})}"
         )
-        self.out.write(f"\r\x1b[2K{line}" if self.live else f"{line}\n")
-        self.out.flush()
+        self._draw(line if left_s is None else f"{line}  {clock(left_s)} left", end="" if self.live else "\n")
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        line = f"epoch {epoch + 1}/{self.epochs}  {clock(logs['seconds'])}  {metrics_line(logs)}"
-        self.out.write(f"\r\x1b[2K{line}\n" if self.live else f"{line}\n")
+        self._draw(f"epoch {epoch + 1}/{self.epochs}  {clock(logs['seconds'])}  {metrics_line(logs)}", end="\n")
+
+    def _draw(self, line: str, end: str) -> None:
+        self.out.write(f"\r\x1b[2K{line}{end}" if self.live else f"{line}{end}")
         self.out.flush()
 
 
