@@ -139,7 +139,8 @@ def test_plans_are_distributed_as_imagenet():
     assert longest.min() < 100 and 1800 < longest.max() <= 2400
     assert 0.004 < np.mean(longest > 1280) < 0.012
     aims = np.percentile([p.bytes for p in plans], [50, 90, 99])
-    assert aims == pytest.approx([107e3, 188e3, 470e3], rel=0.15)
+    # ILSVRC2012: 107, 188, 404 KB; the files come out a little below the aim, for quality ends at 98.
+    assert aims == pytest.approx([112e3, 205e3, 425e3], rel=0.12)
 
 
 def test_planned_objects_lie_inside_and_apart():
@@ -168,17 +169,19 @@ def test_plan_scales_the_sides_only():
 
 
 def test_files_have_the_sizes_aimed_at():
-    ratios, qualities = [], []
+    sizes, ratios, qualities = [], [], []
     for k in range(40):
         image = plan(5, "train", k)
         if image.width * image.height > 300_000:
             continue
         data = render(5, "train", k, image)
+        sizes.append(len(data))
         ratios.append(len(data) / image.bytes)
         with Image.open(io.BytesIO(data)) as picture:
             assert picture.size == (image.width, image.height)
             qualities.append(picture.quantization[0])
-    assert len(ratios) > 30
+    assert len(sizes) > 30
+    assert np.median(sizes) == pytest.approx(107e3, rel=0.2)
     assert 0.9 < np.median(ratios) < 1.05
     assert 0.5 < min(ratios) and max(ratios) < 1.3
     assert len({tuple(table) for table in qualities}) > 3  # the quality follows the size aimed at
@@ -192,25 +195,30 @@ def test_gray_images_have_one_component():
 
 
 @pytest.mark.parametrize("index", range(8))  # one of each class
-def test_boxes_are_tight_around_what_is_drawn(index):
+def test_boxes_are_tight_around_what_is_drawn(index, monkeypatch):
+    def white(*args):
+        color, alpha = _object(*args)
+        return np.full_like(color, 2000), alpha  # however dark the light leaves it
+
     image = plan(2, "train", index, 0.5)
-    image = image._replace(gray=False, things=image.things[:1], bytes=1)  # hardly any noise
-    left, top, right, bottom = image.things[0].box
-    _, alpha = _object(np.random.default_rng(0), image.wnid, image.things[0], 1j)
-    assert alpha.shape == (bottom - top, right - left, 1)
-    for edge in (alpha[0], alpha[-1], alpha[:, 0], alpha[:, -1]):
-        assert edge.max() > 0.15  # the outline reaches the box's outermost pixels
-    assert 0.25 < alpha.mean() < 0.9
-    drawn, empty = (
-        np.asarray(Image.open(io.BytesIO(render(2, "train", index, picture))), float)
-        for picture in (image, image._replace(things=()))
+    image = image._replace(gray=True, things=image.things[:1], bytes=image.width * image.height // 10)
+    monkeypatch.setattr("tfpipe.tools.sample._object", white)
+    monkeypatch.setattr(
+        "tfpipe.tools.sample._background", lambda _, size: np.zeros((*size[::-1], 3), np.float32)
     )
-    changed = abs(drawn - empty).max(-1)
-    whole = np.zeros(changed.shape)
-    whole[top:bottom, left:right] = alpha[..., 0]
-    assert np.mean(changed[whole > 0.99] > 12) > 0.8  # the object is where its box says
-    whole[max(0, top - 12) : bottom + 40, max(0, left - 40) : right + 40] = 1  # with its shadow below
-    assert np.mean(changed[whole == 0] < 12) > 0.95
+    drawn = np.asarray(Image.open(io.BytesIO(render(2, "train", index, image)))) > 100
+    rows, columns = np.flatnonzero(drawn.any(1)), np.flatnonzero(drawn.any(0))
+    found = (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)
+    assert found == pytest.approx(image.things[0].box, abs=1)
+    assert 0.25 < drawn[rows[0] : rows[-1], columns[0] : columns[-1]].mean() < 0.95
+
+
+def test_pictures_of_one_plan_differ_by_seed_split_and_index():
+    image = plan(0, "train", 0, 0.1)
+    pictures = [
+        render(*key, image) for key in ((0, "train", 0), (1, "train", 0), (0, "val", 0), (0, "train", 1))
+    ]
+    assert len(set(pictures)) == 4
 
 
 def test_second_call_changes_nothing(made, monkeypatch):

@@ -53,7 +53,7 @@ def item(position: Any, count: int, seed: int, shuffle: bool = True, reshuffle: 
 
     Returns:
         int64 tensor shaped like `position`, in [0, count). Stateless and O(1): no shuffle buffer
-        (tf.random.experimental.index_shuffle).
+        (the op behind tf.random.experimental.index_shuffle, whose wrapper takes no vector of seeds).
     """
     import tensorflow as tf
 
@@ -62,8 +62,8 @@ def item(position: Any, count: int, seed: int, shuffle: bool = True, reshuffle: 
     if not shuffle:
         return place
     epoch = position // count if reshuffle else tf.zeros_like(position)
-    seeds = tf.stack([tf.fill(tf.shape(epoch), tf.constant(seed, tf.int64)), epoch], axis=-1)
-    return tf.random.experimental.index_shuffle(place, seeds, tf.constant(count - 1, tf.int64))
+    seeds = tf.stack([tf.fill(tf.shape(epoch), tf.constant(seed, tf.int64)), epoch, tf.zeros_like(epoch)], axis=-1)
+    return tf.raw_ops.RandomIndexShuffle(index=place, seed=seeds, max_index=tf.constant(count - 1, tf.int64), rounds=4)
 
 
 def steps_per_epoch(crops: int, batch_size: int, size: int) -> int:

@@ -4,6 +4,7 @@ Their order counts: each adds to the logs that the next one sees.
 """
 
 import json
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -148,7 +149,11 @@ class Display(keras.callbacks.Callback):
         self._draw(f"epoch {epoch + 1}/{self.epochs}  {clock(logs['seconds'])}  {metrics_line(logs)}", end="\n")
 
     def _draw(self, line: str, end: str) -> None:
-        self.out.write(f"\r\x1b[2K{line}{end}" if self.live else f"{line}{end}")
+        if self.live:
+            # A line that wraps could not be drawn over.
+            width = shutil.get_terminal_size().columns
+            line = f"\r\x1b[2K{line if end else line[: width - 1]}"
+        self.out.write(f"{line}{end}")
         self.out.flush()
 
 

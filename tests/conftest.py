@@ -1,0 +1,90 @@
+"""Data made in code, and the command lines the tests run."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Finished(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run(*command: str | Path, timeout_s: float = 300, **environ: str) -> Finished:
+    """Runs a command from an unrelated directory's point of view, as a user would."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+    done = subprocess.run(
+        [str(part) for part in command], capture_output=True, text=True, timeout=timeout_s, env=env, check=False
+    )
+    return Finished(done.returncode, done.stdout, done.stderr)
+
+
+def run_train(*args: str | Path, **environ: str) -> Finished:
+    """python train.py ARGS, in one process."""
+    return run(sys.executable, ROOT / "train.py", *args, **environ)
+
+
+def run_ranks(size: int, *command: str | Path, **environ: str) -> Finished:
+    """`command` on `size` ranks under mpirun."""
+    beside = str(Path(sys.executable).parent)
+    mpirun = shutil.which("mpirun", path=os.pathsep.join([beside, os.environ["PATH"]]))
+    assert mpirun, "mpirun is not on PATH; make test installs it"
+    ours = {
+        # More ranks than cores, and a container's root, are fine for tests.
+        "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    return run(mpirun, "-n", str(size), "--bind-to", "none", *command, **ours, **environ)
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """A run's metrics.jsonl."""
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+class SampleData(NamedTuple):
+    """A small data set in ImageNet's layout, with its filelists."""
+
+    root: Path
+    train: Path
+    val: Path
+
+    def config(self, path: Path, **sections: Any) -> Path:
+        """Writes a config for it at `path`: small and quick unless `sections` say otherwise."""
+        data = {
+            "train_filelist": str(self.train),
+            "test_filelist": str(self.val),
+            "test_label_file": str(self.root / "LOC_val_solution.csv"),
+            "crop_image_size": [32, 32],
+            "batch_size": 16,
+            **sections.pop("data", {}),
+        }
+        whole = {"model": {"args": {"width": 8}}, "training": {"epochs": 1}, **sections, "data": data}
+        path.write_text(json.dumps(whole))
+        return path
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
+    """96 training and 37 validation images of 8 classes, at a fifth of the size."""
+    from tfpipe.data.filelist import scan, write_filelist
+    from tfpipe.tools.sample import write_sample
+
+    root = tmp_path_factory.mktemp("sample")
+    write_sample(root / "tree", images=96, val_images=37, scale=0.2)
+    lists = {split: root / f"{split}.txt" for split in ("train", "val")}
+    for split, images in scan(root / "tree", show=False).items():
+        write_filelist(lists[split], images)
+    return SampleData(root / "tree", lists["train"], lists["val"])

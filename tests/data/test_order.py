@@ -1,0 +1,84 @@
+"""The order: shards exclusive and exhaustive, epochs different, the same whatever the number of ranks."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfpipe.data.order import Frontier, item, positions, start, steps_per_epoch
+from tfpipe.distributed import World
+
+counts = st.integers(1, 2000)
+sizes = st.integers(1, 64)
+
+
+def visited(count: int, stream: np.ndarray, **how: bool) -> np.ndarray:
+    return item(stream, count, 7, **how).numpy()
+
+
+def stream(world: World, end: int, frontier: Frontier | None = None) -> list[int]:
+    return [int(position) for position in positions(frontier or start(world), world, end)]
+
+
+@settings(deadline=None, max_examples=40)
+@given(counts, sizes)
+def test_the_ranks_shards_are_exclusive_and_exhaustive_over_every_epoch(count: int, size: int) -> None:
+    for epoch in range(2):
+        seen = []
+        for rank in range(size):
+            mine = np.arange(rank, (epoch + 1) * count, size)
+            seen.append(visited(count, mine[mine >= epoch * count]))
+        assert sorted(np.concatenate(seen).tolist()) == list(range(count))
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(1, 200), st.integers(1, 9))
+def test_a_rank_visits_every_size_th_position_from_its_own_on(count: int, size: int) -> None:
+    streams = [stream(World(rank, size), 2 * count) for rank in range(size)]
+    assert sorted(sum(streams, [])) == list(range(2 * count))
+    assert all(position % size == rank for rank in range(size) for position in streams[rank])
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 100), st.integers(1, 9))
+def test_a_resumed_stream_is_the_tail_of_the_uninterrupted_one(taken: int, size: int) -> None:
+    world = World(size - 1, size)
+    whole = stream(world, 1000)
+    assert stream(world, 1000, Frontier(whole[taken])) == whole[taken:]
+
+
+def test_the_training_stream_never_ends() -> None:
+    dataset = positions(Frontier(10**12 + 1), World(1, 2))
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert [int(each) for each in dataset.take(3)] == [10**12 + 1, 10**12 + 3, 10**12 + 5]
+
+
+def test_a_frontier_of_another_rank_is_refused() -> None:
+    with pytest.raises(ValueError, match="not on the stream of rank 1 of 2"):
+        positions(Frontier(4), World(1, 2))
+
+
+def test_epochs_and_seeds_give_different_orders_unless_told_to_repeat() -> None:
+    first, second = visited(100, np.arange(100)), visited(100, np.arange(100, 200))
+    assert first.tolist() != second.tolist()
+    assert first.tolist() != item(np.arange(100), 100, 8).numpy().tolist()
+    assert visited(100, np.arange(100, 200), reshuffle=False).tolist() == first.tolist()
+    assert visited(100, np.arange(150), shuffle=False).tolist() == [*range(100), *range(50)]
+
+
+def test_every_item_is_as_likely_at_every_place() -> None:
+    """Chi-square over 4000 epochs of 8 items: 49 degrees of freedom, 99.9 % below 85.4."""
+    epochs, count = 4000, 8
+    order = visited(count, np.arange(epochs * count)).reshape(epochs, count)
+    table = np.stack([np.bincount(order[:, place], minlength=count) for place in range(count)])
+    expected = epochs / count
+    assert ((table - expected) ** 2 / expected).sum() < 85.4
+
+
+@given(st.integers(0, 10**7), st.integers(1, 4096), st.integers(1, 4096))
+def test_the_steps_of_an_epoch_just_cover_its_crops(crops: int, batch_size: int, size: int) -> None:
+    steps = steps_per_epoch(crops, batch_size, size)
+    assert steps >= 1
+    assert steps * batch_size * size >= crops
+    assert steps == 1 or (steps - 1) * batch_size * size < crops

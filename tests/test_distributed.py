@@ -1,0 +1,252 @@
+"""The world: ranks found from what launchers really set, and what works without reaching other ranks."""
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfpipe.distributed import LAUNCHERS, Launch, World, cpu_share, find_launch
+from tfpipe.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What a batch script is given, and so everything started in it.
+SBATCH = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_JOBID": "4711",
+    "SLURM_JOB_NUM_NODES": "2",
+    "SLURM_NNODES": "2",
+    "SLURM_NTASKS": "8",
+    "SLURM_NPROCS": "8",
+    "SLURM_NTASKS_PER_NODE": "4",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+    "SLURM_NODEID": "0",
+    "SLURM_GTIDS": "0",
+    "SLURM_TASK_PID": "31337",
+}
+SRUN = {
+    **SBATCH,
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEPID": "0",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+}
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "3",
+    "OMPI_COMM_WORLD_SIZE": "4",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+    "OMPI_COMM_WORLD_NODE_RANK": "1",
+    "OMPI_UNIVERSE_SIZE": "4",
+    "PMIX_RANK": "3",
+    "PMIX_NAMESPACE": "prterun-node-1@1",
+}
+PALS = {
+    "PALS_RANKID": "7",
+    "PALS_NODEID": "1",
+    "PALS_LOCAL_RANKID": "3",
+    "PALS_APID": "4a0b",
+    "PMI_RANK": "7",
+    "PMI_SIZE": "8",
+    "PMI_LOCAL_RANK": "3",
+    "PMI_LOCAL_SIZE": "4",
+    "PBS_JOBID": "1.polaris",
+}
+HYDRA = {"PMI_RANK": "2", "PMI_SIZE": "16", "PMI_FD": "9", "MPI_LOCALRANKID": "2", "MPI_LOCALNRANKS": "4"}
+APRUN = {"ALPS_APP_PE": "6", "ALPS_APP_DEPTH": "1", "ALPS_APP_ID": "99"}
+HOROVODRUN = {
+    "HOROVOD_RANK": "1",
+    "HOROVOD_SIZE": "2",
+    "HOROVOD_LOCAL_RANK": "0",
+    "HOROVOD_LOCAL_SIZE": "1",
+    "HOROVOD_CONTROLLER": "gloo",
+}
+PBS = {"PBS_JOBID": "1.polaris", "PBS_NODEFILE": "/var/spool/nodes", "NCPUS": "64", "OMP_NUM_THREADS": "4"}
+SETTINGS = {"HOROVOD_FUSION_THRESHOLD": "1", "OMPI_MCA_btl": "self", "SLURM_CONF": "/etc/slurm.conf"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        pytest.param({}, None, id="nothing"),
+        pytest.param(SETTINGS, None, id="settings-only"),
+        pytest.param(PBS, None, id="pbs-script"),
+        pytest.param(SBATCH, None, id="sbatch-script"),
+        pytest.param(SRUN, Launch("srun", 5, 8), id="srun"),
+        pytest.param(OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun"),
+        pytest.param(SBATCH | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="mpirun-in-sbatch"),
+        # Open MPI starts its daemons on the other nodes with srun, whose variables the ranks inherit.
+        pytest.param(
+            SRUN | {"SLURM_PROCID": "1", "SLURM_STEP_NUM_TASKS": "1"} | OPEN_MPI,
+            Launch("mpirun (Open MPI)", 3, 4),
+            id="mpirun-daemon-by-srun",
+        ),
+        pytest.param(PBS | PALS, Launch("mpiexec (PALS)", 7, 8), id="pals"),
+        pytest.param(HYDRA, Launch("mpiexec (PMI)", 2, 16), id="hydra"),
+        pytest.param(SBATCH | HYDRA, Launch("mpiexec (PMI)", 2, 16), id="hydra-in-sbatch"),
+        pytest.param(APRUN, Launch("aprun", 6, None), id="aprun"),
+        pytest.param(APRUN | {"PMI_SIZE": "12"}, Launch("aprun", 6, 12), id="aprun-pmi"),
+        pytest.param(HOROVODRUN, Launch("horovodrun", 1, 2), id="horovodrun"),
+        pytest.param(SBATCH | HOROVODRUN, Launch("horovodrun", 1, 2), id="horovodrun-in-sbatch"),
+        pytest.param({"OMPI_COMM_WORLD_RANK": "0"}, Launch("mpirun (Open MPI)", 0, None), id="no-size"),
+    ],
+)
+def test_the_launcher_is_found(environ, expected):
+    assert find_launch(environ) == expected
+
+
+def test_srun_with_pmi2_gives_the_rank_of_the_task():
+    launch = find_launch(SRUN | {"PMI_RANK": "5", "PMI_SIZE": "8"})
+    assert launch is not None and (launch.rank, launch.size) == (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "cpus", "local_size", "expected"),
+    [
+        (64, 64, 1, 64),
+        (64, 64, 4, 16),  # not bound: shared
+        (16, 64, 4, 16),  # bound to CPUs of its own: shared out already
+        (1, 64, 4, 1),  # bound to one core
+        (32, 64, 4, 16),  # bound to a socket, with another rank
+        (7, 7, 2, 3),
+        (2, 2, 3, 1),  # more ranks than CPUs
+        (1, 1, 1, 1),
+    ],
+)
+def test_cpus_are_shared_by_the_ranks_of_a_host(allowed, cpus, local_size, expected):
+    assert cpu_share(allowed, cpus, local_size) == expected
+
+
+@given(st.data(), st.integers(1, 256), st.integers(1, 256))
+def test_a_share_is_of_what_is_allowed_and_all_shares_fit_the_host(data, cpus, local_size):
+    allowed = data.draw(st.integers(1, cpus))
+    share = cpu_share(allowed, cpus, local_size)
+    assert 1 <= share <= allowed
+    assert share * local_size <= max(cpus, local_size)
+
+
+@pytest.mark.parametrize(("rank", "size"), [(-1, 2), (2, 2), (0, 0), (5, 3)])
+def test_a_rank_outside_the_world_is_refused(rank, size):
+    with pytest.raises(ValueError, match=f"rank {rank} of size {size}"):
+        World(rank, size)
+
+
+def test_a_world_is_one_rank_unless_told_otherwise_and_cannot_change():
+    world = World()
+    assert (world.rank, world.size, world.backend, world.local_rank, world.local_size) == (0, 1, "none", 0, 1)
+    with pytest.raises(AttributeError):
+        world.rank = 1
+
+
+@pytest.mark.parametrize("world", [World(), World(2, 3)])
+def test_without_a_backend_every_rank_works_it_out_by_itself(world):
+    calls = []
+    assert world.from_rank0(lambda: calls.append(1) or "done") == "done"
+    assert calls == [1]
+    with pytest.raises(ZeroDivisionError):
+        world.from_rank0(lambda: 1 // 0)
+
+
+def test_gather_without_a_backend_has_this_ranks_value_only():
+    assert World(2, 3).gather({"x": 1}) == [{"x": 1}]
+
+
+def test_the_sum_over_one_rank_is_its_own():
+    np.testing.assert_array_equal(World().sum(np.array([1.5, -2.0])), [1.5, -2.0])
+
+
+def test_a_sum_over_ranks_that_cannot_be_reached_is_an_error_not_a_wrong_number():
+    with pytest.raises(RuntimeError, match=r"World\(rank=1, size=2\) was made by hand"):
+        World(1, 2).sum(np.ones(2))
+
+
+@pytest.fixture
+def launched_as(monkeypatch):
+    """Puts this process where a launcher would have started it, without Horovod unless it is wanted."""
+
+    def launch(environ: dict[str, str], horovod: bool = False) -> None:
+        for name in [name for _, *names in LAUNCHERS for name in names] + ["SLURM_STEP_ID"]:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("OMPI_MCA_mpi_yield_when_idle", "1")  # set by World.horovod: undone afterwards
+        if not horovod:
+            monkeypatch.setitem(sys.modules, "horovod", None)
+            monkeypatch.setitem(sys.modules, "horovod.tensorflow", None)
+
+    return launch
+
+
+@pytest.mark.parametrize(
+    "environ", [OPEN_MPI, SRUN, PALS, HYDRA, APRUN, HOROVODRUN], ids=lambda environ: next(iter(environ))
+)
+def test_several_launched_ranks_without_horovod_are_never_trainings_of_one(launched_as, environ):
+    launched_as(environ)
+    with pytest.raises(ConfigError, match="Horovod is needed") as caught:
+        World.detect()
+    assert "jobs/install_horovod.sh" in str(caught.value)
+
+
+def test_horovod_asked_for_but_missing_is_an_error_without_a_launcher_too(launched_as):
+    launched_as({})
+    with pytest.raises(ConfigError, match="Horovod is needed"):
+        World.detect(horovod=True)
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, SBATCH, OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}]
+)
+def test_one_rank_needs_no_horovod(launched_as, environ):
+    launched_as(environ)
+    world = World.detect()
+    assert (world.rank, world.size, world.backend) == (0, 1, "none")
+    assert world.threads == len(os.sched_getaffinity(0))
+
+
+def test_horovod_switched_off_warns_that_the_rank_is_alone(launched_as, caplog):
+    launched_as(OPEN_MPI)
+    with caplog.at_level(logging.WARNING, logger="tfpipe"):
+        world = World.detect(horovod=False)
+    assert (world.rank, world.size) == (0, 1)
+    assert "rank 3 of mpirun (Open MPI): alone" in caplog.text
+
+
+def test_horovod_switched_off_says_nothing_where_nothing_was_launched(launched_as, caplog):
+    launched_as({})
+    World.detect(horovod=False)
+    assert "alone" not in caplog.text
+
+
+def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME", "LD_LIBRARY_PATH")}
+    env = {**kept, "PYTHONPATH": str(ROOT), **environ}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+
+
+def test_a_launched_process_that_cannot_import_horovod_stops():
+    code = "import sys; sys.modules['horovod'] = None; from tfpipe import World; print(World.detect())"
+    done = python(code, **SRUN)
+    assert done.returncode != 0 and done.stdout == ""
+    assert "ConfigError: Horovod is needed to train on several ranks" in done.stderr
+
+
+def test_threads_follow_the_cpus_this_process_may_use():
+    cpu = min(os.sched_getaffinity(0))
+    code = f"import os; os.sched_setaffinity(0, [{cpu}]); from tfpipe import World; print(World.detect().threads)"
+    assert python(code).stdout == "1\n"
+
+
+def test_the_world_is_found_without_importing_tensorflow_or_horovod():
+    code = "import sys; from tfpipe import World; World.detect(); print({'tensorflow', 'horovod'} & set(sys.modules))"
+    assert python(code).stdout == "set()\n"
