@@ -204,9 +204,7 @@ def test_horovod_asked_for_but_missing_is_an_error_without_a_launcher_too(launch
         World.detect(horovod=True)
 
 
-@pytest.mark.parametrize(
-    "environ", [{}, SBATCH, OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}]
-)
+@pytest.mark.parametrize("environ", [{}, SBATCH, OPEN_MPI | {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}])
 def test_one_rank_needs_no_horovod(launched_as, environ):
     launched_as(environ)
     world = World.detect()

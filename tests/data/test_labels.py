@@ -198,7 +198,10 @@ def test_lines_of_file_and_label_may_be_in_any_order(from_file, lines):
 
 def test_a_label_after_its_file_may_have_spaces(from_file):
     """`toy poodle` is not `poodle`."""
-    assert from_file("1.JPEG toy poodle\n2.JPEG poodle\n", ["/x/1.JPEG", "/x/2.JPEG"], ("poodle", "toy poodle")) == [1, 0]
+    assert from_file("1.JPEG toy poodle\n2.JPEG poodle\n", ["/x/1.JPEG", "/x/2.JPEG"], ("poodle", "toy poodle")) == [
+        1,
+        0,
+    ]
 
 
 def test_an_image_without_a_line_is_refused(from_file):

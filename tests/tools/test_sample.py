@@ -13,7 +13,9 @@ from lxml import etree
 from PIL import Image
 
 from tfpipe.errors import ConfigError
-from tfpipe.tools.sample import CLASSES, SampleSummary, _object, plan, render, write_sample
+from tfpipe.tools.sample import SampleSummary, write_sample
+from tfpipe.tools.sample_pictures import _object, render
+from tfpipe.tools.sample_plan import CLASSES, plan
 
 IMAGES, VAL, SCALE = 40, 16, 0.15
 LABELS = "imagenet_2012_validation_synset_labels.txt"
@@ -202,9 +204,9 @@ def test_boxes_are_tight_around_what_is_drawn(index, monkeypatch):
 
     image = plan(2, "train", index, 0.5)
     image = image._replace(gray=True, things=image.things[:1], bytes=image.width * image.height // 10)
-    monkeypatch.setattr("tfpipe.tools.sample._object", white)
+    monkeypatch.setattr("tfpipe.tools.sample_pictures._object", white)
     monkeypatch.setattr(
-        "tfpipe.tools.sample._background", lambda _, size: np.zeros((*size[::-1], 3), np.float32)
+        "tfpipe.tools.sample_pictures._background", lambda _, size: np.zeros((*size[::-1], 3), np.float32)
     )
     drawn = np.asarray(Image.open(io.BytesIO(render(2, "train", index, image)))) > 100
     rows, columns = np.flatnonzero(drawn.any(1)), np.flatnonzero(drawn.any(0))
@@ -215,9 +217,7 @@ def test_boxes_are_tight_around_what_is_drawn(index, monkeypatch):
 
 def test_pictures_of_one_plan_differ_by_seed_split_and_index():
     image = plan(0, "train", 0, 0.1)
-    pictures = [
-        render(*key, image) for key in ((0, "train", 0), (1, "train", 0), (0, "val", 0), (0, "train", 1))
-    ]
+    pictures = [render(*key, image) for key in ((0, "train", 0), (1, "train", 0), (0, "val", 0), (0, "train", 1))]
     assert len(set(pictures)) == 4
 
 

@@ -105,10 +105,11 @@ def read_xml(path: str) -> Objects:
     found = root.findall("object")
     names = [_text(each, "name", path) for each in found]
     boxes = [[_number(each, f"bndbox/{edge}", path) for edge in EDGES] for each in found]
-    size = [0.0 if root.find(f"size/{side}") is None else _number(root, f"size/{side}", path) for side in ("height", "width")]
-    return Objects(
-        np.array(names, object), np.array(boxes, np.float32).reshape(-1, 4), np.array(size, np.float32)
-    )
+    size = [
+        0.0 if root.find(f"size/{side}") is None else _number(root, f"size/{side}", path)
+        for side in ("height", "width")
+    ]
+    return Objects(np.array(names, object), np.array(boxes, np.float32).reshape(-1, 4), np.array(size, np.float32))
 
 
 def _text(element: etree._Element, tag: str, path: str) -> str:

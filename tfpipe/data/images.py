@@ -106,7 +106,5 @@ def random_window(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor, how: Rando
 
 def random_flip(crops: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
     """Mirrors about half of `crops` ([k, height, width, channels]); the seeds (int64 [k, 2]) say which."""
-    draws = tf.map_fn(
-        lambda seed: tf.random.stateless_uniform([], seed), seeds, fn_output_signature=tf.float32
-    )
+    draws = tf.map_fn(lambda seed: tf.random.stateless_uniform([], seed), seeds, fn_output_signature=tf.float32)
     return tf.where((draws < 0.5)[:, None, None, None], tf.reverse(crops, [2]), crops)

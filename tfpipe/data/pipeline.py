@@ -66,27 +66,38 @@ def build_dataset(
     data = config.data
     catalog = catalog or load_catalog(data, split, world)
     frontier = resume or order.start(world)
-    endless = split == "train"
 
-    dataset = order.positions(frontier, world, end=None if endless else len(catalog))
+    dataset = visit(catalog, data, world, frontier)
     dataset = read(dataset, catalog, data)
     dataset = crop(dataset, catalog, data)
     dataset = dataset.unbatch().skip(frontier.crop)
-    dataset = dataset.batch(data.batch_size, drop_remainder=endless)
+    dataset = dataset.batch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
     dataset = prefetch(dataset, data)
     return dataset.with_options(options(data, world))
 
 
+def visit(catalog: Catalog, config: DataConfig, world: World, frontier: Frontier) -> tf.data.Dataset:
+    """(position, item) pairs: which image this rank visits next. Shuffled and endless for training, else one pass."""
+    training = catalog.split == "train"
+    return order.visits(
+        frontier,
+        world,
+        len(catalog),
+        config.seed,
+        shuffle=training and config.shuffle_buffer > 1,
+        reshuffle=config.reshuffle_each_iteration,
+        end=None if training else len(catalog),
+    )
+
+
 def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
-    """Stream positions -> Encoded: which image is there, and its files' bytes. Waits for storage."""
+    """(position, item) -> Encoded: the image's and the annotation's bytes. Waits for storage."""
     paths = tf.constant(catalog.paths)
     xml_paths = tf.constant(catalog.annotations)
     labels = tf.constant(catalog.labels)
-    shuffle = catalog.split == "train" and config.shuffle_buffer > 1
 
-    def read_one(position: tf.Tensor) -> Encoded:
-        item = order.item(position, len(catalog), config.seed, shuffle, config.reshuffle_each_iteration)
+    def read_one(position: tf.Tensor, item: tf.Tensor) -> Encoded:
         xml_path = xml_paths[item]
         xml = tf.cond(tf.equal(xml_path, ""), lambda: "", lambda: tf.io.read_file(xml_path))
         return Encoded(position, tf.io.read_file(paths[item]), xml, xml_path, labels[item])

@@ -15,7 +15,7 @@ from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.training.callbacks import Display, OverRanks, Record, Evaluation, Throughput
+from tfpipe.training.callbacks import Display, Evaluation, OverRanks, Record, Throughput
 from tfpipe.training.evaluate import Evaluator
 from tfpipe.training.models import build_model
 from tfpipe.training.optimizers import build_loss, build_optimizer

@@ -67,9 +67,7 @@ def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[
     return network(import_module(build.__module__).preprocess_input(pixels))
 
 
-def resnet18(
-    x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm: str = "batch"
-) -> keras.KerasTensor:
+def resnet18(x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm: str = "batch") -> keras.KerasTensor:
     """ResNet-18 (He et al. 2015, table 1) up to its average pooling: float [batch, 8 * width].
 
     Args:
@@ -111,9 +109,7 @@ def _conv(
     activation: str | None = "relu",
     gamma: str = "ones",
 ) -> keras.KerasTensor:
-    x = layers.Conv2D(
-        channels, kernel, stride, padding="same", use_bias=False, kernel_initializer="he_normal"
-    )(x)
+    x = layers.Conv2D(channels, kernel, stride, padding="same", use_bias=False, kernel_initializer="he_normal")(x)
     if norm == "batch":
         x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, gamma_initializer=gamma)(x)
     elif norm == "group":
