@@ -76,6 +76,6 @@ $(VENV)/.horovod: jobs/install_horovod.sh $(VENV)/.installed-test
 # The installation is an order-only prerequisite: a newer one does not draw the images anew.
 $(SAMPLE)/.complete: | $(VENV)/.installed
 	@echo "making sample data in $(SAMPLE)"
-	@$(BIN)/tfpipe sample $(SAMPLE) --images 2000 --scale 0.4
+	@$(BIN)/tfpipe sample $(SAMPLE) --images 4000 --scale 0.4
 	@$(BIN)/tfpipe filelist $(SAMPLE) --out $(SAMPLE)/lists
 	@touch $@

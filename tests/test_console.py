@@ -1,11 +1,14 @@
 """What a user sees beside the results: log lines by rank, no chatter but nothing else lost, and progress."""
 
+import fcntl
 import io
 import logging
 import os
 import pty
+import struct
 import subprocess
 import sys
+import termios
 import types
 from pathlib import Path
 
@@ -197,6 +200,8 @@ def test_other_ranks_are_silent(clock, caplog, capfd):
 
 def test_a_terminal_shows_a_bar(monkeypatch):
     main, side = pty.openpty()
+    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
+    os.set_blocking(main, False)  # nothing shown fails, instead of waiting for ever
     with open(side, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         assert list(progress(range(5), 5, "writing images", "image")) == [0, 1, 2, 3, 4]

@@ -147,14 +147,14 @@ def test_paths_are_absolute_from_a_relative_root_and_through_links(tmp_path, mon
 @pytest.mark.parametrize("names", [["val/v.JPEG"], ["train/n01/notes.txt"], ["train/n01/.hidden.JPEG"]])
 def test_a_tree_without_training_images_is_refused(tmp_path, names):
     touch(tmp_path / "Data/CLS-LOC", *names)
-    with pytest.raises(ConfigError, match="no image below .*Data/CLS-LOC/train"):
+    with pytest.raises(ConfigError, match=r"no image below .*Data/CLS-LOC/train"):
         scan(tmp_path, show=False)
 
 
 @pytest.mark.parametrize("names", [[], ["JPEGImages/a.jpg"], ["ImageSets/Main/train.txt"], ["Data/train/a.JPEG"]])
 def test_a_tree_of_neither_kind_is_refused(tmp_path, names):
     touch(tmp_path, *names)
-    with pytest.raises(ConfigError, match="neither an ILSVRC tree .* nor a Pascal VOC one"):
+    with pytest.raises(ConfigError, match=r"neither an ILSVRC tree .* nor a Pascal VOC one"):
         scan(tmp_path, show=False)
     with pytest.raises(ConfigError, match="neither"):
         scan(tmp_path / "nowhere", show=False)
@@ -184,5 +184,5 @@ def test_a_voc_list_that_names_a_missing_image_is_refused(tmp_path):
 
 def test_a_voc_tree_without_lists_is_refused(tmp_path):
     voc(tmp_path, cat_train="2007_1 1\n")
-    with pytest.raises(ConfigError, match="no list in .*ImageSets/Main"):
+    with pytest.raises(ConfigError, match=r"no list in .*ImageSets/Main"):
         scan(tmp_path, show=False)

@@ -1,5 +1,7 @@
 """The order: shards exclusive and exhaustive, epochs different, the same whatever the number of ranks."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,7 +38,7 @@ def test_the_ranks_shards_are_exclusive_and_exhaustive_over_every_epoch(count: i
 @given(st.integers(1, 200), st.integers(1, 9))
 def test_a_rank_visits_every_size_th_position_from_its_own_on(count: int, size: int) -> None:
     streams = [stream(World(rank, size), 2 * count) for rank in range(size)]
-    assert sorted(sum(streams, [])) == list(range(2 * count))
+    assert sorted(itertools.chain(*streams)) == list(range(2 * count))
     assert all(position % size == rank for rank in range(size) for position in streams[rank])
 
 

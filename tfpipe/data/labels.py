@@ -72,9 +72,9 @@ def image_labels(
     if unknown.size:
         first = int(unknown[0])
         raise ConfigError(
-            f'{unknown.size} of {len(paths)} images have a label that is no class, e.g. {paths[first]}: "{names[first]}" '
-            f"({source}); the {len(classes)} classes are {', '.join(classes[:3])} ...; for a flat val folder set "
-            "data.test_label_file, e.g. to LOC_val_solution.csv"
+            f"{unknown.size} of {len(paths)} images have a label that is no class, e.g. {paths[first]}: "
+            f'"{names[first]}" ({source}); the {len(classes)} classes are {", ".join(classes[:3])} ...; '
+            "for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv"
         )
     return labels
 

@@ -41,7 +41,7 @@ class Crops(NamedTuple):
 def build_dataset(
     config: Config,
     split: str = "train",
-    world: World = World(),  # noqa: B008, frozen
+    world: World = World(),
     with_positions: bool = False,
     resume: Frontier | None = None,
     catalog: Catalog | None = None,

@@ -84,7 +84,7 @@ def train(config: Config, world: World, run_dir: Path) -> dict[str, Any]:
     logger.info("weights %s, the same on all %d rank(s)", digests[0], world.size)
     if world.rank == 0:
         # As a plain Keras model, which loads without tfpipe.
-        keras.Model(model.inputs, model.outputs, name=model.name).save(run_dir / "model.keras")
+        keras.Model(model.input, model.output, name=model.name).save(run_dir / "model.keras")
     return {name: values[-1] for name, values in history.history.items()}
 
 
@@ -94,7 +94,7 @@ def compile_model(config: Config, world: World, classes: int, steps: int) -> Par
     keras.utils.set_random_seed(config.training.seed + world.rank)
     keras.config.set_dtype_policy(config.training.precision)
     network = build_model(config, classes)
-    model = ParallelModel(network.inputs, network.outputs, name=network.name)
+    model = ParallelModel(network.input, network.output, name=network.name)
     model.world = world
     model.fp16_compression = config.training.compression == "fp16"
     model.compile(

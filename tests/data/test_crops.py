@@ -1,0 +1,503 @@
+"""Crops: which objects of an image count, which windows they give, and how many there are in an epoch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfpipe.config import DataConfig, RandomResizedCrop
+from tfpipe.data import crops as crops_module
+from tfpipe.data.annotations import Objects
+from tfpipe.data.catalog import Catalog
+from tfpipe.data.crops import (
+    MAX_CROPS,
+    CropCount,
+    Targets,
+    choose_windows,
+    count_crops,
+    crop_seeds,
+    find_targets,
+)
+from tfpipe.data.labels import BY_OBJECT
+from tfpipe.distributed import World
+
+CLASSES = ("n01", "n02", "n03")
+WHOLE = [[0.0, 0.0, 1.0, 1.0]]
+LABEL = 1  # n02
+STATED, REAL = (100.0, 200.0), (300, 600)
+
+
+def data_config(**keys: Any) -> DataConfig:
+    if keys.get("label_source") == "object":
+        keys = {"classes": list(CLASSES)} | keys
+    return DataConfig(train_filelist=Path("train.txt"), **keys)
+
+
+def catalog_of(labels: Sequence[int], annotations: Sequence[str] | None = None, split: str = "train") -> Catalog:
+    paths = [f"/x/{number}.JPEG" for number in range(len(labels))]
+    return Catalog(split, paths, list(annotations or [""] * len(labels)), np.array(labels, np.int32), CLASSES)
+
+
+DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
+
+
+def _traced(catalog: Catalog):
+    signature = [
+        Objects(tf.TensorSpec([None], tf.string), tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([2], tf.float32)),
+        tf.TensorSpec([], tf.int32),
+        tf.TensorSpec([2], tf.int32),
+    ]
+    return tf.function(
+        lambda objects, label, size: find_targets(objects, label, size, catalog), input_signature=signature
+    )
+
+
+_FIND = {False: _traced(DIRECTORY), True: _traced(OBJECT)}
+
+
+def targets_of(
+    objects: Sequence[tuple[str, Sequence[float]]],
+    by_object: bool = False,
+    stated: tuple[float, float] = STATED,
+    real: tuple[int, int] = REAL,
+) -> tuple[list[list[float]], list[int]]:
+    names = tf.constant([name for name, _ in objects], tf.string, shape=[len(objects)])
+    boxes = tf.constant(np.array([box for _, box in objects], np.float32).reshape(-1, 4))
+    label = BY_OBJECT if by_object else LABEL
+    found = _FIND[by_object](
+        Objects(names, boxes, tf.constant(stated, tf.float32)), tf.constant(label), tf.constant(real)
+    )
+    assert (found.boxes.dtype, found.labels.dtype) == (tf.float32, tf.int32)
+    return found.boxes.numpy().tolist(), found.labels.numpy().tolist()
+
+
+BOX = (25, 50, 75, 150)  # of STATED
+RELATIVE = [0.25, 0.25, 0.75, 0.75]
+OTHER_BOX, OTHER_RELATIVE = (0, 100, 50, 200), [0.0, 0.5, 0.5, 1.0]
+
+
+# ---- targets ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("objects", "boxes"),
+    [
+        pytest.param([], WHOLE, id="none"),
+        pytest.param([("n02", BOX)], [RELATIVE], id="own-class"),
+        pytest.param([("n02", BOX), ("n02", OTHER_BOX)], [RELATIVE, OTHER_RELATIVE], id="several"),
+        pytest.param([("n01", BOX), ("n02", OTHER_BOX), ("n03", BOX)], [OTHER_RELATIVE], id="other-classes-dropped"),
+        pytest.param([("Scottish_deerhound", BOX)], [RELATIVE], id="unknown-name-kept"),
+        pytest.param([("", BOX), ("n2", BOX), ("n02 ", BOX)], [RELATIVE] * 3, id="names-alike-are-unknown"),
+        pytest.param([("n01", BOX)], WHOLE, id="only-other-class"),
+        pytest.param([("n02", (5, 5, 5, 9))], WHOLE, id="only-empty"),
+        pytest.param([("n02", (5, 5, 5, 9)), ("n02", BOX), ("n02", (5, 9, 8, 9))], [RELATIVE], id="empty-dropped"),
+        pytest.param([("n02", (-500, -9, -3, 40))], WHOLE, id="only-outside"),
+        pytest.param([("n02", (0, 200, 50, 250)), ("n02", (100, 0, 101, 9))], WHOLE, id="beyond-the-far-edges"),
+    ],
+)  # fmt: skip
+def test_an_image_with_a_label_gives_its_own_objects_or_else_the_whole(objects, boxes):
+    assert targets_of(objects) == (boxes, [LABEL] * len(boxes))
+
+
+@pytest.mark.parametrize(
+    ("objects", "boxes", "labels"),
+    [
+        pytest.param([], [], [], id="none"),
+        pytest.param([("n03", BOX), ("n01", OTHER_BOX)], [RELATIVE, OTHER_RELATIVE], [2, 0], id="own-labels"),
+        pytest.param([("n01", BOX), ("cow", OTHER_BOX), ("n03", BOX)], [RELATIVE] * 2, [0, 2], id="unknown-dropped"),
+        pytest.param([("cow", BOX), ("", BOX)], [], [], id="only-unknown"),
+        pytest.param([("n01", (5, 5, 5, 9)), ("n02", BOX)], [RELATIVE], [1], id="empty-dropped"),
+        pytest.param([("n01", (0, 300, 9, 400))], [], [], id="only-outside"),
+    ],
+)
+def test_objects_with_labels_of_their_own_are_all_there_is(objects, boxes, labels):
+    assert targets_of(objects, by_object=True) == (boxes, labels)
+
+
+@pytest.mark.parametrize("by_object", [False, True])
+@pytest.mark.parametrize(
+    ("box", "expected"),
+    [
+        ((75, 150, 25, 50), RELATIVE),  # both swapped
+        ((75, 50, 25, 150), RELATIVE),  # one
+        ((25, 150, 75, 50), RELATIVE),
+        ((-10, -20, 50, 100), [0, 0, 0.5, 0.5]),
+        ((50, 100, 101, 201), [0.5, 0.5, 1, 1]),
+        ((900, 900, -900, -900), [0, 0, 1, 1]),
+        ((0, 0, 100, 200), [0, 0, 1, 1]),
+        ((12.5, 25.0, 50, 100), [0.125, 0.125, 0.5, 0.5]),
+    ],
+)
+def test_edges_are_swapped_back_and_held_within_the_image(by_object, box, expected):
+    assert targets_of([("n02", box)], by_object) == ([expected], [LABEL])
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ((100, 200), [0.75, 0.75, 1, 1]),
+        # Not, or not wholly, stated: the real 300 x 600.
+        ((0, 0), [0.25, 0.25, 0.5, 0.5]),
+        ((100, 0), [0.25, 0.25, 0.5, 0.5]),
+        ((0, 200), [0.25, 0.25, 0.5, 0.5]),
+        ((-100, 200), [0.25, 0.25, 0.5, 0.5]),
+    ],
+)
+def test_boxes_are_relative_to_the_size_stated_or_else_the_real_one(stated, expected):
+    assert targets_of([("n02", (75, 150, 150, 300))], stated=stated) == ([expected], [LABEL])
+
+
+EDGE = st.one_of(st.integers(-50, 350), st.floats(-50, 350, width=32))
+THINGS = st.lists(st.tuples(st.sampled_from([*CLASSES, "cow"]), st.tuples(EDGE, EDGE, EDGE, EDGE)), max_size=6)
+
+
+@settings(deadline=None, max_examples=150)
+@given(THINGS, st.booleans(), st.sampled_from([(100.0, 200.0), (333.0, 250.0), (0.0, 250.0)]))
+def test_targets_are_what_they_are_defined_to_be(things, by_object, stated):
+    height, width = stated if all(stated) else REAL
+    expected = []
+    for name, (y1, x1, y2, x2) in things:
+        top, bottom = (min(max(edge, 0), height) for edge in sorted((y1, y2)))
+        left, right = (min(max(edge, 0), width) for edge in sorted((x1, x2)))
+        wanted = name in CLASSES if by_object else name in (CLASSES[LABEL], "cow")
+        if bottom > top and right > left and wanted:
+            number = CLASSES.index(name) if by_object else LABEL
+            expected.append(([top / height, left / width, bottom / height, right / width], number))
+    if not by_object and not expected:
+        expected = [(WHOLE[0], LABEL)]
+    boxes, labels = targets_of(things, by_object, stated=stated)
+    assert labels == [number for _, number in expected]
+    np.testing.assert_allclose(np.reshape(boxes, [-1, 4]), np.reshape([box for box, _ in expected], [-1, 4]), atol=1e-6)
+    assert all(0 <= value <= 1 for box in boxes for value in box)
+
+
+# ---- windows ---------------------------------------------------------------------------------------------------
+
+SIZE = (128, 256)
+BOXES = [[0.25, 0.5, 0.5, 0.75], [0.0, 0.0, 0.125, 0.0625], [0.5, 0.5, 1.0, 1.0]]
+
+
+def chooser(config: DataConfig, catalog: Catalog):
+    """choose_windows, traced once: (boxes, labels, size, position) -> windows and labels, as lists."""
+    signature = [
+        Targets(tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None], tf.int32)),
+        tf.TensorSpec([2], tf.int32),
+        tf.TensorSpec([], tf.int64),
+    ]
+    graph = tf.function(
+        lambda targets, size, position: choose_windows(targets, size, position, config, catalog),
+        input_signature=signature,
+    )
+
+    def choose(boxes, labels, size=SIZE, position=0) -> tuple[list[list[int]], list[int]]:
+        targets = Targets(tf.constant(np.array(boxes, np.float32).reshape(-1, 4)), tf.constant(labels, tf.int32))
+        windows, labels = graph(targets, tf.constant(size), tf.constant(position, tf.int64))
+        assert (windows.dtype, labels.dtype) == (tf.int32, tf.int32)
+        assert windows.shape == [len(labels), 4]
+        for top, left, height, width in windows.numpy():
+            assert top >= 0 and left >= 0 and height >= 1 and width >= 1
+            assert top + height <= size[0] and left + width <= size[1]
+        return windows.numpy().tolist(), labels.numpy().tolist()
+
+    return choose
+
+
+def covered(window: list[int], box: list[float], size: tuple[int, int] = SIZE) -> float:
+    """The share of `box` that `window` covers."""
+    top, left, height, width = window
+    y1, x1, y2, x2 = np.array(box) * [*size, *size]
+    inside = max(0, min(top + height, y2) - max(top, y1)) * max(0, min(left + width, x2) - max(left, x1))
+    return inside / ((y2 - y1) * (x2 - x1))
+
+
+@pytest.mark.parametrize(
+    ("box", "window"),
+    [
+        (RELATIVE, [32, 64, 64, 128]),
+        (WHOLE[0], [0, 0, 128, 256]),
+        ([0.5, 0.5, 1.0, 1.0], [64, 128, 64, 128]),
+        ([0.5, 0.5, 0.5001, 0.5001], [64, 128, 1, 1]),  # at least one pixel
+        ([0.999, 0.999, 1.0, 1.0], [127, 255, 1, 1]),
+        ([10.4 / 128, 20.6 / 256, 30.6 / 128, 40.4 / 256], [10, 21, 21, 19]),  # to the nearest pixel
+    ],
+)
+def test_crops_of_boxes_are_the_boxes_in_pixels(box, window):
+    choose = chooser(data_config(), DIRECTORY)
+    assert choose([box, WHOLE[0]], [1, 1]) == ([window, [0, 0, 128, 256]], [1, 1])
+
+
+def test_without_an_object_there_is_no_crop_where_objects_have_the_labels():
+    for crop in ("boxes", "random_resized"):
+        assert chooser(data_config(label_source="object", crop=crop), OBJECT)([], []) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("size", "target", "fraction", "window"),
+    [
+        ((100, 200), (50, 50), 1.0, [0, 50, 100, 100]),
+        ((100, 200), (50, 50), 0.5, [25, 75, 50, 50]),
+        ((100, 100), (50, 100), 1.0, [25, 0, 50, 100]),  # shaped like the target
+        ((256, 256), (224, 224), 0.875, [16, 16, 224, 224]),
+        ((1, 1), (224, 224), 0.1, [0, 0, 1, 1]),
+        ((1, 500), (2, 224), 0.5, [0, 222, 1, 56]),
+    ],
+)
+def test_the_center_crop_is_the_middle_and_only_one_of_many_objects(size, target, fraction, window):
+    choose = chooser(data_config(crop="center", crop_image_size=target, center_fraction=fraction), DIRECTORY)
+    assert choose(BOXES, [2, 2, 2], size) == ([window], [2])
+
+
+def test_the_full_crop_is_the_whole_image_once():
+    assert chooser(data_config(crop="full"), DIRECTORY)(BOXES, [2, 2, 2]) == ([[0, 0, 128, 256]], [2])
+
+
+def test_the_test_split_is_cropped_as_test_crop_says():
+    config = data_config(crop="random_resized", test_crop="full")
+    assert chooser(config, catalog_of([1], split="test"))(BOXES, [2, 2, 2]) == ([[0, 0, 128, 256]], [2])
+    assert chooser(config, DIRECTORY)(BOXES, [2, 2, 2])[0] != [[0, 0, 128, 256]]
+
+
+RANDOM = RandomResizedCrop(area=(0.08, 0.4))
+POSITIONS = range(60)
+
+
+@pytest.fixture(scope="module")
+def random_crop():
+    return chooser(data_config(crop="random_resized", random_resized=RANDOM), DIRECTORY)
+
+
+@pytest.fixture(scope="module")
+def random_crop_per_object():
+    config = data_config(crop="random_resized", random_resized=RANDOM, label_source="object")
+    return chooser(config, OBJECT)
+
+
+def test_a_position_always_gives_the_same_random_window_and_others_give_others(random_crop):
+    first = [random_crop(BOXES, [1, 1, 1], position=position)[0][0] for position in POSITIONS]
+    again = [random_crop(BOXES, [1, 1, 1], position=position)[0][0] for position in reversed(POSITIONS)]
+    assert first == again[::-1]
+    assert len({tuple(window) for window in first}) > 0.9 * len(POSITIONS)
+    # In another run, and another program, too.
+    fresh = chooser(data_config(crop="random_resized", random_resized=RANDOM), DIRECTORY)
+    assert fresh(BOXES, [1, 1, 1], position=7)[0][0] == first[7]
+
+
+def test_positions_of_later_epochs_give_other_windows(random_crop):
+    windows = [random_crop(BOXES, [1] * 3, position=7 + epoch * 1_281_167)[0][0] for epoch in range(90)]
+    assert len({tuple(window) for window in windows}) > 80
+
+
+def test_another_seed_gives_other_windows(random_crop):
+    other = chooser(data_config(crop="random_resized", random_resized=RANDOM, seed=1), DIRECTORY)
+    same = [random_crop(BOXES, [1] * 3, position=p) == other(BOXES, [1] * 3, position=p) for p in POSITIONS]
+    assert sum(same) < 0.1 * len(same)
+
+
+def test_a_random_window_is_one_per_image_within_its_ranges(random_crop):
+    for position in POSITIONS:
+        windows, labels = random_crop(BOXES, [1, 1, 1], position=position)
+        assert labels == [1]
+        ((_, _, height, width),) = windows
+        assert 0.9 * 0.08 < height * width / (128 * 256) < 1.1 * 0.4
+        assert 0.9 * 3 / 4 < width / height < 1.1 * 4 / 3
+
+
+@pytest.mark.parametrize("min_covered", [0.1, 0.7, 1.0])
+@pytest.mark.parametrize("boxes", [BOXES[:1], BOXES], ids=["one", "several"])
+def test_a_random_window_covers_enough_of_a_box(min_covered, boxes):
+    how = RandomResizedCrop(area=(0.08, 0.4), min_covered=min_covered)
+    choose = chooser(data_config(crop="random_resized", random_resized=how), DIRECTORY)
+    small = 0
+    for position in POSITIONS:
+        ((window,), _) = choose(boxes, [1] * len(boxes), position=position)
+        assert max(covered(window, box) for box in boxes) >= min_covered - 1e-6
+        small += window[2:] != list(SIZE)
+    assert small > 0.9 * len(POSITIONS)  # the whole image would cover every box
+
+
+def test_where_no_random_window_can_be_drawn_it_is_the_whole_image():
+    how = RandomResizedCrop(area=(0.01, 0.02), min_covered=1.0)
+    choose = chooser(data_config(crop="random_resized", random_resized=how), DIRECTORY)
+    assert choose(WHOLE, [1]) == ([[0, 0, 128, 256]], [1])
+
+
+def test_random_windows_of_objects_cover_each_its_own_and_keep_its_label(random_crop_per_object):
+    per_object = [set() for _ in BOXES]
+    for position in POSITIONS:
+        windows, labels = random_crop_per_object(BOXES, [2, 0, 1], position=position)
+        assert labels == [2, 0, 1]
+        for window, box, seen in zip(windows, BOXES, per_object, strict=True):
+            assert covered(window, box) >= RANDOM.min_covered - 1e-6
+            seen.add(tuple(window))
+    assert all(len(seen) > 0.9 * len(POSITIONS) for seen in per_object)
+
+
+def test_objects_of_one_image_are_not_cropped_alike(random_crop_per_object):
+    """The same box twice: the same draw would give the same window."""
+    pairs = [random_crop_per_object([BOXES[0]] * 2, [0, 1], position=position)[0] for position in POSITIONS]
+    assert sum(first == second for first, second in pairs) < 0.1 * len(pairs)
+
+
+# ---- seeds -----------------------------------------------------------------------------------------------------
+
+PLACES = st.tuples(st.integers(0, 99), st.integers(0, 2**46), st.integers(0, MAX_CROPS - 1))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(PLACES, min_size=2, max_size=6, unique=True))
+def test_every_seed_position_and_crop_has_a_seed_of_its_own(places):
+    seeds = [crop_seeds(seed, tf.constant(position, tf.int64), crop).numpy() for seed, position, crop in places]
+    assert all(seed.dtype == np.int64 and seed.shape == (2,) for seed in seeds)
+    assert len({tuple(seed) for seed in seeds}) == len(places)
+
+
+def test_neighbouring_positions_do_not_share_their_crops_seeds():
+    seeds = [crop_seeds(3, tf.constant(position, tf.int64), tf.range(500)).numpy() for position in range(5)]
+    assert len({tuple(seed) for rows in seeds for seed in rows}) == 2500
+    for crop in (0, 499):
+        np.testing.assert_array_equal(seeds[2][crop], crop_seeds(3, tf.constant(2, tf.int64), crop))
+
+
+# ---- how many --------------------------------------------------------------------------------------------------
+
+
+def xml(*objects: tuple[str, Sequence[float]], size: tuple[float, float] | None = STATED) -> str:
+    stated = f"<size><height>{size[0]}</height><width>{size[1]}</width></size>" if size else ""
+    things = "".join(
+        f"<object><name>{name}</name><bndbox><ymin>{y1}</ymin><xmin>{x1}</xmin><ymax>{y2}</ymax><xmax>{x2}</xmax>"
+        "</bndbox></object>"
+        for name, (y1, x1, y2, x2) in objects
+    )
+    return f"<annotation>{stated}{things}</annotation>"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes XMLs, None for an image without; gives their paths."""
+
+    def write_all(texts: Sequence[str | None]) -> list[str]:
+        paths = []
+        for number, text in enumerate(texts):
+            path = tmp_path / f"{number}.xml"
+            if text is not None:
+                path.write_text(text)
+            paths.append(str(path) if text is not None else "")
+        return paths
+
+    return write_all
+
+
+XMLS = [
+    None,
+    xml(("n02", BOX), ("n02", OTHER_BOX)),
+    xml(),
+    xml(("n01", BOX), ("n02", OTHER_BOX), ("cow", BOX)),
+    xml(("n01", BOX)),
+    xml(("n02", (75, 150, 25, 50)), ("n03", (5, 5, 5, 9)), ("n02", (0, 900, 9, 950))),
+    None,
+    xml(("n02", BOX), ("cow", BOX), size=None),
+]
+
+
+@pytest.mark.parametrize(
+    ("keys", "by_object", "crops"),
+    [
+        ({"crop": "boxes"}, False, 1 + 2 + 1 + 2 + 1 + 1 + 1 + 2),
+        ({"crop": "boxes", "label_source": "object"}, True, 0 + 2 + 0 + 2 + 1 + 1 + 0 + 1),
+        ({"crop": "random_resized", "label_source": "object"}, True, 0 + 2 + 0 + 2 + 1 + 1 + 0 + 1),
+        ({"crop": "random_resized"}, False, 8),
+        ({"crop": "center"}, False, 8),
+        ({"crop": "full"}, False, 8),
+    ],
+)
+@pytest.mark.parametrize("world", [World(), World(1, 3)])
+def test_an_epochs_crops_are_counted(write, keys, by_object, crops, world):
+    catalog = catalog_of([BY_OBJECT if by_object else LABEL] * len(XMLS), write(XMLS))
+    assert count_crops(catalog, data_config(**keys), world) == CropCount(crops, exact=True)
+
+
+def test_each_image_is_counted_with_its_own_label(write):
+    same = xml(("n01", BOX), ("n01", OTHER_BOX), ("n03", BOX))
+    catalog = catalog_of([0, 1, 2], write([same] * 3))
+    assert count_crops(catalog, data_config(), World()) == CropCount(2 + 1 + 1, exact=True)
+
+
+def test_the_test_split_is_counted_as_it_is_cropped(write):
+    catalog = catalog_of([LABEL] * len(XMLS), write(XMLS), split="test")
+    config = data_config(crop="random_resized", test_crop="boxes")
+    assert count_crops(catalog, config, World()) == CropCount(11, exact=True)
+    assert count_crops(catalog, data_config(crop="boxes", test_crop="center"), World()) == CropCount(8, exact=True)
+
+
+@pytest.mark.parametrize(("label", "crops"), [(LABEL, 3), (BY_OBJECT, 0)])
+def test_without_an_xml_an_image_is_one_crop_or_none(label, crops):
+    config = data_config(**({"label_source": "object"} if label == BY_OBJECT else {}))
+    assert count_crops(catalog_of([label] * 3), config, World()) == CropCount(crops, exact=True)
+
+
+def test_no_xml_is_read_where_every_image_gives_one_crop():
+    catalog = catalog_of([LABEL] * 3, ["/nowhere/a.xml"] * 3)
+    for crop in ("center", "full", "random_resized"):
+        assert count_crops(catalog, data_config(crop=crop), World()) == CropCount(3, exact=True)
+
+
+def test_more_xmls_than_are_read_are_estimated_from_all_over_the_list(write, monkeypatch):
+    monkeypatch.setattr(crops_module, "COUNT_AT_MOST", 10)
+    one, four = xml(("n02", BOX)), xml(*[("n02", BOX)] * 4)
+    # Sorted as by class: the first half has one object each, the second four.
+    catalog = catalog_of([LABEL] * 66, write([one, None, one] * 11 + [four, None, four] * 11))
+    count = count_crops(catalog, data_config(), World())
+    true = 22 + 22 + 88
+    assert not count.exact
+    assert abs(count.crops - true) < 0.1 * true
+
+
+def test_an_estimate_is_made_of_no_more_xmls_than_allowed_and_scales_exactly_where_all_are_alike(write, monkeypatch):
+    monkeypatch.setattr(crops_module, "COUNT_AT_MOST", 10)
+    read = []
+    parse = crops_module._count
+    monkeypatch.setattr(crops_module, "_count", lambda catalog, chosen: read.extend(chosen) or parse(catalog, chosen))
+    catalog = catalog_of([LABEL] * 29, write([None, *[xml(("n02", BOX), ("n02", BOX), ("n02", BOX))] * 28]))
+    assert count_crops(catalog, data_config(), World()) == CropCount(1 + 3 * 28, exact=False)
+    assert len(read) <= 10 and len(set(read)) == len(read)
+
+
+@pytest.mark.parametrize(("xmls", "exact"), [(10, True), (11, False)])
+def test_up_to_the_limit_every_xml_is_read(write, monkeypatch, xmls, exact):
+    monkeypatch.setattr(crops_module, "COUNT_AT_MOST", 10)
+    catalog = catalog_of([LABEL] * xmls, write([xml(("n02", BOX))] * xmls))
+    assert count_crops(catalog, data_config(), World()) == CropCount(xmls, exact)
+
+
+def test_a_count_is_exact_only_where_it_is_what_the_pipeline_gives(write):
+    """Without a stated size only the JPEG says that the second box is outside of the image."""
+    objects = [("n02", (25, 50, 75, 150)), ("n02", (0, 900, 9, 950))]
+    catalog = catalog_of([LABEL], write([xml(*objects, size=None)]))
+    boxes, _ = targets_of(objects, stated=(0, 0), real=(300, 600))
+    count = count_crops(catalog, data_config(), World())
+    assert len(boxes) == 1
+    assert count.crops == 1 or not count.exact
+
+
+def test_an_xml_that_cannot_be_used_stops_the_count_by_name(write):
+    broken = xml(("n02", BOX)).replace("<ymin>25</ymin>", "")
+    catalog = catalog_of([LABEL] * 3, write([xml(), broken, xml()]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"1\.xml"):
+        count_crops(catalog, data_config(), World())
+
+
+def test_an_xml_that_is_empty_stops_the_count_by_name(write):
+    catalog = catalog_of([LABEL] * 3, write([xml(), "", xml()]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"1\.xml"):
+        count_crops(catalog, data_config(), World())
+
+
+def test_an_xml_that_has_gone_stops_the_count_by_name(write):
+    catalog = catalog_of([LABEL], ["/nowhere/gone.xml"])
+    with pytest.raises(tf.errors.NotFoundError, match=r"gone\.xml"):
+        count_crops(catalog, data_config(), World())

@@ -1,0 +1,179 @@
+"""The whole chain: what batches hold, whose shard they are, and that they are the same however they are made."""
+
+import itertools
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.conftest import SampleData
+from tfpipe import Config, Frontier, World, build_dataset, load_config
+from tfpipe.data.annotations import read_xml
+from tfpipe.data.catalog import load_catalog
+from tfpipe.data.crops import count_crops
+
+
+@pytest.fixture
+def config(sample: SampleData, tmp_path: Path) -> Config:
+    return load_config(sample.config(tmp_path / "config.json"))
+
+
+def changed(config: Config, **data: object) -> Config:
+    return config.model_copy(update={"data": config.data.model_copy(update=data)})
+
+
+def crops(config: Config, split: str, world: World = World(), steps: int | None = None, **how: object) -> list[tuple]:
+    """(position, crop, label, pixels) of each crop in the first `steps` batches, or in all."""
+    dataset = build_dataset(config, split, world, with_positions=True, **how)
+    seen = []
+    for images, labels, positions in dataset.take(-1 if steps is None else steps).as_numpy_iterator():
+        seen += [
+            (int(position), int(crop), int(label), image.tobytes())
+            for (position, crop), label, image in zip(positions, labels, images, strict=True)
+        ]
+    return seen
+
+
+def test_elements_are_as_documented(config: Config) -> None:
+    images, labels = build_dataset(config).element_spec
+    assert images == tf.TensorSpec([16, 32, 32, 3], tf.uint8)
+    assert labels == tf.TensorSpec([16], tf.int32)
+    positions = build_dataset(config, "test", with_positions=True).element_spec[2]
+    assert positions == tf.TensorSpec([None, 2], tf.int64)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_float_images_are_in_0_to_1(config: Config, dtype: str) -> None:
+    levels = next(iter(build_dataset(config)))[0]
+    floats = next(iter(build_dataset(changed(config, dtype=dtype))))[0]
+    assert floats.dtype == dtype
+    assert np.abs(tf.cast(floats, tf.float32) - tf.cast(levels, tf.float32) / 255).max() < 1 / 256
+    assert 0.5 < tf.reduce_max(floats) <= 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_test_pass_sees_every_image_once_over_the_ranks(config: Config, size: int) -> None:
+    catalog = load_catalog(config.data, "test", World())
+    boxes = [len(read_xml(path).names) for path in catalog.annotations]
+    seen = [crops(config, "test", World(rank, size)) for rank in range(size)]
+    places = Counter((position, crop) for share in seen for position, crop, *_ in share)
+    assert places == Counter((image, crop) for image, count in enumerate(boxes) for crop in range(count))
+    for position, _, label, _ in itertools.chain(*seen):
+        assert label == catalog.labels[position]
+
+
+def test_a_rank_without_a_share_of_the_test_data_sees_none(config: Config, sample: SampleData, tmp_path: Path) -> None:
+    (tmp_path / "two.txt").write_text("".join(sample.val.read_text().splitlines(True)[:2]))
+    config = changed(config, test_filelist=tmp_path / "two.txt")
+    assert [len({place for place, *_ in crops(config, "test", World(rank, 4))}) for rank in range(4)] == [1, 1, 0, 0]
+
+
+def test_a_training_epoch_sees_every_image_once(config: Config) -> None:
+    catalog = load_catalog(config.data, "train", World())
+    expected = count_crops(catalog, config.data, World())
+    assert expected.exact
+    first = Counter()
+    for _, labels, positions in build_dataset(changed(config, batch_size=1), with_positions=True):
+        if positions[0, 0] >= len(catalog):
+            break
+        first[int(labels[0])] += 1
+    boxes = [len(read_xml(path).names) if path else 1 for path in catalog.annotations]
+    wanted = Counter()
+    for label, count in zip(catalog.labels, boxes, strict=True):
+        wanted[int(label)] += count
+    assert first == wanted
+    assert expected.crops == sum(boxes)
+
+
+def test_a_crop_is_its_box_of_its_image(config: Config) -> None:
+    """Against Pillow: roughly, since its bilinear antialiases; a wrong box or image is far off."""
+    catalog = load_catalog(config.data, "test", World())
+    for position, crop, _, pixels in crops(config, "test", steps=2):
+        with Image.open(catalog.paths[position]) as image:
+            ymin, xmin, ymax, xmax = read_xml(catalog.annotations[position]).boxes[crop]
+            expected = image.convert("RGB").crop((xmin, ymin, xmax, ymax)).resize((32, 32), Image.Resampling.BILINEAR)
+        got = np.frombuffer(pixels, np.uint8).reshape(32, 32, 3).astype(int)
+        assert np.abs(got - np.asarray(expected, int)).mean() < 25
+        assert np.corrcoef(got.ravel(), np.asarray(expected).ravel())[0, 1] > 0.8
+
+
+@pytest.mark.parametrize("crop", ["full", "center", "random_resized"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_see_the_global_batches_of_one_process(config: Config, crop: str, size: int) -> None:
+    """N ranks of batch B = one process of batch N * B, pixel by pixel, augmentation and all."""
+    config = changed(config, crop=crop, batch_size=5)
+    ranks = [crops(config, "train", World(rank, size), steps=30) for rank in range(size)]
+    alone = crops(changed(config, batch_size=5 * size), "train", steps=30)
+    assert [each for visit in zip(*ranks, strict=True) for each in visit] == alone
+
+
+@pytest.mark.parametrize("readers", [1, 3, "auto"])
+@pytest.mark.parametrize("prefetch", [0, 2, "auto"])
+def test_order_and_pixels_do_not_depend_on_parallelism(config: Config, readers: object, prefetch: object) -> None:
+    reference = crops(changed(config, crop="random_resized"), "train", steps=4)
+    how = {"crop": "random_resized", "num_parallel_readers": readers, "prefetch_buffer_size": prefetch}
+    assert crops(changed(config, **how), "train", steps=4) == reference
+
+
+@pytest.mark.parametrize("taken", [0, 1, 7, 63, 150])
+def test_a_resumed_dataset_goes_on_with_the_next_crop(config: Config, taken: int) -> None:
+    """Also in the middle of an image of several crops, and in a later epoch."""
+    whole = crops(config, "train", World(1, 2), steps=12)
+    position, crop, *_ = whole[taken]
+    rest = crops(config, "train", World(1, 2), steps=2, resume=Frontier(position, crop))
+    assert rest == whole[taken : taken + 32]
+
+
+def test_augmentation_differs_between_epochs_and_seeds(config: Config) -> None:
+    config = changed(config, crop="random_resized", batch_size=96)
+    first, second = crops(config, "train", steps=1), crops(config, "train", steps=2)[96:]
+    assert len({pixels for *_, pixels in first} & {pixels for *_, pixels in second}) == 0
+    assert {pixels for *_, pixels in first}.isdisjoint(
+        pixels for *_, pixels in crops(changed(config, seed=1), "train", steps=1)
+    )
+
+
+def test_test_data_is_never_augmented(config: Config) -> None:
+    config = changed(config, crop="random_resized", flip=True)
+    assert crops(config, "test") == crops(changed(config, seed=5), "test")
+    assert len(crops(config, "test")) == 37
+
+
+def test_without_shuffling_the_order_is_the_lists(config: Config) -> None:
+    labels = load_catalog(config.data, "train", World()).labels.tolist()
+    in_order = crops(changed(config, shuffle_buffer=1, crop="full"), "train", steps=12)
+    assert [label for _, _, label, _ in in_order] == labels * 2
+    shuffled = crops(changed(config, crop="full"), "train", steps=12)
+    assert [label for _, _, label, _ in shuffled][:96] != labels
+    assert sorted(label for _, _, label, _ in shuffled[:96]) == sorted(labels)
+
+
+def test_the_serial_pipeline_is_not_made_parallel_by_tf_data(config: Config) -> None:
+    options = build_dataset(changed(config, num_parallel_readers=1, prefetch_buffer_size=0)).options()
+    assert options.threading.private_threadpool_size == 1
+    assert options.autotune.enabled is False
+    assert options.experimental_optimization.map_parallelization is False
+    assert options.experimental_optimization.inject_prefetch is False
+
+
+def test_a_missing_image_stops_the_pipeline_with_its_name(config: Config, sample: SampleData, tmp_path: Path) -> None:
+    listed = sample.train.read_text().splitlines()
+    gone = listed[0].replace("_", "_gone_")
+    (tmp_path / "list.txt").write_text("\n".join([gone, *listed]))
+    with pytest.raises(tf.errors.NotFoundError, match="_gone_"):
+        crops(changed(config, train_filelist=tmp_path / "list.txt"), "train", steps=20)
+
+
+def test_an_unreadable_xml_stops_the_pipeline_with_its_name(tmp_path: Path) -> None:
+    for folder in ("JPEGImages", "Annotations"):
+        (tmp_path / folder).mkdir()
+    Image.new("RGB", (20, 20)).save(tmp_path / "JPEGImages/a.jpg")
+    (tmp_path / "Annotations/a.xml").write_text("<annotation><object><name>x</name></object></annotation>")
+    (tmp_path / "list.txt").write_text("JPEGImages/a.jpg\n")
+    data = {"train_filelist": str(tmp_path / "list.txt"), "classes": ["JPEGImages"], "crop_image_size": [8, 8]}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"lacks its name .*Annotations/a\.xml"):
+        crops(Config.model_validate_json(json.dumps({"data": data})), "train", steps=1)

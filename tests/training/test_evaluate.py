@@ -1,0 +1,57 @@
+"""The test pass: exact means, whatever the batches and ranks."""
+
+import math
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.conftest import SampleData
+from tfpipe import World, load_config
+from tfpipe.data.catalog import load_catalog
+from tfpipe.errors import TfpipeError
+from tfpipe.training.evaluate import Evaluator, summarise
+from tfpipe.training.models import build_model
+
+
+def test_means_are_over_crops_and_recall_over_the_classes_there() -> None:
+    # loss, top-1, top-5, images, crops; crops of 3 classes, of which the last has none; hits of them.
+    sums = np.array([8.0, 5, 9, 4, 10, 8, 2, 0, 4, 1, 0])
+    scores = summarise(sums, 3)
+    assert scores == (0.8, 0.5, 0.9, 0.5, 4, 10)
+
+
+def test_a_test_pass_without_crops_is_an_error() -> None:
+    with pytest.raises(TfpipeError, match="saw no crop"):
+        summarise(np.zeros(11), 3)
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 64])
+def test_scores_equal_a_plain_count_over_all_crops(sample: SampleData, tmp_path: Path, batch_size: int) -> None:
+    config = load_config(sample.config(tmp_path / "c.json", data={"batch_size": batch_size}))
+    catalog = load_catalog(config.data, "test", World())
+    keras.utils.set_random_seed(3)
+    model = build_model(config, 8)
+    evaluator = Evaluator(config, World(), catalog, 8)
+    scores = evaluator.run(model)
+
+    images, labels = (np.concatenate(parts) for parts in zip(*((i, y) for i, y, _ in evaluator.dataset), strict=True))
+    logits = np.asarray(model(images))
+    order = logits.argsort(axis=1)[:, ::-1]
+    log_sum = np.log(np.exp(logits).sum(axis=1))
+    hit = order[:, 0] == labels
+    assert scores.images == 37
+    assert scores.crops == len(labels) > 37
+    assert math.isclose(scores.loss, (log_sum - logits[np.arange(len(labels)), labels]).mean(), rel_tol=1e-4)
+    assert scores.top1 == pytest.approx(hit.mean())
+    assert scores.top5 == pytest.approx((order[:, :5] == labels[:, None]).any(axis=1).mean())
+    assert scores.macro_recall == pytest.approx(np.mean([hit[labels == each].mean() for each in np.unique(labels)]))
+
+
+def test_a_pass_that_misses_an_image_is_an_error(sample: SampleData, tmp_path: Path) -> None:
+    config = load_config(sample.config(tmp_path / "c.json"))
+    evaluator = Evaluator(config, World(), load_catalog(config.data, "test", World()), 8)
+    evaluator.dataset = evaluator.dataset.skip(1)
+    with pytest.raises(TfpipeError, match=r"saw \d+ images of 37"):
+        evaluator.run(build_model(config, 8))

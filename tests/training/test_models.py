@@ -1,0 +1,77 @@
+"""Networks: shapes, what is done to the pixels, and models that load without tfpipe."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tfpipe.config import Config
+from tfpipe.errors import ConfigError
+from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, build_model
+
+
+def config(name: str = "resnet18", dtype: str = "uint8", channels: int = 3, side: int = 32, **args: object) -> Config:
+    data = {"train_filelist": Path("unused"), "crop_image_size": (side, side), "dtype": dtype, "num_channels": channels}
+    return Config.model_validate({"data": data, "model": {"name": name, "args": args}})
+
+
+@pytest.mark.parametrize(
+    ("args", "weights"),
+    [({}, 11_176_512), ({"stem": "small"}, 11_168_832), ({"norm": "group"}, 11_176_512)],
+)
+def test_resnet18_has_the_weights_of_the_paper(args: dict, weights: int) -> None:
+    """Trainable ones: 11,689,512 with ImageNet's 1000 classes, 11,173,962 with the small stem and CIFAR's 10."""
+    model = build_model(config(**args), 10)
+    trainable = sum(int(np.prod(each.shape)) for each in model.trainable_weights)
+    assert trainable == weights + 10 * (512 + 1)
+    assert model.output_shape == (None, 10)
+
+
+def test_pixels_are_normalised_inside_the_model_whatever_the_dtype() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    expected = (pixels / 255 - IMAGENET_MEAN) / IMAGENET_STD
+    for dtype, images in (("uint8", pixels), ("float32", (pixels / 255).astype(np.float32))):
+        model = build_model(config(dtype=dtype, width=8), 4)
+        normalised = keras.Model(model.input, model.get_layer("normalise").output)(images)
+        np.testing.assert_allclose(normalised, expected, atol=1e-4)
+
+
+def test_gray_images_are_taken_too() -> None:
+    assert build_model(config(channels=1, width=8), 4)(np.zeros((2, 32, 32, 1), np.uint8)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["MobileNetV2", "resnet"])
+def test_an_application_saves_and_loads_as_plain_keras(name: str, tmp_path: Path) -> None:
+    model = build_model(config(name), 7)
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded(images), model(images), atol=1e-5)
+    assert model.output_shape == (None, 7)
+    assert "softmax" not in str(model.get_config())
+
+
+def test_logits_are_full_precision_under_a_mixed_policy() -> None:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = build_model(config(width=8), 4)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert model.get_layer("logits").compute_dtype == "bfloat16"
+    assert model(np.zeros((1, 32, 32, 3), np.uint8)).dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "message"),
+    [
+        ("resnet19", {}, r'model.name "resnet19" is not known; accepted: resnet18, .*ResNet50'),
+        ("resnet18", {"stem": "big"}, r'stem must be "imagenet" or "small", received "big"'),
+        ("resnet18", {"norm": "layer"}, r'norm must be "batch" or "group", received "layer"'),
+        ("resnet18", {"depth": 3}, r"model.args .* do not fit model.name resnet18: .*depth"),
+        ("ResNet50", {"wide": 3}, r"model.args .* do not fit model.name ResNet50"),
+    ],
+)
+def test_what_is_not_known_is_named(name: str, args: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_model(config(name, **args), 4)

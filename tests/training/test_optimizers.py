@@ -1,0 +1,112 @@
+"""Optimizer, learning rate and loss against their definitions."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tfpipe.config import Config
+from tfpipe.errors import ConfigError
+from tfpipe.training.optimizers import build_loss, build_optimizer
+
+
+def config(**sections: Any) -> Config:
+    return Config.model_validate({"data": {"train_filelist": Path("unused")}, **sections})
+
+
+def rates(size: int, at: list[int], **sections: Any) -> list[float]:
+    optimizer = build_optimizer(config(**sections), size, steps_per_epoch=10)
+    rate = optimizer._learning_rate
+    return [float(rate(step)) if callable(rate) else float(rate) for step in at]
+
+
+SGD = {"name": "SGD", "args": {"learning_rate": 0.1}}
+
+
+def test_the_rate_is_constant_unless_scheduled_and_keras_own_unless_given() -> None:
+    assert rates(4, [0, 99], optimizer=SGD) == pytest.approx([0.1, 0.1])
+    assert rates(1, [0], optimizer={"name": "Adam"}) == pytest.approx([0.001])
+    assert rates(1, [0], optimizer={"name": "Adam", "learning_rate": 0.02}) == pytest.approx([0.02])
+
+
+def test_goyals_warm_up_goes_from_the_one_rank_rate_to_the_scaled_one() -> None:
+    schedule = {"scale_by_ranks": True, "warmup_epochs": 2}
+    assert rates(8, [0, 10, 20, 500], optimizer=SGD, lr_schedule=schedule) == pytest.approx([0.1, 0.45, 0.8, 0.8])
+    assert rates(8, [0, 9], optimizer=SGD, lr_schedule={"scale_by_ranks": True}) == pytest.approx([0.8, 0.8])
+    assert rates(1, [0, 10, 20], optimizer=SGD, lr_schedule=schedule) == pytest.approx([0, 0.05, 0.1])
+
+
+def test_a_schedule_takes_the_optimizers_rate_and_the_runs_length() -> None:
+    cosine = {"name": "CosineDecay"}
+    got = rates(1, [0, 15, 30], optimizer=SGD, lr_schedule=cosine, training={"epochs": 3})
+    assert got == pytest.approx([0.1, 0.05, 0])
+    warm = {"name": "CosineDecay", "scale_by_ranks": True, "warmup_epochs": 1}
+    got = rates(2, [0, 15, 30], optimizer=SGD, lr_schedule=warm, training={"epochs": 3})
+    assert got == pytest.approx([0.1, 0.1, 0])
+    args = {"initial_learning_rate": 0.001, "decay_steps": 2500, "decay_rate": 0.5, "staircase": False}
+    decay = {"name": "ExponentialDecay", "args": args}
+    assert rates(1, [0, 2500], optimizer={"name": "Adam"}, lr_schedule=decay) == pytest.approx([0.001, 0.0005])
+
+
+def test_weight_decay_leaves_biases_and_normalisation_alone() -> None:
+    model = keras.Sequential([keras.layers.Dense(3, name="d"), keras.layers.BatchNormalization(name="n")])
+    model.build((None, 2))
+    args = {"learning_rate": 0.5, "weight_decay": 0.1}
+    optimizer = build_optimizer(config(optimizer={"name": "SGD", "args": args}), 1, 10)
+    for variable in model.trainable_variables:
+        variable.assign(np.ones(variable.shape))
+    optimizer.build(model.trainable_variables)
+    optimizer.apply([np.zeros(each.shape, np.float32) for each in model.trainable_variables], model.trainable_variables)
+    after = {each.name: float(np.mean(each)) for each in model.trainable_variables}
+    assert after == pytest.approx({"kernel": 0.95, "bias": 1, "gamma": 1, "beta": 1})
+
+
+LOGITS = np.array([[2.0, -1.0, 0.5], [0.1, 0.2, 3.0]], np.float32)
+LABELS = np.array([0, 1], np.int32)
+
+
+def cross_entropy(smoothing: float = 0.0) -> np.ndarray:
+    targets = np.eye(3)[LABELS] * (1 - smoothing) + smoothing / 3
+    return -(targets * (LOGITS - np.log(np.exp(LOGITS).sum(1, keepdims=True)))).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        ({}, cross_entropy()),
+        ({"args": {"label_smoothing": 0.1}}, cross_entropy(0.1)),
+        ({"name": "CategoricalCrossentropy", "args": {"label_smoothing": 0.3}}, cross_entropy(0.3)),
+    ],
+)
+def test_losses_take_numbers_as_labels(loss: dict, expected: np.ndarray) -> None:
+    np.testing.assert_allclose(build_loss(config(loss=loss), 3, reduction=None)(LABELS, LOGITS), expected, rtol=1e-5)
+    np.testing.assert_allclose(build_loss(config(loss=loss), 3)(LABELS, LOGITS), expected.mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"optimizer": {"name": "Sgd"}}, 'optimizer.name "Sgd" is not known; accepted: .*SGD'),
+        ({"optimizer": {"name": "SGD", "args": {"momentun": 0.9}}}, "optimizer.args .* do not fit SGD: .*momentun"),
+        ({"lr_schedule": {"name": "Cosine"}}, 'lr_schedule.name "Cosine" is not known; accepted: .*CosineDecay'),
+        ({"lr_schedule": {"name": "CosineDecay", "args": {"x": 1}}}, "lr_schedule.args .* do not fit CosineDecay"),
+    ],
+)
+def test_what_is_not_known_is_named(sections: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_optimizer(config(**sections), 1, 10)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"name": "CrossEntropy"}, 'loss.name "CrossEntropy" is not known; accepted: .*SparseCategoricalCrossentropy'),
+        ({"name": "Hinge"}, 'loss.name "Hinge" takes no logits'),
+        ({"args": {"smoothing": 1}}, "loss.args .* do not fit SparseCategoricalCrossentropy"),
+    ],
+)
+def test_an_unknown_loss_is_named(loss: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_loss(config(loss=loss), 3)
