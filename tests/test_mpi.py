@@ -140,7 +140,19 @@ def test_a_failure_on_one_rank_ends_the_job(sample: SampleData, tmp_path: Path) 
     data = {"train_filelist": "list.txt", "shuffle_buffer": 0, "batch_size": 4}
     done = train_on(2, "-c", sample.config(tmp_path / "c.json", data=data), "-l", tmp_path / "run")
     assert done.code != 0
-    assert "rank 1: training stopped" in done.err and ".gone" in done.err
+    (said,) = [line for line in done.err.splitlines() if line.startswith("tfpipe: error:")]
+    assert "rank 1: training stopped" in said and ".gone" in said
+
+
+def test_a_mistake_that_only_one_rank_meets_is_said_by_it(sample: SampleData, tmp_path: Path) -> None:
+    """As with a list on a node-local disk: here rank 1's config names one that is not there."""
+    path = sample.config(tmp_path / "c.json")
+    command = f'exec "{sys.executable}" "{ROOT}/train.py" -c "{path}" -l "{tmp_path}/run"'
+    command += ' --set "data.train_filelist=$([ "$OMPI_COMM_WORLD_RANK" = 1 ] && echo /no/list || echo "$LIST")"'
+    done = run_ranks(2, "bash", "-c", command, LIST=str(sample.train))
+    assert done.code == 2
+    (said,) = [line for line in done.err.splitlines() if line.startswith("tfpipe: error:")]
+    assert said.startswith("tfpipe: error: rank 1: cannot read the filelist /no/list")
 
 
 def test_one_rank_under_mpirun_needs_no_horovod(sample: SampleData, tmp_path: Path) -> None:

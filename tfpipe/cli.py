@@ -12,7 +12,7 @@ from pathlib import Path
 from tfpipe.config import Config, load_config
 from tfpipe.console import configure_logging, without_chatter
 from tfpipe.distributed import World, find_launch
-from tfpipe.errors import TfpipeError
+from tfpipe.errors import ConfigError, TfpipeError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -33,11 +33,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int, rank: int) -> int:
-    # All ranks stop for the same reason; rank 0 is given the time to say it before a launcher kills the job.
-    if rank > 0:
-        time.sleep(1)
-    else:
-        print(f"tfpipe: error: {message}", file=sys.stderr)
+    if code == ConfigError.exit_code and rank > 0:
+        # Most likely every rank has met the same; rank 0 says so, and then the launcher ends this one here.
+        time.sleep(2)
+        message = f"rank {rank}: {message}"
+    print(f"tfpipe: error: {message}", file=sys.stderr, flush=True)
     return code
 
 
@@ -61,10 +61,18 @@ def train(args: argparse.Namespace) -> None:
     except loop.tf.errors.OpError as error:
         if args.debug:
             raise
-        reason = error.message.split("\n\t [[")[0].replace("{{function_node", "\n{{function_node").strip()
-        raise TfpipeError(f"rank {world.rank}: training stopped: {reason}") from error
+        raise TfpipeError(f"rank {world.rank}: training stopped: {_reason(error.message)}") from error
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
+
+
+def _reason(message: str) -> str:
+    """What an op says went wrong, without where in the graph."""
+    if "Horovod has been shut down" in message:
+        # The rank at fault is about to say why, and then the launcher ends this one here.
+        time.sleep(5)
+        return "another rank has stopped"
+    return message.split("\n\t [[")[0].strip()
 
 
 def sample(args: argparse.Namespace) -> None:

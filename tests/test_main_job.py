@@ -1,0 +1,102 @@
+"""The main job: a model learns from the data, and from nothing but the data."""
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from tests.conftest import ROOT, SampleData, read_metrics, run, run_train
+from tfpipe.data.filelist import scan, write_filelist
+from tfpipe.tools.sample import write_sample
+
+pytestmark = pytest.mark.slow
+# The real data set of configs/bccd.json, where it lies beside the repository.
+BCCD = ROOT.parent / "shared/data/bccd"
+
+
+@pytest.fixture(scope="module")
+def larger_sample(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
+    """2000 training images at three tenths of the size: enough to learn from."""
+    root = tmp_path_factory.mktemp("larger")
+    write_sample(root / "tree", images=2000, val_images=300, scale=0.3)
+    for split, images in scan(root / "tree", show=False).items():
+        write_filelist(root / f"{split}.txt", images)
+    return SampleData(root / "tree", root / "train.txt", root / "val.txt")
+
+
+def last_metrics(sample: SampleData, tmp_path: Path, **data: Any) -> dict[str, Any]:
+    """Of a run of configs/sample.json on `sample`."""
+    paths = {
+        "train_filelist": sample.train,
+        "test_filelist": sample.val,
+        "test_label_file": sample.root / "LOC_val_solution.csv",
+        **data,
+    }
+    settings = [each for name, value in paths.items() for each in ("--set", f"data.{name}={value}")]
+    done = run_train("-c", ROOT / "configs/sample.json", "-l", tmp_path / "run", *settings)
+    assert done.code == 0, done.err
+    return read_metrics(tmp_path / "run")[-1]
+
+
+def test_the_sample_is_learnt_from_its_boxes(larger_sample: SampleData, tmp_path: Path) -> None:
+    assert last_metrics(larger_sample, tmp_path)["test_top1"] > 0.9
+
+
+def test_permuted_labels_stay_at_chance(larger_sample: SampleData, tmp_path: Path) -> None:
+    """Whole images, since an XML's names would give the labels away. Chance is 1/8; four standard deviations."""
+    images = larger_sample.train.read_text().split()
+    labels = [Path(image).parent.name for image in images]
+    random.Random(0).shuffle(labels)
+    permuted = tmp_path / "permuted.txt"
+    permuted.write_text("".join(f"{image} {label}\n" for image, label in zip(images, labels, strict=True)))
+    metrics = last_metrics(larger_sample, tmp_path, annotations="none", train_label_file=permuted)
+    assert metrics["test_images"] == 300
+    assert abs(metrics["test_top1"] - 1 / 8) < 4 * (1 / 8 * 7 / 8 / 300) ** 0.5
+
+
+def make_blood(root: Path) -> None:
+    """A stand-in for BCCD in its layout: many red, some large purple and some small dark discs on an image."""
+    kinds = {"RBC": (8, 40, (210, 120, 120)), "WBC": (1, 70, (110, 60, 170)), "Platelets": (1, 14, (90, 50, 120))}
+    random_ = np.random.default_rng(0)
+    for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
+        (root / folder).mkdir(parents=True)
+    names = [f"blood{number:03}" for number in range(200)]
+    for name in names:
+        image = Image.new("RGB", (320, 240), (235, 225, 220))
+        objects = ""
+        for kind, (count, side, colour) in kinds.items():
+            for _ in range(count):
+                x, y = (int(random_.integers(0, length - side)) for length in image.size)
+                ImageDraw.Draw(image).ellipse((x, y, x + side, y + side), fill=colour)
+                edges = {"xmin": x, "ymin": y, "xmax": x + side, "ymax": y + side}
+                box = "".join(f"<{edge}>{value}</{edge}>" for edge, value in edges.items())
+                objects += f"<object><name>{kind}</name><bndbox>{box}</bndbox></object>"
+        image.save(root / f"JPEGImages/{name}.jpg")
+        size = "<size><width>320</width><height>240</height><depth>3</depth></size>"
+        (root / f"Annotations/{name}.xml").write_text(f"<annotation>{size}{objects}</annotation>")
+    for split, chosen in (("trainval", names[:150]), ("test", names[150:])):
+        (root / f"ImageSets/Main/{split}.txt").write_text("\n".join(chosen))
+
+
+def test_blood_cells_are_told_apart_object_by_object(tmp_path: Path) -> None:
+    """Pascal VOC layout, a label per object, classes of 85, 8 and 7 % of the objects."""
+    root = BCCD
+    if not root.exists():
+        root = tmp_path / "blood"
+        make_blood(root)
+    done = run(sys.executable, "-m", "tfpipe", "filelist", root, "--out", tmp_path / "lists")
+    assert done.code == 0, done.err
+    settings = [f"data.train_filelist={tmp_path}/lists/trainval.txt", f"data.test_filelist={tmp_path}/lists/test.txt"]
+    flags = [each for setting in (*settings, "training.epochs=3") for each in ("--set", setting)]
+    done = run_train("-c", ROOT / "configs/bccd.json", "-l", tmp_path / "run", *flags)
+    assert done.code == 0, done.err
+    assert read_metrics(tmp_path / "run")[-1]["test_macro_recall"] >= 0.95
+
+
+def test_the_stand_in_for_blood_cells_is_a_voc_tree(tmp_path: Path) -> None:
+    make_blood(tmp_path / "blood")
+    assert {split: len(images) for split, images in scan(tmp_path / "blood").items()} == {"trainval": 150, "test": 50}
