@@ -55,7 +55,7 @@ def test_ranks_end_with_equal_weights_and_count_every_test_sample_once(
     path = sample.config(tmp_path / "c.json", training={"epochs": 2})
     done = train_on(size, "-c", path, "-l", tmp_path / "run")
     assert done.code == 0, done.err
-    assert f"the same on all {size} rank(s)" in done.err
+    assert f"bit-identical on all {size} ranks" in done.err
     assert done.out.count("epoch 2/2") == 1
     first, second = read_metrics(tmp_path / "run")
     assert first["test_images"] == second["test_images"] == 37
@@ -108,7 +108,7 @@ def test_fp16_compression_and_scaled_rates_keep_ranks_equal(sample: SampleData, 
     }
     done = train_on(2, "-c", sample.config(tmp_path / "c.json", **sections), "-l", tmp_path / "run", "-n", "4")
     assert done.code == 0, done.err
-    assert "the same on all 2 rank(s)" in done.err
+    assert "bit-identical on all 2 ranks" in done.err
 
 
 def test_several_ranks_without_horovod_are_an_error_never_separate_trainings(

@@ -165,6 +165,7 @@ class OptimizerConfig(Section):
     """The optimizer, by its Keras name."""
 
     name: str = "Adam"
+    """In keras.optimizers, e.g. "SGD"."""
     args: dict[str, Any] = {}
     """Keras' own, e.g. {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5}. Biases and
     normalisation weights are left out of weight decay (Goyal et al. 2017)."""
@@ -198,6 +199,7 @@ class TrainingConfig(Section):
     """The training loop."""
 
     epochs: PositiveInt = 1
+    """Times that all training crops are seen."""
     steps_per_epoch: PositiveInt | None = None
     """Null: computed so that an epoch's crops are seen once over all ranks."""
     status: PositiveInt = 10
@@ -207,6 +209,7 @@ class TrainingConfig(Section):
     seed: NonNegativeInt = 0
     """Seed of the weights and of dropout."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Keras' dtype policy; on CPUs mixed_bfloat16 is a little faster and mixed_float16 much slower."""
     compression: Literal["none", "fp16"] = "none"
     """Of the gradients while they travel between ranks."""
 
@@ -215,12 +218,14 @@ class AccuracyConfig(Section):
     """Kept so that ALCF configs run; not used."""
 
     name: str | None = None
+    """Not used."""
 
 
 class ValidationConfig(Section):
     """Kept so that ALCF configs run; not used, the test pass is always whole."""
 
     batches: int | None = None
+    """Not used."""
 
 
 class Config(Section):
@@ -253,6 +258,8 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
         raise ConfigError(f"the config {path} is not JSON: {error}") from error
     data = raw.get("data") if isinstance(raw, dict) else None
     if isinstance(data, dict) and MISSPELT in data:
+        if "prefetch_buffer_size" in data:
+            raise ConfigError(f"the config {path} has both data.prefetch_buffer_size and data.{MISSPELT}")
         data["prefetch_buffer_size"] = data.pop(MISSPELT)
     for override in overrides:
         raw = _override(raw, override)

@@ -19,16 +19,20 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         path, section = _locate(detail["loc"], unknown, root)
         if unknown:
             lines.append(f"{path}: unknown key{_nearest(path, section, root)}")
-        elif detail["type"] == "missing":
+        elif detail["type"] == "missing" and not isinstance(detail["input"], list):
             lines.append(f"{path}: is missing{_description(path, section)}")
         elif detail["type"] == "value_error":
             lines.append(f"{path}: {detail['msg'].removeprefix('Value error, ')}")
         else:
-            accepted.setdefault(path, []).append(detail["msg"].removeprefix("Input should be "))
+            # What is missing from a list is an element: the list is too short.
+            short = detail["type"] == "missing"
+            path = path.rpartition("[")[0] if short else path
+            message = "more elements" if short else detail["msg"].removeprefix("Input should be ")
+            accepted.setdefault(path, []).append(message)
             received[path] = detail["input"]
     for path, messages in accepted.items():
         # A union complains once per member; a mistake inside the member meant says more.
-        if isinstance(received[path], dict) and any(line.startswith(f"{path}.") for line in lines):
+        if any(each.startswith((f"{path}.", f"{path}[")) for each in (*lines, *accepted)):
             continue
         got = json.dumps(received[path], default=str)
         got = got if len(got) <= 80 else got[:77] + "..."
@@ -40,17 +44,19 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
 def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[str, type[BaseModel]]:
     """The key's path and section, without what pydantic adds to a location for the members of a union."""
     section = root
-    keys: list[str] = []
+    path = ""
     for depth, part in enumerate(location, start=1):
         field = section.model_fields.get(str(part))
-        if field is not None:
-            keys.append(str(part))
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif field is not None:
+            path += f".{part}"
             inner = _sections(field.annotation)
             if inner and depth < len(location):
                 section = inner[0]
         elif unknown and depth == len(location):
-            keys.append(str(part))
-    return ".".join(keys), section
+            path += f".{part}"
+    return path.removeprefix("."), section
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:

@@ -2,14 +2,13 @@
 
 import logging
 import os
-import re
+import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # What TensorFlow 2.21 writes to stderr at every start, whatever TF_CPP_MIN_LOG_LEVEL says.
-CHATTER = re.compile(rb"^(WARNING: All log messages before absl|To enable the following instructions|[IWE]\d{4} )")
+CHATTER = r"^(WARNING: All log messages before absl|To enable the following instructions|[IWE][0-9]{4} )"
 
 
 def configure_logging(rank: int, debug: bool = False) -> None:
@@ -22,18 +21,27 @@ def configure_logging(rank: int, debug: bool = False) -> None:
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Holds stderr back, also what C++ writes to it, and lets through what is not TensorFlow's start-up chatter."""
+    """Filters stderr, also what C++ writes to it, of TensorFlow's start-up chatter.
+
+    Through another process, so that the last words of one that dies here are not lost.
+    """
     sys.stderr.flush()
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as held:
-        os.dup2(held.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(stderr, 2)
-            os.close(stderr)
-            held.seek(0)
-            for line in held:
-                if not CHATTER.match(line):
-                    os.write(2, line)
+    try:
+        keep = ["grep", "--line-buffered", "--text", "--invert-match", "--extended-regexp", CHATTER]
+        filtering = subprocess.Popen(keep, stdin=subprocess.PIPE, stdout=stderr, env={**os.environ, "LC_ALL": "C"})
+    except FileNotFoundError:
+        os.close(stderr)
+        yield
+        return
+    os.dup2(filtering.stdin.fileno(), 2)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        filtering.stdin.close()
+        # A process started meanwhile, as by MPI, may still hold the other end: then the filter stays with it.
+        with suppress(subprocess.TimeoutExpired):
+            filtering.wait(timeout=1)

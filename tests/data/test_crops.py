@@ -152,7 +152,7 @@ def test_boxes_are_relative_to_the_size_stated_or_else_the_real_one(stated, expe
     assert targets_of([("n02", (75, 150, 150, 300))], stated=stated) == ([expected], [LABEL])
 
 
-EDGE = st.one_of(st.integers(-50, 350), st.floats(-50, 350, width=32))
+EDGE = st.one_of(st.integers(-50, 350), st.floats(-50, 350, width=32, allow_subnormal=False))
 THINGS = st.lists(st.tuples(st.sampled_from([*CLASSES, "cow"]), st.tuples(EDGE, EDGE, EDGE, EDGE)), max_size=6)
 
 
@@ -400,7 +400,7 @@ XMLS = [
     xml(("n01", BOX)),
     xml(("n02", (75, 150, 25, 50)), ("n03", (5, 5, 5, 9)), ("n02", (0, 900, 9, 950))),
     None,
-    xml(("n02", BOX), ("cow", BOX), size=None),
+    xml(("n02", BOX), ("cow", BOX), size=(600, 300)),
 ]
 
 
@@ -425,6 +425,8 @@ def test_each_image_is_counted_with_its_own_label(write):
     same = xml(("n01", BOX), ("n01", OTHER_BOX), ("n03", BOX))
     catalog = catalog_of([0, 1, 2], write([same] * 3))
     assert count_crops(catalog, data_config(), World()) == CropCount(2 + 1 + 1, exact=True)
+    catalog = catalog_of([0, 1, 2], write([None, same, same]))
+    assert count_crops(catalog, data_config(), World()) == CropCount(1 + 1 + 1, exact=True)
 
 
 def test_the_test_split_is_counted_as_it_is_cropped(write):

@@ -5,6 +5,7 @@ wrong with a file; and `parse_xml`, a graph of string ops, which runs in paralle
 """
 
 import os
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ EDGES = ("ymin", "xmin", "ymax", "xmax")
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 UNREADABLE = "an object lacks its name or one of xmin, ymin, xmax, ymax in"
 MAX_CHARS = 2**31 - 1
+# From the root's start to its end: a file that was cut off, or is none, does not match.
+DOCUMENT = r"(?s)(\x{FEFF})?\s*(<[?!].*>\s*)?<annotation(\s*/>|[\s>].*</annotation\s*>)\s*(<!--.*-->\s*)?"
 
 
 class Objects(NamedTuple):
@@ -121,44 +124,60 @@ def _text(element: etree._Element, tag: str, path: str) -> str:
 
 def _number(element: etree._Element, tag: str, path: str) -> float:
     text = _text(element, tag, path)
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number') from None
+    if not re.fullmatch(NUMBER, text, re.ASCII):
+        raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
+    return float(text)
 
 
 def parse_xml(text: Any, path: Any) -> Objects:
-    """The objects in the XML `text` (string scalar; "" has none), as a graph of TensorFlow string ops.
+    """The objects in the XML `text` (string scalar; none where `path` is ""), as a graph of TensorFlow string ops.
 
-    Splits at every "<", so that a token is `tag>value`, and picks the tokens of each tag in the file's order.
+    Splits at every "<", so that a token is `tag>value`, counts how deep each tag is, and picks those that are where
+    `read_xml` looks: object/name, object/bndbox/xmin, size/width. Refuses what it would read differently.
 
     Raises:
         tf.errors.InvalidArgumentError: an object lacks a name or a number; names `path`.
     """
     import tensorflow as tf
 
-    # A VOC <part> (a head, a hand) has a name and a box of its own, which are not the object's.
-    text = tf.strings.regex_replace(text, r"(?s)<!--.*?-->|<part>.*?</part>", "")
-    tokens = tf.strings.split(text, "<")
-    starts = tf.strings.regex_full_match(tokens, r"(?s)object[\s>].*")
-    count = tf.reduce_sum(tf.cast(starts, tf.int32))
-    # An <owner> before the objects may have a <name> too.
-    body = tokens[tf.argmax(starts) :]
-    names = tf.boolean_mask(body, tf.strings.regex_full_match(body, r"name>[^<]*"))
-    edges = tf.boolean_mask(body, tf.strings.regex_full_match(body, rf"[xy]m(in|ax)>{NUMBER}"))
-    sides = tf.boolean_mask(tokens, tf.strings.regex_full_match(tokens, rf"(width|height)>{NUMBER}"))
+    whole = tf.equal(path, "") | tf.strings.regex_full_match(text, DOCUMENT)
+    tokens = tf.strings.split(tf.strings.regex_replace(text, r"(?s)<!--.*?-->|<\?.*?\?>", ""), "<")[1:]
+    closing = tf.strings.regex_full_match(tokens, r"(?s)/.*")
+    # How deep each tag is (the root at 1), and in which of the root's children.
+    step = tf.where(closing, -1, tf.where(tf.strings.regex_full_match(tokens, r"(?s)[^>]*/>.*"), 0, 1))
+    after = tf.cumsum(step)
+    depth = tf.where(closing, 0, 1 + after - step)
+    child = tf.cumsum(tf.cast(tf.equal(depth, 2), tf.int32))
+    whole &= tf.equal(tf.reduce_sum(step), 0) & (tf.math.count_nonzero(tf.equal(depth, 1)) <= 1)
 
-    # Every object must have each of its edges once, in whatever order.
-    whole = tf.logical_and(tf.equal(tf.size(names), count), tf.equal(tf.size(edges), 4 * count))
+    def children(tag: str) -> tf.Tensor:
+        return tf.boolean_mask(child, tf.equal(depth, 2) & tf.strings.regex_full_match(tokens, rf"(?s){tag}[\s/>].*"))
+
+    def within(parents: tf.Tensor, level: int, pattern: str) -> tf.Tensor:
+        inside = tf.reduce_any(tf.equal(child[:, None], parents), axis=1)
+        return tf.where(inside & tf.equal(depth, level) & tf.strings.regex_full_match(tokens, pattern))[:, 0]
+
+    objects = children("object")
+    name_at = within(objects, 3, r"name>[^<&]*")
+    edge_at = within(objects, 4, rf"[xy]m(in|ax)>{NUMBER}")
+    side_at = within(children("size"), 3, rf"(width|height)>{NUMBER}")
+    names, edges, sides = (tf.gather(tokens, at) for at in (name_at, edge_at, side_at))
+
+    # Every object must have its name and each of its edges once, in whatever order.
+    count = tf.size(objects)
+    whole &= tf.equal(tf.size(name_at), count) & tf.equal(tf.size(edge_at), 4 * count)
     with tf.control_dependencies([tf.debugging.Assert(whole, [UNREADABLE, path])]):
         edges = tf.reshape(edges, [-1, 4])
+        owners = tf.reshape(tf.gather(child, edge_at), [-1, 4])
+        owners = tf.concat([owners, tf.gather(child, name_at)[:, None]], axis=1)
     is_edge = tf.equal(tf.strings.substr(edges, 0, 4)[:, :, None], EDGES)
-    once = tf.reduce_all(tf.reduce_any(is_edge, axis=1))
+    is_side = tf.equal(tf.strings.substr(sides, 0, 1)[:, None], ["h", "w"])
+    once = tf.reduce_all(tf.reduce_any(is_edge, axis=1)) & tf.reduce_all(tf.equal(owners, objects[:, None]))
+    once &= tf.reduce_all(tf.math.count_nonzero(is_side, axis=0) <= 1)
     with tf.control_dependencies([tf.debugging.Assert(once, [UNREADABLE, path])]):
         values = tf.strings.to_number(tf.strings.substr(edges, 5, MAX_CHARS))
     boxes = tf.reduce_sum(tf.where(is_edge, values[:, :, None], 0.0), axis=1)
 
-    is_side = tf.equal(tf.strings.substr(sides, 0, 1)[:, None], ["h", "w"])
     lengths = tf.strings.to_number(tf.strings.regex_replace(sides, ".*>", ""))
     size = tf.reduce_sum(tf.where(is_side, lengths[:, None], 0.0), axis=0)
     return Objects(tf.strings.strip(tf.strings.substr(names, 5, MAX_CHARS)), boxes, size)

@@ -115,16 +115,19 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     step = -(-len(annotated) // COUNT_AT_MOST)
     chosen = annotated[::step]
     counted = world.from_rank0(lambda: _count(catalog, chosen))
-    return CropCount(plain + round(counted * len(annotated) / len(chosen)), exact=step == 1)
+    crops = plain + round(counted.crops * len(annotated) / len(chosen))
+    return CropCount(crops, exact=counted.exact and step == 1)
 
 
-def _count(catalog: Catalog, chosen: list[int]) -> int:
+def _count(catalog: Catalog, chosen: list[int]) -> CropCount:
     def count(path: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
         objects = parse_xml(tf.io.read_file(path), path)
-        # The real size matters to where a crop is, not to whether there is one.
-        return tf.shape(find_targets(objects, label, tf.constant([10**9, 10**9]), catalog).labels)[0]
+        targets = find_targets(objects, label, tf.constant([10**9, 10**9]), catalog)
+        return tf.stack([tf.shape(targets.labels)[0], tf.cast(tf.reduce_all(objects.size > 0), tf.int32)])
 
     paths = [catalog.annotations[number] for number in chosen]
     counts = tf.data.Dataset.from_tensor_slices((paths, catalog.labels[chosen]))
     counts = counts.map(count, num_parallel_calls=tf.data.AUTOTUNE)
-    return int(counts.reduce(0, lambda total, each: total + each))
+    crops, sized = counts.reduce([0, 0], lambda total, each: total + each).numpy()
+    # Without a stated size, only the image's own says whether a box lies outside of it.
+    return CropCount(int(crops), exact=int(sized) == len(chosen))

@@ -12,6 +12,7 @@ IMAGE_SUFFIXES = (".jpeg", ".jpg")
 VOC_SPLITS = ("train", "val", "test", "trainval")
 # Listing folders waits for the file system, not for the CPU.
 SCAN_THREADS = 16
+HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
 def read_filelist(path: str | Path) -> list[str]:
@@ -26,14 +27,11 @@ def read_filelist(path: str | Path) -> list[str]:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(
-            f"cannot read the filelist {path}: {reason}; make one with: tfpipe filelist ROOT --out DIR"
-        ) from error
+        raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
     folder = str(path.parent.absolute())
     lines = [os.path.join(folder, line) for line in map(str.strip, text.split("\n")) if line]
     if not lines:
-        raise ConfigError(f"the filelist {path} holds no line; make one with: tfpipe filelist ROOT --out DIR")
+        raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
     return lines
 
 
@@ -49,10 +47,14 @@ def check_filelists(paths: Iterable[Path | None]) -> None:
             with open(path) as lines:
                 if not any(line.strip() for line in lines):
                     errors.append(f"the filelist {path} holds no line")
-        except OSError as error:
-            errors.append(f"cannot read the filelist {path}: {error.strerror}")
+        except (OSError, UnicodeDecodeError) as error:
+            errors.append(_unreadable(path, error))
     if errors:
-        raise ConfigError("; ".join(errors) + "; make one with: tfpipe filelist ROOT --out DIR")
+        raise ConfigError("; ".join([*errors, HOW_TO_MAKE]))
+
+
+def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
+    return f"cannot read the filelist {path}: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def write_filelist(path: Path, images: Iterable[str]) -> None:

@@ -2,7 +2,8 @@
 
 import csv
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from pathlib import Path, PurePath
 
 import numpy as np
@@ -12,6 +13,7 @@ from tfpipe.errors import ConfigError
 
 # An image whose label is not its own but its objects' (label_source "object").
 BY_OBJECT = -1
+KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
 
 
@@ -55,18 +57,17 @@ def image_labels(
     Raises:
         ConfigError: an image has no label, or one that is no class.
     """
+    numbers = {name: number for number, name in enumerate(classes)}
     if label_file is not None:
-        names = _from_file(paths, label_file)
+        # Labels may be numbers; a class whose name is a number goes by its name.
+        numbers = {str(number): number for number in range(len(classes))} | numbers
+        names = _from_file(paths, label_file, numbers)
         source = f"in {label_file}"
     elif config.label_source == "object":
         return np.full(len(paths), BY_OBJECT, np.int32)
     else:
         names = [folder_of(path) for path in paths]
         source = "its folder"
-    numbers = {name: number for number, name in enumerate(classes)}
-    if label_file is not None:
-        # Labels may be numbers; a class whose name is a number goes by its name.
-        numbers = {str(number): number for number in range(len(classes))} | numbers
     labels = np.fromiter((numbers.get(name, BY_OBJECT) for name in names), np.int32, len(paths))
     unknown = np.flatnonzero(labels == BY_OBJECT)
     if unknown.size:
@@ -85,25 +86,38 @@ def _read_classes(path: Path) -> list[str]:
     return [line.split()[0] if WNID.fullmatch(line.split()[0]) else line for line in lines]
 
 
-def _from_file(paths: Sequence[str], label_file: Path) -> list[str]:
-    """Each path's label as the file spells it."""
+def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -> list[str]:
+    """Each path's label as the file spells it; `names` are the labels that there are."""
     lines = [line.strip() for line in _read(label_file).splitlines() if line.strip()]
     stems = [PurePath(path).stem for path in paths]
-    if lines and lines[0].replace(" ", "") == "ImageId,PredictionString":
-        by_stem = {row[0]: row[1].split()[0] for row in csv.reader(lines[1:]) if len(row) > 1 and row[1].split()}
-    elif lines and all(len(line.split()) == 1 for line in lines):
+    twice = _first_repeated(stems)
+    if twice is not None:
+        raise ConfigError(f"{label_file} goes by file names, but several images of the list are named {twice}")
+    if lines and lines[0].replace(" ", "") == KAGGLE_HEADER:
+        rows = [row for row in csv.reader(lines[1:]) if len(row) > 1 and row[1].split()]
+        pairs = [(row[0], row[1].split()[0]) for row in rows]
+    elif lines and all(len(line.split()) == 1 or line in names for line in lines):
         if len(lines) != len(paths):
             raise ConfigError(
                 f"{label_file} holds {len(lines)} labels for {len(paths)} images; with a label and nothing else on "
                 "a line there must be one for every image of the list, in the order of their names"
             )
-        by_stem = dict(zip(sorted(stems), lines, strict=True))
+        pairs = list(zip(sorted(stems), lines, strict=True))
     else:
-        by_stem = {PurePath(line.split()[0]).stem: line.split()[-1] for line in lines}
+        halves = [line.split(maxsplit=1) for line in lines]
+        pairs = [(PurePath(half[0]).stem, half[-1]) for half in halves]
+    twice = _first_repeated([stem for stem, _ in pairs])
+    if twice is not None:
+        raise ConfigError(f"{label_file} holds two labels for {twice}")
+    by_stem = dict(pairs)
     missing = [stem for stem in stems if stem not in by_stem]
     if missing:
         raise ConfigError(f"{label_file} holds no label for {len(missing)} of {len(paths)} images, e.g. {missing[0]}")
     return [by_stem[stem] for stem in stems]
+
+
+def _first_repeated(names: Sequence[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
 
 
 def _read(path: Path) -> str:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog import load_catalog
-from tfpipe.data.crops import count_crops
+from tfpipe.data.crops import COUNT_AT_MOST, count_crops
 from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
@@ -49,13 +49,13 @@ def train(config: Config, world: World, run_dir: Path) -> dict[str, Any]:
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
     logger.info(
-        "an epoch: %d steps of %d rank(s) x %d crops, for %d crops (%s) of %d images",
+        "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
         steps,
-        world.size,
+        f"{world.size} ranks x " if world.size > 1 else "",
         config.data.batch_size,
-        count.crops,
-        "exact" if count.exact else "estimated",
         len(train_catalog),
+        count.crops,
+        "exact" if count.exact else f"estimated from {COUNT_AT_MOST} XMLs",
     )
 
     model = compile_model(config, world, classes, steps)
@@ -81,7 +81,8 @@ def train(config: Config, world: World, run_dir: Path) -> dict[str, Any]:
     digests = world.gather(weights_digest(model))
     if len(set(digests)) > 1:
         raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
-    logger.info("weights %s, the same on all %d rank(s)", digests[0], world.size)
+    if world.size > 1:
+        logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
     if world.rank == 0:
         # As a plain Keras model, which loads without tfpipe.
         keras.Model(model.input, model.output, name=model.name).save(run_dir / "model.keras")
