@@ -103,9 +103,15 @@ class World:
 
     @classmethod
     def mpi(cls) -> "World":
-        """The ranks of MPI's COMM_WORLD, through mpi4py (extra `mpi`); for tools that need no TensorFlow."""
-        from mpi4py import MPI
+        """The ranks of MPI's COMM_WORLD, through mpi4py (extra `mpi`); for tools that need no TensorFlow.
 
+        Raises:
+            ConfigError: mpi4py or its MPI is not installed, or sees other ranks than the launcher started.
+        """
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise ConfigError(f"mpi4py cannot be imported ({error}); install tfpipe[mpi] and an MPI") from error
         world = MPI.COMM_WORLD
         local = world.Split_type(MPI.COMM_TYPE_SHARED)
         return cls(world.rank, world.size, "mpi", local.rank, local.size)._checked()
@@ -131,20 +137,22 @@ class World:
 
     def _checked(self) -> "World":
         launch = find_launch()
-        if self.backend != "none" and launch and launch.size not in (None, self.size):
+        others = launch is not None and (launch.size not in (None, self.size) or launch.rank >= self.size)
+        if self.backend != "none" and others:
             raise ConfigError(
-                f"{launch.launcher} started {launch.size} ranks, but {self.backend} sees {self.size}: it was built "
+                f"{launch.launcher} started this process as rank {launch.rank} of {launch.size or 'several'}, but "
+                f"{self.backend} sees {self.size} rank(s): it was built "
                 "with another MPI than the one that started it; rebuild it with this one's mpicxx on PATH "
                 "(jobs/install_horovod.sh)"
             )
-        share = cpu_share(len(os.sched_getaffinity(0)), os.cpu_count() or 1, self.local_size)
-        if share == 1 and (os.cpu_count() or 1) > self.local_size:
+        allowed, cpus = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+        if allowed == 1 and cpus >= 2 * self.local_size:
             logger.warning(
                 "rank %d may use one CPU of %d: start with --bind-to none (Open MPI) or --cpu-bind depth (PALS)",
                 self.rank,
-                os.cpu_count(),
+                cpus,
             )
-        return replace(self, threads=share)
+        return replace(self, threads=cpu_share(allowed, cpus, self.local_size))
 
     def gather(self, value: T) -> list[T]:
         """Every rank's `value`, by rank, on every rank; without a backend, only this one's."""

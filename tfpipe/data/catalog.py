@@ -50,14 +50,16 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     Raises:
         ConfigError: a list, a label or the class table cannot be used.
     """
-    train_paths = read_filelist(config.train_filelist)
-    classes = class_table(config, train_paths)
     if split == "train":
-        paths, label_file = train_paths, config.train_label_file
+        filelist, label_file = config.train_filelist, config.train_label_file
     elif split == "test" and config.test_filelist is not None:
-        paths, label_file = read_filelist(config.test_filelist), config.test_label_file
+        filelist, label_file = config.test_filelist, config.test_label_file
     else:
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
+    paths = read_filelist(filelist)
+    # Test data is numbered as training data is.
+    train_paths = paths if split == "train" or config.classes is not None else read_filelist(config.train_filelist)
+    classes = class_table(config, train_paths)
     labels = image_labels(paths, classes, config, label_file)
     annotations = [""] * len(paths)
     if config.annotations != "none" and config.crop_for(split) in ("boxes", "random_resized"):
