@@ -76,6 +76,11 @@ class SampleData(NamedTuple):
         return path
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast ones first: what trains or starts ranks waits until the rest has passed."""
+    items.sort(key=lambda item: any(item.get_closest_marker(name) for name in ("slow", "mpi")))
+
+
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
     """96 training and 37 validation images of 8 classes, at a fifth of the size."""

@@ -11,6 +11,9 @@ import pytest
 import tfpipe
 from tests.conftest import ROOT, Finished, SampleData, read_metrics, run, run_train
 
+# Most of these start a process that loads TensorFlow.
+pytestmark = pytest.mark.slow
+
 TUTORIAL = {
     "data": {
         "handler": "ilsvrc_dataset",
