@@ -91,7 +91,7 @@ def test_blood_cells_are_told_apart_object_by_object(tmp_path: Path) -> None:
     done = run(sys.executable, "-m", "tfpipe", "filelist", root, "--out", tmp_path / "lists")
     assert done.code == 0, done.err
     settings = [f"data.train_filelist={tmp_path}/lists/trainval.txt", f"data.test_filelist={tmp_path}/lists/test.txt"]
-    flags = [each for setting in (*settings, "training.epochs=3") for each in ("--set", setting)]
+    flags = [each for setting in (*settings, "training.epochs=5") for each in ("--set", setting)]
     done = run_train("-c", ROOT / "configs/bccd.json", "-l", tmp_path / "run", *flags)
     assert done.code == 0, done.err
     assert read_metrics(tmp_path / "run")[-1]["test_macro_recall"] >= 0.95
