@@ -41,12 +41,14 @@ def run_ranks(size: int, *command: str | Path, **environ: str) -> Finished:
     mpirun = shutil.which("mpirun", path=os.pathsep.join([beside, os.environ["PATH"]]))
     assert mpirun, "mpirun is not on PATH; make test installs it"
     ours = {
-        # More ranks than cores, and a container's root, are fine for tests.
+        # More ranks than cores, and a container's root, are fine for tests. In the environment, since MPICH's mpirun
+        # refuses Open MPI's flags.
         "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
-    return run(mpirun, "-n", str(size), "--bind-to", "none", *command, **ours, **environ)
+    return run(mpirun, "-n", str(size), *command, **ours, **environ)
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, Any]]:

@@ -146,7 +146,7 @@ def test_a_run_time_failure_names_the_file_and_exits_with_1(sample: SampleData, 
     (tmp_path / "list.txt").write_text(sample.train.read_text().replace("_0.JPEG", "_gone.JPEG"))
     done = run_train("-c", broken(sample, tmp_path / "c.json", train_filelist="list.txt"), "-l", tmp_path / "run")
     assert done.code == 1
-    assert "rank 0: training stopped" in done.err and "_gone.JPEG" in done.err
+    assert "rank 0: cannot use" in done.err and "_gone.JPEG" in done.err
     assert "Traceback" not in done.err
 
 

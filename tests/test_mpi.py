@@ -141,7 +141,7 @@ def test_a_failure_on_one_rank_ends_the_job(sample: SampleData, tmp_path: Path) 
     done = train_on(2, "-c", sample.config(tmp_path / "c.json", data=data), "-l", tmp_path / "run")
     assert done.code != 0
     (said,) = [line for line in done.err.splitlines() if line.startswith("tfpipe: error:")]
-    assert "rank 1: training stopped" in said and ".gone" in said
+    assert "rank 1: cannot use" in said and ".gone" in said
 
 
 def test_a_mistake_that_only_one_rank_meets_is_said_by_it(sample: SampleData, tmp_path: Path) -> None:

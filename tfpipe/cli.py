@@ -56,23 +56,9 @@ def train(args: argparse.Namespace) -> None:
 
         loop.configure_devices(world, args.interop, args.intraop)
     run_dir = loop.choose_run_dir(args.logdir, args.config, world)
-    try:
-        loop.train(config, world, run_dir)
-    except loop.tf.errors.OpError as error:
-        if args.debug:
-            raise
-        raise TfpipeError(f"rank {world.rank}: training stopped: {_reason(error.message)}") from error
+    loop.train(config, world, run_dir)
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
-
-
-def _reason(message: str) -> str:
-    """What an op says went wrong, without where in the graph."""
-    if "Horovod has been shut down" in message:
-        # The rank at fault is about to say why, and then the launcher ends this one here.
-        time.sleep(5)
-        return "another rank has stopped"
-    return message.split("\n\t [[")[0].strip()
 
 
 def sample(args: argparse.Namespace) -> None:

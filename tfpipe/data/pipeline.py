@@ -79,16 +79,14 @@ def build_dataset(
 
 def visit(catalog: Catalog, config: DataConfig, world: World, frontier: Frontier) -> tf.data.Dataset:
     """(position, item) pairs: which image this rank visits next. Shuffled and endless for training, else one pass."""
-    training = catalog.split == "train"
-    return order.visits(
-        frontier,
-        world,
-        len(catalog),
-        config.seed,
-        shuffle=training and config.shuffle_buffer > 1,
-        reshuffle=config.reshuffle_each_iteration,
-        end=None if training else len(catalog),
-    )
+    end = None if catalog.split == "train" else len(catalog)
+    return order.visits(frontier, world, len(catalog), config.seed, end=end, **how_shuffled(catalog, config))
+
+
+def how_shuffled(catalog: Catalog, config: DataConfig) -> dict[str, bool]:
+    """Arguments of `order.items`: test data is never shuffled."""
+    shuffle = catalog.split == "train" and config.shuffle_buffer > 1
+    return {"shuffle": shuffle, "reshuffle": config.reshuffle_each_iteration}
 
 
 def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.failures import named
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
@@ -33,7 +34,7 @@ class Evaluator:
 
     def __init__(self, config: Config, world: World, catalog: Catalog, classes: int) -> None:
         """Args: the run's config and world, the test catalog, and the number of the model's outputs."""
-        self.world, self.catalog, self.classes = world, catalog, classes
+        self.config, self.world, self.catalog, self.classes = config.data, world, catalog, classes
         self.dataset = build_dataset(config, "test", world, with_positions=True, catalog=catalog)
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
@@ -45,9 +46,14 @@ class Evaluator:
         Raises:
             TfpipeError: not every image of the filelist was seen exactly once.
         """
+        reached = None
         sums = np.zeros(SCALARS + 2 * self.classes)
-        for images, labels, positions in self.dataset:
-            sums += self.sums(model, images, labels, positions).numpy()
+        try:
+            for images, labels, positions in self.dataset:
+                sums += self.sums(model, images, labels, positions).numpy()
+                reached = positions
+        except tf.errors.OpError as error:
+            raise named(error, self.catalog, self.config, self.world, reached) from error
         result = summarise(self.world.sum(sums), self.classes)
         if not self.catalog.by_object and result.images != len(self.catalog):
             raise TfpipeError(f"the test pass saw {result.images} images of {len(self.catalog)} in the filelist")

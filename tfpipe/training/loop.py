@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.catalog import load_catalog
 from tfpipe.data.crops import COUNT_AT_MOST, count_crops
+from tfpipe.data.failures import named
 from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
@@ -70,14 +71,21 @@ def train(config: Config, world: World, run_dir: Path) -> dict[str, Any]:
         display = Display(throughput, config.training.epochs, steps, config.training.status)
         callbacks += [Record(run_dir), display]
 
-    history = model.fit(
-        build_dataset(config, "train", world, catalog=train_catalog),
-        epochs=config.training.epochs,
-        steps_per_epoch=steps,
-        shuffle=False,
-        verbose=0,
-        callbacks=callbacks,
-    )
+    try:
+        history = model.fit(
+            build_dataset(config, "train", world, with_positions=True, catalog=train_catalog),
+            epochs=config.training.epochs,
+            steps_per_epoch=steps,
+            shuffle=False,
+            verbose=0,
+            callbacks=callbacks,
+        )
+    except tf.errors.OpError as error:
+        if "Horovod has been shut down" in error.message:
+            # The rank at fault is about to say why, and then the launcher ends this one here.
+            time.sleep(10)
+            raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
+        raise named(error, train_catalog, config.data, world, model.positions) from error
     digests = world.gather(weights_digest(model))
     if len(set(digests)) > 1:
         raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")

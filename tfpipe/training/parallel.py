@@ -23,6 +23,8 @@ class ParallelModel(keras.Model):
     fp16_compression = False
     input_wait_s = 0.0
     """Seconds spent waiting for the input so far."""
+    positions: tf.Tensor | None = None
+    """int64 [batch, 2]: stream position and crop of the batch trained last."""
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """One step on a batch of (images, labels)."""
@@ -45,9 +47,11 @@ class ParallelModel(keras.Model):
 
         def train_function(iterator: Iterator[Any]) -> Any:
             started = time.perf_counter()
-            batch = next(iterator)
+            images, labels, positions = next(iterator)
             self.input_wait_s += time.perf_counter() - started
-            return step(batch)
+            logs = step((images, labels))
+            self.positions = positions
+            return logs
 
         self.train_function = train_function
         return train_function

@@ -1,0 +1,56 @@
+"""A file that stops the pipeline is named, wherever in the stream it is."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tests.conftest import SampleData
+from tfpipe import Config, Frontier, World, build_dataset, load_config
+from tfpipe.data.catalog import Catalog, load_catalog
+from tfpipe.data.failures import find_failure, named
+
+
+def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: object) -> tuple[Config, Catalog, str]:
+    """A config whose list has one more image, with this content or missing; the image's path."""
+    bad = tmp_path / "Data/CLS-LOC/train/n01440764/bad.JPEG"
+    bad.parent.mkdir(parents=True)
+    if content is not None:
+        bad.write_bytes(content)
+    listed = sample.train.read_text().splitlines()
+    (tmp_path / "list.txt").write_text("\n".join([*listed[:40], str(bad), *listed[40:]]))
+    config = load_config(sample.config(tmp_path / "c.json", data={"train_filelist": "list.txt", **data}))
+    return config, load_catalog(config.data, "train", World()), str(bad)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [(None, "No such file"), (b"", "(?i)unknown image|empty|invalid"), (b"not an image", "(?i)unknown image")],
+)
+@pytest.mark.parametrize("world", [World(), World(2, 3)])
+def test_the_file_and_the_reason_are_found(
+    sample: SampleData, tmp_path: Path, content: bytes | None, reason: str, world: World
+) -> None:
+    config, catalog, bad = spoilt(sample, tmp_path, content)
+    reached = None
+    with pytest.raises(tf.errors.OpError) as caught:
+        for *_, positions in build_dataset(config, "train", world, with_positions=True, catalog=catalog):
+            reached = positions
+    message = str(named(caught.value, catalog, config.data, world, reached))
+    assert message.startswith(f"rank {world.rank}: cannot use {bad} of the train data: ")
+    assert message.endswith("; repair it or take it out of the filelist")
+    assert re.search(reason, message)
+
+
+def test_a_truncated_image_is_found_in_the_lists_own_order_too(sample: SampleData, tmp_path: Path) -> None:
+    whole = Path(sample.train.read_text().split()[0]).read_bytes()
+    config, catalog, bad = spoilt(sample, tmp_path, whole[: len(whole) // 2], shuffle_buffer=0)
+    failure = find_failure(catalog, config.data, World(), Frontier(0))
+    assert failure is not None and failure.path == bad
+
+
+def test_an_error_that_is_not_the_pipelines_blames_no_file(sample: SampleData, tmp_path: Path) -> None:
+    config, catalog, _ = spoilt(sample, tmp_path, b"")
+    error = tf.errors.ResourceExhaustedError(None, None, "{{function_node x}} out of memory\n\t [[{{node y}}]]")
+    assert str(named(error, catalog, config.data, World(), None)) == "rank 0: stopped: out of memory"

@@ -1,0 +1,71 @@
+"""Which file stopped the pipeline: TensorFlow says what is wrong with an image, but not with which."""
+
+import re
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data import order
+from tfpipe.data.catalog import Catalog
+from tfpipe.data.order import Frontier
+from tfpipe.data.pipeline import crop, how_shuffled, read, visit
+from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
+
+# More images than any pipeline has under way at once: its batches prefetched and its parallel calls.
+LOOK_AHEAD = 10_000
+
+
+class Failure(NamedTuple):
+    """An image that cannot be made into crops."""
+
+    path: str
+    reason: str
+
+
+def find_failure(catalog: Catalog, config: DataConfig, world: World, frontier: Frontier) -> Failure | None:
+    """The first image at or after `frontier` on this rank's stream that fails, or None within LOOK_AHEAD images.
+
+    Goes through them again one at a time, which costs nothing until something fails.
+    """
+    # Without parallel calls, the images come in order, and the one after the last that came is at fault.
+    serial = config.model_copy(update={"num_parallel_readers": 1})
+    dataset = crop(read(visit(catalog, config, world, frontier).take(LOOK_AHEAD), catalog, serial), catalog, serial)
+    position = frontier.position
+    try:
+        for _ in dataset:
+            position += world.size
+    except tf.errors.OpError as error:
+        item = order.items([position], len(catalog), config.seed, **how_shuffled(catalog, config))
+        return Failure(catalog.paths[int(item[0])], reason(error))
+    return None
+
+
+def reason(error: tf.errors.OpError) -> str:
+    """What an op says went wrong, without where in the graph it stands."""
+    said = error.message.split("\n\t [[")[0]
+    return re.sub(r"(?s).*(?:Iterator::\S*: |\{\{.*?\}\} )", "", said).strip().removesuffix(".")
+
+
+def named(
+    error: tf.errors.OpError, catalog: Catalog, config: DataConfig, world: World, reached: tf.Tensor | None
+) -> TfpipeError:
+    """What to raise for `error`: with the file's name, where a file is at fault.
+
+    Args:
+        error: from iterating over a dataset of `catalog`, or from the model.
+        catalog: of the split.
+        config: of the data.
+        world: which rank this is.
+        reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
+    """
+    if "Iterator::" in error.message:  # a stage of the pipeline failed, not the model or another rank
+        frontier = order.start(world) if reached is None else Frontier(int(reached[-1, 0]))
+        failure = find_failure(catalog, config, world, frontier)
+        if failure is not None:
+            return TfpipeError(
+                f"rank {world.rank}: cannot use {failure.path} of the {catalog.split} data: {failure.reason}; "
+                "repair it or take it out of the filelist"
+            )
+    return TfpipeError(f"rank {world.rank}: stopped: {reason(error)}")
