@@ -13,6 +13,24 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+# The ALCF tutorial's own config, as it stands there.
+TUTORIAL = {
+    "data": {
+        "handler": "ilsvrc_dataset",
+        "batch_size": 128,
+        "train_filelist": "/lus/theta-fs0/software/datascience/ImageNet/ILSVRC/ilsvrc_train_filelist.txt",
+        "test_filelist": "/lus/theta-fs0/software/datascience/ImageNet/ILSVRC/ilsvrc_val_filelist.txt",
+        "shuffle_buffer": 200000,
+        "reshuffle_each_iteration": True,
+        "num_parallel_readers": 1,
+        "prefectch_buffer_size": 0,
+        "crop_image_size": [256, 256],
+        "num_classes": 1000,
+        "num_channels": 3,
+    }
+}
+
+
 class Finished(NamedTuple):
     """A command that has ended."""
 

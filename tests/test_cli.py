@@ -9,26 +9,10 @@ import numpy as np
 import pytest
 
 import tfpipe
-from tests.conftest import ROOT, Finished, SampleData, read_metrics, run, run_train
+from tests.conftest import ROOT, TUTORIAL, Finished, SampleData, read_metrics, run, run_train
 
 # Most of these start a process that loads TensorFlow.
 pytestmark = pytest.mark.slow
-
-TUTORIAL = {
-    "data": {
-        "handler": "ilsvrc_dataset",
-        "batch_size": 128,
-        "train_filelist": "/lus/theta-fs0/software/datascience/ImageNet/ILSVRC/ilsvrc_train_filelist.txt",
-        "test_filelist": "/lus/theta-fs0/software/datascience/ImageNet/ILSVRC/ilsvrc_val_filelist.txt",
-        "shuffle_buffer": 200000,
-        "reshuffle_each_iteration": True,
-        "num_parallel_readers": 1,
-        "prefectch_buffer_size": 0,
-        "crop_image_size": [256, 256],
-        "num_classes": 1000,
-        "num_channels": 3,
-    }
-}
 
 
 def tfpipe_command(*args: str | Path) -> Finished:

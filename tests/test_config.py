@@ -9,26 +9,12 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from tests.conftest import TUTORIAL
 from tfpipe import config as config_module
 from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.config_errors import explain
 from tfpipe.errors import ConfigError
 
-TUTORIAL = {
-    "data": {
-        "handler": "ilsvrc_dataset",
-        "batch_size": 128,
-        "train_filelist": "/lus/eagle/ILSVRC/train_filelist.txt",
-        "test_filelist": "/lus/eagle/ILSVRC/val_filelist.txt",
-        "shuffle_buffer": 200000,
-        "reshuffle_each_iteration": True,
-        "num_parallel_readers": 1,
-        "prefectch_buffer_size": 0,
-        "crop_image_size": [256, 256],
-        "num_classes": 1000,
-        "num_channels": 3,
-    }
-}
 SKELETON = {
     "model": {"name": "resnet"},
     "optimizer": {"name": "Adam", "learning_rate": 0.001},
@@ -79,8 +65,8 @@ def test_the_tutorials_file_loads_unchanged(load):
     assert (data.batch_size, data.num_parallel_readers, data.prefetch_buffer_size) == (128, 1, 0)
     assert (data.crop_image_size, data.num_classes, data.num_channels) == ((256, 256), 1000, 3)
     assert (data.shuffle_buffer, data.reshuffle_each_iteration) == (200_000, True)
-    assert data.train_filelist == Path("/lus/eagle/ILSVRC/train_filelist.txt")
-    assert data.test_filelist == Path("/lus/eagle/ILSVRC/val_filelist.txt")
+    assert data.train_filelist == Path(TUTORIAL["data"]["train_filelist"])
+    assert data.test_filelist == Path(TUTORIAL["data"]["test_filelist"])
 
 
 def test_the_older_skeletons_file_loads_unchanged(load):

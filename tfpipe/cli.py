@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -99,21 +99,21 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds ImageNet-style data to Keras.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(run, name: str | None = None) -> argparse.ArgumentParser:
+    def command(run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
         summary = run.__doc__.splitlines()[0]
-        added = commands.add_parser(name or run.__name__, help=summary, description=summary)
+        added = commands.add_parser(run.__name__, help=summary, description=summary)
         added.add_argument("--debug", action="store_true", help="log everything, show tracebacks")
         added.set_defaults(run=run)
         return added
 
-    def with_config(added: argparse.ArgumentParser, required: bool = True) -> argparse.ArgumentParser:
-        added.add_argument("-c", "--config", type=Path, required=required, help="the JSON config")
+    def add_set(added: argparse.ArgumentParser) -> None:
         added.add_argument(
             "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, e.g. data.batch_size=64"
         )
-        return added
 
-    added = with_config(command(train))
+    added = command(train)
+    added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
+    add_set(added)
     added.add_argument("-l", "--logdir", type=Path, help="the run's directory [runs/NAME-TIME]")
     added.add_argument("-n", "--nsteps", type=int, help="train one epoch of so many steps")
     added.add_argument("--interop", type=int, help="TensorFlow's threads between ops")
@@ -139,7 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     group = added.add_mutually_exclusive_group(required=True)
     group.add_argument("-c", "--config", type=Path, help="the JSON config")
     group.add_argument("--schema", action="store_true", help="print the JSON schema of all configs")
-    added.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key")
+    add_set(added)
     return parser
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 # What TensorFlow 2.21 writes to stderr at every start, whatever TF_CPP_MIN_LOG_LEVEL says.
-CHATTER = r"^(WARNING: All log messages before absl|To enable the following instructions|[IWE][0-9]{4} )"
+CHATTER = (
+    r"^(WARNING: All log messages before absl|To enable the following instructions|[IW][0-9]{4} |E[0-9]{4} .*cuInit)"
+)
 
 
 def configure_logging(rank: int, debug: bool = False) -> None:

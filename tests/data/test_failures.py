@@ -1,10 +1,12 @@
 """A file that stops the pipeline is named, wherever in the stream it is."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
+from PIL import Image
 
 from tests.conftest import SampleData
 from tfpipe import Config, Frontier, World, build_dataset, load_config
@@ -48,6 +50,22 @@ def test_a_truncated_image_is_found_in_the_lists_own_order_too(sample: SampleDat
     config, catalog, bad = spoilt(sample, tmp_path, whole[: len(whole) // 2], shuffle_buffer=0)
     failure = find_failure(catalog, config.data, World(), Frontier(0))
     assert failure is not None and failure.path == bad
+
+
+def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path) -> None:
+    for folder in ("JPEGImages", "Annotations"):
+        (tmp_path / folder).mkdir()
+    names = [f"{number}.jpg" for number in range(20)]
+    for name in names:
+        Image.new("RGB", (20, 20)).save(tmp_path / "JPEGImages" / name)
+    (tmp_path / "Annotations/13.xml").write_text("<annotation>\n<object>\n<name>a</name>\n</object>\n</annotation>")
+    (tmp_path / "list.txt").write_text("".join(f"JPEGImages/{name}\n" for name in names))
+    data = {"train_filelist": "list.txt", "classes": ["JPEGImages"], "crop_image_size": [8, 8]}
+    (tmp_path / "c.json").write_text(json.dumps({"data": data}))
+    config = load_config(tmp_path / "c.json")
+    failure = find_failure(load_catalog(config.data, "train", World()), config.data, World(), Frontier(0))
+    assert failure is not None and failure.path == str(tmp_path / "Annotations/13.xml")
+    assert "line 2: <object> without <bndbox/ymin>" in failure.reason
 
 
 def test_an_error_that_is_not_the_pipelines_blames_no_file(sample: SampleData, tmp_path: Path) -> None:

@@ -175,5 +175,5 @@ def test_an_unreadable_xml_stops_the_pipeline_with_its_name(tmp_path: Path) -> N
     (tmp_path / "Annotations/a.xml").write_text("<annotation><object><name>x</name></object></annotation>")
     (tmp_path / "list.txt").write_text("JPEGImages/a.jpg\n")
     data = {"train_filelist": str(tmp_path / "list.txt"), "classes": ["JPEGImages"], "crop_image_size": [8, 8]}
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"lacks its name .*Annotations/a\.xml"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"an object lacks its name .*Annotations/a\.xml"):
         crops(Config.model_validate_json(json.dumps({"data": data})), "train", steps=1)

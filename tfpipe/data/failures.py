@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data import order
+from tfpipe.data.annotations import read_xml
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.order import Frontier
 from tfpipe.data.pipeline import crop, how_shuffled, read, visit
@@ -18,7 +19,7 @@ LOOK_AHEAD = 10_000
 
 
 class Failure(NamedTuple):
-    """An image that cannot be made into crops."""
+    """A file that cannot be used."""
 
     path: str
     reason: str
@@ -37,8 +38,18 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, frontier: F
         for _ in dataset:
             position += world.size
     except tf.errors.OpError as error:
-        item = order.items([position], len(catalog), config.seed, **how_shuffled(catalog, config))
-        return Failure(catalog.paths[int(item[0])], reason(error))
+        item = int(order.items([position], len(catalog), config.seed, **how_shuffled(catalog, config))[0])
+        return _xml_failure(catalog.annotations[item]) or Failure(catalog.paths[item], reason(error))
+    return None
+
+
+def _xml_failure(annotation: str) -> Failure | None:
+    """What lxml finds wrong with an annotation, by line; None if nothing, or there is none."""
+    try:
+        if annotation:
+            read_xml(annotation)
+    except (OSError, ValueError) as error:
+        return Failure(annotation, str(error))
     return None
 
 

@@ -39,6 +39,8 @@ def train(config: Config, world: World, run_dir: Path) -> dict[str, Any]:
     Raises:
         ConfigError: something in the config, or what it names, cannot be used.
     """
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
     train_catalog = load_catalog(config.data, "train", world)
     test_catalog = load_catalog(config.data, "test", world) if config.data.test_filelist else None
     classes = config.data.num_classes or len(train_catalog.classes)
