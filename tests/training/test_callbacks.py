@@ -95,7 +95,7 @@ def shown(out: io.StringIO, clock_: Clock) -> str:
 def test_a_log_gets_plain_lines_every_so_many_steps(clock_: Clock) -> None:
     lines = shown(io.StringIO(), clock_).splitlines()
     assert [line.split("  ")[1] for line in lines] == ["step 10/30", "step 20/30", "step 30/30", "1:01"]
-    assert lines[0].endswith("80 images/s  0 % waiting for input  0:06 left")
+    assert lines[0] == "epoch 1/2  step 10/30  0:06 left  loss 1.0000  top-1 0.5000  80 images/s  0 % input wait"
     assert lines[-1] == "epoch 1/2  1:01  loss 0.5000  top-1 0.7500  top-1 0.2500  on 7 crops  of 5 images"
     assert "\x1b" not in "".join(lines)
 
@@ -116,5 +116,5 @@ def test_a_launched_rank_gets_plain_lines_even_on_a_terminal(monkeypatch: pytest
 
 
 def test_metrics_and_clock_are_readable() -> None:
-    assert metrics_line({"loss": 1.23456, "input_wait_fraction": 0.257}) == "loss 1.2346  26 % waiting for input"
+    assert metrics_line({"loss": 1.23456, "input_wait_fraction": 0.257}) == "loss 1.2346  26 % input wait"
     assert [clock(each) for each in (0, 59.6, 3599, 3661)] == ["0:00", "1:00", "59:59", "1:01:01"]

@@ -139,11 +139,11 @@ class Display(keras.callbacks.Callback):
             return
         self.last_drawn = now
         left_s = self.throughput.seconds_left((self.epochs - self.epoch) * self.steps - batch - 1)
-        line = (
-            f"epoch {self.epoch + 1}/{self.epochs}  step {batch + 1}/{self.steps}  "
-            f"{metrics_line({**logs, **self.throughput.rates()})}"
-        )
-        self._draw(line if left_s is None else f"{line}  {clock(left_s)} left", end="" if self.live else "\n")
+        # What matters most comes first: a narrow terminal cuts the end off.
+        parts = [f"epoch {self.epoch + 1}/{self.epochs}  step {batch + 1}/{self.steps}"]
+        parts += [] if left_s is None else [f"{clock(left_s)} left"]
+        parts += [metrics_line({**logs, **self.throughput.rates()})]
+        self._draw("  ".join(parts), end="" if self.live else "\n")
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         self._draw(f"epoch {epoch + 1}/{self.epochs}  {clock(logs['seconds'])}  {metrics_line(logs)}", end="\n")
@@ -164,7 +164,7 @@ def metrics_line(logs: Logs) -> str:
         ("top1", "top-1 {:.4f}", 1),
         ("top5", "top-5 {:.4f}", 1),
         ("images_per_second", "{:.0f} images/s", 1),
-        ("input_wait_fraction", "{:.0f} % waiting for input", 100),
+        ("input_wait_fraction", "{:.0f} % input wait", 100),
         ("test_loss", "| test loss {:.4f}", 1),
         ("test_top1", "top-1 {:.4f}", 1),
         ("test_top5", "top-5 {:.4f}", 1),
