@@ -3,7 +3,6 @@
 So rescaling and normalisation run on the device, and a saved model takes the images as the pipeline gives them.
 """
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -58,7 +57,7 @@ def _normalise(pixels: keras.KerasTensor) -> keras.KerasTensor:
 def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:
     """keras.applications.`name` with its own preprocessing in front, untrained unless args.weights says."""
     build = getattr(keras.applications, name, None)
-    if not isinstance(build, Callable):
+    if not callable(build):
         known = [each for each in dir(keras.applications) if each[0].isupper()]
         raise ConfigError(f'model.name "{name}" is not known; accepted: resnet18, {", ".join(known)}')
     network = build(
