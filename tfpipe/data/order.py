@@ -88,7 +88,8 @@ def items(positions: Any, count: int, seed: int, shuffle: bool = True, reshuffle
 def _keys(seed: int, epochs: Any) -> Any:
     """uint64 [k, 3]: well-mixed keys of (seed, epoch), by SplitMix64 (Steele, Lea and Flood 2014).
 
-    The cipher takes few bits of each word: with the epoch itself as a word, orders repeat after 256 epochs.
+    The cipher takes few bits of each word: with the epoch itself as a word, the orders of a thousand items repeat
+    after 256 epochs.
     """
     import tensorflow as tf
 
