@@ -98,10 +98,6 @@ def test_the_tutorials_config_runs_with_its_paths_changed(sample: SampleData, tm
     assert keras.models.load_model(tmp_path / "run/model.keras").output_shape == (None, 1000)
 
 
-def broken(sample: SampleData, path: Path, **data: object) -> Path:
-    return sample.config(path, data=data)
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -118,7 +114,7 @@ def test_a_mistake_is_one_clear_message_and_exit_code_2(
     sample: SampleData, tmp_path: Path, data: dict, message: str
 ) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
-    done = run_train("-c", broken(sample, tmp_path / "c.json", **data), "-l", tmp_path / "run")
+    done = run_train("-c", sample.config(tmp_path / "c.json", data=data), "-l", tmp_path / "run")
     assert done.code == 2
     assert message in done.err
     assert done.err.count("tfpipe: error:") == 1
@@ -128,7 +124,9 @@ def test_a_mistake_is_one_clear_message_and_exit_code_2(
 
 def test_a_run_time_failure_names_the_file_and_exits_with_1(sample: SampleData, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text(sample.train.read_text().replace("_0.JPEG", "_gone.JPEG"))
-    done = run_train("-c", broken(sample, tmp_path / "c.json", train_filelist="list.txt"), "-l", tmp_path / "run")
+    done = run_train(
+        "-c", sample.config(tmp_path / "c.json", data={"train_filelist": "list.txt"}), "-l", tmp_path / "run"
+    )
     assert done.code == 1
     assert "rank 0: cannot use" in done.err and "_gone.JPEG" in done.err
     assert "Traceback" not in done.err

@@ -73,7 +73,10 @@ def test_ranks_end_with_equal_weights_and_count_every_test_sample_once(
 
 
 def test_two_ranks_train_as_one_process_of_twice_the_batch(sample: SampleData, tmp_path: Path) -> None:
-    """The same global batches, so the same weights, with a model free of batch statistics."""
+    """The same global batches, so the same weights, with a model free of batch statistics.
+
+    A short epoch: over a long one at a high rate, float32 rounding tips a ReLU sooner or later (profiles/README.md).
+    """
     sections = {
         "model": {"args": {"width": 8, "norm": "group"}},
         "optimizer": {"name": "SGD", "args": {"learning_rate": 0.05, "momentum": 0.9}},
