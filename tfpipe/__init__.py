@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfpipe.config import Config, load_config
-    from tfpipe.data.order import Frontier
     from tfpipe.data.pipeline import build_dataset
+    from tfpipe.data.stream import Frontier, Stream
     from tfpipe.distributed import World
     from tfpipe.errors import ConfigError, TfpipeError
 
 __version__ = "0.1.0"
-__all__ = ["Config", "ConfigError", "Frontier", "TfpipeError", "World", "build_dataset", "load_config"]
+__all__ = ["Config", "ConfigError", "Frontier", "Stream", "TfpipeError", "World", "build_dataset", "load_config"]
 
 _HOMES = {
     "Config": "tfpipe.config",
     "ConfigError": "tfpipe.errors",
-    "Frontier": "tfpipe.data.order",
+    "Frontier": "tfpipe.data.stream",
+    "Stream": "tfpipe.data.stream",
     "TfpipeError": "tfpipe.errors",
     "World": "tfpipe.distributed",
     "build_dataset": "tfpipe.data.pipeline",

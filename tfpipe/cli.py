@@ -12,21 +12,32 @@ from pathlib import Path
 from tfpipe.config import Config, load_config
 from tfpipe.console import configure_logging, without_chatter
 from tfpipe.distributed import World, find_launch
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError, Stopped, TfpipeError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code: 0, 1 for a failure, 2 for unusable input, 130 when interrupted."""
+    """Runs one command; returns the exit code.
+
+    0; 1 for a failure, 2 for unusable input, 75 when training was told to stop and has saved its state, 130 when
+    interrupted elsewhere.
+    """
     args = _parser().parse_args(argv)
     launch = find_launch()
     rank = launch.rank if launch else 0
     configure_logging(rank, args.debug)
     try:
         args.run(args)
+    except Stopped as stopped:
+        if rank == 0:
+            print(f"tfpipe: {stopped}", file=sys.stderr, flush=True)
+        return stopped.exit_code
     except TfpipeError as error:
         if args.debug:
             raise
         return _fail(str(error), error.exit_code, rank)
+    except BrokenPipeError:
+        # As when read by `head`; there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return _fail("interrupted", 130, rank)
     return 0
@@ -55,8 +66,8 @@ def train(args: argparse.Namespace) -> None:
         from tfpipe.training import loop
 
         loop.configure_devices(world, args.interop, args.intraop)
-    run_dir = loop.choose_run_dir(args.logdir, args.config, world)
-    loop.train(config, world, run_dir)
+    run_dir = loop.choose_run_dir(args.logdir, args.config, world, args.resume)
+    loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway)
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
 
@@ -81,6 +92,27 @@ def filelist(args: argparse.Namespace) -> None:
         path = args.out / f"{split}.txt"
         write_filelist(path, images)
         print(f"{path}: {len(images)} images")
+
+
+def order(args: argparse.Namespace) -> None:
+    """Prints the samples that a rank visits in an epoch, one a line: position, image, box, path.
+
+    The stream position, the image's number in the filelist, which of its boxes (with data.unit "box"; otherwise all,
+    "-") and its path, with tabs between.
+    """
+    import numpy as np
+
+    from tfpipe.data.catalog import load_catalog
+
+    if not 0 <= args.rank < args.size:
+        raise ConfigError(f"--rank must be in [0, --size), received {args.rank} of {args.size}")
+    config, world = _config(args).data, World(args.rank, args.size)
+    catalog = load_catalog(config, "train", world)
+    positions = np.array(catalog.order(config).positions(args.epoch, world)[: args.head], np.int64)
+    items = catalog.order(config).items(positions, world)
+    for position, item in zip(positions, items, strict=True):
+        image, box = catalog.image_and_box(int(item))
+        print(position, image, "-" if box is None else box, catalog.paths[image], sep="\t")
 
 
 def config(args: argparse.Namespace) -> None:
@@ -115,6 +147,16 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
     added.add_argument("-l", "--logdir", type=Path, help="the run's directory [runs/NAME-TIME]")
+    added.add_argument(
+        "--resume",
+        nargs="?",
+        choices=("must", "auto"),
+        const="must",
+        help="go on with the run in --logdir, with any number of ranks; auto: or begin it, if it has no checkpoint",
+    )
+    added.add_argument(
+        "--resume-anyway", action="store_true", help="also if filelist, batch, seed ... are not the run's own"
+    )
     added.add_argument("-n", "--nsteps", type=int, help="train one epoch of so many steps")
     added.add_argument("--interop", type=int, help="TensorFlow's threads between ops")
     added.add_argument("--intraop", type=int, help="TensorFlow's threads within an op")
@@ -134,6 +176,14 @@ def _parser() -> argparse.ArgumentParser:
     added = command(filelist)
     added.add_argument("root", type=Path, metavar="ROOT", help="an ILSVRC or a Pascal VOC tree")
     added.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write train.txt, val.txt ...")
+
+    added = command(order)
+    added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
+    add_set(added)
+    added.add_argument("--epoch", type=int, default=0, help="counted from 0 [%(default)s]")
+    added.add_argument("--rank", type=int, default=0, help="[%(default)s]")
+    added.add_argument("--size", type=int, default=1, help="number of ranks [%(default)s]")
+    added.add_argument("--head", type=int, metavar="N", help="the first N alone")
 
     added = command(config)
     group = added.add_mutually_exclusive_group(required=True)

@@ -31,6 +31,7 @@ ConfigPath = Annotated[Path, AfterValidator(_beside_config)]
 # As the ALCF example's config has it.
 MISSPELT = "prefectch_buffer_size"
 Fraction = Annotated[float, Field(gt=0, le=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class Section(BaseModel):
@@ -78,7 +79,13 @@ class DataConfig(Section):
     """Above 1: the whole epoch is shuffled, at no cost in memory. 0 or 1: the list's own order."""
     reshuffle_each_iteration: bool = True
     """Another order every epoch; false repeats the first."""
-    seed: NonNegativeInt = 0
+    scope: Literal["global", "shard"] = "global"
+    """"global": the whole list is shuffled, then dealt out to the ranks; the order is the same whatever their number.
+    "shard": each rank keeps its share of the list and shuffles that, for copies local to a node."""
+    unit: Literal["image", "box"] = "image"
+    """What is shuffled in training. "image": the crops of an image follow each other. "box": every box is a sample of
+    its own, so that they are spread over the epoch; all XMLs are read at the start."""
+    seed: Seed = 0
     """Seed of the order and of all augmentation."""
     num_parallel_readers: PositiveInt | Literal["auto"] = "auto"
     """Images read and decoded at once; "auto": tf.data's AUTOTUNE. 1 also means one thread: serial."""
@@ -195,6 +202,17 @@ class LossConfig(Section):
     """Keras' own; from_logits is true unless set. label_smoothing works with the sparse loss too."""
 
 
+class CheckpointConfig(Section):
+    """When the state of a run is saved, besides at its end and when it is told to stop."""
+
+    every_steps: PositiveInt | None = None
+    """Steps between two checkpoints; null: time alone counts."""
+    every_minutes: Annotated[float, Field(gt=0)] | None = 10.0
+    """Minutes between two checkpoints; null: steps alone count."""
+    keep: PositiveInt = 2
+    """How many of the last ones are kept."""
+
+
 class TrainingConfig(Section):
     """The training loop."""
 
@@ -206,8 +224,14 @@ class TrainingConfig(Section):
     """Steps between two lines in a log."""
     test_every: PositiveInt = 1
     """Epochs between two test passes; there is always one after the last."""
-    seed: NonNegativeInt = 0
+    seed: Seed = 0
     """Seed of the weights and of dropout."""
+    deterministic: bool = False
+    """The same run gives the same weights, bit for bit, also if interrupted and resumed; some operations are slower."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When to save the run's state, from which --resume goes on."""
+    log_positions: bool = False
+    """Write each trained crop's place in the stream to positions-RANK.csv in the run's directory."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras' dtype policy; on CPUs mixed_bfloat16 is a little faster and mixed_float16 much slower."""
     compression: Literal["none", "fp16"] = "none"

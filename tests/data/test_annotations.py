@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfpipe.config import Layout
-from tfpipe.data.annotations import LAYOUTS, annotation_path, existing, find_layout, parse_xml, read_xml
+from tfpipe.data.annotations import (
+    LAYOUTS,
+    annotation_folders,
+    annotation_path,
+    existing,
+    find_layout,
+    parse_xml,
+    read_xml,
+    xml_name,
+)
+from tfpipe.data.filelist import FileList
 from tfpipe.errors import ConfigError
 
 ILSVRC, VOC = LAYOUTS["ilsvrc"], LAYOUTS["voc"]
@@ -44,6 +54,10 @@ ILSVRC, VOC = LAYOUTS["ilsvrc"], LAYOUTS["voc"]
         ("/d/JPEGImages/a.Jpeg", VOC, "/d/Annotations/a.xml"),
         ("/d/img/a/b.jpg", Layout(images="img", annotations="xml/all"), "/d/xml/all/a/b.xml"),
         ("/JPEGImages/a.jpg", VOC, "/Annotations/a.xml"),
+        # Only the file's own name has an extension.
+        ("/d.x/JPEGImages/v1.2/a", VOC, "/d.x/Annotations/v1.2/a.xml"),
+        ("/d/JPEGImages/.hidden", VOC, "/d/Annotations/.hidden.xml"),
+        ("/d/JPEGImages/日本.jpg", VOC, "/d/Annotations/日本.xml"),
     ],
 )
 def test_the_xml_is_beside_the_last_images_folder(image, layout, xml):
@@ -67,7 +81,7 @@ def test_an_image_outside_the_images_folder_is_refused_by_name(image):
     ],
 )
 def test_a_layout_is_found_by_the_images_folder(layout, path, expected):
-    assert find_layout(layout, [path]) == expected
+    assert find_layout(layout, FileList.of([path])) == expected
 
 
 @pytest.mark.parametrize(
@@ -76,25 +90,42 @@ def test_a_layout_is_found_by_the_images_folder(layout, path, expected):
 )
 def test_a_path_that_no_layout_fits_says_what_to_set(layout, path):
     with pytest.raises(ConfigError) as caught:
-        find_layout(layout, [path])
+        find_layout(layout, FileList.of([path]))
     message = str(caught.value)
     assert message.startswith(path) and "data.layout" in message and 'data.annotations to "none"' in message
 
 
-def test_existing_has_each_images_xml_or_nothing_in_the_images_order(tmp_path):
+def test_existing_says_of_each_image_whether_it_has_an_xml(tmp_path):
     names = ["n02/c", "n01/b", "gone/x", "n01/a", "n02/c", "file/y"]
     for name in ("n01/a", "n02/c"):
         (tmp_path / "Annotations/CLS-LOC" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "Annotations/CLS-LOC" / name).with_suffix(".xml").write_text("<annotation/>")
     (tmp_path / "Annotations/CLS-LOC/file").write_text("in a folder's place")
     paths = [f"{tmp_path}/Data/CLS-LOC/{name}.JPEG" for name in names]
-    there = {name: f"{tmp_path}/Annotations/CLS-LOC/{name}.xml" for name in ("n01/a", "n02/c")}
-    assert existing(paths, ILSVRC) == [there.get(name, "") for name in names]
+    found = existing(FileList.of(paths), ILSVRC)
+    assert found.dtype == bool and found.tolist() == [name in ("n01/a", "n02/c") for name in names]
 
 
 def test_without_any_annotation_folder_no_image_has_one(tmp_path):
-    assert existing([f"{tmp_path}/JPEGImages/a.jpg"] * 3, VOC) == ["", "", ""]
-    assert existing([], VOC) == []
+    assert existing(FileList.of([f"{tmp_path}/JPEGImages/a.jpg"] * 3), VOC).tolist() == [False] * 3
+    assert existing(FileList.of([]), VOC).tolist() == []
+
+
+def test_annotation_folders_are_beside_the_image_folders():
+    paths = FileList.of(["/d/JPEGImages/b/1.jpg", "/d/JPEGImages/2.jpg", "/d/JPEGImages/b/3.jpg"])
+    assert annotation_folders(paths, VOC) == ["/d/Annotations/b/", "/d/Annotations/"]
+
+
+def test_the_first_image_outside_the_images_folder_is_named():
+    paths = FileList.of(["/d/JPEGImages/1.jpg", "/d/2.jpg", "/e/3.jpg", "/d/4.jpg"])
+    for look in (annotation_folders, existing):
+        with pytest.raises(ConfigError, match=r'^/d/2\.jpg is in no folder "JPEGImages"'):
+            look(paths, VOC)
+
+
+@pytest.mark.parametrize(("image", "xml"), [("a", "a.xml"), ("a.b.c", "a.b.xml"), (".a", ".a.xml"), ("a.", "a.xml")])
+def test_an_xmls_name_is_the_images_without_its_last_extension(image, xml):
+    assert xml_name(image) == xml
 
 
 # ---- what it says ----------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Crops: which objects of an image count, which windows they give, and how many there are in an epoch."""
+"""Crops: which objects of an image count, and which windows they give."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,20 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tfpipe.config import DataConfig, RandomResizedCrop
-from tfpipe.data import crops as crops_module
 from tfpipe.data.annotations import Objects
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.crops import (
     MAX_CROPS,
-    CropCount,
     Targets,
     choose_windows,
-    count_crops,
     crop_seeds,
     find_targets,
 )
+from tfpipe.data.filelist import FileList
 from tfpipe.data.labels import BY_OBJECT
-from tfpipe.distributed import World
 
 CLASSES = ("n01", "n02", "n03")
 WHOLE = [[0.0, 0.0, 1.0, 1.0]]
@@ -39,8 +36,12 @@ def data_config(**keys: Any) -> DataConfig:
 
 
 def catalog_of(labels: Sequence[int], annotations: Sequence[str] | None = None, split: str = "train") -> Catalog:
-    paths = [f"/x/{number}.JPEG" for number in range(len(labels))]
-    return Catalog(split, paths, list(annotations or [""] * len(labels)), np.array(labels, np.int32), CLASSES)
+    """Of images /x/0.JPEG, /x/1.JPEG ..., whose XMLs (FOLDER/0.xml ..., "" for none) are `annotations`."""
+    paths = FileList.of(f"/x/{number}.JPEG" for number in range(len(labels)))
+    annotations = annotations or [""] * len(labels)
+    folders = {f"{Path(path).parent}/" for path in annotations if path} or {""}
+    annotated = np.array([bool(path) for path in annotations])
+    return Catalog(split, paths, list(folders), annotated, np.array(labels, np.int32), CLASSES)
 
 
 DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
@@ -361,145 +362,3 @@ def test_neighbouring_positions_do_not_share_their_crops_seeds():
     assert len({tuple(seed) for rows in seeds for seed in rows}) == 2500
     for crop in (0, 499):
         np.testing.assert_array_equal(seeds[2][crop], crop_seeds(3, tf.constant(2, tf.int64), crop))
-
-
-# ---- how many --------------------------------------------------------------------------------------------------
-
-
-def xml(*objects: tuple[str, Sequence[float]], size: tuple[float, float] | None = STATED) -> str:
-    stated = f"<size><height>{size[0]}</height><width>{size[1]}</width></size>" if size else ""
-    things = "".join(
-        f"<object><name>{name}</name><bndbox><ymin>{y1}</ymin><xmin>{x1}</xmin><ymax>{y2}</ymax><xmax>{x2}</xmax>"
-        "</bndbox></object>"
-        for name, (y1, x1, y2, x2) in objects
-    )
-    return f"<annotation>{stated}{things}</annotation>"
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Writes XMLs, None for an image without; gives their paths."""
-
-    def write_all(texts: Sequence[str | None]) -> list[str]:
-        paths = []
-        for number, text in enumerate(texts):
-            path = tmp_path / f"{number}.xml"
-            if text is not None:
-                path.write_text(text)
-            paths.append(str(path) if text is not None else "")
-        return paths
-
-    return write_all
-
-
-XMLS = [
-    None,
-    xml(("n02", BOX), ("n02", OTHER_BOX)),
-    xml(),
-    xml(("n01", BOX), ("n02", OTHER_BOX), ("cow", BOX)),
-    xml(("n01", BOX)),
-    xml(("n02", (75, 150, 25, 50)), ("n03", (5, 5, 5, 9)), ("n02", (0, 900, 9, 950))),
-    None,
-    xml(("n02", BOX), ("cow", BOX), size=(600, 300)),
-]
-
-
-@pytest.mark.parametrize(
-    ("keys", "by_object", "crops"),
-    [
-        ({"crop": "boxes"}, False, 1 + 2 + 1 + 2 + 1 + 1 + 1 + 2),
-        ({"crop": "boxes", "label_source": "object"}, True, 0 + 2 + 0 + 2 + 1 + 1 + 0 + 1),
-        ({"crop": "random_resized", "label_source": "object"}, True, 0 + 2 + 0 + 2 + 1 + 1 + 0 + 1),
-        ({"crop": "random_resized"}, False, 8),
-        ({"crop": "center"}, False, 8),
-        ({"crop": "full"}, False, 8),
-    ],
-)
-@pytest.mark.parametrize("world", [World(), World(1, 3)])
-def test_an_epochs_crops_are_counted(write, keys, by_object, crops, world):
-    catalog = catalog_of([BY_OBJECT if by_object else LABEL] * len(XMLS), write(XMLS))
-    assert count_crops(catalog, data_config(**keys), world) == CropCount(crops, exact=True)
-
-
-def test_each_image_is_counted_with_its_own_label(write):
-    same = xml(("n01", BOX), ("n01", OTHER_BOX), ("n03", BOX))
-    catalog = catalog_of([0, 1, 2], write([same] * 3))
-    assert count_crops(catalog, data_config(), World()) == CropCount(2 + 1 + 1, exact=True)
-    catalog = catalog_of([0, 1, 2], write([None, same, same]))
-    assert count_crops(catalog, data_config(), World()) == CropCount(1 + 1 + 1, exact=True)
-
-
-def test_the_test_split_is_counted_as_it_is_cropped(write):
-    catalog = catalog_of([LABEL] * len(XMLS), write(XMLS), split="test")
-    config = data_config(crop="random_resized", test_crop="boxes")
-    assert count_crops(catalog, config, World()) == CropCount(11, exact=True)
-    assert count_crops(catalog, data_config(crop="boxes", test_crop="center"), World()) == CropCount(8, exact=True)
-
-
-@pytest.mark.parametrize(("label", "crops"), [(LABEL, 3), (BY_OBJECT, 0)])
-def test_without_an_xml_an_image_is_one_crop_or_none(label, crops):
-    config = data_config(**({"label_source": "object"} if label == BY_OBJECT else {}))
-    assert count_crops(catalog_of([label] * 3), config, World()) == CropCount(crops, exact=True)
-
-
-def test_no_xml_is_read_where_every_image_gives_one_crop():
-    catalog = catalog_of([LABEL] * 3, ["/nowhere/a.xml"] * 3)
-    for crop in ("center", "full", "random_resized"):
-        assert count_crops(catalog, data_config(crop=crop), World()) == CropCount(3, exact=True)
-
-
-def test_more_xmls_than_are_read_are_estimated_from_all_over_the_list(write, monkeypatch):
-    monkeypatch.setattr(crops_module, "COUNT_AT_MOST", 10)
-    one, four = xml(("n02", BOX)), xml(*[("n02", BOX)] * 4)
-    # Sorted as by class: the first half has one object each, the second four.
-    catalog = catalog_of([LABEL] * 66, write([one, None, one] * 11 + [four, None, four] * 11))
-    count = count_crops(catalog, data_config(), World())
-    true = 22 + 22 + 88
-    assert not count.exact
-    assert abs(count.crops - true) < 0.1 * true
-
-
-def test_an_estimate_is_made_of_no_more_xmls_than_allowed_and_scales_exactly_where_all_are_alike(write, monkeypatch):
-    monkeypatch.setattr(crops_module, "COUNT_AT_MOST", 10)
-    read = []
-    parse = crops_module._count
-    monkeypatch.setattr(crops_module, "_count", lambda catalog, chosen: read.extend(chosen) or parse(catalog, chosen))
-    catalog = catalog_of([LABEL] * 29, write([None, *[xml(("n02", BOX), ("n02", BOX), ("n02", BOX))] * 28]))
-    assert count_crops(catalog, data_config(), World()) == CropCount(1 + 3 * 28, exact=False)
-    assert len(read) <= 10 and len(set(read)) == len(read)
-
-
-@pytest.mark.parametrize(("xmls", "exact"), [(10, True), (11, False)])
-def test_up_to_the_limit_every_xml_is_read(write, monkeypatch, xmls, exact):
-    monkeypatch.setattr(crops_module, "COUNT_AT_MOST", 10)
-    catalog = catalog_of([LABEL] * xmls, write([xml(("n02", BOX))] * xmls))
-    assert count_crops(catalog, data_config(), World()) == CropCount(xmls, exact)
-
-
-def test_a_count_is_exact_only_where_it_is_what_the_pipeline_gives(write):
-    """Without a stated size only the JPEG says that the second box is outside of the image."""
-    objects = [("n02", (25, 50, 75, 150)), ("n02", (0, 900, 9, 950))]
-    catalog = catalog_of([LABEL], write([xml(*objects, size=None)]))
-    boxes, _ = targets_of(objects, stated=(0, 0), real=(300, 600))
-    count = count_crops(catalog, data_config(), World())
-    assert len(boxes) == 1
-    assert count.crops == 1 or not count.exact
-
-
-def test_an_xml_that_cannot_be_used_stops_the_count_by_name(write):
-    broken = xml(("n02", BOX)).replace("<ymin>25</ymin>", "")
-    catalog = catalog_of([LABEL] * 3, write([xml(), broken, xml()]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"1\.xml"):
-        count_crops(catalog, data_config(), World())
-
-
-def test_an_xml_that_is_empty_stops_the_count_by_name(write):
-    catalog = catalog_of([LABEL] * 3, write([xml(), "", xml()]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"1\.xml"):
-        count_crops(catalog, data_config(), World())
-
-
-def test_an_xml_that_has_gone_stops_the_count_by_name(write):
-    catalog = catalog_of([LABEL], ["/nowhere/gone.xml"])
-    with pytest.raises(tf.errors.NotFoundError, match=r"gone\.xml"):
-        count_crops(catalog, data_config(), World())

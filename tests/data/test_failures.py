@@ -9,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.conftest import SampleData
-from tfpipe import Config, Frontier, World, build_dataset, load_config
+from tfpipe import Config, Stream, World, build_dataset, load_config
 from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.failures import find_failure, named
 
@@ -39,7 +39,7 @@ def test_the_file_and_the_reason_are_found(
     with pytest.raises(tf.errors.OpError) as caught:
         for *_, positions in build_dataset(config, "train", world, with_positions=True, catalog=catalog):
             reached = positions
-    message = str(named(caught.value, catalog, config.data, world, reached))
+    message = str(named(caught.value, catalog, config.data, world, Stream.start(world.size), reached))
     assert message.startswith(f"rank {world.rank}: cannot use {bad} of the train data: ")
     assert message.endswith("; repair it or take it out of the filelist")
     assert re.search(reason, message)
@@ -48,7 +48,7 @@ def test_the_file_and_the_reason_are_found(
 def test_a_truncated_image_is_found_in_the_lists_own_order_too(sample: SampleData, tmp_path: Path) -> None:
     whole = Path(sample.train.read_text().split()[0]).read_bytes()
     config, catalog, bad = spoilt(sample, tmp_path, whole[: len(whole) // 2], shuffle_buffer=0)
-    failure = find_failure(catalog, config.data, World(), Frontier(0))
+    failure = find_failure(catalog, config.data, World(), Stream.start(1))
     assert failure is not None and failure.path == bad
 
 
@@ -63,7 +63,7 @@ def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path) -> None:
     data = {"train_filelist": "list.txt", "classes": ["JPEGImages"], "crop_image_size": [8, 8]}
     (tmp_path / "c.json").write_text(json.dumps({"data": data}))
     config = load_config(tmp_path / "c.json")
-    failure = find_failure(load_catalog(config.data, "train", World()), config.data, World(), Frontier(0))
+    failure = find_failure(load_catalog(config.data, "train", World()), config.data, World(), Stream.start(1))
     assert failure is not None and failure.path == str(tmp_path / "Annotations/13.xml")
     assert "line 2: <object> without <bndbox/ymin>" in failure.reason
 
@@ -71,4 +71,4 @@ def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path) -> None:
 def test_an_error_that_is_not_the_pipelines_blames_no_file(sample: SampleData, tmp_path: Path) -> None:
     config, catalog, _ = spoilt(sample, tmp_path, b"")
     error = tf.errors.ResourceExhaustedError(None, None, "{{function_node x}} out of memory\n\t [[{{node y}}]]")
-    assert str(named(error, catalog, config.data, World(), None)) == "rank 0: stopped: out of memory"
+    assert str(named(error, catalog, config.data, World(), Stream.start(1), None)) == "rank 0: stopped: out of memory"

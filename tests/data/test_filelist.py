@@ -1,13 +1,17 @@
 """Filelists: scanned from real trees, written whole or not at all, and read back as they were."""
 
+import hashlib
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfpipe.data.filelist import check_filelists, read_filelist, scan, write_filelist
+from tfpipe.data.filelist import CHUNK_NAMES, FileList, check_filelists, read_filelist, scan, write_filelist
 from tfpipe.errors import ConfigError
 
 
@@ -24,7 +28,7 @@ def below(root: Path, images: list[str]) -> list[str]:
 def test_lines_keep_their_order_and_blank_ones_are_left_out(tmp_path):
     (tmp_path / "list.txt").write_text("/x/b.JPEG\n\n  /x/a.JPEG  \r\n\t\n/x/b.JPEG\n/x/with space.JPEG")
     expected = ["/x/b.JPEG", "/x/a.JPEG", "/x/b.JPEG", "/x/with space.JPEG"]
-    assert read_filelist(tmp_path / "list.txt") == expected
+    assert list(read_filelist(tmp_path / "list.txt")) == expected
 
 
 def test_a_relative_line_is_relative_to_the_lists_folder(tmp_path, monkeypatch):
@@ -78,7 +82,115 @@ def test_what_is_written_is_read_back(tmp_path_factory, names):
     path = tmp_path_factory.getbasetemp() / "deep/er/list.txt"
     images = [f"/data/{name}.JPEG" for name in names]
     write_filelist(path, images)
-    assert read_filelist(path) == images
+    assert list(read_filelist(path)) == images
+
+
+PATHS = st.tuples(st.sampled_from(["", "/", "/data/", "../"]), st.lists(WORDS, min_size=1, max_size=3).map("/".join))
+
+
+@given(st.lists(PATHS.map("".join)))
+def test_a_file_list_is_the_list_of_its_paths(paths):
+    files = FileList.of(paths)
+    assert list(files) == files[:] == [files[item] for item in range(len(paths))] == paths
+    assert files[::-2] == paths[::-2]
+    assert [files.name(item) for item in range(len(paths))] == [path.rpartition("/")[2] for path in paths]
+    assert (files.folder.dtype, files.offsets.dtype) == (np.int32, np.int64)
+    assert len(set(files.folders)) == len(files.folders)
+    assert files == FileList.of(paths) and (not paths or files != FileList.of(paths[1:]))
+
+
+@given(st.lists(PATHS.map("".join), min_size=1))
+def test_a_list_of_any_paths_is_read_as_os_path_join_has_them(tmp_path_factory, paths):
+    path = tmp_path_factory.getbasetemp() / "any/list.txt"
+    write_filelist(path, paths)
+    assert list(read_filelist(path)) == [os.path.join(path.parent, line) for line in paths]
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_a_list_of_many_chunks_is_read_whole(tmp_path, ends):
+    paths = [f"/data/n{number % 7}/é{number}.JPEG" for number in range(3 * CHUNK_NAMES + 1)]
+    (tmp_path / "list.txt").write_bytes(ends.join(["", *paths[:5], " " * 300_000, *paths[5:]]).encode())
+    files = read_filelist(tmp_path / "list.txt")
+    assert list(files) == paths
+    assert [files[item] for item in (0, CHUNK_NAMES, -1)] == [paths[item] for item in (0, CHUNK_NAMES, -1)]
+
+
+def test_places_are_those_of_a_sequence():
+    files = FileList.of(["/a/b.jpg", "c.jpg"])
+    assert files[np.int64(1)] == files[-1] == "c.jpg" and files[-2] == "/a/b.jpg"
+    for item in (2, -3):
+        with pytest.raises(IndexError):
+            files[item]
+        with pytest.raises(IndexError):
+            files.name(item)
+    assert "c.jpg" in files and files.index("c.jpg") == 1
+    assert not FileList.of([])
+
+
+@pytest.mark.parametrize("path", ["/a.jpg", "a.jpg", "//a.jpg", "/x//a.jpg", "./a.jpg", "/x/", "/x/no_extension"])
+def test_odd_paths_stay_as_they_are(path):
+    assert list(FileList.of([path])) == [path]
+
+
+def test_a_folder_spelt_in_two_ways_is_one(tmp_path):
+    (tmp_path / "list.txt").write_text(f"n01/a.JPEG\n{tmp_path}/n01/b.JPEG\nc.JPEG\nn01/d.JPEG\n")
+    files = read_filelist(tmp_path / "list.txt")
+    assert files.folders == [f"{tmp_path}/n01/", f"{tmp_path}/"]
+    assert files.folder.tolist() == [0, 0, 1, 0]
+
+
+def test_a_path_with_a_line_end_is_refused():
+    with pytest.raises(ValueError, match="line end"):
+        FileList.of(["/a/b\n.jpg"])
+
+
+def digest_of(folder: Path, text: str) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / "list.txt").write_bytes(text.encode())
+    return read_filelist(folder / "list.txt").digest
+
+
+TEXT = "n01/a.JPEG\nn02/b.JPEG\nn02/ö.JPEG\n"
+
+
+def test_the_digest_is_of_the_lines_wherever_the_list_is_and_however_they_end(tmp_path):
+    digest = digest_of(tmp_path / "here", TEXT)
+    assert digest == hashlib.sha256(TEXT.encode()).hexdigest()
+    assert digest == FileList.of(TEXT.split()).digest == digest_of(tmp_path / "there", TEXT)
+    assert digest == digest_of(tmp_path / "here", "\n \n" + TEXT.replace("\n", "  \r\n\t").strip())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n02/b.JPEG\nn01/a.JPEG\nn02/ö.JPEG\n",
+        "n01/a.JPEG\nn02/b.JPEG\n",
+        TEXT + "n02/b.JPEG\n",
+        TEXT.replace("b.", "c."),
+        TEXT.replace("n01", "n03"),
+        TEXT.replace("n01/", "./n01/"),
+        "/x/" + TEXT,
+    ],
+)
+def test_any_other_list_has_another_digest(tmp_path, text):
+    assert digest_of(tmp_path, text) != digest_of(tmp_path, TEXT)
+
+
+def test_a_file_costs_few_bytes(tmp_path):
+    count = 200_000
+    path = tmp_path / "list.txt"
+    folders = [f"ILSVRC/Data/CLS-LOC/train/n{number:08d}" for number in range(1000)]
+    write_filelist(path, (f"{folders[n % 1000]}/{folders[n % 1000][-9:]}_{n}.JPEG" for n in range(count)))
+    files = read_filelist(path)
+    held = sum(
+        sys.getsizeof(part) for part in (files.folder, files.names, files.offsets, files.folders, *files.folders)
+    )
+    assert len(files) == count and held < 60 * count
+
+
+def test_reading_a_list_needs_no_tensorflow():
+    program = "import sys, tfpipe.data.catalog, tfpipe.data.filelist; assert 'tensorflow' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 def test_a_list_is_written_whole_or_not_at_all(tmp_path):

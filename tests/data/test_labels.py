@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfpipe.config import DataConfig
+from tfpipe.data.filelist import FileList
 from tfpipe.data.labels import BY_OBJECT, class_table, folder_of, image_labels
 from tfpipe.errors import ConfigError
 
@@ -23,7 +24,9 @@ def data_config(**keys: Any) -> DataConfig:
 
 
 def table(**keys: Any) -> tuple[str, ...]:
-    return class_table(data_config(**keys), ["/x/train/n02/b.JPEG", "/x/train/n01/a.JPEG", "/x/train/n02/c.JPEG"])
+    return class_table(
+        data_config(**keys), FileList.of(["/x/train/n02/b.JPEG", "/x/train/n01/a.JPEG", "/x/train/n02/c.JPEG"])
+    )
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def from_file(tmp_path):
     def labels(text: str, paths: list[str], classes: tuple[str, ...] = CLASSES) -> list[int]:
         file = tmp_path / "labels.txt"
         file.write_text(text)
-        return image_labels(paths, classes, data_config(), file).tolist()
+        return image_labels(FileList.of(paths), classes, data_config(), file).tolist()
 
     return labels
 
@@ -45,6 +48,10 @@ def from_file(tmp_path):
         ("/n01/a.JPEG", "n01"),
         ("n01/a.JPEG", "n01"),
         ("/a b/c.d/e.JPEG", "c.d"),
+        ("/a.JPEG", ""),
+        ("a.JPEG", ""),
+        ("/data/train/n01/", "n01"),
+        ("n01/", "n01"),
     ],
 )
 def test_an_images_folder_is_the_last(path, folder):
@@ -59,9 +66,9 @@ def test_classes_are_the_sorted_folders_of_the_training_list():
 def test_the_numbering_does_not_depend_on_the_lists_order(folders, shuffle: random.Random):
     paths = [f"/x/{folder}/{number}.JPEG" for number, folder in enumerate(folders)]
     shuffled = shuffle.sample(paths, len(paths))
-    classes = class_table(data_config(), paths)
-    assert class_table(data_config(), shuffled) == classes == tuple(sorted(set(folders)))
-    labels = image_labels(shuffled, classes, data_config(), None)
+    classes = class_table(data_config(), FileList.of(paths))
+    assert class_table(data_config(), FileList.of(shuffled)) == classes == tuple(sorted(set(folders)))
+    labels = image_labels(FileList.of(shuffled), classes, data_config(), None)
     assert labels.dtype == np.int32
     assert [classes[label] for label in labels] == [folder_of(path) for path in shuffled]
 
@@ -112,21 +119,27 @@ def test_a_class_or_label_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot read .*gone\.txt"):
         table(classes=tmp_path / "gone.txt")
     with pytest.raises(ConfigError, match=r"cannot read .*gone\.csv"):
-        image_labels(VAL, CLASSES, data_config(), tmp_path / "gone.csv")
+        image_labels(FileList.of(VAL), CLASSES, data_config(), tmp_path / "gone.csv")
     (tmp_path / "image.JPEG").write_bytes(b"\xff\xd8\xff")
     with pytest.raises(ConfigError, match=r"cannot read .*image\.JPEG"):
-        image_labels(VAL, CLASSES, data_config(), tmp_path / "image.JPEG")
+        image_labels(FileList.of(VAL), CLASSES, data_config(), tmp_path / "image.JPEG")
 
 
 def test_labels_come_from_the_folders():
     paths = ["/x/dog/1.JPEG", "/x/cat/2.JPEG", "/x/dog/1.JPEG"]
-    assert image_labels(paths, CLASSES, data_config(), None).tolist() == [1, 0, 1]
+    assert image_labels(FileList.of(paths), CLASSES, data_config(), None).tolist() == [1, 0, 1]
+
+
+def test_folders_of_one_name_are_one_class():
+    paths = FileList.of(["/x/dog/1.JPEG", "/y/dog/2.JPEG", "/y/cat/1.JPEG", "/x/dog/3.JPEG"])
+    assert class_table(data_config(), paths) == ("cat", "dog")
+    assert image_labels(paths, ("cat", "dog"), data_config(), None).tolist() == [1, 1, 0, 1]
 
 
 def test_a_folder_that_is_no_class_is_refused_with_what_to_do():
     paths = ["/x/dog/1.JPEG", "/x/val/2.JPEG", "/x/val/3.JPEG"]
     with pytest.raises(ConfigError) as caught:
-        image_labels(paths, CLASSES, data_config(), None)
+        image_labels(FileList.of(paths), CLASSES, data_config(), None)
     message = str(caught.value)
     assert message.startswith('2 of 3 images have a label that is no class, e.g. /x/val/2.JPEG: "val"')
     assert "data.test_label_file" in message
@@ -134,7 +147,7 @@ def test_a_folder_that_is_no_class_is_refused_with_what_to_do():
 
 def test_images_whose_objects_have_labels_have_none_of_their_own():
     config = data_config(label_source="object", classes=["cat"])
-    labels = image_labels(["/x/val/1.JPEG", "/x/2.JPEG"], ("cat",), config, None)
+    labels = image_labels(FileList.of(["/x/val/1.JPEG", "/x/2.JPEG"]), ("cat",), config, None)
     assert labels.dtype == np.int32 and labels.tolist() == [BY_OBJECT, BY_OBJECT]
     assert BY_OBJECT < 0
 
@@ -261,4 +274,4 @@ def test_all_kinds_of_label_file_agree(tmp_path_factory, order, lines, names):
         HEADER + "\n".join(f"v_{number},{names[number]} 1 2 3 4 " for number in lines),
     ):
         file.write_text(text)
-        assert image_labels(listed, CLASSES, data_config(), file).tolist() == expected
+        assert image_labels(FileList.of(listed), CLASSES, data_config(), file).tolist() == expected

@@ -11,10 +11,10 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.conftest import SampleData
-from tfpipe import Config, Frontier, World, build_dataset, load_config
+from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
 from tfpipe.data.annotations import read_xml
+from tfpipe.data.boxes import count_crops
 from tfpipe.data.catalog import load_catalog
-from tfpipe.data.crops import count_crops
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_float_images_are_in_0_to_1(config: Config, dtype: str) -> None:
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_the_test_pass_sees_every_image_once_over_the_ranks(config: Config, size: int) -> None:
     catalog = load_catalog(config.data, "test", World())
-    boxes = [len(read_xml(path).names) for path in catalog.annotations]
+    boxes = [len(read_xml(path).names) for path in map(catalog.annotation, range(len(catalog)))]
     seen = [crops(config, "test", World(rank, size)) for rank in range(size)]
     places = Counter((position, crop) for share in seen for position, crop, *_ in share)
     assert places == Counter((image, crop) for image, count in enumerate(boxes) for crop in range(count))
@@ -81,7 +81,7 @@ def test_a_training_epoch_sees_every_image_once(config: Config) -> None:
         if positions[0, 0] >= len(catalog):
             break
         first[int(labels[0])] += 1
-    boxes = [len(read_xml(path).names) if path else 1 for path in catalog.annotations]
+    boxes = [len(read_xml(path).names) if path else 1 for path in map(catalog.annotation, range(len(catalog)))]
     wanted = Counter()
     for label, count in zip(catalog.labels, boxes, strict=True):
         wanted[int(label)] += count
@@ -94,7 +94,7 @@ def test_a_crop_is_its_box_of_its_image(config: Config) -> None:
     catalog = load_catalog(config.data, "test", World())
     for position, crop, _, pixels in crops(config, "test", steps=2):
         with Image.open(catalog.paths[position]) as image:
-            ymin, xmin, ymax, xmax = read_xml(catalog.annotations[position]).boxes[crop]
+            ymin, xmin, ymax, xmax = read_xml(catalog.annotation(position)).boxes[crop]
             expected = image.convert("RGB").crop((xmin, ymin, xmax, ymax)).resize((32, 32), Image.Resampling.BILINEAR)
         got = np.frombuffer(pixels, np.uint8).reshape(32, 32, 3).astype(int)
         assert np.abs(got - np.asarray(expected, int)).mean() < 25
@@ -124,7 +124,8 @@ def test_a_resumed_dataset_goes_on_with_the_next_crop(config: Config, taken: int
     """Also in the middle of an image of several crops, and in a later epoch."""
     whole = crops(config, "train", World(1, 2), steps=12)
     position, crop, *_ = whole[taken]
-    rest = crops(config, "train", World(1, 2), steps=2, resume=Frontier(position, crop))
+    stream = Stream.start(2).at([Frontier(0), Frontier(position, crop)])
+    rest = crops(config, "train", World(1, 2), steps=2, resume=stream)
     assert rest == whole[taken : taken + 32]
 
 

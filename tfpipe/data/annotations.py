@@ -14,7 +14,7 @@ import numpy as np
 from lxml import etree
 
 from tfpipe.config import Layout
-from tfpipe.data.filelist import SCAN_THREADS
+from tfpipe.data.filelist import SCAN_THREADS, FileList
 from tfpipe.errors import ConfigError
 
 LAYOUTS = {
@@ -65,30 +65,53 @@ def annotation_path(image: str, layout: Layout) -> str:
     Raises:
         ConfigError: `image` is not below a folder `layout.images`.
     """
-    root, found, rest = image.rpartition(f"/{layout.images}/")
-    if not found:
-        raise ConfigError(f'{image} is in no folder "{layout.images}", as data.layout has it')
-    return f"{root}/{layout.annotations}/{rest.rpartition('.')[0]}.xml"
+    return annotation_folders(FileList.of([image]), layout)[0] + xml_name(os.path.basename(image))
 
 
-def existing(paths: Sequence[str], layout: Layout) -> list[str]:
-    """For each image its XML's path, or "" where there is none.
+def annotation_folders(paths: FileList, layout: Layout) -> list[str]:
+    """For each of `paths.folders`, where the XMLs of its images belong, with a slash at the end; see annotation_path.
+
+    Raises:
+        ConfigError: a folder is not below one `layout.images`; names its first image.
+    """
+    folders = []
+    for number, folder in enumerate(paths.folders):
+        root, found, rest = folder.rpartition(f"/{layout.images}/")
+        if not found:
+            image = paths[int(np.argmax(paths.folder == number))]
+            raise ConfigError(f'{image} is in no folder "{layout.images}", as data.layout has it')
+        folders.append(f"{root}/{layout.annotations}/{rest}")
+    return folders
+
+
+def xml_name(image: str) -> str:
+    """The base name of an image's XML, given the image's: its last extension, where it has one, becomes .xml."""
+    return f"{image.rpartition('.')[0] or image}.xml"
+
+
+def existing(paths: FileList, layout: Layout) -> np.ndarray:
+    """bool [len(paths)]: which images have an XML.
 
     Lists each annotation folder once, which on a parallel file system is a thousand times cheaper than asking
     for each file.
+
+    Raises:
+        ConfigError: as annotation_folders.
     """
-    wanted = [annotation_path(path, layout) for path in paths]
-    folders = {os.path.dirname(path) for path in wanted}
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        found = {path for listing in pool.map(_xml_in, folders) for path in listing}
-    return [path if path in found else "" for path in wanted]
+        listings = pool.map(_names_in, annotation_folders(paths, layout))
+        listed = {number: names for number, names in enumerate(listings) if names}
+    if not listed:
+        return np.zeros(len(paths), bool)
+    found = (folder in listed and xml_name(name) in listed[folder] for folder, name in paths.entries())
+    return np.fromiter(found, bool, len(paths))
 
 
-def _xml_in(folder: str) -> list[str]:
+def _names_in(folder: str) -> set[str]:
     try:
-        return [entry.path for entry in os.scandir(folder)]
+        return set(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        return set()
 
 
 def read_xml(path: str) -> Objects:

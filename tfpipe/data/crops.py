@@ -5,14 +5,11 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations import Objects, parse_xml
-from tfpipe.data.catalog import Catalog
+from tfpipe.data.annotations import Objects
+from tfpipe.data.catalog import Boxes, Catalog
 from tfpipe.data.images import box_windows, center_window, full_window, random_window
-from tfpipe.distributed import World
 
 WHOLE_IMAGE = [[0.0, 0.0, 1.0, 1.0]]
-# An XML takes some 0.2 ms: up to this many are all read to count an epoch's crops, otherwise this many of them.
-COUNT_AT_MOST = 5000
 # No image has more crops; keeps the seeds of two images' crops apart.
 MAX_CROPS = 2**16
 
@@ -24,11 +21,16 @@ class Targets(NamedTuple):
     labels: tf.Tensor  # int32 [k]
 
 
-class CropCount(NamedTuple):
-    """How many crops an epoch holds."""
+class KnownTargets:
+    """Boxes known from the start, each a target of its own."""
 
-    crops: int
-    exact: bool
+    def __init__(self, boxes: Boxes) -> None:
+        with tf.device("CPU"):  # where tf.data runs
+            self._boxes, self._labels = tf.constant(boxes.boxes), tf.constant(boxes.labels)
+
+    def at(self, sample: tf.Tensor) -> Targets:
+        """The one target of `sample`, an int64 scalar."""
+        return Targets(tf.gather(self._boxes, sample[None]), tf.gather(self._labels, sample[None]))
 
 
 def find_targets(objects: Objects, label: tf.Tensor, size: tf.Tensor, catalog: Catalog) -> Targets:
@@ -97,37 +99,3 @@ def crop_seeds(seed: int, position: tf.Tensor, crops: tf.Tensor | int) -> tf.Ten
     """int64 [..., 2]: a seed for each of an image's crops (an int or int32 [...]) at a stream position."""
     second = position * MAX_CROPS + tf.cast(crops, tf.int64)
     return tf.stack([tf.fill(tf.shape(second), tf.constant(seed, tf.int64)), second], axis=-1)
-
-
-def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount:
-    """How many crops one epoch of `catalog` holds over all ranks; the same on every rank.
-
-    Exact where every image gives one, or with at most COUNT_AT_MOST XMLs, which are read; otherwise estimated
-    from that many, evenly spread over the list.
-    """
-    one_each = config.crop_for(catalog.split) in ("center", "full")
-    if one_each or (config.crop_for(catalog.split) == "random_resized" and not catalog.by_object):
-        return CropCount(len(catalog), exact=True)
-    plain = 0 if catalog.by_object else len(catalog) - catalog.annotated
-    annotated = [number for number, path in enumerate(catalog.annotations) if path]
-    if not annotated:
-        return CropCount(plain, exact=True)
-    step = -(-len(annotated) // COUNT_AT_MOST)
-    chosen = annotated[::step]
-    counted = world.from_rank0(lambda: _count(catalog, chosen))
-    crops = plain + round(counted.crops * len(annotated) / len(chosen))
-    return CropCount(crops, exact=counted.exact and step == 1)
-
-
-def _count(catalog: Catalog, chosen: list[int]) -> CropCount:
-    def count(path: tf.Tensor, label: tf.Tensor) -> tf.Tensor:
-        objects = parse_xml(tf.io.read_file(path), path)
-        targets = find_targets(objects, label, tf.constant([10**9, 10**9]), catalog)
-        return tf.stack([tf.shape(targets.labels)[0], tf.cast(tf.reduce_all(objects.size > 0), tf.int32)])
-
-    paths = [catalog.annotations[number] for number in chosen]
-    counts = tf.data.Dataset.from_tensor_slices((paths, catalog.labels[chosen]))
-    counts = counts.map(count, num_parallel_calls=tf.data.AUTOTUNE)
-    crops, sized = counts.reduce([0, 0], lambda total, each: total + each).numpy()
-    # Without a stated size, only the image's own says whether a box lies outside of it.
-    return CropCount(int(crops), exact=int(sized) == len(chosen))

@@ -6,11 +6,10 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data import order
 from tfpipe.data.annotations import read_xml
 from tfpipe.data.catalog import Catalog
-from tfpipe.data.order import Frontier
-from tfpipe.data.pipeline import crop, how_shuffled, read, visit
+from tfpipe.data.pipeline import crop, read, visit
+from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 
@@ -25,21 +24,21 @@ class Failure(NamedTuple):
     reason: str
 
 
-def find_failure(catalog: Catalog, config: DataConfig, world: World, frontier: Frontier) -> Failure | None:
-    """The first image at or after `frontier` on this rank's stream that fails, or None within LOOK_AHEAD images.
+def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> Failure | None:
+    """The first image on this rank's part of `stream` that fails, or None within LOOK_AHEAD images.
 
     Goes through them again one at a time, which costs nothing until something fails.
     """
     # Without parallel calls, the images come in order, and the one after the last that came is at fault.
     serial = config.model_copy(update={"num_parallel_readers": 1})
-    dataset = crop(read(visit(catalog, config, world, frontier).take(LOOK_AHEAD), catalog, serial), catalog, serial)
-    position = frontier.position
+    dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, serial), catalog, serial)
+    done = 0
     try:
         for _ in dataset:
-            position += world.size
+            done += 1
     except tf.errors.OpError as error:
-        item = int(order.items([position], len(catalog), config.seed, **how_shuffled(catalog, config))[0])
-        return _xml_failure(catalog.annotations[item]) or Failure(catalog.paths[item], reason(error))
+        item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
+        return _xml_failure(catalog.annotation(item)) or Failure(catalog.paths[item], reason(error))
     return None
 
 
@@ -60,7 +59,12 @@ def reason(error: tf.errors.OpError) -> str:
 
 
 def named(
-    error: tf.errors.OpError, catalog: Catalog, config: DataConfig, world: World, reached: tf.Tensor | None
+    error: tf.errors.OpError,
+    catalog: Catalog,
+    config: DataConfig,
+    world: World,
+    stream: Stream,
+    reached: tf.Tensor | None,
 ) -> TfpipeError:
     """What to raise for `error`: with the file's name, where a file is at fault.
 
@@ -69,11 +73,15 @@ def named(
         catalog: of the split.
         config: of the data.
         world: which rank this is.
+        stream: what the dataset set out from.
         reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
     """
     if "Iterator::" in error.message:  # a stage of the pipeline failed, not the model or another rank
-        frontier = order.start(world) if reached is None else Frontier(int(reached[-1, 0]))
-        failure = find_failure(catalog, config, world, frontier)
+        if reached is not None:
+            frontiers = list(stream.frontiers)
+            frontiers[world.rank] = Frontier(int(reached[-1, 0]))
+            stream = stream.at(frontiers)
+        failure = find_failure(catalog, config, world, stream)
         if failure is not None:
             return TfpipeError(
                 f"rank {world.rank}: cannot use {failure.path} of the {catalog.split} data: {failure.reason}; "

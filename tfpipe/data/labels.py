@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 import numpy as np
 
 from tfpipe.config import DataConfig
+from tfpipe.data.filelist import FileList
 from tfpipe.errors import ConfigError
 
 # An image whose label is not its own but its objects' (label_source "object").
@@ -17,7 +18,7 @@ KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
 
 
-def class_table(config: DataConfig, train_paths: Sequence[str]) -> tuple[str, ...]:
+def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
     """The class names; a class's number is its place.
 
     From `data.classes`, or the sorted folders of the whole training list: the same on every rank and for
@@ -31,7 +32,7 @@ def class_table(config: DataConfig, train_paths: Sequence[str]) -> tuple[str, ..
     elif config.classes is not None:
         source, names = "in data.classes", config.classes
     else:
-        source, names = "as folders of the training list", sorted({folder_of(path) for path in train_paths})
+        source, names = "as folders of the training list", sorted({folder_of(folder) for folder in train_paths.folders})
     if not names:
         raise ConfigError(f"no class {source}")
     if len(set(names)) != len(names):
@@ -43,13 +44,11 @@ def class_table(config: DataConfig, train_paths: Sequence[str]) -> tuple[str, ..
 
 
 def folder_of(path: str) -> str:
-    """The last folder of an image's path: n02437312 of .../train/n02437312/n02437312_8688.JPEG."""
-    return path.rsplit("/", 2)[-2] if path.count("/") > 1 else PurePath(path).parent.name
+    """The last folder of an image's path, or of a folder's with its slash: n02 of /train/n02/1.JPEG and /train/n02/."""
+    return path.rpartition("/")[0].rpartition("/")[2]
 
 
-def image_labels(
-    paths: Sequence[str], classes: Sequence[str], config: DataConfig, label_file: Path | None
-) -> np.ndarray:
+def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> np.ndarray:
     """int32 [len(paths)]: each image's class number, or BY_OBJECT.
 
     From `label_file` where there is one, otherwise as `data.label_source` says.
@@ -61,20 +60,20 @@ def image_labels(
     if label_file is not None:
         # Labels may be numbers; a class whose name is a number goes by its name.
         numbers = {str(number): number for number in range(len(classes))} | numbers
-        names = _from_file(paths, label_file, numbers)
+        names, own = _from_file(paths, label_file, numbers), np.arange(len(paths))
         source = f"in {label_file}"
     elif config.label_source == "object":
         return np.full(len(paths), BY_OBJECT, np.int32)
     else:
-        names = [folder_of(path) for path in paths]
+        names, own = [folder_of(folder) for folder in paths.folders], paths.folder
         source = "its folder"
-    labels = np.fromiter((numbers.get(name, BY_OBJECT) for name in names), np.int32, len(paths))
+    labels = np.array([numbers.get(name, BY_OBJECT) for name in names], np.int32)[own]
     unknown = np.flatnonzero(labels == BY_OBJECT)
     if unknown.size:
         first = int(unknown[0])
         raise ConfigError(
             f"{unknown.size} of {len(paths)} images have a label that is no class, e.g. {paths[first]}: "
-            f'"{names[first]}" ({source}); the {len(classes)} classes are {", ".join(classes[:3])} ...; '
+            f'"{names[own[first]]}" ({source}); the {len(classes)} classes are {", ".join(classes[:3])} ...; '
             "for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv"
         )
     return labels

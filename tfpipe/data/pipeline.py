@@ -11,19 +11,19 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data import order
 from tfpipe.data.annotations import parse_xml
 from tfpipe.data.catalog import Catalog, load_catalog
-from tfpipe.data.crops import choose_windows, crop_seeds, find_targets
+from tfpipe.data.crops import KnownTargets, choose_windows, crop_seeds, find_targets
 from tfpipe.data.images import decode_crops, image_size, random_flip
-from tfpipe.data.order import Frontier
+from tfpipe.data.lookup import Lookup
+from tfpipe.data.stream import Stream, Visit
 from tfpipe.distributed import World
 
 
 class Encoded(NamedTuple):
     """One image as read."""
 
-    position: tf.Tensor  # int64: where in the stream
+    visit: Visit  # where in the stream, which item, and which of its crops are wanted
     jpeg: tf.Tensor  # string: the file's bytes
     xml: tf.Tensor  # string: the annotation's text, "" where there is none
     xml_path: tf.Tensor  # string
@@ -43,7 +43,7 @@ def build_dataset(
     split: str = "train",
     world: World = World(),
     with_positions: bool = False,
-    resume: Frontier | None = None,
+    resume: Stream | None = None,
     catalog: Catalog | None = None,
 ) -> tf.data.Dataset:
     """This rank's batches of (images, labels), or (images, labels, positions).
@@ -53,7 +53,7 @@ def build_dataset(
         split: "train" for an endless stream, "test" for one exact pass over this rank's share.
         world: which rank this is, of how many.
         with_positions: whether to add each crop's place in the stream.
-        resume: where to go on instead of at the start.
+        resume: what is left of the stream; None for all of it. Of as many ranks as `world`.
         catalog: of the split, if loaded already.
 
     Returns:
@@ -62,43 +62,41 @@ def build_dataset(
 
     Raises:
         ConfigError: a filelist, a label or an annotation folder cannot be used.
+        ValueError: `resume` is of another number of ranks.
     """
     data = config.data
     catalog = catalog or load_catalog(data, split, world)
-    frontier = resume or order.start(world)
 
-    dataset = visit(catalog, data, world, frontier)
+    dataset = visit(catalog, data, world, resume or Stream.start(world.size))
     dataset = read(dataset, catalog, data)
     dataset = crop(dataset, catalog, data)
-    dataset = dataset.unbatch().skip(frontier.crop)
-    dataset = dataset.batch(data.batch_size, drop_remainder=split == "train")
+    dataset = dataset.unbatch().batch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
     dataset = prefetch(dataset, data)
     return dataset.with_options(options(data, world))
 
 
-def visit(catalog: Catalog, config: DataConfig, world: World, frontier: Frontier) -> tf.data.Dataset:
-    """(position, item) pairs: which image this rank visits next. Shuffled and endless for training, else one pass."""
-    end = None if catalog.split == "train" else len(catalog)
-    return order.visits(frontier, world, len(catalog), config.seed, end=end, **how_shuffled(catalog, config))
-
-
-def how_shuffled(catalog: Catalog, config: DataConfig) -> dict[str, bool]:
-    """Arguments of `order.items`: test data is never shuffled."""
-    shuffle = catalog.split == "train" and config.shuffle_buffer > 1
-    return {"shuffle": shuffle, "reshuffle": config.reshuffle_each_iteration}
+def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
+    """`Visit`s: what this rank loads next. Shuffled and endless for training, else one pass."""
+    if stream.size != world.size:
+        raise ValueError(
+            f"the stream is of {stream.size} ranks, there are {world.size}: take stream.over({world.size})"
+        )
+    order = catalog.order(config)
+    return stream.dataset(order, world, end=None if catalog.split == "train" else order.count)
 
 
 def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
-    """(position, item) -> Encoded: the image's and the annotation's bytes. Waits for storage."""
-    paths = tf.constant(catalog.paths)
-    xml_paths = tf.constant(catalog.annotations)
-    labels = tf.constant(catalog.labels)
+    """Visit -> Encoded: the image's and the annotation's bytes. Waits for storage."""
+    lookup = Lookup(catalog)
 
-    def read_one(position: tf.Tensor, item: tf.Tensor) -> Encoded:
-        xml_path = xml_paths[item]
-        xml = tf.cond(tf.equal(xml_path, ""), lambda: "", lambda: tf.io.read_file(xml_path))
-        return Encoded(position, tf.io.read_file(paths[item]), xml, xml_path, labels[item])
+    def read_one(visit: Visit) -> Encoded:
+        image = lookup.image(visit.item)
+        xml_path, xml = "", ""
+        if catalog.boxes is None:
+            xml_path = lookup.annotation(image)
+            xml = tf.cond(tf.equal(xml_path, ""), lambda: "", lambda: tf.io.read_file(xml_path))
+        return Encoded(visit, tf.io.read_file(lookup.path(image)), xml, xml_path, lookup.label(image))
 
     return dataset.map(read_one, num_parallel_calls=_parallel(config), name="read")
 
@@ -106,22 +104,27 @@ def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
 def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
     """Encoded -> Crops: parses the XML, decodes the JPEG, cuts and resizes. Takes the CPU."""
     flip = config.crop == "random_resized" if config.flip is None else config.flip
+    shape = (*config.crop_image_size, config.num_channels)
+    known = None if catalog.boxes is None else KnownTargets(catalog.boxes)
 
     def crop_one(encoded: Encoded) -> Crops:
+        position, item, first = encoded.visit
         size = image_size(encoded.jpeg)
-        targets = find_targets(parse_xml(encoded.xml, encoded.xml_path), encoded.label, size, catalog)
-        windows, labels = choose_windows(targets, size, encoded.position, config, catalog)
-        count = tf.shape(labels)[0]
-        shape = (*config.crop_image_size, config.num_channels)
+        if known is None:
+            targets = find_targets(parse_xml(encoded.xml, encoded.xml_path), encoded.label, size, catalog)
+        else:
+            targets = known.at(item)
+        windows, labels = choose_windows(targets, size, position, config, catalog)
+        crops = tf.range(first, tf.cast(tf.shape(labels)[0], tf.int64))
         images = tf.cond(
-            count > 0,
-            lambda: decode_crops(encoded.jpeg, windows, config.crop_image_size, config.num_channels),
+            tf.size(crops) > 0,
+            lambda: decode_crops(encoded.jpeg, windows[first:], config.crop_image_size, config.num_channels),
             lambda: tf.zeros([0, *shape], tf.uint8),
         )
         if flip and catalog.split == "train":
-            images = random_flip(images, crop_seeds(2 * config.seed + 1, encoded.position, tf.range(count)))
-        places = [tf.fill([count], encoded.position), tf.range(tf.cast(count, tf.int64))]
-        return Crops(tf.ensure_shape(images, [None, *shape]), labels, tf.stack(places, axis=1))
+            images = random_flip(images, crop_seeds(2 * config.seed + 1, position, crops))
+        places = tf.stack([tf.fill(tf.shape(crops), position), crops], axis=1)
+        return Crops(tf.ensure_shape(images, [None, *shape]), labels[first:], places)
 
     return dataset.map(crop_one, num_parallel_calls=_parallel(config), name="crop")
 

@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from tfpipe.distributed import World, find_launch
 from tfpipe.training.evaluate import Evaluator, as_logs
-from tfpipe.training.parallel import average_statistics
+from tfpipe.training.parallel import averaged_statistics
+from tfpipe.training.resume import Checkpoints
 
 # The first steps of a run trace graphs, fill buffers and let AUTOTUNE find its way.
 WARMUP_STEPS = 5
@@ -84,19 +85,26 @@ class OverRanks(keras.callbacks.Callback):
         names = sorted(logs)
         means = self.world.sum(np.array([float(logs[name]) for name in names])) / self.world.size
         logs.update(zip(names, means.tolist(), strict=True))
-        average_statistics(self.model, self.world)
+        for variable, mean in zip(
+            self.model.non_trainable_weights, averaged_statistics(self.model, self.world), strict=True
+        ):
+            variable.assign(mean)
 
 
 class Evaluation(keras.callbacks.Callback):
-    """Adds test_* every `every` epochs and after the last of `epochs`."""
+    """Adds test_* every `every` epochs and after the last; leaves it for later when the run is asked to stop."""
 
-    def __init__(self, evaluator: Evaluator, every: int, epochs: int) -> None:
+    def __init__(self, evaluator: Evaluator, every: int, checkpoints: Checkpoints) -> None:
         super().__init__()
-        self.evaluator, self.every, self.epochs = evaluator, every, epochs
+        self.evaluator, self.every, self.checkpoints = evaluator, every, checkpoints
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        if (epoch + 1) % self.every == 0 or epoch + 1 == self.epochs:
-            logs.update(as_logs(self.evaluator.run(self.model)))
+        if (epoch + 1) % self.every and epoch + 1 != self.checkpoints.epochs:
+            return
+        scores = self.evaluator.run(self.model, lambda: self.model.agreed.stop or bool(self.checkpoints.stop))
+        if scores is None:
+            self.checkpoints.stop_untested(epoch, logs)
+        logs.update(as_logs(scores))
 
 
 class Record(keras.callbacks.Callback):
@@ -122,9 +130,19 @@ class Record(keras.callbacks.Callback):
 class Display(keras.callbacks.Callback):
     """One live line per epoch on a terminal, plain lines every `every` steps elsewhere; for rank 0 alone."""
 
-    def __init__(self, throughput: Throughput, epochs: int, steps: int, every: int, out: TextIO = sys.stdout) -> None:
+    def __init__(
+        self,
+        throughput: Throughput,
+        epochs: int,
+        steps: int,
+        every: int,
+        steps_done: int = 0,
+        out: TextIO = sys.stdout,
+    ) -> None:
+        """Args: the rates, epochs and steps there are, steps between lines, and those done of the first epoch."""
         super().__init__()
         self.throughput, self.epochs, self.steps, self.every, self.out = throughput, epochs, steps, every, out
+        self.steps_done = steps_done
         # Open MPI gives each rank a terminal of its own, whose output may well go to a file.
         self.live = out.isatty() and find_launch() is None
         self.last_drawn = 0.0
@@ -134,18 +152,20 @@ class Display(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs) -> None:
         now = time.monotonic()
-        due = now - self.last_drawn >= 0.2 if self.live else (batch + 1) % self.every == 0
+        step = self.steps_done + batch + 1
+        due = now - self.last_drawn >= 0.2 if self.live else step % self.every == 0
         if not due:
             return
         self.last_drawn = now
-        left_s = self.throughput.seconds_left((self.epochs - self.epoch) * self.steps - batch - 1)
+        left_s = self.throughput.seconds_left((self.epochs - self.epoch) * self.steps - step)
         # What matters most comes first: a narrow terminal cuts the end off.
-        parts = [f"epoch {self.epoch + 1}/{self.epochs}  step {batch + 1}/{self.steps}"]
+        parts = [f"epoch {self.epoch + 1}/{self.epochs}  step {step}/{self.steps}"]
         parts += [] if left_s is None else [f"{clock(left_s)} left"]
         parts += [metrics_line({**logs, **self.throughput.rates()})]
         self._draw("  ".join(parts), end="" if self.live else "\n")
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        self.steps_done = 0
         self._draw(f"epoch {epoch + 1}/{self.epochs}  {clock(logs['seconds'])}  {metrics_line(logs)}", end="\n")
 
     def _draw(self, line: str, end: str) -> None:

@@ -1,5 +1,6 @@
 """The exact test pass: every sample once, each rank its share, sums reduced once."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -10,6 +11,7 @@ from tfpipe.config import Config
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.failures import named
 from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 from tfpipe.training.optimizers import build_loss
@@ -35,26 +37,41 @@ class Evaluator:
     def __init__(self, config: Config, world: World, catalog: Catalog, classes: int) -> None:
         """Args: the run's config and world, the test catalog, and the number of the model's outputs."""
         self.config, self.world, self.catalog, self.classes = config.data, world, catalog, classes
+        self.stream = Stream.start(world.size)
         self.dataset = build_dataset(config, "test", world, with_positions=True, catalog=catalog)
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
         self.sums = tf.function(self._sums, reduce_retracing=True)
 
-    def run(self, model: keras.Model) -> Scores:
+    def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """One pass over all ranks' shares; every rank must call it.
+
+        Args:
+            model: its outputs are logits.
+            stop: asked before each batch, whether to break off.
+
+        Returns:
+            The scores; None if any rank broke off.
 
         Raises:
             TfpipeError: not every image of the filelist was seen exactly once.
         """
         reached = None
+        stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
         try:
             for images, labels, positions in self.dataset:
+                if stop():
+                    stopped = 1.0
+                    break
                 sums += self.sums(model, images, labels, positions).numpy()
                 reached = positions
         except tf.errors.OpError as error:
-            raise named(error, self.catalog, self.config, self.world, reached) from error
-        result = summarise(self.world.sum(sums), self.classes)
+            raise named(error, self.catalog, self.config, self.world, self.stream, reached) from error
+        *sums, stopped = self.world.sum(np.append(sums, stopped))
+        if stopped:
+            return None
+        result = summarise(np.array(sums), self.classes)
         if not self.catalog.by_object and result.images != len(self.catalog):
             raise TfpipeError(f"the test pass saw {result.images} images of {len(self.catalog)} in the filelist")
         return result

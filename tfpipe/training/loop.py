@@ -1,46 +1,116 @@
-"""The training run: build, compile, fit, test, save."""
+"""The training run: build, compile, fit, test, save; and go on where an earlier one stopped."""
 
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog import load_catalog
-from tfpipe.data.crops import COUNT_AT_MOST, count_crops
+from tfpipe.data.boxes import COUNT_AT_MOST, count_crops
+from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.failures import named
 from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.callbacks import Display, Evaluation, OverRanks, Record, Throughput
+from tfpipe.training.checkpoints import (
+    FOLDER,
+    Batch,
+    Checkpoint,
+    State,
+    carried_over,
+    check_contract,
+    contract_of,
+    read_latest,
+)
 from tfpipe.training.evaluate import Evaluator
 from tfpipe.training.models import build_model
 from tfpipe.training.optimizers import build_loss, build_optimizer
 from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
+from tfpipe.training.resume import (
+    Checkpoints,
+    PositionsLog,
+    forget_after,
+    restore,
+    restore_generators,
+    set_iterations,
+)
+from tfpipe.training.signals import Stop, stop_on_signals
 
 logger = logging.getLogger(__name__)
 
 
-def train(config: Config, world: World, run_dir: Path) -> dict[str, Any]:
-    """Trains as `config` says and leaves in `run_dir`: config.json, metrics.jsonl, TensorBoard events, model.keras.
+class Data(NamedTuple):
+    """What a run trains on."""
+
+    train: Catalog
+    test: Catalog | None
+    classes: int
+    """Outputs of the model."""
+    steps: int
+    """Of an epoch."""
+
+
+class Start(NamedTuple):
+    """What a run sets out from."""
+
+    state: State
+    checkpoint: Checkpoint | None = None
+    """On rank 0, if the run goes on from one."""
+    batch: Batch | None = None
+    """As it was in the checkpoint."""
+
+
+def train(config: Config, world: World, run_dir: Path, resume: bool = False, anyway: bool = False) -> dict[str, Any]:
+    """Trains as `config` says; leaves in `run_dir` config.json, metrics.jsonl, TensorBoard events, checkpoints and
+    model.keras.
 
     Args:
         config: of the run.
         world: this process's rank, of how many; every rank must call.
         run_dir: must be the same on every rank.
+        resume: go on from the last checkpoint in `run_dir`, if there is one.
+        anyway: also if the run that it is of differs from this one in what counts.
 
     Returns:
-        The metrics of the last epoch.
+        The metrics of the last epoch; none if there was nothing left to train.
 
     Raises:
         ConfigError: something in the config, or what it names, cannot be used.
+        Stopped: a signal asked for it, and the state is saved.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
+    if config.training.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    data = load_data(config, world)
+    start = find_start(config, world, run_dir, data, resume, anyway)
+    if start.state.epoch >= config.training.epochs and start.state.untested is None:
+        logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
+        return {}
+    with stop_on_signals() as stop:
+        model = compile_model(config, world, data.classes, data.steps, start)
+        callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
+        logs = fit(model, config, world, data, start.state, callbacks)
+    check_weights(model, world)
+    if world.rank == 0:
+        # As a plain Keras model, which loads without tfpipe.
+        keras.Model(model.input, model.output, name=model.name).save(run_dir / "model.keras")
+    return logs
+
+
+def load_data(config: Config, world: World) -> Data:
+    """The catalogs, and how long an epoch is.
+
+    Raises:
+        ConfigError: a list cannot be used, or gives no crop.
+    """
     train_catalog = load_catalog(config.data, "train", world)
     test_catalog = load_catalog(config.data, "test", world) if config.data.test_filelist else None
     classes = config.data.num_classes or len(train_catalog.classes)
@@ -60,24 +130,95 @@ def train(config: Config, world: World, run_dir: Path) -> dict[str, Any]:
         count.crops,
         "exact" if count.exact else f"estimated from {COUNT_AT_MOST} XMLs",
     )
+    return Data(train_catalog, test_catalog, classes, steps)
 
-    model = compile_model(config, world, classes, steps)
-    throughput = Throughput(config.data.batch_size * world.size, steps)
-    callbacks = [throughput, OverRanks(world)]
-    if test_catalog is not None:
-        evaluator = Evaluator(config, world, test_catalog, classes)
-        callbacks.append(Evaluation(evaluator, config.training.test_every, config.training.epochs))
+
+def find_start(config: Config, world: World, run_dir: Path, data: Data, resume: bool, anyway: bool) -> Start:
+    """The beginning, or with `resume` where the last checkpoint in `run_dir` was made; arguments as of `train`.
+
+    Raises:
+        ConfigError: the checkpoint is of a run that differs from this one in what counts.
+    """
+    batch = Batch(world.size, config.data.batch_size)
+    contract = contract_of(config, data.train)
+    fresh = State(0, 0, 0, batch, Stream.start(world.size), contract)
+    found: list[Checkpoint] = []
+
+    def look() -> State:
+        # The weights stay on rank 0, which gives them to the others as it does at the start of any run.
+        found.extend(filter(None, [read_latest(run_dir)]))
+        return found[0].state if found else fresh
+
+    old = world.from_rank0(look) if resume else fresh
+    if old.total_steps == 0:
+        if resume:
+            logger.info("no checkpoint in %s: starts anew", run_dir / FOLDER)
+            if world.rank == 0:
+                forget_after(run_dir, fresh)
+        return Start(fresh)
+    check_contract(old, contract, batch, anyway)
     if world.rank == 0:
-        run_dir.mkdir(parents=True, exist_ok=True)
-        (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
-        display = Display(throughput, config.training.epochs, steps, config.training.status)
-        callbacks += [Record(run_dir), display]
+        forget_after(run_dir, old)
+    state = replace(
+        old,
+        step=carried_over(old, batch, data.steps),
+        batch=batch,
+        stream=old.stream.over(world.size),
+        contract=contract,
+    )
+    logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
+    return Start(state, found[0] if found else None, old.batch)
 
+
+def make_callbacks(
+    config: Config, world: World, run_dir: Path, data: Data, start: State, stop: Stop
+) -> list[keras.callbacks.Callback]:
+    """In their order: each adds to the logs that the next one sees, and what saves the state comes last."""
+    training = config.training
+    throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
+    checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
+    callbacks = [throughput, OverRanks(world)]
+    if training.log_positions:
+        callbacks.append(PositionsLog(run_dir, world, start))
+    if data.test is not None:
+        evaluator = Evaluator(config, world, data.test, data.classes)
+        callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
+    if world.rank == 0:
+        (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
+        display = Display(throughput, training.epochs, data.steps, training.status, start.step)
+        callbacks += [Record(run_dir), display]
+    return [*callbacks, checkpoints]
+
+
+def fit(
+    model: ParallelModel,
+    config: Config,
+    world: World,
+    data: Data,
+    start: State,
+    callbacks: list[keras.callbacks.Callback],
+) -> dict[str, Any]:
+    """Keras' fit from `start` on; a failure is named.
+
+    Raises:
+        TfpipeError: a file cannot be used, or another rank has stopped.
+    """
+    if start.untested is not None:
+        logs = dict(start.untested)
+        for callback in callbacks:
+            callback.set_model(model)
+            if isinstance(callback, Evaluation | Record | Display):
+                callback.on_epoch_end(start.epoch - 1, logs)
+        if start.epoch >= config.training.epochs:
+            callbacks[-1].on_epoch_end(start.epoch - 1)
+            return logs
+    dataset = build_dataset(config, "train", world, with_positions=True, resume=start.stream, catalog=data.train)
     try:
         history = model.fit(
-            build_dataset(config, "train", world, with_positions=True, catalog=train_catalog),
+            dataset,
+            initial_epoch=start.epoch,
             epochs=config.training.epochs,
-            steps_per_epoch=steps,
+            steps_per_epoch=data.steps,
             shuffle=False,
             verbose=0,
             callbacks=callbacks,
@@ -87,20 +228,25 @@ def train(config: Config, world: World, run_dir: Path) -> dict[str, Any]:
             # The rank at fault is about to say why, and then the launcher ends this one here.
             time.sleep(10)
             raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
-        raise named(error, train_catalog, config.data, world, model.positions) from error
+        raise named(error, data.train, config.data, world, start.stream, model.positions) from error
+    return {name: values[-1] for name, values in history.history.items()}
+
+
+def check_weights(model: ParallelModel, world: World) -> None:
+    """Makes sure that every rank has come to the same weights.
+
+    Raises:
+        TfpipeError: they differ.
+    """
     digests = world.gather(weights_digest(model))
     if len(set(digests)) > 1:
         raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
     if world.size > 1:
         logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
-    if world.rank == 0:
-        # As a plain Keras model, which loads without tfpipe.
-        keras.Model(model.input, model.output, name=model.name).save(run_dir / "model.keras")
-    return {name: values[-1] for name, values in history.history.items()}
 
 
-def compile_model(config: Config, world: World, classes: int, steps: int) -> ParallelModel:
-    """The network of `config`, ready to fit, with the same weights and optimizer state on every rank."""
+def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> ParallelModel:
+    """The network of `config`, ready to fit from `start` on, with the same weights and optimizer on every rank."""
     # Rank 0's weights count; the other ranks' seeds differ so that their dropout masks do.
     keras.utils.set_random_seed(config.training.seed + world.rank)
     keras.config.set_dtype_policy(config.training.precision)
@@ -120,8 +266,14 @@ def compile_model(config: Config, world: World, classes: int, steps: int) -> Par
     )
     # The optimizer's slots must be there to be broadcast.
     model.optimizer.build(model.trainable_variables)
+    if start.checkpoint is not None:
+        restore(model, start.checkpoint)
     broadcast(model.weights, world, "weights")
     broadcast(model.optimizer.variables, world, "optimizer")
+    restore_generators(model, start.state, world)
+    if start.batch is not None and start.batch.crops != start.state.batch.crops:
+        scale = start.batch.crops / start.state.batch.crops
+        set_iterations(model, round(int(model.optimizer.iterations) * scale))
     logger.info("%s: %.1f million weights", model.name, model.count_params() / 1e6)
     return model
 
@@ -148,17 +300,30 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
 
 
-def choose_run_dir(logdir: Path | None, config_path: Path, world: World) -> Path:
+def choose_run_dir(
+    logdir: Path | None, config_path: Path, world: World, resume: Literal["must", "auto"] | None = None
+) -> Path:
     """`logdir`, or a new runs/NAME-TIME for the config of that name; the same on every rank.
 
+    Args:
+        logdir: what the user gave.
+        config_path: names the run.
+        world: this rank, of how many.
+        resume: "must" for a run that has a checkpoint, "auto" for one that may have, None for a new one.
+
     Raises:
-        ConfigError: `logdir` holds another run, or cannot be written.
+        ConfigError: `logdir` holds another run, or none to resume, or cannot be written.
     """
 
     def choose() -> Path:
+        if resume is not None and logdir is None:
+            raise ConfigError("--resume needs --logdir, the directory of the run that goes on")
         chosen = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        if (chosen / "metrics.jsonl").exists():
-            raise ConfigError(f"{chosen} holds an earlier run; give another directory with --logdir")
+        checkpoints = any((chosen / FOLDER).glob("*.npz"))
+        if resume == "must" and not checkpoints:
+            raise ConfigError(f"{chosen / FOLDER} holds no checkpoint to go on from; --resume auto would start anew")
+        if resume is None and (checkpoints or (chosen / "metrics.jsonl").exists()):
+            raise ConfigError(f"{chosen} holds an earlier run; go on with --resume, or give another --logdir")
         try:
             chosen.mkdir(parents=True, exist_ok=True)
         except OSError as error:

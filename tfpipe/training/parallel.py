@@ -3,13 +3,22 @@
 import hashlib
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from tfpipe.distributed import World
+
+
+class Wishes(NamedTuple):
+    """What a rank asks of all of them."""
+
+    save: bool = False
+    """Write a checkpoint."""
+    stop: bool = False
+    """Write a checkpoint and end the run."""
 
 
 class ParallelModel(keras.Model):
@@ -25,19 +34,24 @@ class ParallelModel(keras.Model):
     """Seconds spent waiting for the input so far."""
     positions: tf.Tensor | None = None
     """int64 [batch, 2]: stream position and crop of the batch trained last."""
+    wishes = Wishes()
+    """What this rank asks of all after the next step."""
+    agreed = Wishes()
+    """What any rank has asked for, after the last step; the same on every rank."""
 
-    def train_step(self, data: Any) -> dict[str, Any]:
-        """One step on a batch of (images, labels)."""
-        images, labels = data
+    def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor]:
+        """One step on a batch of (images, labels, wishes); the logs, and the wishes' mean over ranks."""
+        images, labels, wishes = data
         with tf.GradientTape() as tape:
             logits = self(images, training=True)
             loss = self._compute_loss(x=images, y=labels, y_pred=logits, sample_weight=None, training=True)
             self._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
             loss = self.optimizer.scale_loss(loss)
         weights = self.trainable_weights
-        gradients = average(tape.gradient(loss, weights), self.world, self.fp16_compression)
+        # The wishes travel with the gradients: to agree costs no message of its own.
+        *gradients, agreed = average([*tape.gradient(loss, weights), wishes], self.world, self.fp16_compression)
         self.optimizer.apply(gradients, weights)
-        return self.compute_metrics(images, labels, logits, sample_weight=None)
+        return self.compute_metrics(images, labels, logits, sample_weight=None), agreed
 
     def make_train_function(self, force: bool = False) -> Any:
         """As Keras', but the batch is taken outside the graph, where the time waited for it can be seen."""
@@ -49,8 +63,9 @@ class ParallelModel(keras.Model):
             started = time.perf_counter()
             images, labels, positions = next(iterator)
             self.input_wait_s += time.perf_counter() - started
-            logs = step((images, labels))
+            logs, agreed = step((images, labels, tf.constant(self.wishes, tf.float32)))
             self.positions = positions
+            self.agreed = Wishes(*(agreed.numpy() > 0))
             return logs
 
         self.train_function = train_function
@@ -79,16 +94,17 @@ def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> N
         variable.assign(hvd.broadcast(value, root_rank=0, name=f"{name}.{number}"))
 
 
-def average_statistics(model: keras.Model, world: World) -> None:
-    """Averages what is not trained (batch normalisation's moving statistics), which each rank gathers on its own."""
-    if world.size == 1:
-        return
-    import horovod.tensorflow as hvd
+def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
+    """What is not trained (batch normalisation's moving statistics), which each rank gathers on its own: the mean."""
+    values = [tf.convert_to_tensor(variable.value) for variable in model.non_trainable_weights]
+    if world.size > 1:
+        import horovod.tensorflow as hvd
 
-    for number, variable in enumerate(model.non_trainable_weights):
-        value = tf.convert_to_tensor(variable.value)
-        if value.dtype.is_floating:
-            variable.assign(hvd.allreduce(value, op=hvd.Average, name=f"statistics.{number}"))
+        values = [
+            hvd.allreduce(value, op=hvd.Average, name=f"statistics.{number}") if value.dtype.is_floating else value
+            for number, value in enumerate(values)
+        ]
+    return [value.numpy() for value in values]
 
 
 def weights_digest(model: keras.Model) -> str:

@@ -1,0 +1,94 @@
+"""The boxes of many images at once: read before training, to count crops, or where every box is a sample of its own."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations import parse_xml
+from tfpipe.data.catalog import Boxes, Catalog
+from tfpipe.data.crops import WHOLE_IMAGE, Targets, find_targets
+from tfpipe.data.failures import reason
+from tfpipe.data.images import image_size
+from tfpipe.data.lookup import Lookup
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.progress import progress
+
+# An XML takes some 0.2 ms: up to this many are all read to count an epoch's crops, otherwise this many of them.
+COUNT_AT_MOST = 5000
+BATCH = 256
+
+
+class CropCount(NamedTuple):
+    """How many crops an epoch holds."""
+
+    crops: int
+    exact: bool
+
+
+def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount:
+    """How many crops one epoch of `catalog` holds over all ranks; the same on every rank.
+
+    Exact where every image gives one, where all boxes are known, or with at most COUNT_AT_MOST XMLs, which are read;
+    otherwise estimated from that many, evenly spread over the list.
+    """
+    if catalog.boxes is not None:
+        return CropCount(len(catalog.boxes.labels), exact=True)
+    one_each = config.crop_for(catalog.split) in ("center", "full")
+    if one_each or (config.crop_for(catalog.split) == "random_resized" and not catalog.by_object):
+        return CropCount(len(catalog), exact=True)
+    annotated = np.flatnonzero(catalog.annotated)
+    plain = 0 if catalog.by_object else len(catalog) - len(annotated)
+    step = max(1, -(-len(annotated) // COUNT_AT_MOST))
+    chosen = annotated[::step]
+    found = world.from_rank0(lambda: len(_read(catalog, chosen, show=False).labels)) if len(chosen) else 0
+    return CropCount(plain + round(found * len(annotated) / max(1, len(chosen))), exact=step == 1)
+
+
+def read_boxes(catalog: Catalog, world: World) -> Boxes:
+    """Every box of `catalog`, the same on every rank; the ranks share the reading.
+
+    Raises:
+        ConfigError: an XML cannot be used; names it.
+    """
+    annotated = np.flatnonzero(catalog.annotated)
+    alone = world.backend == "none"
+    share = annotated if alone else annotated[world.rank :: world.size]
+    parts = world.gather(_read(catalog, share, show=world.rank == 0))
+    if not catalog.by_object:
+        plain = np.flatnonzero(~catalog.annotated)
+        parts.append(Boxes(plain, np.repeat(np.float32(WHOLE_IMAGE), len(plain), axis=0), catalog.labels[plain]))
+    images, boxes, labels = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(images, kind="stable")
+    return Boxes(images[order].astype(np.int32), boxes[order], labels[order])
+
+
+def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
+    """The boxes of `items`, all of which have an XML; in parallel, without the GIL."""
+    lookup = Lookup(catalog)
+
+    def targets(item: tf.Tensor) -> Targets:
+        path = lookup.annotation(item)
+        objects = parse_xml(tf.io.read_file(path), path)
+        # The image is opened only where the XML is whole but does not state its size.
+        with tf.control_dependencies([objects.boxes]):
+            stated = tf.reduce_all(objects.size > 0)
+        size = tf.cond(stated, lambda: tf.zeros(2, tf.int32), lambda: image_size(tf.io.read_file(lookup.path(item))))
+        return find_targets(objects, lookup.label(item), size, catalog)
+
+    dataset = tf.data.Dataset.from_tensor_slices(items.astype(np.int64)).map(
+        targets, num_parallel_calls=tf.data.AUTOTUNE
+    )
+    batches = dataset.ragged_batch(BATCH).prefetch(tf.data.AUTOTUNE)
+    images, boxes, labels = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.float32)], [np.zeros(0, np.int32)]
+    try:
+        for number, batch in enumerate(progress(batches, -(-len(items) // BATCH), "reading boxes", "batch", show)):
+            counts = batch.labels.row_lengths().numpy()
+            images.append(np.repeat(items[number * BATCH : number * BATCH + len(counts)], counts))
+            boxes.append(batch.boxes.flat_values.numpy().reshape(-1, 4))
+            labels.append(batch.labels.flat_values.numpy())
+    except tf.errors.OpError as error:
+        raise ConfigError(f"cannot read the boxes of {catalog.split} data: {reason(error)}") from error
+    return Boxes(np.concatenate(images), np.concatenate(boxes), np.concatenate(labels))

@@ -1,0 +1,225 @@
+"""From a run to its checkpoints and back: what is saved when, and how an interrupted run goes on."""
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import keras
+import numpy as np
+
+from tfpipe.config import CheckpointConfig
+from tfpipe.data.stream import Frontier
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.training.checkpoints import Checkpoint, State, write
+from tfpipe.training.parallel import ParallelModel, Wishes, averaged_statistics
+from tfpipe.training.signals import Stop
+
+logger = logging.getLogger(__name__)
+
+Logs = dict[str, Any]
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """Keeps account of the run's state, saves it when it is time, and ends the run when any rank was asked to stop.
+
+    Comes last, so that an epoch's metrics are written before the checkpoint that is beyond them.
+    """
+
+    def __init__(
+        self, run_dir: Path, config: CheckpointConfig, world: World, start: State, steps: int, epochs: int, stop: Stop
+    ) -> None:
+        """Sets out from a state.
+
+        Args:
+            run_dir: where to save.
+            config: when to save, and how many to keep.
+            world: this rank, of how many.
+            start: what the run goes on from.
+            steps: of an epoch.
+            epochs: of the run.
+            stop: who may end it early.
+        """
+        super().__init__()
+        self.run_dir, self.config, self.world, self.stop = run_dir, config, world, stop
+        self.state, self.steps, self.epochs = start, steps, epochs
+        self.saved_at = time.monotonic()
+
+    def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        self.model.wishes = Wishes(self.world.rank == 0 and self._due(), bool(self.stop))
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        # Of an interrupted epoch; Keras makes its metrics' variables in the first step.
+        _add_metrics(self.model, self.state.metrics / self.world.size)
+        state = self.state
+        self.state = replace(
+            state, step=state.step + 1, total_steps=state.total_steps + 1, metrics=np.zeros(0), untested=None
+        )
+        if self.state.step == self.steps:
+            # What is left of an interrupted epoch is less than fit would make of it.
+            self.model.stop_training = True
+        elif self.model.agreed.stop:
+            self._end(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
+        elif self.model.agreed.save:
+            self._save(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self.model.stop_training = False
+        self.state = replace(self.state, epoch=epoch + 1, step=0, untested=None)
+        if epoch + 1 == self.epochs:
+            self._save(self.state)
+        elif self.model.agreed.stop:
+            self._end(self.state)
+        elif self.model.agreed.save:
+            self._save(self.state)
+
+    def stop_untested(self, epoch: int, logs: Logs) -> NoReturn:
+        """Ends the run between the last step of `epoch` and its test pass, which is to be made when it goes on."""
+        untested = {name: float(value) for name, value in logs.items()}
+        self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
+
+    def _due(self) -> bool:
+        """Whether the next step is to be followed by a checkpoint."""
+        steps, minutes = self.config.every_steps, self.config.every_minutes
+        by_steps = steps is not None and (self.state.total_steps + 1) % steps == 0
+        return by_steps or (minutes is not None and time.monotonic() - self.saved_at >= 60 * minutes)
+
+    def _end(self, state: State) -> NoReturn:
+        path = self._save(state, needed=True)
+        by = f"{self.stop.signal.name}: " if self.stop.signal is not None else ""
+        raise Stopped(f"{by}stopped after {_where(state)}; --resume goes on from {path}")
+
+    def _save(self, state: State, needed: bool = False) -> Path | None:
+        """Every rank calls, rank 0 writes, and all wait for it. None if it fails though not `needed`."""
+        model, world = self.model, self.world
+        own = state.stream.frontiers[world.rank]
+        frontier = own if model.positions is None else Frontier.after(model.positions[-1])
+        gathered = world.gather((frontier, [variable.numpy() for variable in _generators(model)]))
+        frontiers, seeds = zip(*gathered, strict=True)
+        state = replace(
+            state, stream=state.stream.at(frontiers), seeds=np.array(seeds, np.int64).reshape(world.size, -1, 2)
+        )
+        weights = [variable.numpy() for variable in model.trainable_weights] + averaged_statistics(model, world)
+        optimizer = [variable.numpy() for variable in _slots(model)]
+        self.saved_at = time.monotonic()
+        try:
+            path = world.from_rank0(
+                lambda: write(self.run_dir, Checkpoint(state, weights, optimizer), self.config.keep)
+            )
+        except OSError as error:
+            message = f"cannot write a checkpoint after {_where(state)} to {self.run_dir}: {error.strerror or error}"
+            if needed:
+                raise TfpipeError(f"{message}; the last one, if any, is whole") from error
+            logger.warning("%s; the last one, if any, is kept, and training goes on", message)
+            return None
+        logger.info("saved %s, after %s", path, _where(state))
+        return path
+
+
+class PositionsLog(keras.callbacks.Callback):
+    """Writes what was trained, crop by crop, to positions-RANK.csv: step, position, crop."""
+
+    def __init__(self, run_dir: Path, world: World, start: State) -> None:
+        super().__init__()
+        self.path = run_dir / f"positions-{world.rank}.csv"
+        self.total_steps = start.total_steps
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        if not self.path.exists():
+            self.path.write_text("step,position,crop\n")
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        self.total_steps += 1
+        with self.path.open("a") as file:
+            file.writelines(
+                f"{self.total_steps},{position},{crop}\n" for position, crop in self.model.positions.numpy()
+            )
+
+
+def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
+    """Gives the model and its optimizer the values of a checkpoint.
+
+    Raises:
+        ConfigError: they are of another model or optimizer.
+    """
+    for kind, variables, values in (
+        ("model", [*model.trainable_weights, *model.non_trainable_weights], checkpoint.weights),
+        ("optimizer", _slots(model), checkpoint.optimizer),
+    ):
+        ours, theirs = ([tuple(each.shape) for each in them] for them in (variables, values))
+        if ours != theirs:
+            raise ConfigError(
+                f"the checkpoint is of another {kind}: {_first_difference(theirs, ours)}; give the config that the run "
+                "was started with, or start anew with another --logdir"
+            )
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+
+def restore_generators(model: ParallelModel, state: State, world: World) -> None:
+    """Gives this rank's random generators the states they had; a rank that was not there keeps its own."""
+    generators = _generators(model)
+    if world.rank < len(state.seeds) and len(generators) == state.seeds.shape[1]:
+        for variable, value in zip(generators, state.seeds[world.rank], strict=True):
+            variable.assign(value)
+
+
+def set_iterations(model: ParallelModel, iterations: int) -> None:
+    """Tells the optimizer, and with it the learning rate's schedule, how many steps it has made."""
+    optimizer = model.optimizer
+    getattr(optimizer, "inner_optimizer", optimizer).iterations.assign(iterations)
+
+
+def forget_after(run_dir: Path, state: State) -> None:
+    """Takes out of the run's records what lies after `state`, and so is going to be written once more."""
+    _filter(run_dir / "metrics.jsonl", lambda line: json.loads(line)["epoch"] <= state.epoch - bool(state.untested))
+    for path in run_dir.glob("positions-*.csv"):
+        _filter(path, lambda line: line.startswith("step") or int(line.split(",")[0]) <= state.total_steps)
+
+
+def _filter(path: Path, keep: Any) -> None:
+    """Lines that were cut off by a crash go too."""
+    if not path.exists():
+        return
+    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n") and keep(line)]
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text("".join(lines))
+    partial.replace(path)
+
+
+def _slots(model: ParallelModel) -> list[keras.Variable]:
+    """The optimizer's variables; a constant learning rate is not its state but the config's."""
+    return [variable for variable in model.optimizer.variables if variable.name != "learning_rate"]
+
+
+def _generators(model: ParallelModel) -> list[keras.Variable]:
+    """States of random generators: the only variables that are no weights."""
+    weights = {id(variable) for variable in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]
+
+
+def _take_metrics(model: ParallelModel) -> np.ndarray:
+    return np.concatenate([np.ravel(variable.numpy()) for variable in model.metrics_variables]).astype(np.float64)
+
+
+def _add_metrics(model: ParallelModel, values: np.ndarray) -> None:
+    """Sums and counts, all of them; nothing for none."""
+    sizes = [int(np.prod(variable.shape)) for variable in model.metrics_variables]
+    if len(values) == sum(sizes):
+        for variable, part in zip(model.metrics_variables, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+            variable.assign_add(part.reshape(variable.shape).astype(variable.dtype))
+
+
+def _where(state: State) -> str:
+    return f"epoch {state.epoch}" if state.step == 0 else f"epoch {state.epoch + 1}, step {state.step}"
+
+
+def _first_difference(theirs: Sequence[tuple[int, ...]], ours: Sequence[tuple[int, ...]]) -> str:
+    for number, (one, other) in enumerate(zip(theirs, ours, strict=False)):
+        if one != other:
+            return f"array {number} is of shape {one} there, {other} here"
+    return f"{len(theirs)} arrays there, {len(ours)} here"
