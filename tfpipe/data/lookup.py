@@ -8,13 +8,13 @@ from tfpipe.data.catalog import Catalog
 class Lookup:
     """The catalog's paths and labels, as a few tensors that graphs hold by reference: some 35 bytes an image.
 
-    The base names are one string, of which a path takes a piece: as a string each they would take 60 bytes more.
+    A base name of up to 22 bytes takes TensorFlow 24, a longer one, or a whole path, an allocation of its own.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         with tf.device("CPU"):  # where tf.data runs
-            self._names = tf.constant(catalog.paths.names)
-            self._offsets = tf.constant(catalog.paths.offsets)
+            # Not one string for all: a tensor of up to 128 elements would be copied into every graph.
+            self._names = tf.concat([tf.constant(names) for _, names in catalog.paths.chunks()], axis=0)
             self._folder = tf.constant(catalog.paths.folder)
             self._folders = tf.constant(catalog.paths.folders)
             self._annotation_folders = tf.constant(catalog.annotation_folders)
@@ -32,18 +32,15 @@ class Lookup:
 
     def path(self, item: tf.Tensor) -> tf.Tensor:
         """string scalar: the path of `item`, an int64 scalar."""
-        return tf.gather(self._folders, tf.gather(self._folder, item)) + self._name(item)
+        return tf.gather(self._folders, tf.gather(self._folder, item)) + tf.gather(self._names, item)
 
     def annotation(self, item: tf.Tensor) -> tf.Tensor:
         """string scalar: the path of the XML of `item`, an int64 scalar; "" where there is none."""
 
         def path() -> tf.Tensor:
             folder = tf.gather(self._annotation_folders, tf.gather(self._folder, item))
-            stem = tf.strings.regex_replace(self._name(item), r"(.)\.[^.]*$", r"\1")  # as annotations.xml_name
+            # As annotations.xml_name has it.
+            stem = tf.strings.regex_replace(tf.gather(self._names, item), r"(.)\.[^.]*$", r"\1")
             return tf.strings.join([folder, stem, ".xml"])
 
         return tf.cond(tf.gather(self._annotated, item), path, lambda: "")
-
-    def _name(self, item: tf.Tensor) -> tf.Tensor:
-        start = tf.gather(self._offsets, item)
-        return tf.strings.substr(self._names, start, tf.gather(self._offsets, item + 1) - start - 1)

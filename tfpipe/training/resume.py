@@ -90,8 +90,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     def _end(self, state: State) -> NoReturn:
         path = self._save(state, needed=True)
-        by = f"{self.stop.signal.name}: " if self.stop.signal is not None else ""
-        raise Stopped(f"{by}stopped after {_where(state)}; --resume goes on from {path}")
+        by = self.stop.signal.name if self.stop.signal is not None else "another rank was told to stop"
+        raise Stopped(f"{by}: stopped after {_where(state)}; --resume goes on from {path}")
 
     def _save(self, state: State, needed: bool = False) -> Path | None:
         """Every rank calls, rank 0 writes, and all wait for it. None if it fails though not `needed`."""
@@ -185,10 +185,12 @@ def _filter(path: Path, keep: Any) -> None:
     """Lines that were cut off by a crash go too."""
     if not path.exists():
         return
-    lines = [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n") and keep(line)]
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text("".join(lines))
-    partial.replace(path)
+    text = path.read_text()
+    kept = "".join(line for line in text.splitlines(keepends=True) if line.endswith("\n") and keep(line))
+    if kept != text:
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(kept)
+        partial.replace(path)
 
 
 def _slots(model: ParallelModel) -> list[keras.Variable]:
