@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import overload
 
@@ -42,7 +43,7 @@ class FileList(Sequence[str]):
     offsets: np.ndarray
     """int64 [n + 1]: where each name starts in `names`, and where the last one's line ends."""
     digest: str
-    """sha256, in hex, of the lines as written in the list, each followed by a line end.
+    """sha256, in hex, of the lines as written in the list, taken apart.
 
     It stays the same where a data set is moved whole, its list having relative lines, and where only white space or
     blank lines change.
@@ -101,8 +102,8 @@ class FileList(Sequence[str]):
             yield folder, text.split("\n")[:-1]
 
 
-class _Folders(dict[str, int]):
-    """Numbers of the folders as lines have them; one that is spelt in two ways has one number."""
+class _Folders(dict[str | None, int]):
+    """Numbers of the folders as lines have them, None for none; one that is spelt in two ways has one number."""
 
     def __init__(self, base: str) -> None:
         """Args: the folder that relative ones are in."""
@@ -110,8 +111,9 @@ class _Folders(dict[str, int]):
         self.base = base
         self.numbers: dict[str, int] = {}
 
-    def __missing__(self, folder: str) -> int:
-        self[folder] = self.numbers.setdefault(os.path.join(self.base, folder), len(self.numbers))
+    def __missing__(self, folder: str | None) -> int:
+        path = os.path.join(self.base, "" if folder is None else f"{folder}/")
+        self[folder] = self.numbers.setdefault(path, len(self.numbers))
         return self[folder]
 
 
@@ -141,19 +143,24 @@ def _read_lines(path: Path) -> Iterator[list[str]]:
 
 
 def _pack(chunks: Iterable[list[str]], base: str) -> FileList:
-    folders, digest = _Folders(base), hashlib.sha256()
+    folders = _Folders(base)
     folder, text = [np.empty(0, np.int32)], io.BytesIO()
     for lines in chunks:
-        digest.update(_joined(lines))
         parts = list(map(str.rpartition, lines, repeat("/")))  # twice as fast as slicing each line
-        folder.append(np.array([folders[head + slash] for head, slash, _ in parts], np.int32))
-        text.write(_joined([name for _, _, name in parts]))
+        heads = list(map(itemgetter(0), parts))
+        if "" in heads:  # of "name", or of "/name"
+            heads = [head if slash else None for head, slash, _ in parts]
+        folder.append(np.fromiter(map(folders.__getitem__, heads), np.int32, len(heads)))
+        text.write(_joined(map(itemgetter(2), parts)))
     names = text.getvalue()
     ends = np.flatnonzero(np.frombuffer(names, np.uint8) == LINE_END)
-    return FileList(list(folders.numbers), np.concatenate(folder), names, np.append(0, ends + 1), digest.hexdigest())
+    numbers = np.concatenate(folder)
+    # Of the parts, not of the lines, which are five times as long.
+    digest = hashlib.sha256(_joined(map(str, folders)) + b"\n" + numbers.tobytes() + names).hexdigest()
+    return FileList(list(folders.numbers), numbers, names, np.append(0, ends + 1), digest)
 
 
-def _joined(lines: list[str]) -> bytes:
+def _joined(lines: Iterable[str]) -> bytes:
     return "\n".join([*lines, ""]).encode()
 
 
