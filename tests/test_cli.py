@@ -161,3 +161,46 @@ def test_serial_differs_from_sample_in_nothing_but_its_parallelism() -> None:
     assert serial["data"].pop("num_parallel_readers") == 1
     assert serial["data"].pop("prefetch_buffer_size") == 0
     assert serial == sample
+
+
+def listed(*args: str | Path) -> list[list[str]]:
+    done = tfpipe_command("order", *args)
+    assert done.code == 0, done.err
+    return [line.split("\t") for line in done.out.splitlines()]
+
+
+def test_the_order_is_the_one_that_is_trained(sample: SampleData, tmp_path: Path) -> None:
+    path = sample.config(tmp_path / "c.json", data={"crop": "full", "batch_size": 3})
+    config = tfpipe.load_config(path)
+    paths = sample.train.read_text().split()
+    for rank in range(2):
+        lines = listed("-c", path, "--rank", str(rank), "--size", "2", "--epoch", "1")
+        assert len(lines) == 48
+        assert all(paths[int(image)] == path and box == "-" for _, image, box, path in lines)
+        world = tfpipe.World(rank, 2)
+        batches = tfpipe.build_dataset(config, world=world, with_positions=True).skip(16).take(16).as_numpy_iterator()
+        trained = [int(position) for *_, positions in batches for position, _ in positions]
+        assert [int(position) for position, *_ in lines] == trained
+    both = [image for rank in "01" for _, image, *_ in listed("-c", path, "--rank", rank, "--size", "2")]
+    assert sorted(map(int, both)) == list(range(96))
+    assert listed("-c", path, "--head", "3") == listed("-c", path)[:3]
+
+
+def test_the_order_of_boxes_names_each_box_once(sample: SampleData, tmp_path: Path) -> None:
+    lines = listed("-c", sample.config(tmp_path / "c.json"), "--set", "data.unit=box")
+    samples = [(int(image), int(box)) for _, image, box, _ in lines]
+    assert len(set(samples)) == len(samples) > 96
+    assert {image for image, _ in samples} == set(range(96))
+    of_one = [box for image, box in sorted(samples) if image == max(samples, key=lambda each: each[1])[0]]
+    assert of_one == list(range(len(of_one)))
+
+
+def test_an_order_that_is_cut_off_or_impossible(sample: SampleData, tmp_path: Path) -> None:
+    path = sample.config(tmp_path / "c.json")
+    command = f'"{sys.executable}" -m tfpipe order -c "{path}" | head -1; exit ${{PIPESTATUS[0]}}'
+    cut_off = run("bash", "-c", command)
+    assert cut_off.code == 0 and "Traceback" not in cut_off.err and len(cut_off.out.splitlines()) == 1
+    wrong = tfpipe_command("order", "-c", path, "--rank", "2", "--size", "2")
+    assert wrong.code == 2 and "--rank must be in [0, --size), received 2 of 2" in wrong.err
+    none = tfpipe_command("order", "-c", path, "--size", "97", "--rank", "96", "--set", "data.scope=shard")
+    assert none.code == 2 and "data.scope" in none.err

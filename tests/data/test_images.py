@@ -71,9 +71,11 @@ def test_a_crop_is_the_box_that_pillow_cuts_resized(kind: str, mode: str) -> Non
     boxes = corners.reshape(40, 4).astype(np.float32)
 
     windows = box_windows(boxes, image_size(contents))
-    crops = decode_crops(contents, windows, (48, 64), 3).numpy()
+    crops = decode_crops(contents, (height, width), windows, (48, 64), 3).numpy()
+    alone = [decode_crops(contents, (height, width), window[None], (48, 64), 3)[0].numpy() for window in windows]
 
     assert crops.shape == (40, 48, 64, 3)
+    np.testing.assert_array_equal(alone, crops)
     for box, crop in zip(boxes, crops, strict=True):
         top, left, bottom, right = np.round(box * [height, width, height, width]).astype(int)
         cut = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
@@ -86,7 +88,7 @@ def test_the_reference_is_not_blind() -> None:
     """A window one pixel off, or the faster transform, would be noticed."""
     contents = encoded(picture(100, 120))
     right = np.rint(bilinear(np.asarray(Image.open(io.BytesIO(contents)), np.float64)[10:60, 20:80], (32, 32)))
-    shifted = decode_crops(contents, tf.constant([[10, 21, 50, 60]]), (32, 32), 3)[0]
+    shifted = decode_crops(contents, (100, 120), tf.constant([[10, 21, 50, 60]]), (32, 32), 3)[0]
     fast = tf.image.resize(tf.io.decode_jpeg(contents, dct_method="INTEGER_FAST")[10:60, 20:80], (32, 32))
     assert np.abs(right - shifted).mean() > MEAN
     assert np.abs(right - np.rint(fast)).mean() > MEAN
@@ -96,7 +98,7 @@ def test_no_crop_has_a_black_edge() -> None:
     """An ImageNet box may reach or pass the image's edge; a white image must give white crops."""
     contents = encoded(Image.new("RGB", (90, 70), "white"))
     boxes = np.array([[0, 0, 1, 1], [0.5, 0.5, 1, 1], [0, 0, 0.01, 0.01], [0.99, 0.99, 1, 1]], np.float32)
-    crops = decode_crops(contents, box_windows(boxes, image_size(contents)), (33, 57), 3).numpy()
+    crops = decode_crops(contents, (70, 90), box_windows(boxes, image_size(contents)), (33, 57), 3).numpy()
     assert crops.min() >= 254
 
 
@@ -125,7 +127,7 @@ def test_another_format_named_jpeg_is_read_as_what_it_is(suffix: str) -> None:
 def test_a_gray_image_gives_one_or_three_channels() -> None:
     contents = encoded(picture(50, 60).convert("L"))
     whole = full_window(image_size(contents))[None]
-    one, three = (decode_crops(contents, whole, (20, 20), channels).numpy() for channels in (1, 3))
+    one, three = (decode_crops(contents, (50, 60), whole, (20, 20), channels).numpy() for channels in (1, 3))
     assert one.shape == (1, 20, 20, 1)
     assert (three == one).all()
 

@@ -101,11 +101,14 @@ def test_a_crop_is_its_box_of_its_image(config: Config) -> None:
         assert np.corrcoef(got.ravel(), np.asarray(expected).ravel())[0, 1] > 0.8
 
 
-@pytest.mark.parametrize("crop", ["full", "center", "random_resized"])
+@pytest.mark.parametrize(
+    ("crop", "unit"),
+    [("full", "image"), ("center", "image"), ("random_resized", "image"), ("boxes", "box"), ("random_resized", "box")],
+)
 @pytest.mark.parametrize("size", [2, 3])
-def test_ranks_see_the_global_batches_of_one_process(config: Config, crop: str, size: int) -> None:
-    """N ranks of batch B = one process of batch N * B, pixel by pixel, augmentation and all."""
-    config = changed(config, crop=crop, batch_size=5)
+def test_ranks_see_the_global_batches_of_one_process(config: Config, crop: str, unit: str, size: int) -> None:
+    """N ranks of batch B = one process of batch N * B, pixel by pixel, augmentation and all: one crop a sample."""
+    config = changed(config, crop=crop, unit=unit, batch_size=5)
     ranks = [crops(config, "train", World(rank, size), steps=30) for rank in range(size)]
     alone = crops(changed(config, batch_size=5 * size), "train", steps=30)
     assert [each for visit in zip(*ranks, strict=True) for each in visit] == alone
@@ -127,6 +130,59 @@ def test_a_resumed_dataset_goes_on_with_the_next_crop(config: Config, taken: int
     stream = Stream.start(2).at([Frontier(0), Frontier(position, crop)])
     rest = crops(config, "train", World(1, 2), steps=2, resume=stream)
     assert rest == whole[taken : taken + 32]
+
+
+def test_boxes_as_samples_are_the_crops_of_the_images_in_another_order(config: Config) -> None:
+    """An epoch holds the same pixels, each once; the crops of an image are spread over it."""
+    catalog = load_catalog(config.data, "train", World())
+    count = count_crops(catalog, config.data, World()).crops
+    by_image = [each for each in crops(config, "train", steps=count // 16 + 1) if each[0] < len(catalog)]
+    boxes = changed(config, unit="box")
+    by_box = crops(boxes, "train", steps=count // 16 + 1)[:count]
+    assert [position for position, *_ in by_box] == list(range(count))
+    assert {crop for _, crop, *_ in by_box} == {0}
+    assert Counter(each[2:] for each in by_box) == Counter(each[2:] for each in by_image)
+    of_box = load_catalog(boxes.data, "train", World())
+    assert count_crops(of_box, boxes.data, World()) == (count, True)
+    order = of_box.order(boxes.data)
+    images = of_box.boxes.images[order.items(np.arange(count))]
+    several = [np.flatnonzero(images == image) for image in np.unique(images)]
+    apart = np.concatenate([np.diff(places) for places in several if len(places) > 1])
+    assert len(apart) > 10 and np.mean(apart) > 10
+
+
+def test_test_data_goes_by_image_whatever_the_unit_and_the_scope(config: Config) -> None:
+    other = changed(config, unit="box", scope="shard")
+    assert crops(other, "test", World(1, 2)) == crops(config, "test", World(1, 2))
+
+
+def test_in_the_scope_shard_a_rank_keeps_its_images(config: Config) -> None:
+    config = changed(config, scope="shard", crop="full")
+    labels = load_catalog(config.data, "train", World()).labels
+    for rank in range(4):
+        seen = crops(config, "train", World(rank, 4), steps=3)
+        for epoch in (seen[:24], seen[24:48]):
+            assert sorted(label for _, _, label, _ in epoch) == sorted(labels[rank::4].tolist())
+        assert [label for _, _, label, _ in seen[:24]] != [label for _, _, label, _ in seen[24:48]]
+
+
+def test_another_number_of_ranks_goes_on_with_what_is_left(config: Config) -> None:
+    """Three ranks, whose images give different numbers of crops; then two, which train the rest, pixel by pixel."""
+    alone = {each[:2]: each for each in crops(config, "train", steps=12)}
+    ranks = [crops(config, "train", World(rank, 3), steps=2) for rank in range(3)]
+    stream = Stream.start(3).at([Frontier.after(seen[-1]) for seen in ranks]).over(2)
+    rest = [crops(config, "train", World(rank, 2), steps=4, resume=stream) for rank in range(2)]
+    seen = [each for share in (*ranks, *rest) for each in share]
+    assert len({each[:2] for each in seen}) == len(seen)
+    reached = min(share[-1][0] for share in rest)
+    wanted = {place for place in alone if place[0] < reached}
+    assert wanted <= {each[:2] for each in seen}
+    assert all(alone[each[:2]] == each for each in seen if each[:2] in wanted)
+
+
+def test_a_stream_of_other_ranks_is_refused(config: Config) -> None:
+    with pytest.raises(ValueError, match=r"the stream is of 3 ranks, there are 2: take stream.over\(2\)"):
+        build_dataset(config, world=World(0, 2), resume=Stream.start(3))
 
 
 def test_augmentation_differs_between_epochs_and_seeds(config: Config) -> None:

@@ -103,4 +103,6 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
         from tfpipe.data.boxes import read_boxes
 
         catalog = replace(catalog, boxes=read_boxes(catalog, world))
+    if split == "train" and config.scope == "shard" and len(catalog) < world.size:
+        raise ConfigError(f'{filelist}: {len(paths)} images are too few for {world.size} ranks with data.scope "shard"')
     return catalog

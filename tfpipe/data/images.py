@@ -10,6 +10,9 @@ from tfpipe.config import RandomResizedCrop
 
 # libjpeg's exact transform gives the very pixels that Pillow does, and costs no more than the fast one.
 DCT = "INTEGER_ACCURATE"
+# Rows and columns to decode on each side of a window: libjpeg's chroma upsampling looks at the neighbours, and where it has
+# none makes the outermost column up to 30 levels wrong.
+MARGIN = (0, 2)
 
 
 def image_size(contents: tf.Tensor) -> tf.Tensor:
@@ -42,14 +45,16 @@ def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     return image[top : top + height, left : left + width]
 
 
-def decode_crops(contents: tf.Tensor, windows: tf.Tensor, target: tuple[int, int], channels: int) -> tf.Tensor:
-    """uint8 [k, *target, channels]: each window cut out and resized.
+def decode_crops(
+    contents: tf.Tensor, size: tf.Tensor, windows: tf.Tensor, target: tuple[int, int], channels: int
+) -> tf.Tensor:
+    """uint8 [k, *target, channels]: each window cut out of an image of `size` (int32 [2]) and resized.
 
     Bilinear with half-pixel centres and no antialiasing, rounded to the nearest level. Decodes the smallest
-    window that holds them all, once.
+    window that holds them all, once; the pixels are those of a decode of the whole image.
     """
-    corner = tf.reduce_min(windows[:, :2], axis=0)
-    far = tf.reduce_max(windows[:, :2] + windows[:, 2:], axis=0)
+    corner = tf.maximum(tf.reduce_min(windows[:, :2], axis=0) - MARGIN, 0)
+    far = tf.minimum(tf.reduce_max(windows[:, :2] + windows[:, 2:], axis=0) + MARGIN, size)
     image = decode_window(contents, tf.concat([corner, far - corner], 0), channels)
 
     def resize(window: tf.Tensor) -> tf.Tensor:

@@ -118,7 +118,7 @@ def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
         crops = tf.range(first, tf.cast(tf.shape(labels)[0], tf.int64))
         images = tf.cond(
             tf.size(crops) > 0,
-            lambda: decode_crops(encoded.jpeg, windows[first:], config.crop_image_size, config.num_channels),
+            lambda: decode_crops(encoded.jpeg, size, windows[first:], config.crop_image_size, config.num_channels),
             lambda: tf.zeros([0, *shape], tf.uint8),
         )
         if flip and catalog.split == "train":
