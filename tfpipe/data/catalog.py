@@ -103,6 +103,7 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
         from tfpipe.data.boxes import read_boxes
 
         catalog = replace(catalog, boxes=read_boxes(catalog, world))
-    if split == "train" and config.scope == "shard" and len(catalog) < world.size:
-        raise ConfigError(f'{filelist}: {len(paths)} images are too few for {world.size} ranks with data.scope "shard"')
+    samples = len(catalog) if catalog.boxes is None else len(catalog.boxes.labels)
+    if split == "train" and config.scope == "shard" and samples < world.size:
+        raise ConfigError(f'{filelist}: {samples} samples are too few for {world.size} ranks with data.scope "shard"')
     return catalog

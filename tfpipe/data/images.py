@@ -10,8 +10,8 @@ from tfpipe.config import RandomResizedCrop
 
 # libjpeg's exact transform gives the very pixels that Pillow does, and costs no more than the fast one.
 DCT = "INTEGER_ACCURATE"
-# Rows and columns to decode on each side of a window: libjpeg's chroma upsampling looks at the neighbours, and where it has
-# none makes the outermost column up to 30 levels wrong.
+# Rows and columns to decode on each side of a window: libjpeg's chroma upsampling looks at the neighbours, and where
+# it has none makes the outermost column up to 30 levels wrong.
 MARGIN = (0, 2)
 
 
