@@ -14,7 +14,8 @@ from tfpipe.training.signals import SIGNALS, stop_on_signals
 
 # A process that, once it has said so, waits in C for as long as a stalled read would, where no Python handler runs.
 WAITING = """
-import ctypes, os, sys, time, tfpipe.training.signals as s
+import ctypes, logging, os, sys, time, tfpipe.training.signals as s
+logging.basicConfig(level=logging.INFO)
 with s.stop_on_signals() as stop:
     print("ready", flush=True)
     # sleep() returns early after a signal; read() is taken up again by Python.

@@ -29,7 +29,8 @@ class Stop:
             os.write(2, f"tfpipe: {received.name}: exits at once, nothing saved since the last checkpoint\n".encode())
             os._exit(128 + received)
         self.signal = received
-        logger.warning("%s: finishes the step and saves; the next signal ends the run at once", received.name)
+        # Of as many ranks as there are, the first alone says so: INFO is its level.
+        logger.info("%s: finishes the step and saves; the next signal ends the run at once", received.name)
 
 
 @contextlib.contextmanager
