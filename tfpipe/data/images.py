@@ -62,7 +62,12 @@ def decode_crops(
         return tf.cast(tf.round(crop), tf.uint8)
 
     inside = windows - tf.concat([corner, [0, 0]], 0)
-    crops = tf.map_fn(resize, inside, fn_output_signature=tf.uint8)
+    # Most images have one window, and a loop costs a tenth of a decode.
+    crops = tf.cond(
+        tf.equal(tf.shape(windows)[0], 1),
+        lambda: resize(inside[0])[None],
+        lambda: tf.map_fn(resize, inside, fn_output_signature=tf.uint8),
+    )
     return tf.ensure_shape(crops, [None, *target, channels])
 
 

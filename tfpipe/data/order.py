@@ -10,8 +10,9 @@ Written once, in operations that numpy arrays and TensorFlow tensors share: with
 need no TensorFlow, with tensors for the pipeline.
 """
 
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -96,15 +97,17 @@ def permute(places: Array, count: int, seed: int | tuple[int, ...], epochs: Arra
     maximum = np.maximum if isinstance(places, np.ndarray) else _tf().maximum
     # A block of positions seldom spans more than two epochs: their keys are worked out once, then looked up.
     different, epoch = _unique(epochs)
-    keys = (_rows(each, epoch) for each in _keys(count, seed, different))
     half = _constant(2**63, places)
-    places = _cast(places, np.uint64)
-    for pivot, above, factor, offset in zip(*keys, strict=True):
-        partners = where(places > pivot, above, pivot) - places
+
+    def swap(places: Array, keys: tuple[Array, Array, Array]) -> Array:
+        pivot, factor, offset = (take(each, epoch) for each in keys)
+        partners = where(places > pivot, pivot + count, pivot) - places
         # The bit of a pair is the top one of factor * larger + offset (Dietzfelbinger 1996).
         swapped = maximum(places, partners) * factor + offset >= half
-        places = where(swapped, partners, places)
-    return _cast(places, np.int64)
+        return where(swapped, partners, places)
+
+    count = _constant(count, places)
+    return _cast(_fold(swap, _keys(count, seed, different), _cast(places, np.uint64)), np.int64)
 
 
 def steps_per_epoch(crops: int, batch_size: int, size: int) -> int:
@@ -112,16 +115,15 @@ def steps_per_epoch(crops: int, batch_size: int, size: int) -> int:
     return max(1, math.ceil(crops / (batch_size * size)))
 
 
-def _keys(count: int, seed: int | tuple[int, ...], epochs: Array) -> tuple[Array, Array, Array, Array]:
-    """uint64 [ROUNDS, len(epochs)] each: pivots in [0, count), the same plus `count`, factors and offsets."""
+def _keys(count: Array, seed: int | tuple[int, ...], epochs: Array) -> tuple[Array, Array, Array]:
+    """uint64 [ROUNDS, len(epochs)] each: pivots in [0, count), factors and offsets."""
     state = np.zeros(1, np.uint64)
     for word in (seed,) if isinstance(seed, int) else seed:
         state = _mix(state + np.uint64(word) + GAMMA)
     state = _mix(_cast(epochs, np.uint64) + state)
     words = _mix(state + GAMMA * np.arange(1, 3 * ROUNDS + 1, dtype=np.uint64)[:, None])
     pivots, factors, offsets = (words[part * ROUNDS : (part + 1) * ROUNDS] for part in range(3))
-    pivots = _shift(_shift(pivots, 32) * np.uint64(count), 32)
-    return pivots, pivots + np.uint64(count), factors, offsets
+    return _shift(_shift(pivots, 32) * count, 32), factors, offsets
 
 
 def _mix(state: Array) -> Array:
@@ -139,7 +141,7 @@ def where(condition: Array, yes: Array, no: Array) -> Array:
     return np.where(condition, yes, no) if isinstance(condition, np.ndarray) else _tf().where(condition, yes, no)
 
 
-def take(values: np.ndarray, indices: Array) -> Array:
+def take(values: Array, indices: Array) -> Array:
     """The elements of `values` at `indices`."""
     return values[indices] if isinstance(indices, np.ndarray) else _tf().gather(values, indices)
 
@@ -164,11 +166,12 @@ def _constant(value: int, like: Array) -> Array:
     return np.uint64(value) if isinstance(like, np.ndarray) else _tf().constant(value, np.uint64)
 
 
-def _rows(values: Array, columns: Array) -> Iterable[Array]:
-    """The rows of `values` ([rows, k]) with only `columns` of them, which may repeat."""
-    if isinstance(values, np.ndarray):
-        return (row[columns] for row in values)
-    return _tf().unstack(_tf().gather(values, columns, axis=1))
+def _fold(function: Callable[[Array, tuple[Array, ...]], Array], rows: tuple[Array, ...], start: Array) -> Array:
+    """The function applied to `start` and the first row of each of `rows`, to the outcome and the second row ..."""
+    if isinstance(start, np.ndarray):
+        return functools.reduce(function, zip(*rows, strict=True), start)
+    # A loop: unrolled, it would run no faster, and take a quarter of a second to trace.
+    return _tf().foldl(function, rows, start, parallel_iterations=1)
 
 
 def _unique(values: Array) -> tuple[Array, Array]:
