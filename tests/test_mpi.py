@@ -60,6 +60,7 @@ def test_ranks_end_with_equal_weights_and_count_every_test_sample_once(
     first, second = read_metrics(tmp_path / "run")
     assert first["test_images"] == second["test_images"] == 37
     assert sorted(each.name for each in (tmp_path / "run").iterdir()) == [
+        "checkpoints",
         "config.json",
         "metrics.jsonl",
         "model.keras",
