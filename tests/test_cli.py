@@ -64,9 +64,8 @@ def test_a_run_prints_its_progress_and_leaves_what_is_promised(sample: SampleDat
 
     again = run_train("-c", path, "-l", tmp_path / "run")
     assert again.code == 2
-    assert (
-        again.err == f"tfpipe: error: {tmp_path / 'run'} holds an earlier run; go on with --resume, or give another --logdir\n"
-    )
+    said = "holds an earlier run; go on with --resume, or give another --logdir"
+    assert again.err == f"tfpipe: error: {tmp_path / 'run'} {said}\n"
 
 
 @pytest.mark.parametrize(
