@@ -115,6 +115,43 @@ def order(args: argparse.Namespace) -> None:
         print(position, image, "-" if box is None else box, catalog.paths[image], sep="\t")
 
 
+def bench(args: argparse.Namespace) -> None:
+    """Measures the input pipeline: images/s against this machine's limit, each stage, and what bounds it."""
+    from tfpipe.data.filelist import check_filelists
+
+    config = _config(args)
+    check_filelists([config.data.train_filelist])
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    with nullcontext() if args.debug else without_chatter():
+        world = World.detect(horovod=False)
+        from tfpipe.tools.bench import Plan, run
+        from tfpipe.tools.bench_text import as_json, render
+
+        report = run(config, world, Plan(args.seconds, args.repeats, args.stages, args.serial))
+    if args.json is not None:
+        try:
+            args.json.write_text(json.dumps(as_json(report), indent=2) + "\n")
+        except OSError as error:
+            raise ConfigError(f"cannot write {args.json}: {error.strerror}") from error
+    print(render(report))
+
+
+def index(args: argparse.Namespace) -> None:
+    """Reads every XML and image header once and keeps what they say; under mpirun, srun or aprun on all ranks."""
+    from tfpipe.data.index_build import build_index
+
+    if args.processes is not None and args.processes < 1:
+        raise ConfigError(f"--processes must be at least 1, received {args.processes}")
+    config, launch = _config(args).data, find_launch()
+    world = World() if launch is None or launch.size == 1 else World.mpi()
+    splits = ["train", *(["test"] if config.test_filelist else [])] if args.split == "all" else [args.split]
+    for split in splits:
+        made = build_index(config, split, world, args.processes)
+        if world.rank == 0:
+            odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
+            print(f"{made.path}: {made.images} images ({made.annotated} with an XML), {made.boxes} boxes; {odd}")
+
+
 def config(args: argparse.Namespace) -> None:
     """Prints the config with every default filled in, or its JSON schema."""
     print(json.dumps(Config.model_json_schema(), indent=2) if args.schema else _config(args).model_dump_json(indent=2))
@@ -184,6 +221,21 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--rank", type=int, default=0, help="[%(default)s]")
     added.add_argument("--size", type=int, default=1, help="number of ranks [%(default)s]")
     added.add_argument("--head", type=int, metavar="N", help="the first N alone")
+
+    added = command(bench)
+    added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
+    add_set(added)
+    added.add_argument("--seconds", type=float, default=10.0, help="of each thing measured [%(default)g]")
+    added.add_argument("--repeats", type=int, default=5, help="turns that they are made of [%(default)s]")
+    added.add_argument("--stages", action="store_true", help="also the chain up to each stage, and pieces of it alone")
+    added.add_argument("--serial", action="store_true", help="also with one reader and no prefetch")
+    added.add_argument("--json", type=Path, metavar="OUT", help="write every raw number there")
+
+    added = command(index)
+    added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
+    add_set(added)
+    added.add_argument("--split", choices=("train", "test", "all"), default="train", help="[%(default)s]")
+    added.add_argument("--processes", type=int, metavar="N", help="of each rank [the CPUs that it may use]")
 
     added = command(config)
     group = added.add_mutually_exclusive_group(required=True)

@@ -32,6 +32,7 @@ ConfigPath = Annotated[Path, AfterValidator(_beside_config)]
 MISSPELT = "prefectch_buffer_size"
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Kernel = Literal["bilinear", "bicubic", "area", "antialias"]
 
 
 class Section(BaseModel):
@@ -66,6 +67,15 @@ class RandomResizedCrop(Section):
         return self
 
 
+class Parallel(Section):
+    """How many images each stage works on at once; null: num_parallel_readers."""
+
+    read: PositiveInt | Literal["auto"] | None = None
+    """Files read at once. Reading waits for storage, so a number beyond the CPUs may pay on slow storage."""
+    decode: PositiveInt | Literal["auto"] | None = None
+    """Images decoded and cropped at once. Decoding computes, so no more than there are CPUs pay."""
+
+
 class DataConfig(Section):
     """From the filelists to batches."""
 
@@ -89,12 +99,19 @@ class DataConfig(Section):
     """Seed of the order and of all augmentation."""
     num_parallel_readers: PositiveInt | Literal["auto"] = "auto"
     """Images read and decoded at once; "auto": tf.data's AUTOTUNE. 1 also means one thread: serial."""
+    parallel: Parallel = Parallel()
+    """The same, stage by stage."""
     prefetch_buffer_size: NonNegativeInt | Literal["auto"] = "auto"
     """Batches prepared ahead. Its old misspelling, prefectch_buffer_size, is accepted."""
     threads: PositiveInt | None = None
-    """Threads of the input pipeline on this rank; null: this rank's share of the CPUs it may use."""
+    """Threads of the input pipeline on this rank; null: cpu_fraction of this rank's share of the CPUs it may use."""
+    cpu_fraction: Fraction = 1.0
+    """Share of a rank's CPUs that the input pipeline may take; less leaves more to a model that trains on them."""
     crop_image_size: tuple[PositiveInt, PositiveInt] = (224, 224)
     """Height and width of a crop, in pixels."""
+    resize: Kernel = "bilinear"
+    """How a crop is brought to its size. "antialias", bilinear with antialiasing, as Pillow does it, is kinder to large
+    crops, at the cost that profiles/README.md gives."""
     num_channels: Literal[1, 3] = 3
     """1: grayscale, 3: RGB."""
     dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
@@ -123,8 +140,12 @@ class DataConfig(Section):
     test_label_file: ConfigPath | None = None
     """Labels of the test images, for the flat val folder: Kaggle's LOC_val_solution.csv, or a text file of
     one label a line (line i: i-th image by name) or of "file label" lines."""
-    annotations: Literal["auto", "none"] = "auto"
-    """"auto": an image's XML where it has one. "none": no XML is read."""
+    annotations: Literal["auto", "index", "xml", "none"] = "auto"
+    """"auto": the boxes are read from the index that `tfpipe index` made, if there is one that belongs to this
+    config, otherwise from an image's XML where it has one. "index": the index must be there. "xml": always the XMLs.
+    "none": nothing is read, every image is whole."""
+    index: ConfigPath | None = None
+    """Folder of the indexes (train.index.parquet of train.txt); null: beside each filelist."""
     layout: Literal["auto", "ilsvrc", "voc"] | Layout = "auto"
     """How an image's path leads to its XML: a known layout, found by itself, or a rule."""
     handler: str | None = None

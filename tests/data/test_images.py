@@ -94,6 +94,27 @@ def test_the_reference_is_not_blind() -> None:
     assert np.abs(right - np.rint(fast)).mean() > MEAN
 
 
+@pytest.mark.parametrize(
+    ("kernel", "resample", "target"),
+    [
+        ("antialias", Image.Resampling.BILINEAR, (37, 53)),
+        ("area", Image.Resampling.BOX, (30, 40)),
+        ("bicubic", Image.Resampling.BICUBIC, (300, 301)),
+    ],
+)
+def test_other_kernels_are_pillows(kernel: str, resample: Image.Resampling, target: tuple[int, int]) -> None:
+    """Where both define the same: Pillow's box takes whole pixels alone, and its cubic always antialiases."""
+    contents = encoded(picture(150, 160))
+    expected = np.asarray(Image.open(io.BytesIO(contents)).resize(target[::-1], resample), int)
+    window = tf.constant([[0, 0, 150, 160]])
+    differences = {
+        each: np.abs(expected - decode_crops(contents, (150, 160), window, target, 3, each)[0].numpy()).mean()
+        for each in ("bilinear", "bicubic", "area", "antialias")
+    }
+    assert differences.pop(kernel) < 0.3
+    assert min(differences.values()) > 0.6, differences
+
+
 def test_no_crop_has_a_black_edge() -> None:
     """An ImageNet box may reach or pass the image's edge; a white image must give white crops."""
     contents = encoded(Image.new("RGB", (90, 70), "white"))

@@ -12,6 +12,7 @@ from PIL import Image
 
 from tests.conftest import SampleData
 from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
+from tfpipe.config import Parallel
 from tfpipe.data.annotations import read_xml
 from tfpipe.data.boxes import count_crops
 from tfpipe.data.catalog import load_catalog
@@ -207,6 +208,28 @@ def test_without_shuffling_the_order_is_the_lists(config: Config) -> None:
     shuffled = crops(changed(config, crop="full"), "train", steps=12)
     assert [label for _, _, label, _ in shuffled][:96] != labels
     assert sorted(label for _, _, label, _ in shuffled[:96]) == sorted(labels)
+
+
+@pytest.mark.parametrize(("parallel", "calls"), [({}, [3, 3]), ({"read": 5}, [5, 3]), ({"decode": 4}, [3, 4])])
+def test_stages_have_a_parallelism_of_their_own(config: Config, parallel: dict[str, int], calls: list[int]) -> None:
+    how = {"num_parallel_readers": 3, "crop": "random_resized"}
+    chosen = changed(config, **how, parallel=Parallel(**parallel))
+    assert crops(chosen, "train", steps=2) == crops(changed(config, **how), "train", steps=2)
+    iterator = iter(build_dataset(chosen))
+    next(iterator)
+    nodes = tf.data.experimental.get_model_proto(iterator).nodes.values()
+    stages = sorted((node for node in nodes if "ParallelMap" in node.name), key=lambda node: -node.id)
+    used = [int(each.value) for node in stages for each in node.parameters if each.name == "parallelism"]
+    assert [each for each in used if each in (3, 4, 5)][:2] == calls
+
+
+@pytest.mark.parametrize(
+    ("how", "threads", "budget"),
+    [({}, 8, 8), ({"cpu_fraction": 0.4}, 8, 3), ({"cpu_fraction": 0.1}, 2, 1), ({"threads": 5}, 2, 5)],
+)
+def test_the_pipeline_keeps_to_its_ranks_cpus(config: Config, how: dict, threads: int, budget: int) -> None:
+    options = build_dataset(changed(config, **how), world=World(threads=threads)).options()
+    assert options.threading.private_threadpool_size == options.autotune.cpu_budget == budget
 
 
 def test_the_serial_pipeline_is_not_made_parallel_by_tf_data(config: Config) -> None:

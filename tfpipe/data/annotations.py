@@ -22,7 +22,9 @@ LAYOUTS = {
     "voc": Layout(images="JPEGImages", annotations="Annotations"),
 }
 EDGES = ("ymin", "xmin", "ymax", "xmax")
+SIDES = ("height", "width")
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
+IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
 UNREADABLE = "not a whole annotation, or an object lacks its name or one of xmin, ymin, xmax, ymax:"
 MAX_CHARS = 2**31 - 1
 # From the root's start to its end: a file that was cut off, or is none, does not match.
@@ -121,7 +123,7 @@ def read_xml(path: str) -> Objects:
         ValueError: it is not XML, or an object lacks a name or a number; says which.
         OSError: it cannot be read.
     """
-    with open(path, "rb") as file:
+    with open(path, "rb", buffering=0) as file:
         text = file.read()
     parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False, remove_comments=True)
     try:
@@ -130,11 +132,8 @@ def read_xml(path: str) -> Objects:
         raise ValueError(f"{path} is not XML: {error}") from error
     found = root.findall("object")
     names = [_text(each, "name", path) for each in found]
-    boxes = [[_number(each, f"bndbox/{edge}", path) for edge in EDGES] for each in found]
-    size = [
-        0.0 if root.find(f"size/{side}") is None else _number(root, f"size/{side}", path)
-        for side in ("height", "width")
-    ]
+    boxes = [_numbers(each, "bndbox", EDGES, path) for each in found]
+    size = _numbers(root, "size", SIDES, path, missing="0")
     return Objects(np.array(names, object), np.array(boxes, np.float32).reshape(-1, 4), np.array(size, np.float32))
 
 
@@ -145,9 +144,21 @@ def _text(element: etree._Element, tag: str, path: str) -> str:
     return text.strip()
 
 
-def _number(element: etree._Element, tag: str, path: str) -> float:
-    text = _text(element, tag, path)
-    if not re.fullmatch(NUMBER, text, re.ASCII):
+def _numbers(
+    element: etree._Element, inner: str, tags: Sequence[str], path: str, missing: str | None = None
+) -> list[float]:
+    """What the first `inner`/tag says, for each of `tags`."""
+    texts: dict[Any, str] = {}
+    for each in element.iterchildren(inner):
+        for child in each:
+            texts.setdefault(child.tag, (child.text or "").strip())
+    return [_number(texts.get(tag, missing), element, f"{inner}/{tag}", path) for tag in tags]
+
+
+def _number(text: str | None, element: etree._Element, tag: str, path: str) -> float:
+    if text is None:
+        raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
+    if not IS_NUMBER(text):
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
     return float(text)
 

@@ -34,11 +34,12 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     Exact where every image gives one, where all boxes are known, or with at most COUNT_AT_MOST XMLs, which are read;
     otherwise estimated from that many, evenly spread over the list.
     """
+    one_each = config.crop_for(catalog.split) in ("center", "full")
+    one_each |= config.crop_for(catalog.split) == "random_resized" and not catalog.by_object
+    if one_each or catalog.by_box:
+        return CropCount(catalog.samples, exact=True)
     if catalog.boxes is not None:
         return CropCount(len(catalog.boxes.labels), exact=True)
-    one_each = config.crop_for(catalog.split) in ("center", "full")
-    if one_each or (config.crop_for(catalog.split) == "random_resized" and not catalog.by_object):
-        return CropCount(len(catalog), exact=True)
     annotated = np.flatnonzero(catalog.annotated)
     plain = 0 if catalog.by_object else len(catalog) - len(annotated)
     step = max(1, -(-len(annotated) // COUNT_AT_MOST))

@@ -2,7 +2,8 @@
 
 import logging
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +18,19 @@ from tfpipe.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 
+WHOLE_IMAGE = [[0.0, 0.0, 1.0, 1.0]]
+
+
 class Boxes(NamedTuple):
     """All boxes of a split, in the order of the images."""
 
     images: np.ndarray  # int32 [k]: number of the box's image
     boxes: np.ndarray  # float32 [k, 4] relative: ymin, xmin, ymax, xmax in [0, 1]
     labels: np.ndarray  # int32 [k]
+
+    def offsets(self, images: int) -> np.ndarray:
+        """int64 [images + 1]: where each image's boxes start, and where the last one's end."""
+        return np.searchsorted(self.images, np.arange(images + 1))
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,9 @@ class Catalog:
     classes: tuple[str, ...]
     """Names of the classes; a class's number is its place."""
     boxes: Boxes | None = None
-    """Where every box is a sample of its own, as `data.unit` has it; otherwise None, and every image is one."""
+    """What may be cropped from each image, where that is known from the start; None where its XML is to be read."""
+    by_box: bool = False
+    """Whether every box is a sample of its own, as `data.unit` has it; then `boxes` are known. Otherwise images are."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -50,16 +60,22 @@ class Catalog:
         """Whether objects, not images, have labels."""
         return bool((self.labels == BY_OBJECT).any())
 
+    @property
+    def samples(self) -> int:
+        """How many there are: boxes or images."""
+        return len(self.boxes.labels) if self.by_box else len(self)
+
     def order(self, config: DataConfig) -> Order:
         """In which order the samples come; test data is neither shuffled nor kept to its rank."""
-        count = len(self) if self.boxes is None else len(self.boxes.labels)
         if self.split != "train":
-            return Order(count, shuffle=False)
-        return Order(count, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope)
+            return Order(self.samples, shuffle=False)
+        return Order(
+            self.samples, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope
+        )
 
     def image_and_box(self, sample: int) -> tuple[int, int | None]:
         """The image that a sample is of, and which of its boxes; None where it is of the image whole."""
-        if self.boxes is None:
+        if not self.by_box:
             return sample, None
         image = int(self.boxes.images[sample])
         return image, sample - int(np.searchsorted(self.boxes.images, image))
@@ -72,12 +88,12 @@ class Catalog:
 
 
 def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
-    """The catalog of `split`, "train" or "test": its filelist, labels and which images have an XML.
+    """The catalog of `split`, "train" or "test": its filelist, labels, and its index or which images have an XML.
 
-    Rank 0 alone looks for the XMLs, and tells the others.
+    Rank 0 alone reads the index or looks for the XMLs, and tells the others.
 
     Raises:
-        ConfigError: a list, a label or the class table cannot be used.
+        ConfigError: a list, a label, the class table or an index that must be there cannot be used.
     """
     if split == "train":
         filelist, label_file = config.train_filelist, config.train_label_file
@@ -90,20 +106,48 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     train_paths = paths if split == "train" or config.classes is not None else read_filelist(config.train_filelist)
     classes = class_table(config, train_paths)
     labels = image_labels(paths, classes, config, label_file)
-    folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
-    if config.annotations != "none" and config.crop_for(split) in ("boxes", "random_resized"):
-        layout = find_layout(config.layout, paths)
-        folders = annotation_folders(paths, layout)
-        packed = world.from_rank0(lambda: np.packbits(existing(paths, layout)))
-        annotated = np.unpackbits(packed, count=len(paths)).astype(bool)
-    catalog = Catalog(split, paths, folders, annotated, labels, classes)
+    catalog = Catalog(split, paths, [""] * len(paths.folders), np.zeros(len(paths), bool), labels, classes)
+    needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
+    if config.annotations != "none" and needs_boxes:
+        catalog = _with_annotations(catalog, config, filelist, world)
     logger.info("%s: %d images, %d of them with an XML", split, len(catalog), catalog.annotated.sum())
-    if split == "train" and config.unit == "box" and config.crop_for(split) in ("boxes", "random_resized"):
-        # Reads the XMLs in graph; nothing else here needs TensorFlow.
-        from tfpipe.data.boxes import read_boxes
-
-        catalog = replace(catalog, boxes=read_boxes(catalog, world))
-    samples = len(catalog) if catalog.boxes is None else len(catalog.boxes.labels)
-    if split == "train" and config.scope == "shard" and samples < world.size:
-        raise ConfigError(f'{filelist}: {samples} samples are too few for {world.size} ranks with data.scope "shard"')
+    if split == "train" and config.unit == "box" and needs_boxes:
+        catalog = replace(catalog, boxes=catalog.boxes or _read_boxes(catalog, world), by_box=True)
+    if split == "train" and config.scope == "shard" and catalog.samples < world.size:
+        raise ConfigError(
+            f'{filelist}: {catalog.samples} samples are too few for {world.size} ranks with data.scope "shard"'
+        )
     return catalog
+
+
+def index_path(config: DataConfig, filelist: Path) -> Path:
+    """Where the index of `filelist` is: train.index.parquet of train.txt, beside it or in the folder `data.index`."""
+    return (config.index or filelist.parent) / f"{filelist.stem}.index.parquet"
+
+
+def _with_annotations(catalog: Catalog, config: DataConfig, filelist: Path, world: World) -> Catalog:
+    """The catalog with its index's boxes, or else, without boxes, with what XMLs there are."""
+    paths = catalog.paths
+    layout = find_layout(config.layout, paths)
+    catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout))
+
+    def find() -> Any:
+        if config.annotations == "xml" or (config.annotations == "auto" and not index_path(config, filelist).exists()):
+            return None
+        # Imports pyarrow, which takes as long as reading a list.
+        from tfpipe.data.index import find_index, fingerprint
+
+        return find_index(config, filelist, fingerprint(paths, catalog.classes, catalog.labels, layout))
+
+    index = world.from_rank0(find)
+    if index is not None:
+        return replace(catalog, annotated=index.annotated, boxes=index.boxes)
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, layout)))
+    return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
+
+
+def _read_boxes(catalog: Catalog, world: World) -> Boxes:
+    # Reads the XMLs in graph; nothing else here needs TensorFlow.
+    from tfpipe.data.boxes import read_boxes
+
+    return read_boxes(catalog, world)

@@ -6,10 +6,9 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations import Objects
-from tfpipe.data.catalog import Boxes, Catalog
+from tfpipe.data.catalog import WHOLE_IMAGE, Catalog
 from tfpipe.data.images import box_windows, center_window, full_window, random_window
 
-WHOLE_IMAGE = [[0.0, 0.0, 1.0, 1.0]]
 # No image has more crops; keeps the seeds of two images' crops apart.
 MAX_CROPS = 2**16
 
@@ -22,15 +21,19 @@ class Targets(NamedTuple):
 
 
 class KnownTargets:
-    """Boxes known from the start, each a target of its own."""
+    """The boxes of a catalog that knows them: of each image, or each a target of its own."""
 
-    def __init__(self, boxes: Boxes) -> None:
+    def __init__(self, catalog: Catalog) -> None:
         with tf.device("CPU"):  # where tf.data runs
-            self._boxes, self._labels = tf.constant(boxes.boxes), tf.constant(boxes.labels)
+            self._boxes, self._labels = tf.constant(catalog.boxes.boxes), tf.constant(catalog.boxes.labels)
+            self._offsets = None if catalog.by_box else tf.constant(catalog.boxes.offsets(len(catalog)))
 
     def at(self, sample: tf.Tensor) -> Targets:
-        """The one target of `sample`, an int64 scalar."""
-        return Targets(tf.gather(self._boxes, sample[None]), tf.gather(self._labels, sample[None]))
+        """The targets of `sample`, an int64 scalar: a box or an image."""
+        first, end = sample, sample + 1
+        if self._offsets is not None:
+            first, end = tf.gather(self._offsets, first), tf.gather(self._offsets, end)
+        return Targets(self._boxes[first:end], self._labels[first:end])
 
 
 def find_targets(objects: Objects, label: tf.Tensor, size: tf.Tensor, catalog: Catalog) -> Targets:

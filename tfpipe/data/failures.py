@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, Parallel
 from tfpipe.data.annotations import read_xml
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.pipeline import crop, read, visit
@@ -30,7 +30,7 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
     Goes through them again one at a time, which costs nothing until something fails.
     """
     # Without parallel calls, the images come in order, and the one after the last that came is at fault.
-    serial = config.model_copy(update={"num_parallel_readers": 1})
+    serial = config.model_copy(update={"num_parallel_readers": 1, "parallel": Parallel()})
     dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, serial), catalog, serial)
     done = 0
     try:

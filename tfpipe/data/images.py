@@ -6,7 +6,7 @@ inside the image, at least one pixel each.
 
 import tensorflow as tf
 
-from tfpipe.config import RandomResizedCrop
+from tfpipe.config import Kernel, RandomResizedCrop
 
 # libjpeg's exact transform gives the very pixels that Pillow does, and costs no more than the fast one.
 DCT = "INTEGER_ACCURATE"
@@ -46,20 +46,28 @@ def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 def decode_crops(
-    contents: tf.Tensor, size: tf.Tensor, windows: tf.Tensor, target: tuple[int, int], channels: int
+    contents: tf.Tensor,
+    size: tf.Tensor,
+    windows: tf.Tensor,
+    target: tuple[int, int],
+    channels: int,
+    kernel: Kernel = "bilinear",
 ) -> tf.Tensor:
     """uint8 [k, *target, channels]: each window cut out of an image of `size` (int32 [2]) and resized.
 
-    Bilinear with half-pixel centres and no antialiasing, rounded to the nearest level. Decodes the smallest
-    window that holds them all, once; the pixels are those of a decode of the whole image.
+    Half-pixel centres; "bilinear" and "bicubic" without antialiasing, "antialias" is bilinear with it; rounded to the
+    nearest level. Decodes the smallest window that holds them all, once; the pixels are those of a decode of the
+    whole image.
     """
     corner = tf.maximum(tf.reduce_min(windows[:, :2], axis=0) - MARGIN, 0)
     far = tf.minimum(tf.reduce_max(windows[:, :2] + windows[:, 2:], axis=0) + MARGIN, size)
     image = decode_window(contents, tf.concat([corner, far - corner], 0), channels)
 
     def resize(window: tf.Tensor) -> tf.Tensor:
-        crop = tf.image.resize(_cut(image, window), target)
-        return tf.cast(tf.round(crop), tf.uint8)
+        method = "bilinear" if kernel == "antialias" else kernel
+        crop = tf.round(tf.image.resize(_cut(image, window), target, method, antialias=kernel == "antialias"))
+        # A cubic overshoots at edges.
+        return tf.saturate_cast(crop, tf.uint8) if kernel == "bicubic" else tf.cast(crop, tf.uint8)
 
     inside = windows - tf.concat([corner, [0, 0]], 0)
     # Most images have one window, and a loop costs a tenth of a decode.

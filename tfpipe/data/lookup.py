@@ -20,7 +20,7 @@ class Lookup:
             self._annotation_folders = tf.constant(catalog.annotation_folders)
             self._annotated = tf.constant(catalog.annotated)
             self._labels = tf.constant(catalog.labels)
-            self._images = None if catalog.boxes is None else tf.constant(catalog.boxes.images)
+            self._images = tf.constant(catalog.boxes.images) if catalog.by_box else None
 
     def image(self, sample: tf.Tensor) -> tf.Tensor:
         """int64 scalar: the item that `sample`, an int64 scalar, is of: itself, or the image of a box."""

@@ -6,7 +6,7 @@ Each stage is a function Dataset -> Dataset, so that the chain can be written ou
 in between.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import tensorflow as tf
 
@@ -98,14 +98,14 @@ def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
             xml = tf.cond(tf.equal(xml_path, ""), lambda: "", lambda: tf.io.read_file(xml_path))
         return Encoded(visit, tf.io.read_file(lookup.path(image)), xml, xml_path, lookup.label(image))
 
-    return dataset.map(read_one, num_parallel_calls=_parallel(config), name="read")
+    return dataset.map(read_one, num_parallel_calls=_calls(config, config.parallel.read), name="read")
 
 
 def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
     """Encoded -> Crops: parses the XML, decodes the JPEG, cuts and resizes. Takes the CPU."""
     flip = config.crop == "random_resized" if config.flip is None else config.flip
     shape = (*config.crop_image_size, config.num_channels)
-    known = None if catalog.boxes is None else KnownTargets(catalog.boxes)
+    known = None if catalog.boxes is None else KnownTargets(catalog)
 
     def crop_one(encoded: Encoded) -> Crops:
         position, item, first = encoded.visit
@@ -118,7 +118,9 @@ def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
         crops = tf.range(first, tf.cast(tf.shape(labels)[0], tf.int64))
         images = tf.cond(
             tf.size(crops) > 0,
-            lambda: decode_crops(encoded.jpeg, size, windows[first:], config.crop_image_size, config.num_channels),
+            lambda: decode_crops(
+                encoded.jpeg, size, windows[first:], config.crop_image_size, config.num_channels, config.resize
+            ),
             lambda: tf.zeros([0, *shape], tf.uint8),
         )
         if flip and catalog.split == "train":
@@ -126,7 +128,7 @@ def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
         places = tf.stack([tf.fill(tf.shape(crops), position), crops], axis=1)
         return Crops(tf.ensure_shape(images, [None, *shape]), labels[first:], places)
 
-    return dataset.map(crop_one, num_parallel_calls=_parallel(config), name="crop")
+    return dataset.map(crop_one, num_parallel_calls=_calls(config, config.parallel.decode), name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
@@ -152,7 +154,7 @@ def options(config: DataConfig, world: World) -> tf.data.Options:
     """Threads of the whole pipeline, and whether tf.data may tune it."""
     serial = config.num_parallel_readers == 1
     result = tf.data.Options()
-    threads = 1 if serial else config.threads or world.threads
+    threads = 1 if serial else thread_budget(config, world)
     if threads:
         result.threading.private_threadpool_size = threads
         result.autotune.cpu_budget = threads
@@ -165,7 +167,13 @@ def options(config: DataConfig, world: World) -> tf.data.Options:
     return result
 
 
-def _parallel(config: DataConfig) -> int | None:
-    if config.num_parallel_readers == "auto":
-        return tf.data.AUTOTUNE
-    return None if config.num_parallel_readers == 1 else config.num_parallel_readers
+def thread_budget(config: DataConfig, world: World) -> int | None:
+    """Threads of this rank's pipeline; None where nothing says how many CPUs it may use."""
+    if config.threads is None and world.threads is not None:
+        return max(1, round(config.cpu_fraction * world.threads))
+    return config.threads
+
+
+def _calls(config: DataConfig, of_stage: int | Literal["auto"] | None) -> int | None:
+    calls = of_stage or config.num_parallel_readers
+    return tf.data.AUTOTUNE if calls == "auto" else None if calls == 1 else calls

@@ -24,7 +24,8 @@ FORMAT = 1
 # by its content instead.
 FREE = {
     "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout", "test_crop",
-    "batch_size", "shuffle_buffer", "num_parallel_readers", "prefetch_buffer_size", "threads", "handler",
+    "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
+    "cpu_fraction", "annotations", "index", "handler",
 }  # fmt: skip
 
 

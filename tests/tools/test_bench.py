@@ -1,0 +1,273 @@
+"""The bench: how segments are counted, what is made of them, and a real run."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Finished, SampleData, run
+from tfpipe import World
+from tfpipe.config import DataConfig, load_config
+from tfpipe.data.filelist import read_filelist
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.tools import bench, bench_chains, bench_limit
+from tfpipe.tools.bench import Machine, Plan, Report
+from tfpipe.tools.bench_bound import StageCost, bound, costs, cpu_ratio, limit_rate, ratio
+from tfpipe.tools.bench_chains import Tuned
+from tfpipe.tools.bench_measure import Count, Segment, Spread, measure, spread
+from tfpipe.tools.bench_text import as_json, render
+
+STAGES = ("visit", "read", "crop", "batch", "pipeline")
+
+
+def segment(us: float, cpu_us: float, queued_us: float = 0.0) -> Segment:
+    """1000 images of so many microseconds each, two crops to three images."""
+    return Segment(1000, 1500, 1e-3 * us, 1e-3 * cpu_us, 1e-3 * queued_us)
+
+
+def report(chain: list[tuple[float, ...]], pieces: dict[str, float] | None = None, **data: object) -> Report:
+    """Of two equal turns; `chain` has us, CPU us and perhaps us in the queue for each of STAGES, an image."""
+    segments = {name: [segment(*each)] * 2 for name, each in zip(STAGES, chain, strict=True)}
+    segments |= {name: [segment(cpu_us, cpu_us)] * 2 for name, cpu_us in (pieces or {}).items()}
+    segments["limit"] = [segment(1000, 1000)] * 2
+    config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt", **data}))
+    threads = 1 if config.num_parallel_readers == 1 else config.threads or 2
+    return Report(
+        machine=Machine(host_cpus=4, cpus=2, threads=threads, tensorflow="2.21.0"),
+        data=config,
+        images=96,
+        catalog_s=0.5,
+        first_batch_s=[1.0, 0.5],
+        segments=segments,
+        stages=STAGES,
+        pieces=tuple(pieces or {}),
+        tuned=[Tuned("crop", "parallelism", 2.0), Tuned("prefetch", "buffer_size", 4.0)],
+        limit_made_of="simplejpeg + OpenCV resize",
+        limit_note="",
+        limit_images=96,
+    )
+
+
+CPU_BOUND = [(1, 1), (51, 101), (651, 1201), (671, 1241), (625, 1250)]
+
+
+def test_a_spread_is_the_median_and_the_ends() -> None:
+    assert spread([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+    assert spread([1.0, 4.0]).median == 2.5
+
+
+def test_a_segment_is_what_comes_between_two_deliveries_after_the_lead_in() -> None:
+    def source() -> Iterator[Count]:
+        images = 0
+        while True:
+            time.sleep(0.01)
+            images += 7
+            yield Count(images, 2 * images)
+
+    made = measure(source(), seconds=0.1, lead_in_s=0.05)
+
+    assert made.images % 7 == 0 and made.crops == 2 * made.images
+    assert made.seconds >= 0.1 and made.seconds >= 0.01 * made.images / 7
+    assert made.images_per_second == pytest.approx(made.images / made.seconds)
+    assert made.busy < 0.5
+
+
+def test_a_segment_goes_on_until_an_image_is_through() -> None:
+    # Crops of one image may fill several batches.
+    counts = iter([Count(1, 8), Count(1, 16), Count(1, 24), Count(2, 32), Count(3, 40)])
+    made = measure(counts, seconds=0, lead_in_s=0)
+    assert (made.images, made.crops) == (1, 24)
+
+
+def test_a_stage_costs_what_it_adds() -> None:
+    assert costs(report(CPU_BOUND)) == [
+        StageCost(name, pytest.approx(us), pytest.approx(cpu_us))
+        for name, us, cpu_us in (
+            ("visit", 1, 1),
+            ("read", 50, 100),
+            ("crop", 600, 1100),
+            ("batch", 20, 40),
+            ("prefetch", -46, 9),
+        )
+    ]
+
+
+def test_the_limit_is_one_thread_times_the_cpus() -> None:
+    found = report(CPU_BOUND)
+    assert limit_rate(found).median == pytest.approx(2000)
+    assert ratio(found, "pipeline", "limit", 2).median == pytest.approx(1600 / 2000)
+    assert cpu_ratio(found).median == pytest.approx(1000 / 1250)
+
+
+@pytest.mark.parametrize(
+    ("chain", "pieces", "data", "kind", "stage", "said"),
+    [
+        (CPU_BOUND, {"decode": 800, "resize": 200}, {}, "cpu", "crop", "within crop, decode takes most (800 us alone)"),
+        (CPU_BOUND, {"parse XML": 500, "decode": 200}, {}, "cpu", "crop", 'data.unit "box"'),
+        (CPU_BOUND, {}, {}, "cpu", "crop", "88 % of an image's CPU time"),
+        (
+            [(1, 1), (101, 101), (1201, 1201), (1241, 1241), (1250, 1250)],
+            {},
+            {"num_parallel_readers": 1},
+            "cpu",
+            "crop",
+            "data.num_parallel_readers is 1, which is one thread of 2",
+        ),
+        (
+            [(1, 1), (101, 101), (1201, 1201), (1241, 1241), (1250, 1250)],
+            {},
+            {"threads": 1},
+            "cpu",
+            "crop",
+            "data.threads is 1, and this process may use 2 CPUs",
+        ),
+        (
+            CPU_BOUND,
+            {},
+            {"num_parallel_readers": 2, "threads": 4},
+            "readers",
+            "crop",
+            "data.num_parallel_readers is 2: raise it to 4",
+        ),
+        ([(1, 1), (5000, 100), (5100, 1200), (5100, 1240), (5100, 1250)], {}, {}, "wait", "read", "data.threads=8"),
+        (
+            [(1, 1), (51, 101), (651, 1201), (1900, 1241), (1900, 1250)],
+            {},
+            {"prefetch_buffer_size": 0},
+            "wait",
+            "batch",
+            "data.prefetch_buffer_size is 0",
+        ),
+        # Others have the CPUs: that is no wait for storage.
+        (
+            [(1, 1), (151, 101), (1251, 1201), (1271, 1241), (1280, 1250, 1200)],
+            {},
+            {},
+            "cpu",
+            "crop",
+            "waiting for a CPU that other processes have",
+        ),
+    ],
+)
+def test_what_bounds_is_named_with_the_key_to_change(
+    chain: list, pieces: dict, data: dict, kind: str, stage: str, said: str
+) -> None:
+    found = bound(report(chain, pieces, **data))
+    assert (found.kind, found.stage) == (kind, stage)
+    assert said in f"{found.because}\n{found.advice}"
+
+
+def test_without_stages_it_says_how_to_find_out() -> None:
+    whole = report(CPU_BOUND)
+    for each, kind in ((segment(625, 1250), "cpu"), (segment(5000, 1250), "wait")):
+        segments = {"pipeline": [each], "limit": [segment(1000, 1000)]}
+        found = replace(whole, segments=segments, stages=(), pieces=())
+        assert bound(found)[:2] == (kind, "") and "--stages" in bound(found).advice
+        assert "chain up to" not in render(found)
+
+
+def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
+    found = report(CPU_BOUND, {"decode": 800})
+    text = render(found)
+    lines = text.splitlines()
+    assert lines[-1] == "images_per_second: 1600.0"
+    assert lines[0] == "machine   2 of 4 CPUs, 2 pipeline threads, TensorFlow 2.21.0"
+    assert "AUTOTUNE  chose crop 2 at once, prefetch 4 buffered" in lines
+    row = next(line for line in lines if line.startswith("crop ")).split()
+    assert row == ["crop", "1536", "1536", "to", "1536", "1.84", "600.0", "1100.0"]
+    assert all(len(line) <= 140 for line in lines if not line.startswith(" "))
+
+    read = json.loads(json.dumps(as_json(found)))
+    assert read["images_per_second"] == pytest.approx(1600) and read["ratio_to_limit"] == pytest.approx(0.8)
+    assert read["segments"]["pipeline"][0]["images"] == 1000
+    assert read["bound"]["stage"] == "crop"
+
+
+def test_a_limit_without_its_libraries_says_so(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
+    from tfpipe.data.catalog import load_catalog
+
+    monkeypatch.setattr(bench_limit, "_find", lambda name: None)
+    data = load_config(sample.config(tmp_path / "c.json")).data
+    made = bench_limit.limit(load_catalog(data, "train", World()), data, images=5)
+    assert (made.made_of, made.images, made.skipped) == ("Pillow, no resize", 5, 0)
+    assert "without simplejpeg and opencv-python-headless" in made.note and "tfpipe[bench]" in made.note
+    assert [next(made.source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("plan", [Plan(seconds=0), Plan(repeats=0)])
+def test_a_plan_of_nothing_is_refused(plan: Plan) -> None:
+    with pytest.raises(ConfigError, match="--seconds must be above 0 and --repeats at least 1"):
+        plan.check()
+
+
+def bench_command(*args: str | Path) -> Finished:
+    return run(sys.executable, "-m", "tfpipe", "bench", *args)
+
+
+@pytest.mark.slow
+def test_a_real_run(sample: SampleData, tmp_path: Path) -> None:
+    path, out = sample.config(tmp_path / "c.json"), tmp_path / "out.json"
+    began = time.perf_counter()
+    done = bench_command("-c", path, "--seconds", "1", "--repeats", "2", "--stages", "--serial", "--json", out)
+    took_s = time.perf_counter() - began
+
+    assert done.code == 0, done.err
+    read = json.loads(out.read_text())
+    assert done.out.splitlines()[-1] == f"images_per_second: {read['images_per_second']:.1f}"
+    assert read.keys() >= {"crops_per_second", "limit_images_per_second", "ratio_to_limit", "ratio_to_serial"}
+    assert read.keys() >= {"costs", "bound", "tuned", "machine", "data", "first_batch_s"}
+    names = {"pipeline", "limit", "serial", "visit", "read", "crop", "batch", "parse XML", "decode", "resize"}
+    assert read["segments"].keys() == names
+    for segments in read["segments"].values():
+        assert len(segments) == 2 and all(each["seconds"] >= 0.5 and each["images"] > 0 for each in segments)
+    assert sum(each["seconds"] for segments in read["segments"].values() for each in segments) < took_s
+    # Crops come in whole batches, and each image gives at least one; images at the ends may be cut.
+    for each in read["segments"]["pipeline"]:
+        assert each["crops"] % 16 == 0 and each["crops"] >= each["images"] - 1
+    assert {(each["stage"], each["parameter"]) for each in read["tuned"]} >= {
+        ("crop", "parallelism"),
+        ("prefetch", "buffer_size"),
+    }
+    assert [cost["name"] for cost in read["costs"]] == ["visit", "read", "crop", "batch", "prefetch"]
+
+
+@pytest.mark.slow
+def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
+    import tensorflow as tf
+
+    from tfpipe.data import pipeline
+
+    def slow(dataset: tf.data.Dataset, *args: object) -> tf.data.Dataset:
+        def wait(encoded: pipeline.Encoded) -> pipeline.Encoded:
+            waited = tf.numpy_function(lambda: time.sleep(0.02) or 0, [], tf.int64)
+            with tf.control_dependencies([waited]):
+                return encoded._replace(label=tf.identity(encoded.label))
+
+        return original(dataset, *args).map(wait, num_parallel_calls=tf.data.AUTOTUNE)
+
+    original = pipeline.read
+    for module in (pipeline, bench_chains):
+        monkeypatch.setattr(module, "read", slow)
+    config = load_config(sample.config(tmp_path / "c.json"), ["data.threads=2"])
+    found = bench.run(config, World(threads=2), Plan(seconds=1.0, repeats=1, stages=True))
+    assert bound(found)[:2] == ("wait", "read"), costs(found)
+    # Two threads that sleep 20 ms an image.
+    assert 30 < found.segments["read"][0].images_per_second <= 110
+
+
+@pytest.mark.slow
+def test_a_bad_config_and_a_bad_file_are_told(sample: SampleData, tmp_path: Path) -> None:
+    missing = bench_command("-c", sample.config(tmp_path / "c.json", data={"train_filelist": "/nowhere.txt"}))
+    assert missing.code == 2 and "/nowhere.txt" in missing.err and missing.out == ""
+    bad = tmp_path / "Data/CLS-LOC/train/n01/bad.JPEG"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("no image")
+    good = list(read_filelist(sample.train))[:20]
+    (tmp_path / "list.txt").write_text("\n".join([*good, str(bad)]))
+    config = sample.config(tmp_path / "d.json", data={"train_filelist": str(tmp_path / "list.txt")})
+    with pytest.raises(TfpipeError, match=r"bad\.JPEG"):
+        bench.run(load_config(config), World(threads=1), Plan(seconds=0.2, repeats=1))

@@ -1,0 +1,179 @@
+"""Builds the annotation index: in parallel over processes and ranks, and going on where it was interrupted."""
+
+import os
+import shutil
+import signal
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations import find_layout
+from tfpipe.data.catalog import Catalog, index_path, load_catalog
+from tfpipe.data.index import FINGERPRINT, SCHEMA, fingerprint
+from tfpipe.data.index_rows import Images, Rows, read_rows
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.progress import progress
+
+# Images in a part, the unit that an interrupted build keeps, and in a chunk, what a process reads at a time. Neither
+# depends on the number of ranks or processes, so that the file does not either.
+PART = 20_000
+CHUNK = 250
+# Chunks under way per process.
+AHEAD = 4
+MAX_ERRORS = 20
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Summary(NamedTuple):
+    """What an index holds."""
+
+    path: Path
+    images: int
+    annotated: int
+    boxes: int
+    odd: dict[str, int]
+    """How many images, by code."""
+
+
+def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> Summary | None:
+    """Writes the index of `split`, whole or not at all; on rank 0 says what is in it.
+
+    Ranks share the parts. Those that an interrupted build of the same finished are not made again.
+
+    Args:
+        config: where lists, labels and XMLs are; what is cropped does not count.
+        split: "train" or "test".
+        world: the ranks that build it together.
+        processes: of this rank; None: one per CPU that it may use.
+
+    Raises:
+        ConfigError: XMLs or images cannot be read, naming up to 20 of them; or the index cannot be written.
+    """
+    plain = {"annotations": "xml", "crop": "boxes", "test_crop": "boxes", "unit": "image", "scope": "global"}
+    catalog = load_catalog(config.model_copy(update=plain), split, world)
+    layout = find_layout(config.layout, catalog.paths)
+    key = fingerprint(catalog.paths, catalog.classes, catalog.labels, layout)
+    target = index_path(config, config.train_filelist if split == "train" else config.test_filelist)
+    folder = target.with_name(f"{target.name}.{key[:16]}.parts")
+    parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
+    missing = world.from_rank0(lambda: _missing(folder, parts))
+    errors = world.gather(_build_parts(catalog, folder, missing[world.rank :: world.size], world, processes))
+    errors = [error for rank in errors for error in rank][:MAX_ERRORS]
+    if errors:
+        count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
+        raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
+    return world.from_rank0(lambda: _merge(target, folder, parts, key))
+
+
+def _part_path(folder: Path, part: range) -> Path:
+    return folder / f"{part.start:09}-{part.stop:09}.parquet"
+
+
+def _missing(folder: Path, parts: list[range]) -> list[range]:
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    return [part for part in parts if not _part_path(folder, part).exists()]
+
+
+def _build_parts(catalog: Catalog, folder: Path, parts: list[range], world: World, processes: int | None) -> list[str]:
+    """Writes `parts`, but those of which something cannot be read; says what.
+
+    Raises nothing that this rank alone would meet, since the others wait for it.
+    """
+    chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
+    tasks = (_images(catalog, chunk) for chunk in chunks)
+    read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})
+    errors: list[str] = []
+    try:
+        results = _parallel(read, tasks, processes or world.threads or len(os.sched_getaffinity(0)))
+        shown = progress(results, len(chunks), f"reading {catalog.split} XMLs", "chunk", world.rank == 0)
+        for part in parts:
+            rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
+            bad = [error for each in rows for error in each.errors]
+            errors += bad
+            if len(errors) >= MAX_ERRORS:
+                break
+            if not bad:
+                path = _part_path(folder, part)
+                with _writing(path), _whole(path) as unfinished:
+                    pq.write_table(pa.concat_tables(each.table for each in rows), unfinished, compression="zstd")
+    except ConfigError as error:
+        errors.append(str(error))
+    except BrokenProcessPool:
+        errors.append(f"a process of rank {world.rank} was killed; if memory was short, use fewer: --processes")
+    return errors
+
+
+def _images(catalog: Catalog, items: range) -> Images:
+    annotations = [catalog.annotation(item) for item in items]
+    return Images(catalog.paths[items.start : items.stop], annotations, catalog.labels[items.start : items.stop])
+
+
+def _parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int) -> Iterator[B]:
+    """The results of `work`, in order; takes tasks only as fast as they are done."""
+    if processes == 1:
+        yield from map(work, tasks)
+        return
+    # A fork would copy MPI's and TensorFlow's threads' locks.
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    waiting = deque()
+    with ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+        for task in tasks:
+            waiting.append(pool.submit(work, task))
+            if len(waiting) > AHEAD * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
+    """One file of all parts, which are then removed."""
+    images = annotated = boxes = 0
+    odd: Counter[str] = Counter()
+    schema = SCHEMA.with_metadata({FINGERPRINT: key})
+    with _writing(target):
+        with _whole(target) as unfinished, pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+            for part in parts:
+                table = pq.read_table(_part_path(folder, part)).cast(schema)
+                writer.write_table(table, row_group_size=PART)
+                images += len(table)
+                annotated += pc.sum(table["annotated"]).as_py()
+                boxes += len(table["box_labels"].combine_chunks().flatten())
+                odd.update(table["odd"].combine_chunks().flatten().to_pylist())
+        shutil.rmtree(folder)
+    return Summary(target, images, annotated, boxes, dict(odd.most_common()))
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A path to write to, which becomes `path` once that is done."""
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error}; set data.index to a folder that can be written") from error

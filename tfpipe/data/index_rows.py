@@ -1,0 +1,145 @@
+"""Rows of the annotation index: what the XMLs and headers of some images say; without TensorFlow, in many processes."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tfpipe.data.annotations import Objects, read_xml
+from tfpipe.data.catalog import WHOLE_IMAGE, Boxes
+from tfpipe.data.headers import Header, read_header
+from tfpipe.data.index import ODD, SCHEMA
+from tfpipe.data.labels import BY_OBJECT
+
+
+class Images(NamedTuple):
+    """Some images of a list, to be read."""
+
+    paths: list[str]
+    annotations: list[str]
+    """Paths of their XMLs, "" where there is none."""
+    labels: np.ndarray
+    """int32: class number, or BY_OBJECT."""
+
+
+class Rows(NamedTuple):
+    """What was read."""
+
+    table: pa.Table | None
+    """Of index.SCHEMA; None if anything could not be read."""
+    errors: list[str]
+    """What could not be read, and why; names each file."""
+
+
+class Annotated(NamedTuple):
+    """The objects of some images, one after the other."""
+
+    images: np.ndarray  # int64 [k]: number of the object's image
+    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
+    classes: np.ndarray  # int32 [k]: number of its class, -1 where its name is none
+
+
+def read_rows(images: Images, classes: dict[str, int]) -> Rows:
+    """Reads each XML and header once; `classes` are the classes' numbers."""
+    headers, objects, errors = [], [], []
+    for path, annotation in zip(images.paths, images.annotations, strict=True):
+        try:
+            headers.append(read_header(path))
+            if annotation:
+                objects.append(read_xml(annotation))
+        except (OSError, ValueError) as error:
+            errors.append(str(error))
+    return Rows(None, errors) if errors else Rows(_table(images, headers, objects, classes), [])
+
+
+def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
+    """The same as crops.find_targets, for many images at once.
+
+    Args:
+        objects: of all the images.
+        labels: int32 [n] of the images; all BY_OBJECT or none.
+        sizes: float32 [n, 2]: height and width that the boxes are relative to, at least 1.
+    """
+    images, boxes, classes = objects
+    low, high = _clamped(boxes, sizes[images])
+    relative = np.concatenate([low / sizes[images], high / sizes[images]], axis=1)
+    kept = (high > low).all(axis=1)
+    if (labels == BY_OBJECT).any():
+        kept &= classes >= 0
+        return Boxes(images[kept].astype(np.int32), relative[kept], classes[kept])
+    kept &= (classes < 0) | (classes == labels[images])
+    without = np.flatnonzero(np.bincount(images[kept], minlength=len(labels)) == 0)
+    images = np.concatenate([images[kept], without])
+    boxes = np.concatenate([relative[kept], np.repeat(np.float32(WHOLE_IMAGE), len(without), axis=0)])
+    order = np.argsort(images, kind="stable")
+    return Boxes(images[order].astype(np.int32), boxes[order], labels[images[order]])
+
+
+def _clamped(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """float32 [k, 2] each: the lower and the higher edges, within the image."""
+    low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
+    return np.clip(low, 0, sizes), np.clip(high, 0, sizes)
+
+
+def _table(images: Images, headers: list[Header], found: list[Objects], classes: dict[str, int]) -> pa.Table:
+    annotated = np.array([path != "" for path in images.annotations])
+    heights, widths, components, formats = zip(*headers, strict=True)
+    real = np.array([heights, widths], np.float32).T
+    stated = np.zeros_like(real)
+    stated[annotated] = [each.size for each in found] if found else 0
+    counts = np.zeros(len(headers), np.int64)
+    counts[annotated] = [len(each.names) for each in found]
+    objects = Annotated(
+        np.repeat(np.arange(len(headers)), counts),
+        np.concatenate([np.zeros((0, 4), np.float32), *(each.boxes for each in found)]),
+        np.array([classes.get(name, -1) for each in found for name in each.names], np.int32),
+    )
+    is_stated = (stated > 0).all(axis=1)
+    sizes = np.where(is_stated[:, None], stated, real)
+    boxes = targets(objects, images.labels, sizes)
+    odd = {
+        "not jpeg": np.array(formats) != "JPEG",
+        "gray": np.array(components) == 1,
+        "cmyk": np.array(components) == 4,
+        "no object": annotated & (counts == 0),
+        "no size": annotated & ~is_stated,
+        "size differs": is_stated & (stated != real).any(axis=1),
+        **_odd_objects(objects, images.labels, sizes),
+    }
+    # [n, len(ODD)]: read row by row, it gives each image's in turn.
+    row, code = np.nonzero(np.stack([odd[name] for name in ODD], axis=1))
+    columns = {
+        "path": images.paths,
+        "label": images.labels,
+        "width": widths,
+        "height": heights,
+        "components": components,
+        "format": formats,
+        "annotated": annotated,
+        "boxes": _lists(boxes.images, pa.FixedSizeListArray.from_arrays(boxes.boxes.ravel(), 4), len(headers)),
+        "box_labels": _lists(boxes.images, pa.array(boxes.labels), len(headers)),
+        "odd": _lists(row, pa.array(np.array(list(ODD), object)[code], pa.string()), len(headers)),
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """bool [n] by code: which images have an object that is odd so."""
+    images, boxes, classes = objects
+    low, high = _clamped(boxes, sizes[images])
+    outside = (boxes < 0) | (boxes > np.tile(sizes[images], 2))
+    other = (classes >= 0) & (classes != labels[images]) & (labels[images] != BY_OBJECT)
+    odd = {
+        "box swapped": (boxes[:, :2] > boxes[:, 2:]).any(axis=1),
+        "box out of range": outside.any(axis=1),
+        "box empty": ~(high > low).all(axis=1),
+        "class unknown": classes < 0,
+        "class differs": other,
+    }
+    return {code: np.bincount(images[which], minlength=len(labels)) > 0 for code, which in odd.items()}
+
+
+def _lists(rows: np.ndarray, values: pa.Array, count: int) -> pa.ListArray:
+    """`count` lists of `values`; `rows`, ascending, says which list each is in."""
+    offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, values)

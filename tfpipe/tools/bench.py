@@ -1,0 +1,151 @@
+"""How fast the input pipeline is, against what the machine could do, and which of its stages bounds it.
+
+What is compared is measured in turns, since the speed of a host drifts: a segment of the pipeline, one of the limit,
+one of each stage, and again.
+"""
+
+import os
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import tensorflow as tf
+
+from tfpipe.config import Config, DataConfig, Parallel
+from tfpipe.data.catalog import Catalog, load_catalog
+from tfpipe.data.failures import named
+from tfpipe.data.pipeline import thread_budget
+from tfpipe.data.stream import Stream
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.progress import progress
+from tfpipe.tools.bench_chains import Chain, Pipeline, Tuned, pieces, prefixes
+from tfpipe.tools.bench_limit import limit
+from tfpipe.tools.bench_measure import Segment, measure, wait_until_idle
+
+PIPELINE, LIMIT, SERIAL = "pipeline", "limit", "serial"
+# Before each segment of the pipeline: AUTOTUNE, which starts with the iterator, finds its way.
+WARM_UP_S = 1.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be measured."""
+
+    seconds: float = 10.0
+    """Of the pipeline, and of whatever it is compared with."""
+    repeats: int = 5
+    """Segments that `seconds` are made of."""
+    stages: bool = False
+    """Also the chain up to each stage, and the pieces of `crop` alone."""
+    serial: bool = False
+    """Also with one reader and no prefetch."""
+
+    def check(self) -> None:
+        """Raises: ConfigError: it cannot be carried out."""
+        if self.seconds <= 0 or self.repeats < 1:
+            raise ConfigError(
+                f"--seconds must be above 0 and --repeats at least 1, received {self.seconds:g} and {self.repeats}"
+            )
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What it was measured on."""
+
+    host_cpus: int
+    cpus: int
+    """This process's share."""
+    threads: int
+    """Of the input pipeline."""
+    tensorflow: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was measured, raw."""
+
+    machine: Machine
+    data: DataConfig
+    images: int
+    """In the list."""
+    catalog_s: float
+    first_batch_s: list[float]
+    """From building the pipeline to its first batch; it is built anew for each of its segments."""
+    segments: dict[str, list[Segment]]
+    """By what was measured; the n-th ones of all are of the same turn."""
+    stages: tuple[str, ...]
+    """Names of the chains up to each stage, the whole pipeline last; () if not measured."""
+    pieces: tuple[str, ...]
+    """Names of what was measured alone, over images in memory."""
+    tuned: list[Tuned]
+    limit_made_of: str
+    limit_note: str
+    limit_images: int
+
+
+def run(config: Config, world: World, plan: Plan) -> Report:
+    """Measures the training pipeline of `config`.
+
+    Raises:
+        ConfigError: the plan, a filelist or a label cannot be used.
+        TfpipeError: a file cannot be used.
+    """
+    plan.check()
+    start = time.perf_counter()
+    catalog = load_catalog(config.data, "train", world)
+    catalog_s = time.perf_counter() - start
+    try:
+        return _run(config, world, plan, catalog, catalog_s)
+    except tf.errors.OpError as error:
+        raise named(error, catalog, config.data, world, Stream.start(world.size), None) from error
+
+
+def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: float) -> Report:
+    warm_up_s = min(WARM_UP_S, plan.seconds / 2)
+    whole = Pipeline(config, world, catalog, warm_up_s)
+    most = limit(catalog, config.data)
+    stages = prefixes(config, world, catalog) if plan.stages else []
+    alone = pieces(config, world, catalog) if plan.stages else []
+    measured = {PIPELINE: whole.measure, LIMIT: partial(measure, most.source)}
+    if plan.serial:
+        measured[SERIAL] = Pipeline(_serial(config), world, catalog, warm_up_s).measure
+    for chain in [*stages, *alone]:
+        chain.measure(0, warm_up_s)
+        measured[chain.name] = chain.measure
+
+    segments: dict[str, list[Segment]] = {name: [] for name in measured}
+    turns = [name for _ in range(plan.repeats) for name in measured]
+    for name in progress(turns, len(turns), "measuring", "segment", world.rank == 0):
+        wait_until_idle()
+        segments[name].append(measured[name](plan.seconds / plan.repeats))
+    return Report(
+        machine=_machine(config.data, world),
+        data=config.data,
+        images=len(catalog),
+        catalog_s=catalog_s,
+        first_batch_s=whole.first_batch_s,
+        segments=segments,
+        stages=(*_names(stages), PIPELINE) if stages else (),
+        pieces=_names(alone),
+        tuned=whole.tuned,
+        limit_made_of=most.made_of,
+        limit_note=most.note,
+        limit_images=most.images,
+    )
+
+
+def _machine(data: DataConfig, world: World) -> Machine:
+    cpus = world.threads or len(os.sched_getaffinity(0))
+    threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world) or cpus
+    return Machine(os.cpu_count() or 1, cpus, threads, tf.__version__)
+
+
+def _serial(config: Config) -> Config:
+    update = {"num_parallel_readers": 1, "parallel": Parallel(), "prefetch_buffer_size": 0}
+    data = config.data.model_copy(update=update)
+    return config.model_copy(update={"data": data})
+
+
+def _names(chains: list[Chain]) -> tuple[str, ...]:
+    return tuple(chain.name for chain in chains)

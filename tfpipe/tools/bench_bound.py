@@ -1,0 +1,128 @@
+"""What bench's segments say: the cost of each stage, the ratio to the machine's limit, and what bounds the pipeline."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tfpipe.tools.bench import LIMIT, PIPELINE, Report
+from tfpipe.tools.bench_measure import Segment, Spread, spread
+
+# A pipeline that keeps its threads this busy waits for nothing but CPUs.
+BUSY = 0.8
+
+
+class StageCost(NamedTuple):
+    """What a stage adds to the chain before it: medians over the turns."""
+
+    name: str
+    us: float  # wall time an image
+    cpu_us: float  # CPU time an image, of all threads
+
+
+class Bound(NamedTuple):
+    """Why the pipeline is no faster."""
+
+    kind: str  # "cpu", "readers" or "wait"
+    stage: str  # "" where stages were not measured
+    because: str
+    advice: str
+
+
+def costs(report: Report) -> list[StageCost]:
+    """Of each stage, the difference of the chain with it and the chain without, turn by turn."""
+
+    def added(stage: int, per_image: Callable[[Segment], float]) -> float:
+        chain = report.segments[report.stages[stage]]
+        before = report.segments[report.stages[stage - 1]] if stage else []
+        less = [per_image(segment) for segment in before] or [0.0] * len(chain)
+        return spread([per_image(a) - b for a, b in zip(chain, less, strict=True)]).median
+
+    return [
+        StageCost(
+            "prefetch" if name == PIPELINE else name,
+            added(number, lambda segment: segment.us),
+            added(number, lambda segment: segment.cpu_us),
+        )
+        for number, name in enumerate(report.stages)
+    ]
+
+
+def ratio(report: Report, of: str, to: str, times: float = 1.0) -> Spread:
+    """images/s of one thing over those of another `times` over, turn by turn."""
+    pairs = zip(report.segments[of], report.segments[to], strict=True)
+    return spread([a.images_per_second / (times * b.images_per_second) for a, b in pairs])
+
+
+def cpu_ratio(report: Report) -> Spread:
+    """CPU time an image of the limit over that of the pipeline: the ratio to the limit if nobody else took CPUs."""
+    pairs = zip(report.segments[LIMIT], report.segments[PIPELINE], strict=True)
+    return spread([a.cpu_us / b.cpu_us for a, b in pairs])
+
+
+def limit_rate(report: Report) -> Spread:
+    """images/s of one thread at the limit, times the CPUs."""
+    return spread([report.machine.cpus * segment.images_per_second for segment in report.segments[LIMIT]])
+
+
+def bound(report: Report) -> Bound:
+    """What bounds the pipeline: CPUs, its number of readers, or waiting; at which stage, and which key to change."""
+    stages = costs(report)
+    threads, readers = report.machine.threads, report.data.num_parallel_readers
+    busy = spread([segment.busy for segment in report.segments[PIPELINE]]).median
+    wanted = spread([segment.wanted for segment in report.segments[PIPELINE]]).median
+    said = f"{busy:.2f} of {threads} thread{'s' if threads > 1 else ''} busy"
+    if wanted >= BUSY * threads:
+        if busy < BUSY * min(threads, report.machine.cpus):
+            said += f" and {wanted - busy:.2f} waiting for a CPU that other processes have"
+        top = max(stages, key=lambda stage: stage.cpu_us, default=None)
+        return Bound("cpu", top.name if top else "", said + _share(top, stages), _cpu_advice(report, top))
+    if isinstance(readers, int) and readers < threads and wanted >= BUSY * readers:
+        top = max(stages, key=lambda stage: stage.cpu_us, default=None)
+        advice = f'data.num_parallel_readers is {readers}: raise it to {threads}, or to "auto"'
+        return Bound("readers", top.name if top else "", said + _share(top, stages), advice)
+    top = max(stages, key=lambda stage: stage.us - stage.cpu_us / threads, default=None)
+    if top is None:
+        return Bound("wait", "", f"{said}, so it waits for something else", "--stages says at which stage")
+    waiting = f"{said}; {top.us:.0f} us an image, of which {max(0.0, top.cpu_us):.0f} us take a CPU"
+    return Bound("wait", top.name, waiting, _wait_advice(report, top))
+
+
+def _share(top: StageCost | None, stages: list[StageCost]) -> str:
+    if top is None:
+        return ""
+    total = sum(max(0.0, stage.cpu_us) for stage in stages)
+    return f"; it takes {100 * top.cpu_us / total:.0f} % of an image's CPU time"
+
+
+def _cpu_advice(report: Report, top: StageCost | None) -> str:
+    machine, data = report.machine, report.data
+    if data.num_parallel_readers == 1 and machine.cpus > 1:
+        return f'data.num_parallel_readers is 1, which is one thread of {machine.cpus}: set it to "auto"'
+    if machine.threads < machine.cpus:
+        may = f"and this process may use {machine.cpus} CPUs"
+        if data.threads is None:
+            return f"data.cpu_fraction is {data.cpu_fraction:g}, {may}: raise it if nothing else needs them"
+        return f"data.threads is {machine.threads}, {may}: set it to null"
+    all_busy = "every CPU it may use is busy: give the rank more CPUs, or less work an image"
+    if top is None:
+        return f"{all_busy}; --stages says where the time goes"
+    if top.name != "crop" or not report.pieces:
+        return all_busy
+    alone = {name: spread([segment.cpu_us for segment in report.segments[name]]).median for name in report.pieces}
+    most = max(alone, key=alone.__getitem__)
+    how = {
+        "parse XML": 'tfpipe index parses every XML once for all runs, data.unit "box" once a run',
+        "decode": "images stored smaller, or packed ahead of time",
+        "resize": "a smaller data.crop_image_size",
+    }[most]
+    return f"{all_busy}; within crop, {most} takes most ({alone[most]:.0f} us alone): {how}"
+
+
+def _wait_advice(report: Report, top: StageCost) -> str:
+    data, machine = report.data, report.machine
+    if top.name == "read":
+        also = "" if data.num_parallel_readers == "auto" else ' (with data.num_parallel_readers "auto")'
+        more = 4 * machine.threads
+        return f"it waits for storage: more reads at once with data.threads={more}{also}, or a copy on local disks"
+    if top.name in ("batch", "prefetch") and data.prefetch_buffer_size == 0:
+        return 'data.prefetch_buffer_size is 0: set it to "auto"'
+    return "it waits neither for a file nor for a CPU: the Python that takes the batches may be what is slow"

@@ -1,0 +1,190 @@
+"""What bench iterates over: the pipeline, the chain up to each of its stages, and pieces of a stage alone."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfpipe.config import Config
+from tfpipe.data.annotations import parse_xml
+from tfpipe.data.catalog import Catalog
+from tfpipe.data.images import decode_window, full_window, image_size
+from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, options, read, visit
+from tfpipe.data.stream import Frontier, Stream
+from tfpipe.distributed import World
+from tfpipe.tools.bench_measure import LEAD_IN_S, Count, Segment, measure
+
+# Of so many elements only the last reaches Python, whose share would otherwise be what is measured.
+VISITS = 1024
+IMAGES = 16
+# Held in memory for the pieces measured alone: files, and decoded images.
+CACHED = 300
+CACHED_DECODED = 100
+
+
+class Tuned(NamedTuple):
+    """A value that AUTOTUNE chose."""
+
+    stage: str
+    parameter: str  # "parallelism", in calls at once, or "buffer_size", in elements
+    value: float
+
+
+class Pipeline:
+    """The training pipeline whole, as training has it.
+
+    Built anew for each segment, where the last one ended: left waiting, AUTOTUNE would double its buffer every time.
+    """
+
+    def __init__(self, config: Config, world: World, catalog: Catalog, warm_up_s: float) -> None:
+        self.first_batch_s: list[float] = []
+        """For each segment, from building the pipeline to its first batch."""
+        self.tuned: list[Tuned] = []
+        """At the end of the last segment."""
+        self._config, self._world, self._catalog, self._warm_up_s = config, world, catalog, warm_up_s
+        self._done = 0
+
+    def measure(self, seconds: float) -> Segment:
+        """A segment, after the warm-up."""
+        start = time.perf_counter()
+        stream = _stream(self._world, self._done)
+        dataset = build_dataset(self._config, "train", self._world, True, stream, self._catalog)
+        iterator = iter(dataset)
+        source = self._deliveries(iterator)
+        next(source)
+        self.first_batch_s.append(time.perf_counter() - start)
+        segment = measure(source, seconds, self._warm_up_s)
+        self.tuned = tuned(iterator)
+        return segment
+
+    def _deliveries(self, iterator: Iterator[Any]) -> Iterator[Count]:
+        for done in _counts(iterator, _by_batch(self._world)):
+            self._done = done.images
+            yield done
+
+
+class Chain:
+    """A dataset being iterated over, and how its elements count."""
+
+    def __init__(self, name: str, dataset: tf.data.Dataset, count: Callable[[Count, Any], Count]) -> None:
+        self.name = name
+        self._source = _counts(iter(dataset), count)
+
+    def measure(self, seconds: float, warm_up_s: float = LEAD_IN_S) -> Segment:
+        """A segment, after a lead-in."""
+        return measure(self._source, seconds, warm_up_s)
+
+
+def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
+    """The chain up to each stage but the last: visit; + read; + crop; + batch."""
+    data = config.data
+
+    def visits(share: float) -> tf.data.Dataset:
+        # Each at another place of the epoch, so that none finds in memory what the one before has read.
+        return visit(catalog, data, world, _stream(world, int(share * len(catalog)) // world.size))
+
+    def encoded(share: float) -> tf.data.Dataset:
+        return read(visits(share), catalog, data)
+
+    def crops(share: float) -> tf.data.Dataset:
+        return crop(encoded(share), catalog, data)
+
+    batches = crops(0.75).unbatch().batch(data.batch_size, drop_remainder=True)
+
+    def at(position: Callable[[Any], tf.Tensor]) -> Callable[[Count, Any], Count]:
+        return lambda _, element: Count(_images(position(element), world))
+
+    def by_crops(done: Count, element: Crops) -> Count:
+        # An image may give no crop, and then does not say where it was.
+        return Count(_images(element.positions[-1, 0], world)) if len(element.labels) else done
+
+    return [
+        Chain(name, dataset.with_options(_unbuffered(config, world)), count)
+        for name, dataset, count in (
+            ("visit", _every(VISITS, visits(0)), at(lambda element: element.position)),
+            ("read", _every(IMAGES, encoded(0.25)), at(lambda element: element.visit.position)),
+            ("crop", _every(IMAGES, crops(0.5)), by_crops),
+            ("batch", finish(batches, data, with_positions=True), _by_batch(world)),
+        )
+    ]
+
+
+def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
+    """What `crop` does, each alone over the same images in memory: parse XML, decode whole, resize."""
+    data = config.data
+    encoded = read(visit(catalog, data, world, Stream.start(world.size)), catalog, data)
+    files = encoded.take(min(CACHED, len(catalog)))
+
+    def decode(one: Encoded) -> tf.Tensor:
+        return decode_window(one.jpeg, full_window(image_size(one.jpeg)), data.num_channels)
+
+    def resize(image: tf.Tensor) -> tf.Tensor:
+        return tf.cast(tf.round(tf.image.resize(image, data.crop_image_size)), tf.uint8)
+
+    def parse(one: Encoded) -> tf.Tensor:
+        return parse_xml(one.xml, one.xml_path).boxes
+
+    def chain(name: str, inputs: tf.data.Dataset, work: Callable[[Any], tf.Tensor]) -> Chain:
+        done = inputs.cache().repeat().map(work, num_parallel_calls=tf.data.AUTOTUNE)
+        each = _every(IMAGES, done).with_options(_unbuffered(config, world))
+        return Chain(name, each, lambda done, _: Count(done.images + IMAGES))
+
+    decoded = files.take(CACHED_DECODED).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+    result = [chain("decode", files, decode), chain("resize", decoded, resize)]
+    if catalog.boxes is None and catalog.annotated.any():
+        result.insert(0, chain("parse XML", files, parse))
+    return result
+
+
+def tuned(iterator: Iterator[Any]) -> list[Tuned]:
+    """What AUTOTUNE chose for a whole pipeline, in its order; nothing where it is switched off."""
+    try:
+        model = tf.data.experimental.get_model_proto(iterator)
+    except tf.errors.NotFoundError:
+        return []
+    nodes = []
+    number = model.output
+    while number:
+        nodes.insert(0, model.nodes[number])
+        number = next(iter(model.nodes[number].inputs), 0)
+    # The model knows ops, not stages; the maps come in the stages' order, and one that changes nothing is left out.
+    names = iter(("visit", "read", "crop", "finish"))
+    result = []
+    for node in nodes:
+        stage = next(names, node.name) if "Map" in node.name else node.name.lower()
+        result += [Tuned(stage, each.name, each.value) for each in node.parameters if each.tunable]
+    return result
+
+
+def _stream(world: World, visits: int) -> Stream:
+    """The stream, of which this rank has made so many visits."""
+    frontiers = list(Stream.start(world.size).frontiers)
+    frontiers[world.rank] = Frontier(world.rank + visits * world.size)
+    return Stream.start(world.size).at(frontiers)
+
+
+def _counts(iterator: Iterator[Any], count: Callable[[Count, Any], Count]) -> Iterator[Count]:
+    done = Count()
+    for element in iterator:
+        done = count(done, element)
+        yield done
+
+
+def _unbuffered(config: Config, world: World) -> tf.data.Options:
+    result = options(config.data, world)
+    result.experimental_optimization.inject_prefetch = False
+    return result
+
+
+def _every(count: int, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    return dataset.shard(count, count - 1)
+
+
+def _by_batch(world: World) -> Callable[[Count, Any], Count]:
+    return lambda done, batch: Count(_images(batch[2][-1, 0], world), done.crops + len(batch[1]))
+
+
+def _images(position: tf.Tensor, world: World) -> int:
+    """Visits of this rank up to and with `position`, from the stream's start."""
+    return int(position) // world.size + 1
