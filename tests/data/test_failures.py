@@ -30,11 +30,11 @@ def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: ob
     ("content", "reason"),
     [(None, "No such file"), (b"", "(?i)unknown image|empty|invalid"), (b"not an image", "(?i)unknown image")],
 )
-@pytest.mark.parametrize("world", [World(), World(2, 3)])
+@pytest.mark.parametrize(("world", "unit"), [(World(), "image"), (World(2, 3), "image"), (World(), "box")])
 def test_the_file_and_the_reason_are_found(
-    sample: SampleData, tmp_path: Path, content: bytes | None, reason: str, world: World
+    sample: SampleData, tmp_path: Path, content: bytes | None, reason: str, world: World, unit: str
 ) -> None:
-    config, catalog, bad = spoilt(sample, tmp_path, content)
+    config, catalog, bad = spoilt(sample, tmp_path, content, unit=unit)
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
         for *_, positions in build_dataset(config, "train", world, with_positions=True, catalog=catalog):

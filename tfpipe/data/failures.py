@@ -38,7 +38,9 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
             done += 1
     except tf.errors.OpError as error:
         item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
-        return _xml_failure(catalog.annotation(item)) or Failure(catalog.paths[item], reason(error))
+        # With all boxes known, no XML was opened.
+        annotation = catalog.annotation(item) if catalog.boxes is None else ""
+        return _xml_failure(annotation) or Failure(catalog.paths[item], reason(error))
     return None
 
 
