@@ -40,6 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return _fail("interrupted", 130, rank)
+    except Exception as error:
+        if "Horovod has been shut down" not in str(error):
+            raise
+        # The rank at fault is about to say why, and then the launcher ends this one here.
+        time.sleep(10)
+        return _fail("another rank has stopped", 1, rank)
     return 0
 
 
@@ -57,7 +63,11 @@ def train(args: argparse.Namespace) -> None:
     from tfpipe.data.filelist import check_filelists
 
     config = _config(args)
-    check_filelists([config.data.train_filelist, config.data.test_filelist])
+    launch = find_launch()
+    if launch is None or launch.rank == 0:
+        # Before TensorFlow is loaded. Other ranks meet a mistake once all are connected: Open MPI's mpirun may hang
+        # for ever when one exits while another is about to connect.
+        check_filelists([config.data.train_filelist, config.data.test_filelist])
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
