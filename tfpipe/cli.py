@@ -74,9 +74,10 @@ def train(args: argparse.Namespace) -> None:
     with nullcontext() if args.debug else without_chatter():
         world = World.detect(args.horovod)
         from tfpipe.training import loop
+        from tfpipe.training.start import choose_run_dir
 
         loop.configure_devices(world, args.interop, args.intraop)
-    run_dir = loop.choose_run_dir(args.logdir, args.config, world, args.resume)
+    run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway)
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")

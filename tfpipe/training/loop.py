@@ -2,9 +2,8 @@
 
 import logging
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -15,33 +14,17 @@ from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.failures import named
 from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
-from tfpipe.data.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.callbacks import Display, Evaluation, OverRanks, Record, Throughput
-from tfpipe.training.checkpoints import (
-    FOLDER,
-    Batch,
-    Checkpoint,
-    State,
-    carried_over,
-    check_contract,
-    contract_of,
-    read_latest,
-)
+from tfpipe.training.checkpoints import State
 from tfpipe.training.evaluate import Evaluator
 from tfpipe.training.models import build_model
 from tfpipe.training.optimizers import build_loss, build_optimizer
 from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
-from tfpipe.training.resume import (
-    Checkpoints,
-    PositionsLog,
-    forget_after,
-    restore,
-    restore_generators,
-    set_iterations,
-)
+from tfpipe.training.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
 from tfpipe.training.signals import Stop, stop_on_signals
+from tfpipe.training.start import Start, find_start
 
 logger = logging.getLogger(__name__)
 
@@ -55,16 +38,6 @@ class Data(NamedTuple):
     """Outputs of the model."""
     steps: int
     """Of an epoch."""
-
-
-class Start(NamedTuple):
-    """What a run sets out from."""
-
-    state: State
-    checkpoint: Checkpoint | None = None
-    """On rank 0, if the run goes on from one."""
-    batch: Batch | None = None
-    """As it was in the checkpoint."""
 
 
 def train(config: Config, world: World, run_dir: Path, resume: bool = False, anyway: bool = False) -> dict[str, Any]:
@@ -90,7 +63,7 @@ def train(config: Config, world: World, run_dir: Path, resume: bool = False, any
     if config.training.deterministic:
         tf.config.experimental.enable_op_determinism()
     data = load_data(config, world)
-    start = find_start(config, world, run_dir, data, resume, anyway)
+    start = find_start(config, world, run_dir, data.train, data.steps, resume, anyway)
     if start.state.epoch >= config.training.epochs and start.state.untested is None:
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
@@ -133,43 +106,6 @@ def load_data(config: Config, world: World) -> Data:
     return Data(train_catalog, test_catalog, classes, steps)
 
 
-def find_start(config: Config, world: World, run_dir: Path, data: Data, resume: bool, anyway: bool) -> Start:
-    """The beginning, or with `resume` where the last checkpoint in `run_dir` was made; arguments as of `train`.
-
-    Raises:
-        ConfigError: the checkpoint is of a run that differs from this one in what counts.
-    """
-    batch = Batch(world.size, config.data.batch_size)
-    contract = contract_of(config, data.train)
-    fresh = State(0, 0, 0, batch, Stream.start(world.size), contract)
-    found: list[Checkpoint] = []
-
-    def look() -> State:
-        # The weights stay on rank 0, which gives them to the others as it does at the start of any run.
-        found.extend(filter(None, [read_latest(run_dir)]))
-        return found[0].state if found else fresh
-
-    old = world.from_rank0(look) if resume else fresh
-    if old.total_steps == 0:
-        if resume:
-            logger.info("no checkpoint in %s: starts anew", run_dir / FOLDER)
-            if world.rank == 0:
-                forget_after(run_dir, fresh)
-        return Start(fresh)
-    check_contract(old, contract, batch, anyway)
-    if world.rank == 0:
-        forget_after(run_dir, old)
-    state = replace(
-        old,
-        step=carried_over(old, batch, data.steps),
-        batch=batch,
-        stream=old.stream.over(world.size),
-        contract=contract,
-    )
-    logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
-    return Start(state, found[0] if found else None, old.batch)
-
-
 def make_callbacks(
     config: Config, world: World, run_dir: Path, data: Data, start: State, stop: Stop
 ) -> list[keras.callbacks.Callback]:
@@ -179,7 +115,7 @@ def make_callbacks(
     checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
     callbacks = [throughput, OverRanks(world)]
     if training.log_positions:
-        callbacks.append(PositionsLog(run_dir, world, start))
+        callbacks.append(PositionsLog(run_dir, world, checkpoints))
     if data.test is not None:
         evaluator = Evaluator(config, world, data.test, data.classes)
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
@@ -271,9 +207,8 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
     broadcast(model.weights, world, "weights")
     broadcast(model.optimizer.variables, world, "optimizer")
     restore_generators(model, start.state, world)
-    if start.batch is not None and start.batch.crops != start.state.batch.crops:
-        scale = start.batch.crops / start.state.batch.crops
-        set_iterations(model, round(int(model.optimizer.iterations) * scale))
+    if start.scale != 1:
+        set_iterations(model, round(int(model.optimizer.iterations) * start.scale))
     logger.info("%s: %.1f million weights", model.name, model.count_params() / 1e6)
     return model
 
@@ -298,36 +233,3 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
         tf.config.experimental.set_memory_growth(gpu, True)
     if gpus and world.size > 1:
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
-
-
-def choose_run_dir(
-    logdir: Path | None, config_path: Path, world: World, resume: Literal["must", "auto"] | None = None
-) -> Path:
-    """`logdir`, or a new runs/NAME-TIME for the config of that name; the same on every rank.
-
-    Args:
-        logdir: what the user gave.
-        config_path: names the run.
-        world: this rank, of how many.
-        resume: "must" for a run that has a checkpoint, "auto" for one that may have, None for a new one.
-
-    Raises:
-        ConfigError: `logdir` holds another run, or none to resume, or cannot be written.
-    """
-
-    def choose() -> Path:
-        if resume is not None and logdir is None:
-            raise ConfigError("--resume needs --logdir, the directory of the run that goes on")
-        chosen = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        checkpoints = any((chosen / FOLDER).glob("*.npz"))
-        if resume == "must" and not checkpoints:
-            raise ConfigError(f"{chosen / FOLDER} holds no checkpoint to go on from; --resume auto would start anew")
-        if resume is None and (checkpoints or (chosen / "metrics.jsonl").exists()):
-            raise ConfigError(f"{chosen} holds an earlier run; go on with --resume, or give another --logdir")
-        try:
-            chosen.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"cannot make the run directory {chosen}: {error.strerror}") from error
-        return chosen
-
-    return world.from_rank0(choose)

@@ -1,6 +1,5 @@
 """From a run to its checkpoints and back: what is saved when, and how an interrupted run goes on."""
 
-import json
 import logging
 import time
 from collections.abc import Sequence
@@ -62,25 +61,28 @@ class Checkpoints(keras.callbacks.Callback):
         if self.state.step == self.steps:
             # What is left of an interrupted epoch is less than fit would make of it.
             self.model.stop_training = True
-        elif self.model.agreed.stop:
-            self._end(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
-        elif self.model.agreed.save:
-            self._save(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
+        elif self.model.agreed.stop or self.model.agreed.save:
+            self._settle(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         self.model.stop_training = False
         self.state = replace(self.state, epoch=epoch + 1, step=0, untested=None)
         if epoch + 1 == self.epochs:
             self._save(self.state)
-        elif self.model.agreed.stop:
-            self._end(self.state)
-        elif self.model.agreed.save:
-            self._save(self.state)
+        else:
+            self._settle(self.state)
 
     def stop_untested(self, epoch: int, logs: Logs) -> NoReturn:
         """Ends the run between the last step of `epoch` and its test pass, which is to be made when it goes on."""
         untested = {name: float(value) for name, value in logs.items()}
         self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
+
+    def _settle(self, state: State) -> None:
+        """Does what the ranks have agreed on in the last step."""
+        if self.model.agreed.stop:
+            self._end(state)
+        elif self.model.agreed.save:
+            self._save(state)
 
     def _due(self) -> bool:
         """Whether the next step is to be followed by a checkpoint."""
@@ -123,21 +125,20 @@ class Checkpoints(keras.callbacks.Callback):
 class PositionsLog(keras.callbacks.Callback):
     """Writes what was trained, crop by crop, to positions-RANK.csv: step, position, crop."""
 
-    def __init__(self, run_dir: Path, world: World, start: State) -> None:
+    def __init__(self, run_dir: Path, world: World, checkpoints: Checkpoints) -> None:
+        """Comes before `checkpoints`, which counts the steps."""
         super().__init__()
         self.path = run_dir / f"positions-{world.rank}.csv"
-        self.total_steps = start.total_steps
+        self.checkpoints = checkpoints
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         if not self.path.exists():
             self.path.write_text("step,position,crop\n")
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        self.total_steps += 1
+        step = self.checkpoints.state.total_steps + 1
         with self.path.open("a") as file:
-            file.writelines(
-                f"{self.total_steps},{position},{crop}\n" for position, crop in self.model.positions.numpy()
-            )
+            file.writelines(f"{step},{position},{crop}\n" for position, crop in self.model.positions.numpy())
 
 
 def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
@@ -172,25 +173,6 @@ def set_iterations(model: ParallelModel, iterations: int) -> None:
     """Tells the optimizer, and with it the learning rate's schedule, how many steps it has made."""
     optimizer = model.optimizer
     getattr(optimizer, "inner_optimizer", optimizer).iterations.assign(iterations)
-
-
-def forget_after(run_dir: Path, state: State) -> None:
-    """Takes out of the run's records what lies after `state`, and so is going to be written once more."""
-    _filter(run_dir / "metrics.jsonl", lambda line: json.loads(line)["epoch"] <= state.epoch - bool(state.untested))
-    for path in run_dir.glob("positions-*.csv"):
-        _filter(path, lambda line: line.startswith("step") or int(line.split(",")[0]) <= state.total_steps)
-
-
-def _filter(path: Path, keep: Any) -> None:
-    """Lines that were cut off by a crash go too."""
-    if not path.exists():
-        return
-    text = path.read_text()
-    kept = "".join(line for line in text.splitlines(keepends=True) if line.endswith("\n") and keep(line))
-    if kept != text:
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(kept)
-        partial.replace(path)
 
 
 def _slots(model: ParallelModel) -> list[keras.Variable]:
