@@ -14,7 +14,6 @@ from tfpipe.config import Layout
 from tfpipe.data.annotations import (
     LAYOUTS,
     annotation_folders,
-    annotation_path,
     existing,
     find_layout,
     parse_xml,
@@ -28,6 +27,11 @@ ILSVRC, VOC = LAYOUTS["ilsvrc"], LAYOUTS["voc"]
 
 
 # ---- where the XML is ------------------------------------------------------------------------------------------
+
+
+def annotation_path(image: str, layout: Layout) -> str:
+    (folder,) = annotation_folders(FileList.of([image]), layout)
+    return folder + xml_name(os.path.basename(image))
 
 
 @pytest.mark.parametrize(

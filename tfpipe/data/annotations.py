@@ -58,20 +58,12 @@ def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
     )
 
 
-def annotation_path(image: str, layout: Layout) -> str:
-    """Where the XML of `image` belongs: ROOT/images/a/b.JPEG -> ROOT/annotations/a/b.xml.
-
-    Anchored at the last place where the path holds the images folder whole, so that a folder above it may have
-    any name, e.g. /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/n02437312_8688.JPEG.
-
-    Raises:
-        ConfigError: `image` is not below a folder `layout.images`.
-    """
-    return annotation_folders(FileList.of([image]), layout)[0] + xml_name(os.path.basename(image))
-
-
 def annotation_folders(paths: FileList, layout: Layout) -> list[str]:
-    """For each of `paths.folders`, where the XMLs of its images belong, with a slash at the end; see annotation_path.
+    """For each of `paths.folders`, where the XMLs of its images belong, with a slash at the end.
+
+    ROOT/images/a/ -> ROOT/annotations/a/, where `layout` has "images" and "annotations". Anchored at the last place
+    where the path holds the images folder whole, so that a folder above it may have any name, e.g.
+    /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/.
 
     Raises:
         ConfigError: a folder is not below one `layout.images`; names its first image.
