@@ -1,12 +1,13 @@
 """Annotations: where an image's XML is, and what objects it holds.
 
-Two readers of Pascal VOC XML give the same `Objects`: `read_xml` with lxml, the reference, which says what is
-wrong with a file; and `parse_xml`, a graph of string ops, which runs in parallel without the GIL.
+Two readers of Pascal VOC XML give the same `Objects`: `read_xml` with lxml, the reference, which reads any XML and says
+what is wrong with one; and `parse_xml`, a graph of string ops, which runs in parallel without the GIL, and refuses what
+is written in an unusual way.
 """
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -109,14 +110,22 @@ def _names_in(folder: str) -> set[str]:
 
 
 def read_xml(path: str) -> Objects:
-    """The objects in the XML at `path`, by lxml: no entities, no network, no huge trees.
+    """The objects in the XML at `path`, by lxml.
 
     Raises:
         ValueError: it is not XML, or an object lacks a name or a number; says which.
         OSError: it cannot be read.
     """
     with open(path, "rb", buffering=0) as file:
-        text = file.read()
+        return objects_in(file.read(), path)
+
+
+def objects_in(text: bytes, path: str) -> Objects:
+    """The objects in the XML `text`, by lxml: no entities, no network, no huge trees.
+
+    Raises:
+        ValueError: it is not XML, or an object lacks a name or a number; says which, and names `path`.
+    """
     parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False, remove_comments=True)
     try:
         root = etree.fromstring(text, parser)
@@ -153,6 +162,34 @@ def _number(text: str | None, element: etree._Element, tag: str, path: str) -> f
     if not IS_NUMBER(text):
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
     return float(text)
+
+
+def parser(by_lxml: bool) -> Callable[[Any, Any], Objects]:
+    """`parse_by_lxml` or `parse_xml`: from tensors to tensors, and with the same kind of error."""
+    return parse_by_lxml if by_lxml else parse_xml
+
+
+def parse_by_lxml(text: Any, path: Any) -> Objects:
+    """The objects in the XML `text` (string scalar; none where `path` is ""), by lxml, which takes the GIL.
+
+    Raises:
+        tf.errors.InvalidArgumentError: it is not XML, or an object lacks a name or a number; says which, names `path`.
+    """
+    import tensorflow as tf
+
+    def read(text: bytes, path: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+        nothing = np.array([], object), np.zeros((0, 4), np.float32), np.zeros(2, np.float32)
+        try:
+            return *(objects_in(text, os.fsdecode(path)) if path else nothing), ""
+        except ValueError as error:
+            return *nothing, str(error)
+
+    types = [tf.string, tf.float32, tf.float32, tf.string]
+    *found, problem = tf.numpy_function(read, [text, path], types, stateful=False)
+    # An error of Python's would come with its traceback in place of the message.
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
+        shapes = ([None], [None, 4], [2])
+        return Objects(*(tf.ensure_shape(each, shape) for each, shape in zip(found, shapes, strict=True)))
 
 
 def parse_xml(text: Any, path: Any) -> Objects:
