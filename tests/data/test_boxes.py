@@ -180,8 +180,6 @@ def test_lxml_counts_what_the_graph_refuses_and_says_by_name_what_it_refuses_its
     assert count_crops(catalog, data_config(), World()) == CropCount(3, exact=True)
     expected, _ = targets_of([("n02", BOX), ("n02", OTHER_BOX)])
     np.testing.assert_allclose(read_boxes(catalog, World()).boxes, expected + WHOLE)
-        read_boxes(catalog, World()).boxes, targets_of([("n02", BOX), ("n02", OTHER_BOX)])[0] + WHOLE
-    )
     catalog = replace(catalog_of([LABEL], write([xml(("n02", ("wide", 1, 2, 3)))])), by_lxml=True)
     with pytest.raises(ConfigError, match=r'0\.xml: line 1: <bndbox/ymin> is "wide", not a number'):
         count_crops(catalog, data_config(), World())
