@@ -6,26 +6,22 @@ is written in an unusual way.
 """
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from lxml import etree
 
 from tfpipe.config import Layout
 from tfpipe.data.filelist import SCAN_THREADS, FileList
+from tfpipe.data.files import read_whole
+from tfpipe.data.voc import EDGES, NUMBER, find_by_lxml
 from tfpipe.errors import ConfigError
 
 LAYOUTS = {
     "ilsvrc": Layout(images="Data/CLS-LOC", annotations="Annotations/CLS-LOC"),
     "voc": Layout(images="JPEGImages", annotations="Annotations"),
 }
-EDGES = ("ymin", "xmin", "ymax", "xmax")
-SIDES = ("height", "width")
-NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
-IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
 UNREADABLE = "not a whole annotation, or an object lacks its name or one of xmin, ymin, xmax, ymax:"
 MAX_CHARS = 2**31 - 1
 # From the root's start to its end: a file that was cut off, or is none, does not match.
@@ -116,52 +112,17 @@ def read_xml(path: str) -> Objects:
         ValueError: it is not XML, or an object lacks a name or a number; says which.
         OSError: it cannot be read.
     """
-    with open(path, "rb", buffering=0) as file:
-        return objects_in(file.read(), path)
+    return objects_in(read_whole(path), path)
 
 
 def objects_in(text: bytes, path: str) -> Objects:
-    """The objects in the XML `text`, by lxml: no entities, no network, no huge trees.
+    """The objects in the XML `text`, by lxml; `path` is for the error.
 
     Raises:
-        ValueError: it is not XML, or an object lacks a name or a number; says which, and names `path`.
+        ValueError: as read_xml.
     """
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False, remove_comments=True)
-    try:
-        root = etree.fromstring(text, parser)
-    except etree.XMLSyntaxError as error:
-        raise ValueError(f"{path} is not XML: {error}") from error
-    found = root.findall("object")
-    names = [_text(each, "name", path) for each in found]
-    boxes = [_numbers(each, "bndbox", EDGES, path) for each in found]
-    size = _numbers(root, "size", SIDES, path, missing="0")
-    return Objects(np.array(names, object), np.array(boxes, np.float32).reshape(-1, 4), np.array(size, np.float32))
-
-
-def _text(element: etree._Element, tag: str, path: str) -> str:
-    text = element.findtext(tag)
-    if text is None:
-        raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
-    return text.strip()
-
-
-def _numbers(
-    element: etree._Element, inner: str, tags: Sequence[str], path: str, missing: str | None = None
-) -> list[float]:
-    """What the first `inner`/tag says, for each of `tags`."""
-    texts: dict[Any, str] = {}
-    for each in element.iterchildren(inner):
-        for child in each:
-            texts.setdefault(child.tag, (child.text or "").strip())
-    return [_number(texts.get(tag, missing), element, f"{inner}/{tag}", path) for tag in tags]
-
-
-def _number(text: str | None, element: etree._Element, tag: str, path: str) -> float:
-    if text is None:
-        raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
-    if not IS_NUMBER(text):
-        raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
-    return float(text)
+    names, edges, size = find_by_lxml(text, path)
+    return Objects(np.array(names, object), np.array(edges, np.float32).reshape(-1, 4), np.array(size, np.float32))
 
 
 def parser(by_lxml: bool) -> Callable[[Any, Any], Objects]:
