@@ -140,10 +140,12 @@ class DataConfig(Section):
     test_label_file: ConfigPath | None = None
     """Labels of the test images, for the flat val folder: Kaggle's LOC_val_solution.csv, or a text file of
     one label a line (line i: i-th image by name) or of "file label" lines."""
-    annotations: Literal["auto", "index", "xml", "none"] = "auto"
+    annotations: Literal["auto", "index", "xml", "lxml", "none"] = "auto"
     """"auto": the boxes are read from the index that `tfpipe index` made, if there is one that belongs to this
-    config, otherwise from an image's XML where it has one. "index": the index must be there. "xml": always the XMLs.
-    "none": nothing is read, every image is whole."""
+    config, otherwise from an image's XML where it has one. "index": the index must be there. "xml": always the XMLs,
+    in graph; an XML written in an unusual way is refused by name. "lxml": always the XMLs, any XML at all, by lxml in
+    Python, at the cost of the GIL: one XML at a time, at a third of the rate. "none": nothing is read, every image is
+    whole."""
     index: ConfigPath | None = None
     """Folder of the indexes (train.index.parquet of train.txt); null: beside each filelist."""
     layout: Literal["auto", "ilsvrc", "voc"] | Layout = "auto"

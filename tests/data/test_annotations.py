@@ -1,6 +1,7 @@
 """Annotations: where an image's XML is, and two readers that agree on all of it, or refuse."""
 
 import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,9 +15,9 @@ from tfpipe.config import Layout
 from tfpipe.data.annotations import (
     LAYOUTS,
     annotation_folders,
-    annotation_path,
     existing,
     find_layout,
+    parse_by_lxml,
     parse_xml,
     read_xml,
     xml_name,
@@ -28,6 +29,11 @@ ILSVRC, VOC = LAYOUTS["ilsvrc"], LAYOUTS["voc"]
 
 
 # ---- where the XML is ------------------------------------------------------------------------------------------
+
+
+def annotation_path(image: str, layout: Layout) -> str:
+    (folder,) = annotation_folders(FileList.of([image]), layout)
+    return folder + xml_name(os.path.basename(image))
 
 
 @pytest.mark.parametrize(
@@ -142,8 +148,11 @@ class Read(NamedTuple):
 _parse = tf.function(parse_xml, input_signature=[tf.TensorSpec([], tf.string)] * 2)
 
 
-def in_graph(text: str | bytes, path: str = "a.xml") -> Read:
-    names, boxes, size = _parse(text, path)
+_lxml = tf.function(parse_by_lxml, input_signature=[tf.TensorSpec([], tf.string)] * 2)
+
+
+def in_graph(text: str | bytes, path: str = "a.xml", parse=_parse) -> Read:
+    names, boxes, size = parse(text, path)
     assert (boxes.dtype, size.dtype) == (tf.float32, tf.float32) and boxes.shape[1:] == [4] and size.shape == [2]
     return Read([name.decode() for name in names.numpy()], boxes.numpy().tolist(), size.numpy().tolist())
 
@@ -182,7 +191,7 @@ def sides(width: str, height: str | None = None) -> str:
 
 
 SIZE = sides("500", "375")
-LATIN_1 = '<?xml version="1.0" encoding="latin-1"?>'
+LATIN_1 = '<?xml version="1.0" encoding="iso-8859-1"?>'
 CAT = (["cat"], [[2.0, 1.0, 4.0, 3.0]], [375.0, 500.0])
 
 
@@ -396,23 +405,23 @@ def test_neither_reads_an_xml_that_was_cut_off(by_lxml):
     assert accepted == []
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(note(thing(name="<name>a&amp;b</name>")), id="entity"),
-        pytest.param(note(thing(name="<name>a&#65;b</name>")), id="character-reference"),
-        pytest.param(note(thing(name="<name><![CDATA[cat]]></name>")), id="cdata"),
-        pytest.param(note(thing(name="<name/>")), id="name-empty-tag"),
-        pytest.param(note(thing(name="<name >cat</name >")), id="space-in-tag"),
-        pytest.param(note(thing(name='<name lang="en">cat</name>')), id="name-attribute"),
-        pytest.param(note(thing(name="<name>a<b/>c</name>")), id="name-mixed"),
-        pytest.param(note(thing(box=bndbox() * 2)), id="bndbox-twice"),
-        pytest.param(note(thing(more="<polygon><xmin>1</xmin></polygon>")), id="another-xmin"),
-        pytest.param(note(thing(), size=sides("9</width><width>9", "9")), id="width-twice"),
-        pytest.param(note(thing()).encode("utf-16"), id="utf-16"),
-        pytest.param((LATIN_1 + note(thing(name="<name>\xe9</name>"))).encode("latin-1"), id="latin-1"),
-    ],
-)  # fmt: skip
+UNUSUAL = [
+    pytest.param(note(thing(name="<name>a&amp;b</name>")), id="entity"),
+    pytest.param(note(thing(name="<name>a&#65;b</name>")), id="character-reference"),
+    pytest.param(note(thing(name="<name><![CDATA[cat]]></name>")), id="cdata"),
+    pytest.param(note(thing(name="<name/>")), id="name-empty-tag"),
+    pytest.param(note(thing(name="<name >cat</name >")), id="space-in-tag"),
+    pytest.param(note(thing(name='<name lang="en">cat</name>')), id="name-attribute"),
+    pytest.param(note(thing(name="<name>a<b/>c</name>")), id="name-mixed"),
+    pytest.param(note(thing(box=bndbox() * 2)), id="bndbox-twice"),
+    pytest.param(note(thing(more="<polygon><xmin>1</xmin></polygon>")), id="another-xmin"),
+    pytest.param(note(thing(), size=sides("9</width><width>9", "9")), id="width-twice"),
+    pytest.param(note(thing()).encode("utf-16"), id="utf-16"),
+    pytest.param((LATIN_1 + note(thing(name="<name>\xe9</name>"))).encode("latin-1"), id="latin-1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", UNUSUAL)
 def test_in_graph_an_unusual_xml_is_read_like_by_lxml_or_refused(by_lxml, text):
     """Never read as something else."""
     try:
@@ -421,6 +430,28 @@ def test_in_graph_an_unusual_xml_is_read_like_by_lxml_or_refused(by_lxml, text):
         assert "a.xml" in error.message
     else:
         assert read == by_lxml(text)
+
+
+@pytest.mark.parametrize("text", UNUSUAL)
+def test_lxml_reads_an_unusual_xml_in_the_pipeline_too(by_lxml, text):
+    assert in_graph(text, parse=_lxml) == by_lxml(text)
+
+
+def test_lxml_in_the_pipeline_gives_what_it_gives_alone(by_lxml):
+    assert in_graph(PASCAL_VOC, parse=_lxml) == by_lxml(PASCAL_VOC)
+    assert in_graph("", "", _lxml) == ([], [], [0, 0]) == in_graph(note(size=""), parse=_lxml)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_lxml_in_the_pipeline_refuses_as_the_graph_does_and_says_what_it_says_alone(tmp_path, text):
+    path = tmp_path / "where.xml"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    with pytest.raises(ValueError) as alone:
+        read_xml(str(path))
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        in_graph(text, str(path), _lxml)
+    unescaped = re.sub(r"\\(['\"])", r"\1", caught.value.message)
+    assert f"assertion failed: [{alone.value}]" in unescaped and "Traceback" not in unescaped
 
 
 def test_lxml_says_where_the_mistake_is(tmp_path: Path):

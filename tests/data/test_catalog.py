@@ -7,8 +7,9 @@ import numpy as np
 
 from tests.conftest import SampleData
 from tfpipe import World, load_config
-from tfpipe.data.annotations import annotation_path, find_layout
+from tfpipe.data.annotations import annotation_folders, find_layout, xml_name
 from tfpipe.data.catalog import load_catalog
+from tfpipe.data.filelist import FileList
 from tfpipe.data.labels import folder_of
 
 
@@ -20,7 +21,10 @@ def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Pat
     catalog = load_catalog(config, "train", World())
     assert list(catalog.paths) == lines
     assert [catalog.classes[label] for label in catalog.labels] == [folder_of(line) for line in lines]
-    xmls = [annotation_path(line, find_layout("auto", catalog.paths)) for line in lines]
+    layout = find_layout("auto", catalog.paths)
+    # One list an image, so that no folder can be taken for another's.
+    folders = [annotation_folders(FileList.of([line]), layout)[0] for line in lines]
+    xmls = [folder + xml_name(Path(line).name) for folder, line in zip(folders, lines, strict=True)]
     there = [Path(xml).exists() for xml in xmls]
     assert catalog.annotated.dtype == bool and catalog.annotated.tolist() == there
     assert 0 < np.count_nonzero(there) < len(lines)

@@ -10,8 +10,10 @@ from PIL import Image
 
 from tests.conftest import SampleData
 from tfpipe import Config, Stream, World, build_dataset, load_config
+from tfpipe.data.boxes import read_boxes
 from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.failures import find_failure, named
+from tfpipe.errors import ConfigError
 
 
 def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: object) -> tuple[Config, Catalog, str]:
@@ -52,7 +54,8 @@ def test_a_truncated_image_is_found_in_the_lists_own_order_too(sample: SampleDat
     assert failure is not None and failure.path == bad
 
 
-def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("annotations", ["xml", "lxml"])
+def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path, annotations: str) -> None:
     for folder in ("JPEGImages", "Annotations"):
         (tmp_path / folder).mkdir()
     names = [f"{number}.jpg" for number in range(20)]
@@ -61,11 +64,19 @@ def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "Annotations/13.xml").write_text("<annotation>\n<object>\n<name>a</name>\n</object>\n</annotation>")
     (tmp_path / "list.txt").write_text("".join(f"JPEGImages/{name}\n" for name in names))
     data = {"train_filelist": "list.txt", "classes": ["JPEGImages"], "crop_image_size": [8, 8]}
+    data["annotations"] = annotations
     (tmp_path / "c.json").write_text(json.dumps({"data": data}))
     config = load_config(tmp_path / "c.json")
-    failure = find_failure(load_catalog(config.data, "train", World()), config.data, World(), Stream.start(1))
-    assert failure is not None and failure.path == str(tmp_path / "Annotations/13.xml")
-    assert "line 2: <object> without <bndbox/ymin>" in failure.reason
+    catalog = load_catalog(config.data, "train", World())
+    failure = find_failure(catalog, config.data, World(), Stream.start(1))
+    path = str(tmp_path / "Annotations/13.xml")
+    assert failure == (path, f"{path}: line 2: <object> without <bndbox/ymin>")
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        list(build_dataset(config, catalog=catalog).take(2))
+    message = str(named(caught.value, catalog, config.data, World(), Stream.start(1), None))
+    assert message.startswith(f"rank 0: cannot use {path} of the train data: {path}: line 2: <object> without")
+    with pytest.raises(ConfigError, match=r"cannot read the boxes of train data: .*13\.xml"):
+        read_boxes(catalog, World())
 
 
 def test_an_error_that_is_not_the_pipelines_blames_no_file(sample: SampleData, tmp_path: Path) -> None:

@@ -176,18 +176,20 @@ def test_the_columns_are_as_documented(make: Callable[..., Config]) -> None:
 @pytest.mark.parametrize("unit", ["image", "box"])
 @pytest.mark.parametrize("label_source", ["directory", "object"])
 @pytest.mark.parametrize("crop", ["boxes", "random_resized"])
-def test_batches_are_the_same_with_it_and_without_and_no_xml_is_opened(
+def test_batches_are_the_same_with_it_and_by_either_reader_and_no_xml_is_read(
     make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, crop: str, label_source: str, unit: str
 ) -> None:
     keys = {"crop": crop, "label_source": label_source, "unit": unit}
     without = batches(make(**keys, annotations="xml"), "train", 9)
+    by_lxml = batches(make(**keys, annotations="lxml"), "train", 9)
     build_index(make(**keys).data, "train", World(), processes=1)
-    for module in ("pipeline", "boxes"):
-        monkeypatch.delattr(f"tfpipe.data.{module}.parse_xml")
+    for reader in ("parse_xml", "parse_by_lxml", "read_xml"):
+        monkeypatch.setattr(f"tfpipe.data.annotations.{reader}", None)
     indexed = make(**keys, annotations="index")
-    for one, other in zip(batches(indexed, "train", 9), without, strict=True):
-        for left, right in zip(one, other, strict=True):
-            np.testing.assert_array_equal(left, right)
+    for one, other, another in zip(batches(indexed, "train", 9), without, by_lxml, strict=True):
+        for left, middle, right in zip(one, other, another, strict=True):
+            np.testing.assert_array_equal(left, middle)
+            np.testing.assert_array_equal(right, middle)
 
 
 @pytest.mark.parametrize("label_source", ["directory", "object"])
@@ -261,6 +263,14 @@ def test_without_one_the_xmls_are_read_unless_it_must_be_there(
     assert "index" not in caplog.text
     with pytest.raises(ConfigError, match=r"there is no index .*train\.index\.parquet; make it with"):
         load_catalog(make(annotations="index").data, "train", World())
+
+
+@pytest.mark.parametrize("annotations", ["xml", "lxml"])
+def test_where_the_xmls_are_to_be_read_no_index_is_used(make: Callable[..., Config], annotations: str) -> None:
+    build_index(make().data, "train", World(), processes=1)
+    catalog = load_catalog(make(annotations=annotations).data, "train", World())
+    assert catalog.boxes is None and catalog.annotated.any()
+    assert catalog.by_lxml == (annotations == "lxml")
 
 
 def test_where_no_box_is_needed_none_is_looked_for(make: Callable[..., Config]) -> None:

@@ -1,30 +1,27 @@
 """Annotations: where an image's XML is, and what objects it holds.
 
-Two readers of Pascal VOC XML give the same `Objects`: `read_xml` with lxml, the reference, which says what is
-wrong with a file; and `parse_xml`, a graph of string ops, which runs in parallel without the GIL.
+Two readers of Pascal VOC XML give the same `Objects`: `read_xml` with lxml, the reference, which reads any XML and says
+what is wrong with one; and `parse_xml`, a graph of string ops, which runs in parallel without the GIL, and refuses what
+is written in an unusual way.
 """
 
 import os
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from lxml import etree
 
 from tfpipe.config import Layout
 from tfpipe.data.filelist import SCAN_THREADS, FileList
+from tfpipe.data.files import read_whole
+from tfpipe.data.voc import EDGES, NUMBER, find_by_lxml
 from tfpipe.errors import ConfigError
 
 LAYOUTS = {
     "ilsvrc": Layout(images="Data/CLS-LOC", annotations="Annotations/CLS-LOC"),
     "voc": Layout(images="JPEGImages", annotations="Annotations"),
 }
-EDGES = ("ymin", "xmin", "ymax", "xmax")
-SIDES = ("height", "width")
-NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
-IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
 UNREADABLE = "not a whole annotation, or an object lacks its name or one of xmin, ymin, xmax, ymax:"
 MAX_CHARS = 2**31 - 1
 COMMENT = r"(?s)<!--.*?-->|<\?.*?\?>"
@@ -59,20 +56,12 @@ def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
     )
 
 
-def annotation_path(image: str, layout: Layout) -> str:
-    """Where the XML of `image` belongs: ROOT/images/a/b.JPEG -> ROOT/annotations/a/b.xml.
-
-    Anchored at the last place where the path holds the images folder whole, so that a folder above it may have
-    any name, e.g. /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/n02437312_8688.JPEG.
-
-    Raises:
-        ConfigError: `image` is not below a folder `layout.images`.
-    """
-    return annotation_folders(FileList.of([image]), layout)[0] + xml_name(os.path.basename(image))
-
-
 def annotation_folders(paths: FileList, layout: Layout) -> list[str]:
-    """For each of `paths.folders`, where the XMLs of its images belong, with a slash at the end; see annotation_path.
+    """For each of `paths.folders`, where the XMLs of its images belong, with a slash at the end.
+
+    ROOT/images/a/ -> ROOT/annotations/a/, where `layout` has "images" and "annotations". Anchored at the last place
+    where the path holds the images folder whole, so that a folder above it may have any name, e.g.
+    /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/.
 
     Raises:
         ConfigError: a folder is not below one `layout.images`; names its first image.
@@ -118,50 +107,51 @@ def _names_in(folder: str) -> set[str]:
 
 
 def read_xml(path: str) -> Objects:
-    """The objects in the XML at `path`, by lxml: no entities, no network, no huge trees.
+    """The objects in the XML at `path`, by lxml.
 
     Raises:
         ValueError: it is not XML, or an object lacks a name or a number; says which.
         OSError: it cannot be read.
     """
-    with open(path, "rb", buffering=0) as file:
-        text = file.read()
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, huge_tree=False, remove_comments=True)
-    try:
-        root = etree.fromstring(text, parser)
-    except etree.XMLSyntaxError as error:
-        raise ValueError(f"{path} is not XML: {error}") from error
-    found = root.findall("object")
-    names = [_text(each, "name", path) for each in found]
-    boxes = [_numbers(each, "bndbox", EDGES, path) for each in found]
-    size = _numbers(root, "size", SIDES, path, missing="0")
-    return Objects(np.array(names, object), np.array(boxes, np.float32).reshape(-1, 4), np.array(size, np.float32))
+    return objects_in(read_whole(path), path)
 
 
-def _text(element: etree._Element, tag: str, path: str) -> str:
-    text = element.findtext(tag)
-    if text is None:
-        raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
-    return text.strip()
+def objects_in(text: bytes, path: str) -> Objects:
+    """The objects in the XML `text`, by lxml; `path` is for the error.
+
+    Raises:
+        ValueError: as read_xml.
+    """
+    names, edges, size = find_by_lxml(text, path)
+    return Objects(np.array(names, object), np.array(edges, np.float32).reshape(-1, 4), np.array(size, np.float32))
 
 
-def _numbers(
-    element: etree._Element, inner: str, tags: Sequence[str], path: str, missing: str | None = None
-) -> list[float]:
-    """What the first `inner`/tag says, for each of `tags`."""
-    texts: dict[Any, str] = {}
-    for each in element.iterchildren(inner):
-        for child in each:
-            texts.setdefault(child.tag, (child.text or "").strip())
-    return [_number(texts.get(tag, missing), element, f"{inner}/{tag}", path) for tag in tags]
+def parser(by_lxml: bool) -> Callable[[Any, Any], Objects]:
+    """`parse_by_lxml` or `parse_xml`: from tensors to tensors, and with the same kind of error."""
+    return parse_by_lxml if by_lxml else parse_xml
 
 
-def _number(text: str | None, element: etree._Element, tag: str, path: str) -> float:
-    if text is None:
-        raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
-    if not IS_NUMBER(text):
-        raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
-    return float(text)
+def parse_by_lxml(text: Any, path: Any) -> Objects:
+    """The objects in the XML `text` (string scalar; none where `path` is ""), by lxml, which takes the GIL.
+
+    Raises:
+        tf.errors.InvalidArgumentError: it is not XML, or an object lacks a name or a number; says which, names `path`.
+    """
+    import tensorflow as tf
+
+    def read(text: bytes, path: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
+        nothing = np.array([], object), np.zeros((0, 4), np.float32), np.zeros(2, np.float32)
+        try:
+            return *(objects_in(text, os.fsdecode(path)) if path else nothing), ""
+        except ValueError as error:
+            return *nothing, str(error)
+
+    types = [tf.string, tf.float32, tf.float32, tf.string]
+    *found, problem = tf.numpy_function(read, [text, path], types, stateful=False)
+    # An error of Python's would come with its traceback in place of the message.
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
+        shapes = ([None], [None, 4], [2])
+        return Objects(*(tf.ensure_shape(each, shape) for each, shape in zip(found, shapes, strict=True)))
 
 
 class Parsed(NamedTuple):

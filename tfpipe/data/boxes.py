@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations import parse_xml
+from tfpipe.data.annotations import parser
 from tfpipe.data.catalog import Boxes, Catalog
 from tfpipe.data.crops import WHOLE_IMAGE, Targets, find_targets
 from tfpipe.data.failures import reason
@@ -67,12 +67,12 @@ def read_boxes(catalog: Catalog, world: World) -> Boxes:
 
 
 def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
-    """The boxes of `items`, all of which have an XML; in parallel, without the GIL."""
-    lookup = Lookup(catalog)
+    """The boxes of `items`, all of which have an XML; in parallel, and without the GIL but for `catalog.by_lxml`."""
+    lookup, parse = Lookup(catalog), parser(catalog.by_lxml)
 
     def targets(item: tf.Tensor) -> Targets:
         path = lookup.annotation(item)
-        objects = parse_xml(tf.io.read_file(path), path)
+        objects = parse(tf.io.read_file(path), path)
         # The image is opened only where the XML is whole but does not state its size.
         with tf.control_dependencies([objects.boxes]):
             stated = tf.reduce_all(objects.size > 0)

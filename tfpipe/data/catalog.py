@@ -49,6 +49,8 @@ class Catalog:
     """Names of the classes; a class's number is its place."""
     boxes: Boxes | None = None
     """What may be cropped from each image, where that is known from the start; None where its XML is to be read."""
+    by_lxml: bool = False
+    """Whether lxml reads the XMLs in training, as `data.annotations` has it; otherwise the graph does."""
     by_box: bool = False
     """Whether every box is a sample of its own, as `data.unit` has it; then `boxes` are known. Otherwise images are."""
 
@@ -106,7 +108,10 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     train_paths = paths if split == "train" or config.classes is not None else read_filelist(config.train_filelist)
     classes = class_table(config, train_paths)
     labels = image_labels(paths, classes, config, label_file)
-    catalog = Catalog(split, paths, [""] * len(paths.folders), np.zeros(len(paths), bool), labels, classes)
+    by_lxml = config.annotations == "lxml"
+    catalog = Catalog(
+        split, paths, [""] * len(paths.folders), np.zeros(len(paths), bool), labels, classes, None, by_lxml
+    )
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if config.annotations != "none" and needs_boxes:
         catalog = _with_annotations(catalog, config, filelist, world)
@@ -132,7 +137,9 @@ def _with_annotations(catalog: Catalog, config: DataConfig, filelist: Path, worl
     catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout))
 
     def find() -> Any:
-        if config.annotations == "xml" or (config.annotations == "auto" and not index_path(config, filelist).exists()):
+        if config.annotations in ("xml", "lxml"):
+            return None
+        if config.annotations == "auto" and not index_path(config, filelist).exists():
             return None
         # Imports pyarrow, which takes as long as reading a list.
         from tfpipe.data.index import find_index, fingerprint

@@ -56,7 +56,7 @@ def _xml_failure(annotation: str) -> Failure | None:
 
 def reason(error: tf.errors.OpError) -> str:
     """What an op says went wrong, without where in the graph it stands."""
-    said = error.message.split("\n\t [[")[0]
+    said = re.sub(r"\\(['\"])", r"\1", error.message.split("\n\t [[")[0])  # an assertion escapes quotes
     return re.sub(r"(?s).*(?:Iterator::\S*: |\{\{.*?\}\} )", "", said).strip().removesuffix(".")
 
 

@@ -97,9 +97,12 @@ class FileList(Sequence[str]):
     def chunks(self) -> Iterator[tuple[list[int], list[str]]]:
         """The same, some thousands at a time: the folders' numbers and the base names."""
         for start in range(0, len(self), CHUNK_NAMES):
-            folder = self.folder[start : start + CHUNK_NAMES].tolist()
-            text = self.names[self.offsets[start] : self.offsets[start + len(folder)]].decode()
-            yield folder, text.split("\n")[:-1]
+            yield self.part(start, min(start + CHUNK_NAMES, len(self)))
+
+    def part(self, start: int, stop: int) -> tuple[list[int], list[str]]:
+        """The same of paths `start` to `stop`."""
+        text = self.names[self.offsets[start] : self.offsets[stop]].decode()
+        return self.folder[start:stop].tolist(), text.split("\n")[:-1]
 
 
 class _Folders(dict[str | None, int]):

@@ -5,11 +5,15 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from tfpipe.data.files import read_start
+
 # Those that TensorFlow decodes.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP")
 # Enough of a JPEG to hold its size, unless a thumbnail or a colour profile comes first.
 START = 4096
 START_OF_IMAGE = b"\xff\xd8"
+# Its mark, kind and length; and, of a frame, its depth, height, width and components.
+SEGMENT = struct.Struct(">BBHBHHB")
 START_OF_FRAME = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
 
 
@@ -29,17 +33,17 @@ def read_header(path: str) -> Header:
         ValueError: it is no image that TensorFlow could decode.
         OSError: it cannot be read.
     """
-    with open(path, "rb", buffering=0) as file:
-        found = jpeg_header(file.read(START))
-    return found or _by_pillow(path)
+    return jpeg_header(read_start(path, START)) or _by_pillow(path)
 
 
 def jpeg_header(start: bytes) -> Header | None:
     """Of the JPEG that begins so, four times as fast as Pillow; None where that does not tell, or is out of the
     ordinary."""
+    if not start.startswith(START_OF_IMAGE):
+        return None
     at = len(START_OF_IMAGE)
-    while start.startswith(START_OF_IMAGE) and at + 10 <= len(start):
-        mark, kind, length, depth, height, width, components = struct.unpack_from(">BBHBHHB", start, at)
+    while at + SEGMENT.size <= len(start):
+        mark, kind, length, depth, height, width, components = SEGMENT.unpack_from(start, at)
         if mark != 0xFF:
             return None
         if kind in START_OF_FRAME:

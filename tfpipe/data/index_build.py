@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations import find_layout
+from tfpipe.data.annotations import find_layout, xml_name
 from tfpipe.data.catalog import Catalog, index_path, load_catalog
 from tfpipe.data.index import FINGERPRINT, SCHEMA, fingerprint
 from tfpipe.data.index_rows import Images, Rows, read_rows
@@ -120,8 +120,14 @@ def _build_parts(catalog: Catalog, folder: Path, parts: list[range], world: Worl
 
 
 def _images(catalog: Catalog, items: range) -> Images:
-    annotations = [catalog.annotation(item) for item in items]
-    return Images(catalog.paths[items.start : items.stop], annotations, catalog.labels[items.start : items.stop])
+    part = slice(items.start, items.stop)
+    numbers, names = catalog.paths.part(items.start, items.stop)
+    paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
+    annotations = [
+        catalog.annotation_folders[number] + xml_name(name) if annotated else ""
+        for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
+    ]
+    return Images(paths, annotations, catalog.labels[part])
 
 
 def _parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int) -> Iterator[B]:

@@ -5,11 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.data.annotations import Objects, read_xml
 from tfpipe.data.catalog import WHOLE_IMAGE, Boxes
+from tfpipe.data.files import read_whole
 from tfpipe.data.headers import Header, read_header
 from tfpipe.data.index import ODD, SCHEMA
 from tfpipe.data.labels import BY_OBJECT
+from tfpipe.data.voc import Found, find_by_lxml
 
 
 class Images(NamedTuple):
@@ -41,15 +42,15 @@ class Annotated(NamedTuple):
 
 def read_rows(images: Images, classes: dict[str, int]) -> Rows:
     """Reads each XML and header once; `classes` are the classes' numbers."""
-    headers, objects, errors = [], [], []
+    headers, found, errors = [], [], []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
             headers.append(read_header(path))
             if annotation:
-                objects.append(read_xml(annotation))
+                found.append(find_by_lxml(read_whole(annotation), annotation))
         except (OSError, ValueError) as error:
             errors.append(str(error))
-    return Rows(None, errors) if errors else Rows(_table(images, headers, objects, classes), [])
+    return Rows(None, errors) if errors else Rows(_table(images, headers, found, classes), [])
 
 
 def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
@@ -81,7 +82,7 @@ def _clamped(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.clip(low, 0, sizes), np.clip(high, 0, sizes)
 
 
-def _table(images: Images, headers: list[Header], found: list[Objects], classes: dict[str, int]) -> pa.Table:
+def _table(images: Images, headers: list[Header], found: list[Found], classes: dict[str, int]) -> pa.Table:
     annotated = np.array([path != "" for path in images.annotations])
     heights, widths, components, formats = zip(*headers, strict=True)
     real = np.array([heights, widths], np.float32).T
@@ -91,7 +92,7 @@ def _table(images: Images, headers: list[Header], found: list[Objects], classes:
     counts[annotated] = [len(each.names) for each in found]
     objects = Annotated(
         np.repeat(np.arange(len(headers)), counts),
-        np.concatenate([np.zeros((0, 4), np.float32), *(each.boxes for each in found)]),
+        np.array([edge for each in found for edge in each.edges], np.float32).reshape(-1, 4),
         np.array([classes.get(name, -1) for each in found for name in each.names], np.int32),
     )
     is_stated = (stated > 0).all(axis=1)

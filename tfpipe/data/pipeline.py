@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.annotations import parse_xml
+from tfpipe.data.annotations import parser
 from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.crops import KnownTargets, choose_windows, crop_seeds, find_targets
 from tfpipe.data.images import decode_crops, image_size, random_flip
@@ -105,13 +105,14 @@ def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
     """Encoded -> Crops: parses the XML, decodes the JPEG, cuts and resizes. Takes the CPU."""
     flip = config.crop == "random_resized" if config.flip is None else config.flip
     shape = (*config.crop_image_size, config.num_channels)
+    parse = parser(catalog.by_lxml)
     known = None if catalog.boxes is None else KnownTargets(catalog)
 
     def crop_one(encoded: Encoded) -> Crops:
         position, item, first = encoded.visit
         size = image_size(encoded.jpeg)
         if known is None:
-            targets = find_targets(parse_xml(encoded.xml, encoded.xml_path), encoded.label, size, catalog)
+            targets = find_targets(parse(encoded.xml, encoded.xml_path), encoded.label, size, catalog)
         else:
             targets = known.at(item)
         windows, labels = choose_windows(targets, size, position, config, catalog)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.annotations import parse_xml
+from tfpipe.data.annotations import parser
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.images import decode_window, full_window, image_size
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, options, read, visit
@@ -123,7 +123,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
         return tf.cast(tf.round(tf.image.resize(image, data.crop_image_size)), tf.uint8)
 
     def parse(one: Encoded) -> tf.Tensor:
-        return parse_xml(one.xml, one.xml_path).boxes
+        return parser(catalog.by_lxml)(one.xml, one.xml_path).boxes
 
     def chain(name: str, inputs: tf.data.Dataset, work: Callable[[Any], tf.Tensor]) -> Chain:
         done = inputs.cache().repeat().map(work, num_parallel_calls=tf.data.AUTOTUNE)
