@@ -112,6 +112,9 @@ class DataConfig(Section):
     resize: Kernel = "bilinear"
     """How a crop is brought to its size. "antialias", bilinear with antialiasing, as Pillow does it, is kinder to large
     crops, at the cost that profiles/README.md gives."""
+    decoder: Literal["auto", "native", "graph"] = "auto"
+    """Who decodes and resizes. "native": simplejpeg and OpenCV, several images at a call, without the GIL. "graph":
+    TensorFlow's ops, for which no Python runs. "auto": native, which is faster, where `resize` is "bilinear"."""
     num_channels: Literal[1, 3] = 3
     """1: grayscale, 3: RGB."""
     dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
@@ -170,6 +173,19 @@ class DataConfig(Section):
                     "so that the numbering is the same on every rank and in every run"
                 )
         return self
+
+    @model_validator(mode="after")
+    def _native_is_bilinear(self) -> "DataConfig":
+        if self.decoder == "native" and self.resize != "bilinear":
+            raise ValueError(
+                f'decoder "native" resizes "bilinear" only; resize "{self.resize}" needs "graph" or "auto"'
+            )
+        return self
+
+    @property
+    def native(self) -> bool:
+        """Whether libraries decode, not TensorFlow."""
+        return self.decoder == "native" or (self.decoder == "auto" and self.resize == "bilinear")
 
     def crop_for(self, split: str) -> str:
         """How `split` ("train" or "test") is cropped."""

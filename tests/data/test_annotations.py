@@ -145,16 +145,28 @@ class Read(NamedTuple):
     size: list[float]
 
 
-_parse = tf.function(parse_xml, input_signature=[tf.TensorSpec([], tf.string)] * 2)
+_parse = tf.function(parse_xml, input_signature=[tf.TensorSpec([None], tf.string)] * 2)
 
 
-_lxml = tf.function(parse_by_lxml, input_signature=[tf.TensorSpec([], tf.string)] * 2)
+_lxml = tf.function(parse_by_lxml, input_signature=[tf.TensorSpec([None], tf.string)] * 2)
 
 
 def in_graph(text: str | bytes, path: str = "a.xml", parse=_parse) -> Read:
-    names, boxes, size = parse(text, path)
-    assert (boxes.dtype, size.dtype) == (tf.float32, tf.float32) and boxes.shape[1:] == [4] and size.shape == [2]
-    return Read([name.decode() for name in names.numpy()], boxes.numpy().tolist(), size.numpy().tolist())
+    (read,) = many_in_graph([text], [path], parse)
+    return read
+
+
+def many_in_graph(texts: list[str | bytes], paths: list[str], parse=_parse) -> list[Read]:
+    """What each of some XMLs says, parsed together."""
+    images, names, boxes, sizes = parse(tf.constant(texts, tf.string), tf.constant(paths, tf.string))
+    assert (images.dtype, boxes.dtype, sizes.dtype) == (tf.int64, tf.float32, tf.float32)
+    assert boxes.shape[1:] == [4] and sizes.shape == [len(texts), 2]
+    assert (np.diff(images) >= 0).all()
+    return [
+        Read([name.decode() for name in names.numpy()[mine]], boxes.numpy()[mine].tolist(), size.tolist())
+        for number, size in enumerate(sizes.numpy())
+        for mine in [images.numpy() == number]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -163,9 +175,9 @@ def by_lxml(tmp_path_factory):
 
     def read(text: str | bytes) -> Read:
         path.write_bytes(text.encode() if isinstance(text, str) else text)
-        names, boxes, size = read_xml(str(path))
+        images, names, boxes, (size,) = read_xml(str(path))
         assert (boxes.dtype, size.dtype) == (np.float32, np.float32)
-        assert boxes.shape == (len(names), 4) and size.shape == (2,)
+        assert boxes.shape == (len(names), 4) and size.shape == (2,) and not images.any()
         return Read(list(names), boxes.tolist(), size.tolist())
 
     return read

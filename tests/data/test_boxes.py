@@ -152,7 +152,7 @@ def test_all_boxes_are_the_targets_of_all_images(write, by_object):
             continue
         objects = read_xml(catalog.annotation(image))
         things = list(zip(objects.names, objects.boxes.tolist(), strict=True))
-        boxes, labels = targets_of(things, by_object, stated=tuple(objects.size))
+        boxes, labels = targets_of(things, by_object, stated=tuple(objects.sizes[0]))
         np.testing.assert_allclose(found.boxes[mine], np.reshape(boxes, (-1, 4)))
         assert found.labels[mine].tolist() == labels
 

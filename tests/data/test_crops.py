@@ -49,12 +49,17 @@ DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
 
 def _traced(catalog: Catalog):
     signature = [
-        Objects(tf.TensorSpec([None], tf.string), tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([2], tf.float32)),
-        tf.TensorSpec([], tf.int32),
-        tf.TensorSpec([2], tf.int32),
+        Objects(
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], tf.string),
+            tf.TensorSpec([None, 4], tf.float32),
+            tf.TensorSpec([None, 2], tf.float32),
+        ),
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([None, 2], tf.int32),
     ]
     return tf.function(
-        lambda objects, label, size: find_targets(objects, label, size, catalog), input_signature=signature
+        lambda objects, labels, sizes: find_targets(objects, labels, sizes, catalog), input_signature=signature
     )
 
 
@@ -67,14 +72,34 @@ def targets_of(
     stated: tuple[float, float] = STATED,
     real: tuple[int, int] = REAL,
 ) -> tuple[list[list[float]], list[int]]:
-    names = tf.constant([name for name, _ in objects], tf.string, shape=[len(objects)])
-    boxes = tf.constant(np.array([box for _, box in objects], np.float32).reshape(-1, 4))
     label = BY_OBJECT if by_object else LABEL
-    found = _FIND[by_object](
-        Objects(names, boxes, tf.constant(stated, tf.float32)), tf.constant(label), tf.constant(real)
+    # Beside two others, which must not count.
+    (found,) = targets_of_many([[("n03", BOX)], objects, []], [label] * 3, [stated] * 3, [real] * 3)[1:2]
+    return found
+
+
+def targets_of_many(
+    objects: Sequence[Sequence[tuple[str, Sequence[float]]]],
+    labels: Sequence[int],
+    stated: Sequence[tuple[float, float]],
+    real: Sequence[tuple[int, int]],
+) -> list[tuple[list[list[float]], list[int]]]:
+    """Boxes and labels of each of some images."""
+    flat = [(image, *each) for image, of in enumerate(objects) for each in of]
+    found = _FIND[labels[0] == BY_OBJECT](
+        Objects(
+            tf.constant([image for image, _, _ in flat], tf.int64, shape=[len(flat)]),
+            tf.constant([name for _, name, _ in flat], tf.string, shape=[len(flat)]),
+            tf.constant(np.array([box for _, _, box in flat], np.float32).reshape(-1, 4)),
+            tf.constant(stated, tf.float32),
+        ),
+        tf.constant(labels),
+        tf.constant(real),
     )
-    assert (found.boxes.dtype, found.labels.dtype) == (tf.float32, tf.int32)
-    return found.boxes.numpy().tolist(), found.labels.numpy().tolist()
+    assert (found.images.dtype, found.boxes.dtype, found.labels.dtype) == (tf.int64, tf.float32, tf.int32)
+    assert (np.diff(found.images) >= 0).all()
+    of = [found.images.numpy() == image for image in range(len(objects))]
+    return [(found.boxes.numpy()[mine].tolist(), found.labels.numpy()[mine].tolist()) for mine in of]
 
 
 BOX = (25, 50, 75, 150)  # of STATED
@@ -184,22 +209,44 @@ BOXES = [[0.25, 0.5, 0.5, 0.75], [0.0, 0.0, 0.125, 0.0625], [0.5, 0.5, 1.0, 1.0]
 
 
 def chooser(config: DataConfig, catalog: Catalog):
-    """choose_windows, traced once: (boxes, labels, size, position) -> windows and labels, as lists."""
-    signature = [
-        Targets(tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None], tf.int32)),
-        tf.TensorSpec([2], tf.int32),
-        tf.TensorSpec([], tf.int64),
-    ]
-    graph = tf.function(
-        lambda targets, size, position: choose_windows(targets, size, position, config, catalog),
-        input_signature=signature,
-    )
+    """choose_windows, traced once: (boxes, labels, size, position) -> windows and labels, as lists.
+
+    Of the image between two others of the same boxes; and of the image alone, which must be the same.
+    """
+    graphs = {
+        count: tf.function(
+            lambda targets, sizes, positions: choose_windows(targets, sizes, positions, config, catalog),
+            input_signature=[
+                Targets(
+                    tf.TensorSpec([None], tf.int64),
+                    tf.TensorSpec([None, 4], tf.float32),
+                    tf.TensorSpec([None], tf.int32),
+                ),
+                tf.TensorSpec([count, 2], tf.int32),
+                tf.TensorSpec([count], tf.int64),
+            ],
+        )
+        for count in (1, None)
+    }
 
     def choose(boxes, labels, size=SIZE, position=0) -> tuple[list[list[int]], list[int]]:
-        targets = Targets(tf.constant(np.array(boxes, np.float32).reshape(-1, 4)), tf.constant(labels, tf.int32))
-        windows, labels = graph(targets, tf.constant(size), tf.constant(position, tf.int64))
-        assert (windows.dtype, labels.dtype) == (tf.int32, tf.int32)
-        assert windows.shape == [len(labels), 4]
+        boxes = np.array(boxes, np.float32).reshape(-1, 4)
+        together = Targets(
+            tf.constant(np.repeat(np.arange(3), len(labels))),
+            tf.constant(np.tile(boxes, (3, 1))),
+            tf.constant(labels * 3, tf.int32),
+        )
+        alone = Targets(tf.zeros(len(labels), tf.int64), tf.constant(boxes), tf.constant(labels, tf.int32))
+        sizes = tf.constant([(size[0] + 9, size[1] + 7), size, (50, 70)])
+        positions = tf.constant([position + 1, position, position + 2], tf.int64)
+        images, numbers, windows, labels = graphs[None](together, sizes, positions)
+        ours = images.numpy() == 1
+        others = graphs[1](alone, sizes[1:2], positions[1:2])
+        for one, other in zip((numbers, windows, labels), others[1:], strict=True):
+            np.testing.assert_array_equal(one.numpy()[ours], other)
+        windows, labels = windows[ours], labels[ours]
+        assert (images.dtype, windows.dtype, labels.dtype) == (tf.int64, tf.int32, tf.int32)
+        assert windows.shape == [len(labels), 4] and numbers.numpy()[ours].tolist() == list(range(len(labels)))
         for top, left, height, width in windows.numpy():
             assert top >= 0 and left >= 0 and height >= 1 and width >= 1
             assert top + height <= size[0] and left + width <= size[1]
@@ -352,13 +399,14 @@ PLACES = st.tuples(st.integers(0, 99), st.integers(0, 2**46), st.integers(0, MAX
 @settings(deadline=None, max_examples=100)
 @given(st.lists(PLACES, min_size=2, max_size=6, unique=True))
 def test_every_seed_position_and_crop_has_a_seed_of_its_own(places):
-    seeds = [crop_seeds(seed, tf.constant(position, tf.int64), crop).numpy() for seed, position, crop in places]
+    seeds = [crop_seeds(seed, *tf.constant([position, crop], tf.int64)).numpy() for seed, position, crop in places]
     assert all(seed.dtype == np.int64 and seed.shape == (2,) for seed in seeds)
     assert len({tuple(seed) for seed in seeds}) == len(places)
 
 
 def test_neighbouring_positions_do_not_share_their_crops_seeds():
-    seeds = [crop_seeds(3, tf.constant(position, tf.int64), tf.range(500)).numpy() for position in range(5)]
+    seeds = [crop_seeds(3, tf.constant(position, tf.int64), tf.range(500, dtype=tf.int64)) for position in range(5)]
+    seeds = [each.numpy() for each in seeds]
     assert len({tuple(seed) for rows in seeds for seed in rows}) == 2500
     for crop in (0, 499):
-        np.testing.assert_array_equal(seeds[2][crop], crop_seeds(3, tf.constant(2, tf.int64), crop))
+        np.testing.assert_array_equal(seeds[2][crop], crop_seeds(3, *tf.constant([2, crop], tf.int64)))

@@ -10,10 +10,10 @@ from PIL import Image
 from tfpipe.config import RandomResizedCrop
 from tfpipe.data.images import (
     box_windows,
-    center_window,
+    center_windows,
     decode_crops,
     decode_window,
-    full_window,
+    full_windows,
     image_size,
     random_flip,
     random_window,
@@ -70,7 +70,7 @@ def test_a_crop_is_the_box_that_pillow_cuts_resized(kind: str, mode: str) -> Non
     corners[5:10, 1] = 1
     boxes = corners.reshape(40, 4).astype(np.float32)
 
-    windows = box_windows(boxes, image_size(contents))
+    windows = box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0))
     crops = decode_crops(contents, (height, width), windows, (48, 64), 3).numpy()
     alone = [decode_crops(contents, (height, width), window[None], (48, 64), 3)[0].numpy() for window in windows]
 
@@ -119,7 +119,9 @@ def test_no_crop_has_a_black_edge() -> None:
     """An ImageNet box may reach or pass the image's edge; a white image must give white crops."""
     contents = encoded(Image.new("RGB", (90, 70), "white"))
     boxes = np.array([[0, 0, 1, 1], [0.5, 0.5, 1, 1], [0, 0, 0.01, 0.01], [0.99, 0.99, 1, 1]], np.float32)
-    crops = decode_crops(contents, (70, 90), box_windows(boxes, image_size(contents)), (33, 57), 3).numpy()
+    crops = decode_crops(
+        contents, (70, 90), box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0)), (33, 57), 3
+    ).numpy()
     assert crops.min() >= 254
 
 
@@ -129,7 +131,7 @@ def test_every_window_is_inside_the_image_and_not_empty(size: tuple[int, int]) -
     corners = np.sort(random.random((500, 2, 2)), axis=1)
     corners[:100, 1] = corners[:100, 0]
     corners[100:150] = 1
-    windows = box_windows(corners.reshape(-1, 4).astype(np.float32), tf.constant(size)).numpy()
+    windows = box_windows(corners.reshape(-1, 4).astype(np.float32), tf.constant([size] * 500)).numpy()
     assert (windows[:, :2] >= 0).all()
     assert (windows[:, 2:] >= 1).all()
     assert (windows[:, :2] + windows[:, 2:] <= size).all()
@@ -147,17 +149,21 @@ def test_another_format_named_jpeg_is_read_as_what_it_is(suffix: str) -> None:
 
 def test_a_gray_image_gives_one_or_three_channels() -> None:
     contents = encoded(picture(50, 60).convert("L"))
-    whole = full_window(image_size(contents))[None]
+    whole = full_windows(image_size(contents)[None])
     one, three = (decode_crops(contents, (50, 60), whole, (20, 20), channels).numpy() for channels in (1, 3))
     assert one.shape == (1, 20, 20, 1)
     assert (three == one).all()
 
 
 def test_the_center_window_is_the_middle_in_the_targets_shape() -> None:
-    assert center_window(tf.constant([400, 600]), (224, 224), 1.0).numpy().tolist() == [0, 100, 400, 400]
-    assert center_window(tf.constant([400, 600]), (224, 224), 0.5).numpy().tolist() == [100, 200, 200, 200]
-    assert center_window(tf.constant([400, 600]), (100, 200), 1.0).numpy().tolist() == [50, 0, 300, 600]
-    assert center_window(tf.constant([1, 1]), (224, 224), 0.1).numpy().tolist() == [0, 0, 1, 1]
+    sizes = tf.constant([[400, 600], [600, 400], [1, 1]])
+    assert center_windows(sizes, (224, 224), 1.0).numpy().tolist() == [
+        [0, 100, 400, 400],
+        [100, 0, 400, 400],
+        [0, 0, 1, 1],
+    ]
+    assert center_windows(sizes, (224, 224), 0.5).numpy()[0].tolist() == [100, 200, 200, 200]
+    assert center_windows(sizes, (100, 200), 1.0).numpy()[0].tolist() == [50, 0, 300, 600]
 
 
 def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:

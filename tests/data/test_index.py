@@ -101,11 +101,19 @@ IMAGES = st.lists(st.tuples(st.sampled_from(range(3)), OBJECTS), min_size=1, max
 
 def _traced(catalog) -> Callable[..., Any]:
     signature = [
-        Objects(tf.TensorSpec([None], tf.string), tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([2], tf.float32)),
-        tf.TensorSpec([], tf.int32),
+        Objects(
+            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], tf.string),
+            tf.TensorSpec([None, 4], tf.float32),
+            tf.TensorSpec([None, 2], tf.float32),
+        ),
+        tf.TensorSpec([None], tf.int32),
     ]
-    size = tf.constant([1, 1])
-    return tf.function(lambda objects, label: find_targets(objects, label, size, catalog), input_signature=signature)
+
+    def find(objects: Objects, labels: tf.Tensor) -> Any:
+        return find_targets(objects, labels, tf.ones_like(objects.sizes, tf.int32), catalog)
+
+    return tf.function(find, input_signature=signature)
 
 
 FIND = {False: _traced(DIRECTORY), True: _traced(OBJECT)}
@@ -123,13 +131,11 @@ def test_the_boxes_are_those_of_find_targets_bit_for_bit(images, by_object: bool
     )
     found = targets(objects, labels, np.float32([stated] * len(images)))
     assert (found.images.dtype, found.boxes.dtype, found.labels.dtype) == (np.int32, np.float32, np.int32)
-    for image, (_, things) in enumerate(images):
-        names = tf.constant([name for name, _ in things], tf.string, shape=[len(things)])
-        boxes = np.array([box for _, box in things], np.float32).reshape(-1, 4)
-        expected = FIND[by_object](Objects(names, boxes, tf.constant(stated)), tf.constant(labels[image]))
-        mine = found.images == image
-        np.testing.assert_array_equal(found.boxes[mine], expected.boxes)
-        np.testing.assert_array_equal(found.labels[mine], expected.labels)
+    names = tf.constant([name for _, name, _ in flat], tf.string, shape=[len(flat)])
+    sizes = tf.constant([stated] * len(images), tf.float32)
+    expected = FIND[by_object](Objects(objects.images, names, objects.boxes, sizes), tf.constant(labels))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_row_says_what_the_image_is_and_what_is_odd_about_it(tmp_path: Path) -> None:

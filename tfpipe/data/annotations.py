@@ -15,7 +15,7 @@ import numpy as np
 from tfpipe.config import Layout
 from tfpipe.data.filelist import SCAN_THREADS, FileList
 from tfpipe.data.files import read_whole
-from tfpipe.data.voc import EDGES, NUMBER, find_by_lxml
+from tfpipe.data.voc import EDGES, NOTHING, NUMBER, find_by_lxml
 from tfpipe.errors import ConfigError
 
 LAYOUTS = {
@@ -30,11 +30,12 @@ DOCUMENT = r"(?s)(\x{FEFF})?\s*(<[?!].*>\s*)?<annotation(\s*/>|[\s>].*</annotati
 
 
 class Objects(NamedTuple):
-    """What one XML says, as numpy arrays or tensors."""
+    """What n XMLs say, as numpy arrays or tensors: their objects, one after the other."""
 
+    images: Any  # int64 [k]: number of the object's XML, ascending
     names: Any  # string [k]
     boxes: Any  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
-    size: Any  # float32 [2]: height and width of the image as annotated; 0 where not stated
+    sizes: Any  # float32 [n, 2]: height and width of each image as annotated; 0 where not stated
 
 
 def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
@@ -113,17 +114,22 @@ def read_xml(path: str) -> Objects:
         ValueError: it is not XML, or an object lacks a name or a number; says which.
         OSError: it cannot be read.
     """
-    return objects_in(read_whole(path), path)
+    return objects_in([read_whole(path)], [path])
 
 
-def objects_in(text: bytes, path: str) -> Objects:
-    """The objects in the XML `text`, by lxml; `path` is for the error.
+def objects_in(texts: Sequence[bytes], paths: Sequence[str]) -> Objects:
+    """The objects in some XMLs, by lxml; none where a path is "".
 
     Raises:
         ValueError: as read_xml.
     """
-    names, edges, size = find_by_lxml(text, path)
-    return Objects(np.array(names, object), np.array(edges, np.float32).reshape(-1, 4), np.array(size, np.float32))
+    found = [find_by_lxml(text, path) if path else NOTHING for text, path in zip(texts, paths, strict=True)]
+    return Objects(
+        np.repeat(np.arange(len(found)), [len(each.names) for each in found]),
+        np.array([name for each in found for name in each.names], object),
+        np.array([edge for each in found for edge in each.edges], np.float32).reshape(-1, 4),
+        np.array([each.size for each in found], np.float32),
+    )
 
 
 def parser(by_lxml: bool) -> Callable[[Any, Any], Objects]:
@@ -131,39 +137,29 @@ def parser(by_lxml: bool) -> Callable[[Any, Any], Objects]:
     return parse_by_lxml if by_lxml else parse_xml
 
 
-def parse_by_lxml(text: Any, path: Any) -> Objects:
-    """The objects in the XML `text` (string scalar; none where `path` is ""), by lxml, which takes the GIL.
+def parse_by_lxml(texts: Any, paths: Any) -> Objects:
+    """The objects in some XMLs (string [n]; none where its path is ""), by lxml, which takes the GIL.
 
     Raises:
-        tf.errors.InvalidArgumentError: it is not XML, or an object lacks a name or a number; says which, names `path`.
+        tf.errors.InvalidArgumentError: as parse_xml; says which line.
     """
     import tensorflow as tf
 
-    def read(text: bytes, path: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
-        nothing = np.array([], object), np.zeros((0, 4), np.float32), np.zeros(2, np.float32)
+    def read(texts: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
         try:
-            return *(objects_in(text, os.fsdecode(path)) if path else nothing), ""
+            return *objects_in(texts, [os.fsdecode(path) for path in paths]), ""
         except ValueError as error:
-            return *nothing, str(error)
+            return *objects_in(texts, [""] * len(texts)), str(error)
 
-    types = [tf.string, tf.float32, tf.float32, tf.string]
-    *found, problem = tf.numpy_function(read, [text, path], types, stateful=False)
+    types = [tf.int64, tf.string, tf.float32, tf.float32, tf.string]
+    *found, problem = tf.numpy_function(read, [texts, paths], types, stateful=False)
     # An error of Python's would come with its traceback in place of the message.
     with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
-        shapes = ([None], [None, 4], [2])
+        shapes = ([None], [None], [None, 4], [*texts.shape, 2])
         return Objects(*(tf.ensure_shape(each, shape) for each, shape in zip(found, shapes, strict=True)))
 
 
-class Parsed(NamedTuple):
-    """What some XMLs say, as tensors: their objects, one after the other."""
-
-    images: Any  # int64 [k]: number of the XML, ascending
-    names: Any  # string [k]
-    boxes: Any  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
-    sizes: Any  # float32 [n, 2]: height and width of each image as annotated; 0 where not stated
-
-
-def parse_xml(texts: Any, paths: Any) -> Parsed:
+def parse_xml(texts: Any, paths: Any) -> Objects:
     """The objects in some XMLs (string [n]; none where its path is ""), as a graph of TensorFlow string ops.
 
     Splits at every "<", so that a token is `tag>value`, counts how deep each tag is, and picks those that are where
@@ -183,6 +179,10 @@ def parse_xml(texts: Any, paths: Any) -> Parsed:
 
     def count(numbers: tf.Tensor, segments: tf.Tensor, of: tf.Tensor) -> tf.Tensor:
         return tf.math.unsorted_segment_sum(tf.cast(numbers, tf.int32), segments, tf.size(of))
+
+    def numbers(tokens: tf.Tensor, columns: tf.Tensor, rows: tf.Tensor, of: tf.Tensor) -> tf.Tensor:
+        read = tf.strings.to_number(tf.strings.regex_replace(tokens, ".*>", ""))
+        return tf.math.unsorted_segment_sum(tf.where(columns, read[:, None], 0.0), rows, tf.size(of))
 
     split = tf.raw_ops.StringSplitV2(input=tf.strings.regex_replace(texts, COMMENT, ""), sep="<")
     tokens, (image, number) = split.values, tf.unstack(split.indices, axis=1)
@@ -221,10 +221,5 @@ def parse_xml(texts: Any, paths: Any) -> Parsed:
     worst = tf.gather(paths, tf.argmin(tf.cast(whole, tf.int32)))
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(whole), [UNREADABLE, worst])]):
         names = tf.strings.strip(tf.strings.substr(names, 5, MAX_CHARS))
-
-    def values(tokens: tf.Tensor, start: str, columns: tf.Tensor, rows: tf.Tensor, of: tf.Tensor) -> tf.Tensor:
-        numbers = tf.strings.to_number(tf.strings.regex_replace(tokens, start, "", replace_global=False))
-        return tf.math.unsorted_segment_sum(tf.where(columns, numbers[:, None], 0.0), rows, tf.size(of))
-
-    boxes = values(edges, "^.*>", is_edge, edge_of, objects)
-    return Parsed(objects, names, boxes, values(sides, "^.*>", is_side, side_of, texts))
+        sizes = numbers(sides, is_side, side_of, texts)
+        return Objects(objects, names, numbers(edges, is_edge, edge_of, objects), sizes)

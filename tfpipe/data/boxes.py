@@ -18,7 +18,7 @@ from tfpipe.progress import progress
 
 # An XML takes some 0.2 ms: up to this many are all read to count an epoch's crops, otherwise this many of them.
 COUNT_AT_MOST = 5000
-BATCH = 256
+BATCH = 64
 
 
 class CropCount(NamedTuple):
@@ -70,26 +70,25 @@ def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
     """The boxes of `items`, all of which have an XML; in parallel, and without the GIL but for `catalog.by_lxml`."""
     lookup, parse = Lookup(catalog), parser(catalog.by_lxml)
 
-    def targets(item: tf.Tensor) -> Targets:
-        path = lookup.annotation(item)
-        objects = parse(tf.io.read_file(path), path)
-        # The image is opened only where the XML is whole but does not state its size.
-        with tf.control_dependencies([objects.boxes]):
-            stated = tf.reduce_all(objects.size > 0)
-        size = tf.cond(stated, lambda: tf.zeros(2, tf.int32), lambda: image_size(tf.io.read_file(lookup.path(item))))
-        return find_targets(objects, lookup.label(item), size, catalog)
+    def size(item: tf.Tensor) -> tf.Tensor:
+        return image_size(tf.io.read_file(lookup.path(item)))
 
-    dataset = tf.data.Dataset.from_tensor_slices(items.astype(np.int64)).map(
-        targets, num_parallel_calls=tf.data.AUTOTUNE
-    )
-    batches = dataset.ragged_batch(BATCH).prefetch(tf.data.AUTOTUNE)
-    images, boxes, labels = [np.zeros(0, np.int64)], [np.zeros((0, 4), np.float32)], [np.zeros(0, np.int32)]
+    def targets(items: tf.Tensor) -> Targets:
+        paths = lookup.annotation(items)
+        objects = parse(tf.map_fn(tf.io.read_file, paths), paths)
+        # An image is opened only where its XML is whole but does not state its size.
+        with tf.control_dependencies([objects.boxes]):
+            unstated = tf.where(tf.reduce_any(objects.sizes <= 0, axis=1))
+        real = tf.map_fn(size, tf.gather_nd(items, unstated), fn_output_signature=tf.TensorSpec([2], tf.int32))
+        sizes = tf.tensor_scatter_nd_update(tf.ones_like(objects.sizes, tf.int32), unstated, real)
+        found = find_targets(objects, lookup.label(items), sizes, catalog)
+        return found._replace(images=tf.gather(items, found.images))
+
+    dataset = tf.data.Dataset.from_tensor_slices(items.astype(np.int64)).batch(BATCH)
+    batches = dataset.map(targets, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    found = [Targets(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
     try:
-        for number, batch in enumerate(progress(batches, -(-len(items) // BATCH), "reading boxes", "batch", show)):
-            counts = batch.labels.row_lengths().numpy()
-            images.append(np.repeat(items[number * BATCH : number * BATCH + len(counts)], counts))
-            boxes.append(batch.boxes.flat_values.numpy().reshape(-1, 4))
-            labels.append(batch.labels.flat_values.numpy())
+        found += progress(batches.as_numpy_iterator(), -(-len(items) // BATCH), "reading boxes", "batch", show)
     except tf.errors.OpError as error:
         raise ConfigError(f"cannot read the boxes of {catalog.split} data: {reason(error)}") from error
-    return Boxes(np.concatenate(images), np.concatenate(boxes), np.concatenate(labels))
+    return Boxes(*map(np.concatenate, zip(*found, strict=True)))

@@ -7,6 +7,7 @@ inside the image, at least one pixel each.
 import tensorflow as tf
 
 from tfpipe.config import Kernel, RandomResizedCrop
+from tfpipe.data.order import GAMMA, mix
 
 # libjpeg's exact transform gives the very pixels that Pillow does, and costs no more than the fast one.
 DCT = "INTEGER_ACCURATE"
@@ -33,6 +34,15 @@ def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int) -> tf.T
         tf.io.is_jpeg(contents),
         lambda: tf.io.decode_and_crop_jpeg(contents, window, channels=channels, dct_method=DCT),
         lambda: _cut(_decode_other(contents, channels), window),
+    )
+
+
+def decode_image(contents: tf.Tensor, channels: int) -> tf.Tensor:
+    """uint8 [height, width, channels]: a whole image."""
+    return tf.cond(
+        tf.io.is_jpeg(contents),
+        lambda: tf.io.decode_jpeg(contents, channels=channels, dct_method=DCT),
+        lambda: _decode_other(contents, channels),
     )
 
 
@@ -79,25 +89,28 @@ def decode_crops(
     return tf.ensure_shape(crops, [None, *target, channels])
 
 
-def box_windows(boxes: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """The windows of relative boxes in an image of `size` (int32 [2]), to the nearest pixel."""
-    scale = tf.cast(tf.tile(size, [2]), tf.float32)
+def box_windows(boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
+    """int32 [k, 4]: relative boxes (float32 [k, 4]) in images of `sizes` (int32 [k, 2]), to the nearest pixel."""
+    scale = tf.cast(tf.tile(sizes, [1, 2]), tf.float32)
     edges = tf.cast(tf.round(boxes * scale), tf.int32)
-    corners = tf.clip_by_value(edges[:, :2], 0, size - 1)
-    return tf.concat([corners, tf.clip_by_value(edges[:, 2:] - corners, 1, size - corners)], axis=1)
+    corners = tf.clip_by_value(edges[:, :2], 0, sizes - 1)
+    return tf.concat([corners, tf.clip_by_value(edges[:, 2:] - corners, 1, sizes - corners)], axis=1)
 
 
-def full_window(size: tf.Tensor) -> tf.Tensor:
-    """int32 [4]: the whole image."""
-    return tf.concat([[0, 0], size], 0)
+def full_windows(sizes: tf.Tensor) -> tf.Tensor:
+    """int32 [n, 4]: the whole of images of `sizes` (int32 [n, 2])."""
+    return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
 
 
-def center_window(size: tf.Tensor, target: tuple[int, int], fraction: float) -> tf.Tensor:
-    """int32 [4]: the middle, shaped like `target`; its sides are `fraction` of the largest such window's."""
+def center_windows(sizes: tf.Tensor, target: tuple[int, int], fraction: float) -> tf.Tensor:
+    """int32 [n, 4]: the middles of images of `sizes` (int32 [n, 2]), shaped like `target`.
+
+    Their sides are `fraction` of the largest such windows'.
+    """
     shape = tf.constant(target, tf.float32)
-    largest = shape * tf.reduce_min(tf.cast(size, tf.float32) / shape)
-    sides = tf.clip_by_value(tf.cast(tf.round(fraction * largest), tf.int32), 1, size)
-    return tf.concat([(size - sides) // 2, sides], 0)
+    largest = shape * tf.reduce_min(tf.cast(sizes, tf.float32) / shape, axis=1, keepdims=True)
+    sides = tf.clip_by_value(tf.cast(tf.round(fraction * largest), tf.int32), 1, sizes)
+    return tf.concat([(sizes - sides) // 2, sides], axis=1)
 
 
 def random_window(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor, how: RandomResizedCrop) -> tf.Tensor:
@@ -124,5 +137,6 @@ def random_window(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor, how: Rando
 
 def random_flip(crops: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
     """Mirrors about half of `crops` ([k, height, width, channels]); the seeds (int64 [k, 2]) say which."""
-    draws = tf.map_fn(lambda seed: tf.random.stateless_uniform([], seed), seeds, fn_output_signature=tf.float32)
-    return tf.where((draws < 0.5)[:, None, None, None], tf.reverse(crops, [2]), crops)
+    first, second = tf.unstack(tf.cast(seeds, tf.uint64), axis=1)
+    heads = tf.cast(mix(mix(first + GAMMA) + GAMMA * second), tf.int64) < 0  # the top bit
+    return tf.where(heads[:, None, None, None], tf.reverse(crops, [2]), crops)

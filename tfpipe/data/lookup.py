@@ -1,8 +1,20 @@
 """A catalog in graph: what the pipeline asks it for each item."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.stream import Visit
+
+
+class Located(NamedTuple):
+    """An image to be read, or tensors of many."""
+
+    visit: Visit  # where in the stream, which item, and which of its crops are wanted
+    path: tf.Tensor  # string
+    xml_path: tf.Tensor  # string, "" where there is none
+    label: tf.Tensor  # int32: class number, or BY_OBJECT
 
 
 class Lookup:
@@ -22,25 +34,22 @@ class Lookup:
             self._labels = tf.constant(catalog.labels)
             self._images = tf.constant(catalog.boxes.images) if catalog.by_box else None
 
-    def image(self, sample: tf.Tensor) -> tf.Tensor:
-        """int64 scalar: the item that `sample`, an int64 scalar, is of: itself, or the image of a box."""
-        return sample if self._images is None else tf.cast(tf.gather(self._images, sample), tf.int64)
+    def located(self, visits: Visit) -> Located:
+        """What `visits`, each an int64 scalar or [k], are of."""
+        items = visits.item if self._images is None else tf.cast(tf.gather(self._images, visits.item), tf.int64)
+        return Located(visits, self.path(items), self.annotation(items), tf.gather(self._labels, items))
 
-    def label(self, item: tf.Tensor) -> tf.Tensor:
-        """int32 scalar: the label of `item`, an int64 scalar."""
-        return tf.gather(self._labels, item)
+    def label(self, items: tf.Tensor) -> tf.Tensor:
+        """int32 [...]: the labels of `items`, int64 [...]."""
+        return tf.gather(self._labels, items)
 
-    def path(self, item: tf.Tensor) -> tf.Tensor:
-        """string scalar: the path of `item`, an int64 scalar."""
-        return tf.gather(self._folders, tf.gather(self._folder, item)) + tf.gather(self._names, item)
+    def path(self, items: tf.Tensor) -> tf.Tensor:
+        """string [...]: the paths of `items`, int64 [...]."""
+        return tf.gather(self._folders, tf.gather(self._folder, items)) + tf.gather(self._names, items)
 
-    def annotation(self, item: tf.Tensor) -> tf.Tensor:
-        """string scalar: the path of the XML of `item`, an int64 scalar; "" where there is none."""
-
-        def path() -> tf.Tensor:
-            folder = tf.gather(self._annotation_folders, tf.gather(self._folder, item))
-            # As annotations.xml_name has it.
-            stem = tf.strings.regex_replace(tf.gather(self._names, item), r"(.)\.[^.]*$", r"\1")
-            return tf.strings.join([folder, stem, ".xml"])
-
-        return tf.cond(tf.gather(self._annotated, item), path, lambda: "")
+    def annotation(self, items: tf.Tensor) -> tf.Tensor:
+        """string [...]: the paths of the XMLs of `items`, int64 [...]; "" where there is none."""
+        folders = tf.gather(self._annotation_folders, tf.gather(self._folder, items))
+        # As annotations.xml_name has it.
+        stems = tf.strings.regex_replace(tf.gather(self._names, items), r"(.)\.[^.]*$", r"\1")
+        return tf.where(tf.gather(self._annotated, items), tf.strings.join([folders, stems, ".xml"]), "")

@@ -119,14 +119,14 @@ def _keys(count: Array, seed: int | tuple[int, ...], epochs: Array) -> tuple[Arr
     """uint64 [ROUNDS, len(epochs)] each: pivots in [0, count), factors and offsets."""
     state = np.zeros(1, np.uint64)
     for word in (seed,) if isinstance(seed, int) else seed:
-        state = _mix(state + np.uint64(word) + GAMMA)
-    state = _mix(_cast(epochs, np.uint64) + state)
-    words = _mix(state + GAMMA * np.arange(1, 3 * ROUNDS + 1, dtype=np.uint64)[:, None])
+        state = mix(state + np.uint64(word) + GAMMA)
+    state = mix(_cast(epochs, np.uint64) + state)
+    words = mix(state + GAMMA * np.arange(1, 3 * ROUNDS + 1, dtype=np.uint64)[:, None])
     pivots, factors, offsets = (words[part * ROUNDS : (part + 1) * ROUNDS] for part in range(3))
     return _shift(_shift(pivots, 32) * count, 32), factors, offsets
 
 
-def _mix(state: Array) -> Array:
+def mix(state: Array) -> Array:
     """SplitMix64's finaliser (Steele, Lea and Flood 2014): every bit of the outcome depends on all bits of `state`."""
     state = (state ^ _shift(state, 30)) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ _shift(state, 27)) * np.uint64(0x94D049BB133111EB)

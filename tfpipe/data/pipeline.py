@@ -13,25 +13,27 @@ import tensorflow as tf
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations import parser
 from tfpipe.data.catalog import Catalog, load_catalog
-from tfpipe.data.crops import KnownTargets, choose_windows, crop_seeds, find_targets
-from tfpipe.data.images import decode_crops, image_size, random_flip
-from tfpipe.data.lookup import Lookup
+from tfpipe.data.crops import KnownTargets, choose_windows, crop_seeds, find_targets, from_first
+from tfpipe.data.decoders import choose_decoder
+from tfpipe.data.images import image_size, random_flip
+from tfpipe.data.lookup import Located, Lookup
 from tfpipe.data.stream import Stream, Visit
 from tfpipe.distributed import World
 
 
 class Encoded(NamedTuple):
-    """One image as read."""
+    """One image as read, then n of them."""
 
     visit: Visit  # where in the stream, which item, and which of its crops are wanted
     jpeg: tf.Tensor  # string: the file's bytes
+    size: tf.Tensor  # int32 [2]: height and width
     xml: tf.Tensor  # string: the annotation's text, "" where there is none
     xml_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
 
 
 class Crops(NamedTuple):
-    """The crops of one image, then, unbatched, one of them, then a batch of them."""
+    """The crops of some images, one after the other; unbatched, one of them; then a batch of them."""
 
     images: tf.Tensor  # uint8 [k, height, width, channels]
     labels: tf.Tensor  # int32 [k]
@@ -70,66 +72,59 @@ def build_dataset(
     dataset = visit(catalog, data, world, resume or Stream.start(world.size))
     dataset = read(dataset, catalog, data)
     dataset = crop(dataset, catalog, data)
-    dataset = dataset.unbatch().batch(data.batch_size, drop_remainder=split == "train")
+    # Copies each crop once, where unbatch and batch would twice.
+    dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
     dataset = prefetch(dataset, data)
     return dataset.with_options(options(data, world))
 
 
 def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
-    """`Visit`s: what this rank loads next. Shuffled and endless for training, else one pass."""
+    """`Located`s: what this rank loads next. Shuffled and endless for training, else one pass."""
     if stream.size != world.size:
         raise ValueError(
             f"the stream is of {stream.size} ranks, there are {world.size}: take stream.over({world.size})"
         )
     order = catalog.order(config)
-    return stream.dataset(order, world, end=None if catalog.split == "train" else order.count)
+    end = None if catalog.split == "train" else order.count
+    return stream.dataset(order, world, end, Lookup(catalog).located)
 
 
 def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
-    """Visit -> Encoded: the image's and the annotation's bytes. Waits for storage."""
-    lookup = Lookup(catalog)
+    """Located -> Encoded: the image's and the annotation's bytes. Waits for storage."""
 
-    def read_one(visit: Visit) -> Encoded:
-        image = lookup.image(visit.item)
-        xml_path, xml = "", ""
+    def read_one(image: Located) -> Encoded:
+        jpeg, xml = tf.io.read_file(image.path), tf.constant("")
         if catalog.boxes is None:
-            xml_path = lookup.annotation(image)
-            xml = tf.cond(tf.equal(xml_path, ""), lambda: "", lambda: tf.io.read_file(xml_path))
-        return Encoded(visit, tf.io.read_file(lookup.path(image)), xml, xml_path, lookup.label(image))
+            xml = tf.cond(tf.equal(image.xml_path, ""), lambda: "", lambda: tf.io.read_file(image.xml_path))
+        return Encoded(image.visit, jpeg, image_size(jpeg), xml, image.xml_path, image.label)
 
     return dataset.map(read_one, num_parallel_calls=_calls(config, config.parallel.read), name="read")
 
 
 def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
-    """Encoded -> Crops: parses the XML, decodes the JPEG, cuts and resizes. Takes the CPU."""
+    """Encoded -> Crops: parses the XMLs, decodes the JPEGs, cuts and resizes. Takes the CPU."""
     flip = config.crop == "random_resized" if config.flip is None else config.flip
     shape = (*config.crop_image_size, config.num_channels)
     parse = parser(catalog.by_lxml)
     known = None if catalog.boxes is None else KnownTargets(catalog)
+    decoder = choose_decoder(config)
 
-    def crop_one(encoded: Encoded) -> Crops:
-        position, item, first = encoded.visit
-        size = image_size(encoded.jpeg)
+    def crop_some(encoded: Encoded) -> Crops:
+        visit, sizes = encoded.visit, encoded.size
         if known is None:
-            targets = find_targets(parse(encoded.xml, encoded.xml_path), encoded.label, size, catalog)
+            targets = find_targets(parse(encoded.xml, encoded.xml_path), encoded.label, sizes, catalog)
         else:
-            targets = known.at(item)
-        windows, labels = choose_windows(targets, size, position, config, catalog)
-        crops = tf.range(first, tf.cast(tf.shape(labels)[0], tf.int64))
-        images = tf.cond(
-            tf.size(crops) > 0,
-            lambda: decode_crops(
-                encoded.jpeg, size, windows[first:], config.crop_image_size, config.num_channels, config.resize
-            ),
-            lambda: tf.zeros([0, *shape], tf.uint8),
-        )
+            targets = known.at(visit.item)
+        windows = from_first(choose_windows(targets, sizes, visit.position, config, catalog), visit.first_crop)
+        images = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows), [None, *shape])
+        positions = tf.gather(visit.position, windows.images)
         if flip and catalog.split == "train":
-            images = random_flip(images, crop_seeds(2 * config.seed + 1, position, crops))
-        places = tf.stack([tf.fill(tf.shape(crops), position), crops], axis=1)
-        return Crops(tf.ensure_shape(images, [None, *shape]), labels[first:], places)
+            images = random_flip(images, crop_seeds(2 * config.seed + 1, positions, windows.numbers))
+        return Crops(images, windows.labels, tf.stack([positions, windows.numbers], axis=1))
 
-    return dataset.map(crop_one, num_parallel_calls=_calls(config, config.parallel.decode), name="crop")
+    some = dataset.batch(decoder.images)
+    return some.map(crop_some, num_parallel_calls=_calls(config, config.parallel.decode), name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:

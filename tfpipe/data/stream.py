@@ -7,7 +7,7 @@ out those first, then all positions from `rest` on. Nothing is trained twice and
 numbers of ranks, also when that happens again before the late ones are through.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,13 +105,20 @@ class Stream:
         positions, first_crops = self._visits(places, place, self.frontiers[world.rank])
         return Visit(positions, order.items(positions, world), first_crops)
 
-    def dataset(self, order: Order, world: World, end: int | None = None) -> "tf.data.Dataset":
+    def dataset(
+        self,
+        order: Order,
+        world: World,
+        end: int | None = None,
+        look_up: Callable[[Visit], Any] = lambda visits: visits,
+    ) -> "tf.data.Dataset":
         """The visits of a rank, one by one: `Visit`s of int64 scalars.
 
         Args:
             order: which item is at a position.
             world: which rank, of how many.
             end: stop before this position, for a stream of which none has been used; None for endless.
+            look_up: what to make of many visits at once (int64 [k] each), before they come one by one.
         """
         import tensorflow as tf
 
@@ -121,7 +128,7 @@ class Stream:
         def block(first: tf.Tensor) -> Visit:
             places = tf.range(first, tf.minimum(first + BLOCK * step, END if end is None else end), step)
             positions, first_crops = self._visits(places, place, self.frontiers[world.rank])
-            return Visit(positions, order.items(positions, world), first_crops)
+            return look_up(Visit(positions, order.items(positions, world), first_crops))
 
         blocks = tf.data.Dataset.range(place, END if end is None else end, BLOCK * step)
         return blocks.map(tf.autograph.experimental.do_not_convert(block), name="visit").unbatch()

@@ -29,6 +29,9 @@ class Found(NamedTuple):
     """Height and width of the image as annotated; 0 where not stated."""
 
 
+NOTHING = Found([], [], [0.0, 0.0])
+
+
 def find_by_lxml(text: bytes, path: str) -> Found:
     """The objects in any XML: no entities, no network, no huge trees.
 

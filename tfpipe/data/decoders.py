@@ -1,0 +1,73 @@
+"""Who decodes and resizes: a library, several images at a call, or TensorFlow's own ops."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.crops import Windows
+from tfpipe.data.images import decode_crops, decode_image
+
+# Images handed over at a call: with fewer, the calls take time, with more, a rank's batches come in bursts.
+NATIVE_IMAGES = 8
+
+
+class Decoder(NamedTuple):
+    """How the crops of some images are made."""
+
+    images: int
+    """At a call."""
+    decode: Callable[[tf.Tensor, tf.Tensor, Windows], tf.Tensor]
+    """From JPEGs (string [n]), their sizes (int32 [n, 2]) and windows in them to uint8 [k, height, width, channels]."""
+
+
+def choose_decoder(config: DataConfig) -> Decoder:
+    """As `data.decoder` says; "auto" is "native" where OpenCV has the kernel of `data.resize`."""
+    target, channels = config.crop_image_size, config.num_channels
+    if config.native:
+        return Decoder(NATIVE_IMAGES, partial(_decode_natively, target=target, channels=channels))
+
+    def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows) -> tf.Tensor:
+        return tf.cond(
+            tf.size(windows.images) > 0,
+            lambda: decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize),
+            lambda: tf.zeros([0, *target, channels], tf.uint8),
+        )
+
+    return Decoder(1, decode)
+
+
+def _decode_natively(
+    jpegs: tf.Tensor, _sizes: tf.Tensor, windows: Windows, target: tuple[int, int], channels: int
+) -> tf.Tensor:
+    """By simplejpeg and OpenCV, which release the GIL: decodes each image whole, once, then resizes out of it.
+
+    The pixels are those of images.decode_crops, or one level beside them: OpenCV interpolates with 11 bits.
+    """
+    import cv2
+    import simplejpeg
+
+    # One image is one thread's work, here as in TensorFlow.
+    cv2.setNumThreads(1)
+    colorspace = "RGB" if channels == 3 else "GRAY"
+
+    def whole(contents: bytes) -> np.ndarray:
+        try:
+            return simplejpeg.decode_jpeg(contents, colorspace)
+        except ValueError:  # a CMYK JPEG, a PNG, or one that is damaged: TensorFlow's error says how
+            return decode_image(contents, channels).numpy()
+
+    def decode(jpegs: np.ndarray, images: np.ndarray, windows: np.ndarray) -> np.ndarray:
+        crops = np.empty((len(windows), *target, channels), np.uint8)
+        last = None
+        for crop, number, (top, left, height, width) in zip(crops, images.tolist(), windows.tolist(), strict=True):
+            if number != last:
+                picture, last = whole(jpegs[number]), number
+            window = picture[top : top + height, left : left + width]
+            cv2.resize(window, target[::-1], dst=crop, interpolation=cv2.INTER_LINEAR)
+        return crops
+
+    return tf.numpy_function(decode, [jpegs, windows.images, windows.windows], tf.uint8, stateful=False)
