@@ -135,7 +135,7 @@ def bench(args: argparse.Namespace) -> None:
     with nullcontext() if args.debug else without_chatter():
         world = World.detect(horovod=False)
         from tfpipe.tools.bench import Plan, run
-        from tfpipe.tools.bench_text import as_json, render
+        from tfpipe.tools.bench.text import as_json, render
 
         report = run(config, world, Plan(args.seconds, args.repeats, args.stages, args.serial))
     if args.json is not None:

@@ -14,12 +14,13 @@ from tfpipe import World
 from tfpipe.config import DataConfig, load_config
 from tfpipe.data.filelist import read_filelist
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tools import bench, bench_chains, bench_limit
-from tfpipe.tools.bench import Machine, Plan, Report
-from tfpipe.tools.bench_bound import StageCost, bound, costs, cpu_ratio, limit_rate, ratio
-from tfpipe.tools.bench_chains import Tuned
-from tfpipe.tools.bench_measure import Count, Segment, Spread, measure, spread
-from tfpipe.tools.bench_text import as_json, render
+from tfpipe.tools import bench
+from tfpipe.tools.bench import Plan, Report, chains, machine
+from tfpipe.tools.bench.chains import Tuned
+from tfpipe.tools.bench.machine import Limit, Machine
+from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
+from tfpipe.tools.bench.text import as_json, render
+from tfpipe.tools.bench.verdict import StageCost, bound, costs
 
 STAGES = ("visit", "read", "crop", "batch", "pipeline")
 
@@ -46,9 +47,7 @@ def report(chain: list[tuple[float, ...]], pieces: dict[str, float] | None = Non
         stages=STAGES,
         pieces=tuple(pieces or {}),
         tuned=[Tuned("crop", "parallelism", 2.0), Tuned("prefetch", "buffer_size", 4.0)],
-        limit_made_of="simplejpeg + OpenCV resize",
-        limit_note="",
-        limit_images=96,
+        limit=Limit("simplejpeg + OpenCV resize", "", images=96, skipped=0),
     )
 
 
@@ -98,9 +97,13 @@ def test_a_stage_costs_what_it_adds() -> None:
 
 def test_the_limit_is_one_thread_times_the_cpus() -> None:
     found = report(CPU_BOUND)
-    assert limit_rate(found).median == pytest.approx(2000)
-    assert ratio(found, "pipeline", "limit", 2).median == pytest.approx(1600 / 2000)
-    assert cpu_ratio(found).median == pytest.approx(1000 / 1250)
+    read = as_json(found)
+    assert read["limit_images_per_second"] == pytest.approx(2000)
+    assert read["ratio_to_limit"] == pytest.approx(1600 / 2000)
+    assert read["cpu_ratio_to_limit"] == pytest.approx(1000 / 1250)
+    rows = [line.split() for line in render(found).splitlines()]
+    assert ["limit", "2000", "2000", "to", "2000"] in [row[:5] for row in rows]
+    assert ["pipeline", "/", "limit", "0.80", "0.80", "to", "0.80"] in rows
 
 
 @pytest.mark.parametrize(
@@ -190,12 +193,12 @@ def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
 def test_a_limit_without_its_libraries_says_so(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
     from tfpipe.data.catalog import load_catalog
 
-    monkeypatch.setattr(bench_limit, "_find", lambda name: None)
+    monkeypatch.setattr(machine, "_find", lambda name: None)
     data = load_config(sample.config(tmp_path / "c.json")).data
-    made = bench_limit.limit(load_catalog(data, "train", World()), data, images=5)
+    source, made = machine.limit(load_catalog(data, "train", World()), data, images=5)
     assert (made.made_of, made.images, made.skipped) == ("Pillow, no resize", 5, 0)
     assert "without simplejpeg and opencv-python-headless" in made.note and "tfpipe[bench]" in made.note
-    assert [next(made.source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+    assert [next(source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("plan", [Plan(seconds=0), Plan(repeats=0)])
@@ -250,7 +253,7 @@ def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path, monkeypatch) -
         return original(dataset, *args).map(wait, num_parallel_calls=tf.data.AUTOTUNE)
 
     original = pipeline.read
-    for module in (pipeline, bench_chains):
+    for module in (pipeline, chains):
         monkeypatch.setattr(module, "read", slow)
     config = load_config(sample.config(tmp_path / "c.json"), ["data.threads=2"])
     found = bench.run(config, World(threads=2), Plan(seconds=1.0, repeats=1, stages=True))

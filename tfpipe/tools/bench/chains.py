@@ -2,18 +2,21 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.annotations import parse_xml
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.failures import named
 from tfpipe.data.images import decode_window, full_window, image_size
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, options, read, visit
 from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
-from tfpipe.tools.bench_measure import LEAD_IN_S, Count, Segment, measure
+from tfpipe.tools.bench.segments import LEAD_IN_S, Count, Segment, measure
 
 # Of so many elements only the last reaches Python, whose share would otherwise be what is measured.
 VISITS = 1024
@@ -23,11 +26,13 @@ CACHED = 300
 CACHED_DECODED = 100
 
 
-class Tuned(NamedTuple):
+@dataclass(frozen=True)
+class Tuned:
     """A value that AUTOTUNE chose."""
 
     stage: str
-    parameter: str  # "parallelism", in calls at once, or "buffer_size", in elements
+    parameter: str
+    """"parallelism", in calls at once, or "buffer_size", in elements."""
     value: float
 
 
@@ -37,13 +42,14 @@ class Pipeline:
     Built anew for each segment, where the last one ended: left waiting, AUTOTUNE would double its buffer every time.
     """
 
-    def __init__(self, config: Config, world: World, catalog: Catalog, warm_up_s: float) -> None:
+    def __init__(self, config: Config, world: World, catalog: Catalog, warm_up_s: float, share: float = 0.0) -> None:
+        """Sets out from `share` of the epoch, so that it does not find in memory what another has read."""
         self.first_batch_s: list[float] = []
         """For each segment, from building the pipeline to its first batch."""
         self.tuned: list[Tuned] = []
         """At the end of the last segment."""
         self._config, self._world, self._catalog, self._warm_up_s = config, world, catalog, warm_up_s
-        self._done = 0
+        self._done = int(share * len(catalog)) // world.size
 
     def measure(self, seconds: float) -> Segment:
         """A segment, after the warm-up."""
@@ -62,6 +68,15 @@ class Pipeline:
         for done in _counts(iterator, _by_batch(self._world)):
             self._done = done.images
             yield done
+
+
+@contextmanager
+def failures_named(config: Config, world: World, catalog: Catalog) -> Iterator[None]:
+    """Raises: TfpipeError: in place of TensorFlow's error, naming the file."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise named(error, catalog, config.data, world, Stream.start(world.size), None) from error
 
 
 class Chain:

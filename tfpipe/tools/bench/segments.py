@@ -1,4 +1,4 @@
-"""How bench measures: segments between two deliveries, in turns, and what they come to."""
+"""How bench measures: a segment between two deliveries, and the spread of several."""
 
 import os
 import statistics

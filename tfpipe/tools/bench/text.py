@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 from tfpipe.tools.bench import LIMIT, PIPELINE, SERIAL, Report
-from tfpipe.tools.bench_bound import bound, costs, cpu_ratio, limit_rate, ratio
-from tfpipe.tools.bench_measure import Spread, spread
+from tfpipe.tools.bench.segments import Spread
+from tfpipe.tools.bench.verdict import bound, costs
 
 
 def render(report: Report) -> str:
@@ -13,30 +13,25 @@ def render(report: Report) -> str:
     parts = [_facts(report), _rates(report)]
     if report.stages:
         parts += [_stages(report), _pieces(report)]
-    parts += [_tuned(report), _bound(report), f"images_per_second: {_rate(report, PIPELINE).median:.1f}"]
+    parts += [_tuned(report), _bound(report), f"images_per_second: {report.spread(PIPELINE).median:.1f}"]
     return "\n\n".join(parts)
 
 
 def as_json(report: Report) -> dict[str, Any]:
     """Every raw number, and what was worked out from them; rates in images/s, times in seconds or as named."""
     found = {
-        "images_per_second": _rate(report, PIPELINE).median,
-        "crops_per_second": _crops(report).median,
-        "limit_images_per_second": limit_rate(report).median,
-        "ratio_to_limit": ratio(report, PIPELINE, LIMIT, report.machine.cpus).median,
-        "cpu_ratio_to_limit": cpu_ratio(report).median,
-        "rates": {name: _rate(report, name)._asdict() for name in report.segments},
+        "images_per_second": report.spread(PIPELINE).median,
+        "crops_per_second": report.spread(PIPELINE, "crops_per_second").median,
+        "limit_images_per_second": report.machine.cpus * report.spread(LIMIT).median,
+        "ratio_to_limit": _ratio_to_limit(report).median,
+        "cpu_ratio_to_limit": report.ratio(LIMIT, PIPELINE, "cpu_us").median,
+        "rates": {name: report.spread(name)._asdict() for name in report.segments},
         "costs": [cost._asdict() for cost in costs(report)],
         "bound": bound(report)._asdict(),
     }
     if SERIAL in report.segments:
-        found["ratio_to_serial"] = ratio(report, PIPELINE, SERIAL).median
-    plain = {field.name: getattr(report, field.name) for field in dataclasses.fields(report)}
-    plain["machine"] = dataclasses.asdict(report.machine)
-    plain["data"] = report.data.model_dump(mode="json")
-    plain["segments"] = {name: [dataclasses.asdict(each) for each in of] for name, of in report.segments.items()}
-    plain["tuned"] = [each._asdict() for each in report.tuned]
-    return {**found, **plain}
+        found["ratio_to_serial"] = report.ratio(PIPELINE, SERIAL).median
+    return {**found, **dataclasses.asdict(report), "data": report.data.model_dump(mode="json")}
 
 
 def _facts(report: Report) -> str:
@@ -59,22 +54,25 @@ def _rates(report: Report) -> str:
     machine = report.machine
     segments = report.segments[PIPELINE]
     each = f"{len(segments)} segments of {sum(segment.seconds for segment in segments) / len(segments):.1f} s"
-    lines = [f"{'':22}{'images/s':>10}{'min to max':>20}", _row(PIPELINE, _rate(report, PIPELINE), f"  ({each})")]
-    crops, busy = _crops(report), spread([segment.busy for segment in segments])
-    lines += [_row("  in crops/s", crops), _row("  CPUs busy", busy, digits=2)]
-    made_of = f"  (1 thread of {report.limit_made_of}, {report.limit_images} files in memory, x {machine.cpus} CPUs)"
-    lines += [
-        _row("limit", limit_rate(report), made_of),
-        _row("pipeline / limit", ratio(report, PIPELINE, LIMIT, machine.cpus), digits=2),
-        _row("  of CPU time", cpu_ratio(report), "  (images a CPU second; other processes count less)", digits=2),
+    # What the ratio would be if nobody else took CPUs.
+    of_cpu = report.ratio(LIMIT, PIPELINE, "cpu_us")
+    made_of = f"  (1 thread of {report.limit.made_of}, {report.limit.images} files in memory, x {machine.cpus} CPUs)"
+    lines = [
+        f"{'':22}{'images/s':>10}{'min to max':>20}",
+        _row(PIPELINE, report.spread(PIPELINE), f"  ({each})"),
+        _row("  in crops/s", report.spread(PIPELINE, "crops_per_second")),
+        _row("  CPUs busy", report.spread(PIPELINE, "busy"), digits=2),
+        _row("limit", Spread(*(machine.cpus * rate for rate in report.spread(LIMIT))), made_of),
+        _row("pipeline / limit", _ratio_to_limit(report), digits=2),
+        _row("  of CPU time", of_cpu, "  (images a CPU second; other processes count less)", digits=2),
     ]
-    if report.limit_note:
-        lines.append(f"  the limit is {report.limit_note}")
+    if report.limit.note:
+        lines.append(f"  the limit is {report.limit.note}")
     if SERIAL in report.segments:
         serial = "  (data.num_parallel_readers=1, data.prefetch_buffer_size=0)"
         lines += [
-            _row(SERIAL, _rate(report, SERIAL), serial),
-            _row("pipeline / serial", ratio(report, PIPELINE, SERIAL), digits=2),
+            _row(SERIAL, report.spread(SERIAL), serial),
+            _row("pipeline / serial", report.ratio(PIPELINE, SERIAL), digits=2),
         ]
     return "\n".join(lines)
 
@@ -82,9 +80,8 @@ def _rates(report: Report) -> str:
 def _stages(report: Report) -> str:
     lines = [f"{'chain up to':22}{'images/s':>10}{'min to max':>20}{'CPUs busy':>11}   {'stage: us':>10}{'CPU us':>8}"]
     for name, cost in zip(report.stages, costs(report), strict=True):
-        busy = spread([segment.busy for segment in report.segments[name]]).median
-        row = _row(cost.name, _rate(report, name))
-        lines.append(f"{row}{busy:11.2f}   {cost.us:10.1f}{cost.cpu_us:8.1f}")
+        busy = report.spread(name, "busy").median
+        lines.append(f"{_row(cost.name, report.spread(name))}{busy:11.2f}   {cost.us:10.1f}{cost.cpu_us:8.1f}")
     lines.append(
         "A stage's own us (wall) and CPU us (all threads) an image: this chain less the one above, median of turns."
     )
@@ -94,8 +91,8 @@ def _stages(report: Report) -> str:
 def _pieces(report: Report) -> str:
     lines = [f"{'alone, from memory':22}{'images/s':>10}{'min to max':>20}{'':24}{'CPU us':>8}"]
     for name in report.pieces:
-        cpu_us = spread([segment.cpu_us for segment in report.segments[name]]).median
-        lines.append(f"{_row(name, _rate(report, name))}{'':24}{cpu_us:8.1f}")
+        cpu_us = report.spread(name, "cpu_us").median
+        lines.append(f"{_row(name, report.spread(name))}{'':24}{cpu_us:8.1f}")
     lines.append("Pieces of crop, over whole images: crop itself decodes and resizes its windows alone.")
     return "\n".join(lines)
 
@@ -114,12 +111,8 @@ def _bound(report: Report) -> str:
     return f"bound     by {found.stage or kinds[found.kind]}: {found.because}\n          {found.advice}"
 
 
-def _rate(report: Report, name: str) -> Spread:
-    return spread([segment.images_per_second for segment in report.segments[name]])
-
-
-def _crops(report: Report) -> Spread:
-    return spread([segment.crops_per_second for segment in report.segments[PIPELINE]])
+def _ratio_to_limit(report: Report) -> Spread:
+    return report.ratio(PIPELINE, LIMIT, times=report.machine.cpus)
 
 
 def _row(name: str, value: Spread, note: str = "", digits: int = 0) -> str:

@@ -1,10 +1,9 @@
-"""What bench's segments say: the cost of each stage, the ratio to the machine's limit, and what bounds the pipeline."""
+"""What bench's segments say: what each stage costs, and what bounds the pipeline."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
-from tfpipe.tools.bench import LIMIT, PIPELINE, Report
-from tfpipe.tools.bench_measure import Segment, Spread, spread
+from tfpipe.tools.bench import PIPELINE, Report
+from tfpipe.tools.bench.segments import spread
 
 # A pipeline that keeps its threads this busy waits for nothing but CPUs.
 BUSY = 0.8
@@ -30,45 +29,22 @@ class Bound(NamedTuple):
 def costs(report: Report) -> list[StageCost]:
     """Of each stage, the difference of the chain with it and the chain without, turn by turn."""
 
-    def added(stage: int, per_image: Callable[[Segment], float]) -> float:
-        chain = report.segments[report.stages[stage]]
-        before = report.segments[report.stages[stage - 1]] if stage else []
-        less = [per_image(segment) for segment in before] or [0.0] * len(chain)
-        return spread([per_image(a) - b for a, b in zip(chain, less, strict=True)]).median
+    def added(name: str, before: str | None, figure: str) -> float:
+        chain = [getattr(segment, figure) for segment in report.segments[name]]
+        less = [getattr(segment, figure) for segment in report.segments[before]] if before else [0.0] * len(chain)
+        return spread([a - b for a, b in zip(chain, less, strict=True)]).median
 
     return [
-        StageCost(
-            "prefetch" if name == PIPELINE else name,
-            added(number, lambda segment: segment.us),
-            added(number, lambda segment: segment.cpu_us),
-        )
-        for number, name in enumerate(report.stages)
+        StageCost("prefetch" if name == PIPELINE else name, added(name, before, "us"), added(name, before, "cpu_us"))
+        for before, name in zip((None, *report.stages), report.stages, strict=False)
     ]
-
-
-def ratio(report: Report, of: str, to: str, times: float = 1.0) -> Spread:
-    """images/s of one thing over those of another `times` over, turn by turn."""
-    pairs = zip(report.segments[of], report.segments[to], strict=True)
-    return spread([a.images_per_second / (times * b.images_per_second) for a, b in pairs])
-
-
-def cpu_ratio(report: Report) -> Spread:
-    """CPU time an image of the limit over that of the pipeline: the ratio to the limit if nobody else took CPUs."""
-    pairs = zip(report.segments[LIMIT], report.segments[PIPELINE], strict=True)
-    return spread([a.cpu_us / b.cpu_us for a, b in pairs])
-
-
-def limit_rate(report: Report) -> Spread:
-    """images/s of one thread at the limit, times the CPUs."""
-    return spread([report.machine.cpus * segment.images_per_second for segment in report.segments[LIMIT]])
 
 
 def bound(report: Report) -> Bound:
     """What bounds the pipeline: CPUs, its number of readers, or waiting; at which stage, and which key to change."""
     stages = costs(report)
     threads, readers = report.machine.threads, report.data.num_parallel_readers
-    busy = spread([segment.busy for segment in report.segments[PIPELINE]]).median
-    wanted = spread([segment.wanted for segment in report.segments[PIPELINE]]).median
+    busy, wanted = (report.spread(PIPELINE, figure).median for figure in ("busy", "wanted"))
     said = f"{busy:.2f} of {threads} thread{'s' if threads > 1 else ''} busy"
     if wanted >= BUSY * threads:
         if busy < BUSY * min(threads, report.machine.cpus):
@@ -107,7 +83,7 @@ def _cpu_advice(report: Report, top: StageCost | None) -> str:
         return f"{all_busy}; --stages says where the time goes"
     if top.name != "crop" or not report.pieces:
         return all_busy
-    alone = {name: spread([segment.cpu_us for segment in report.segments[name]]).median for name in report.pieces}
+    alone = {name: report.spread(name, "cpu_us").median for name in report.pieces}
     most = max(alone, key=alone.__getitem__)
     how = {
         "parse XML": 'tfpipe index parses every XML once for all runs, data.unit "box" once a run',

@@ -1,31 +1,60 @@
-"""What this machine could do at most: one thread that decodes and resizes the same files from memory."""
+"""The machine, and what it could do at most: one thread that decodes and resizes the same files from memory."""
 
 import importlib
 import io
+import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
+
+import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.pipeline import thread_budget
+from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.bench_measure import Count
+from tfpipe.tools.bench.segments import Count
 
 IMAGES = 300
 INSTALL = "pip install tfpipe[bench]"
 
 
-class Limit(NamedTuple):
-    """One thread at work, and what it is made of."""
+@dataclass(frozen=True)
+class Machine:
+    """What it was measured on."""
 
-    source: Iterator[Count]
-    made_of: str  # e.g. "simplejpeg + OpenCV resize"
-    note: str  # what is missing and how to get it; "" for nothing
-    images: int  # held in memory
-    skipped: int  # files that the decoder refused
+    host_cpus: int
+    cpus: int
+    """This process's share."""
+    threads: int
+    """Of the input pipeline."""
+    tensorflow: str
+
+    @classmethod
+    def here(cls, data: DataConfig, world: World) -> "Machine":
+        """This one, as a pipeline of `data` uses it."""
+        cpus = world.threads or len(os.sched_getaffinity(0))
+        threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world) or cpus
+        return cls(os.cpu_count() or 1, cpus, threads, tf.__version__)
 
 
-def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> Limit:
+@dataclass(frozen=True)
+class Limit:
+    """What the one thread does."""
+
+    made_of: str
+    """E.g. "simplejpeg + OpenCV resize"."""
+    note: str
+    """What is missing and how to get it; "" for nothing."""
+    images: int
+    """Held in memory."""
+    skipped: int
+    """Files that the decoder refused."""
+
+
+def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], Limit]:
     """Decodes some of the list's files whole and resizes them, over and over.
 
     Raises:
@@ -43,7 +72,7 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> Limit:
     made_of = f"{decoder} + OpenCV resize" if cv2 else f"{decoder}, no resize"
     missing = [name for name, found in (("simplejpeg", simplejpeg), ("opencv-python-headless", cv2)) if not found]
     note = f"without {' and '.join(missing)}, so not the real limit; {INSTALL}" if missing else ""
-    return Limit(_repeat(work, files), made_of, note, len(files), count - len(files))
+    return _repeat(work, files), Limit(made_of, note, len(files), count - len(files))
 
 
 def _worker(config: DataConfig, simplejpeg: ModuleType | None, cv2: ModuleType | None) -> Callable[[bytes], Any]:
