@@ -47,7 +47,7 @@ def report(chain: list[tuple[float, ...]], pieces: dict[str, float] | None = Non
         stages=STAGES,
         pieces=tuple(pieces or {}),
         tuned=[Tuned("crop", "parallelism", 2.0), Tuned("prefetch", "buffer_size", 4.0)],
-        limit=Limit("simplejpeg + OpenCV resize", "", images=96, skipped=0),
+        limit=Limit("simplejpeg + OpenCV resize", "", images=96),
     )
 
 
@@ -196,9 +196,42 @@ def test_a_limit_without_its_libraries_says_so(sample: SampleData, tmp_path: Pat
     monkeypatch.setattr(machine, "_find", lambda name: None)
     data = load_config(sample.config(tmp_path / "c.json")).data
     source, made = machine.limit(load_catalog(data, "train", World()), data, images=5)
-    assert (made.made_of, made.images, made.skipped) == ("Pillow, no resize", 5, 0)
-    assert "without simplejpeg and opencv-python-headless" in made.note and "tfpipe[bench]" in made.note
+    assert (made.made_of, made.images) == ("Pillow, no resize", 5)
+    assert "without simplejpeg and opencv-python-headless" in made.note and made.note.endswith("tfpipe[bench]")
     assert [next(source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_limit_says_how_many_files_it_goes_without(sample: SampleData, tmp_path: Path) -> None:
+    from tfpipe.data.catalog import load_catalog
+
+    good = list(read_filelist(sample.train))[:3]
+    bad = Path(good[0]).with_name("bad.JPEG")
+    bad.write_text("no image")
+    (tmp_path / "list.txt").write_text("\n".join([*good, str(bad)]))
+    config = sample.config(tmp_path / "c.json", data={"train_filelist": str(tmp_path / "list.txt")})
+    data = load_config(config).data
+    _, made = machine.limit(load_catalog(data, "train", World()), data)
+    bad.unlink()
+    assert made.images == 3 and "over the 3 of 4 files" in made.note
+
+
+@pytest.mark.parametrize("kernel", ["bicubic", "antialias"])
+def test_the_piece_that_resizes_does_so_as_the_config_has_it(
+    sample: SampleData, tmp_path: Path, monkeypatch, kernel: str
+) -> None:
+    from tfpipe.data.catalog import load_catalog
+
+    asked = []
+    original = chains.resize
+
+    def spy(*args: object) -> object:
+        asked.append(args[1:])
+        return original(*args)
+
+    monkeypatch.setattr(chains, "resize", spy)
+    config = load_config(sample.config(tmp_path / "c.json", data={"resize": kernel}))
+    chains.pieces(config, World(), load_catalog(config.data, "train", World()))
+    assert asked == [((32, 32), kernel)]
 
 
 @pytest.mark.parametrize("plan", [Plan(seconds=0), Plan(repeats=0)])

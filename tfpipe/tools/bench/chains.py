@@ -12,7 +12,7 @@ from tfpipe.config import Config
 from tfpipe.data.annotations import parse_xml
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.failures import named
-from tfpipe.data.images import decode_window, full_window, image_size
+from tfpipe.data.images import decode_window, full_window, image_size, resize
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, options, read, visit
 from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
@@ -134,8 +134,8 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     def decode(one: Encoded) -> tf.Tensor:
         return decode_window(one.jpeg, full_window(image_size(one.jpeg)), data.num_channels)
 
-    def resize(image: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.round(tf.image.resize(image, data.crop_image_size)), tf.uint8)
+    def to_size(image: tf.Tensor) -> tf.Tensor:
+        return resize(image, data.crop_image_size, data.resize)
 
     def parse(one: Encoded) -> tf.Tensor:
         return parse_xml(one.xml, one.xml_path).boxes
@@ -146,7 +146,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
         return Chain(name, each, lambda done, _: Count(done.images + IMAGES))
 
     decoded = files.take(CACHED_DECODED).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
-    result = [chain("decode", files, decode), chain("resize", decoded, resize)]
+    result = [chain("decode", files, decode), chain("resize", decoded, to_size)]
     if catalog.boxes is None and catalog.annotated.any():
         result.insert(0, chain("parse XML", files, parse))
     return result

@@ -47,11 +47,9 @@ class Limit:
     made_of: str
     """E.g. "simplejpeg + OpenCV resize"."""
     note: str
-    """What is missing and how to get it; "" for nothing."""
+    """What makes it less than the limit, and what to do; "" for nothing."""
     images: int
     """Held in memory."""
-    skipped: int
-    """Files that the decoder refused."""
 
 
 def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], Limit]:
@@ -71,8 +69,10 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
     decoder = "simplejpeg" if simplejpeg else "Pillow"
     made_of = f"{decoder} + OpenCV resize" if cv2 else f"{decoder}, no resize"
     missing = [name for name, found in (("simplejpeg", simplejpeg), ("opencv-python-headless", cv2)) if not found]
-    note = f"without {' and '.join(missing)}, so not the real limit; {INSTALL}" if missing else ""
-    return _repeat(work, files), Limit(made_of, note, len(files), count - len(files))
+    notes = [f"without {' and '.join(missing)}, so not the real limit; {INSTALL}"] if missing else []
+    if len(files) < count:
+        notes.append(f"over the {len(files)} of {count} files that {decoder} can decode; tfpipe index lists odd ones")
+    return _repeat(work, files), Limit(made_of, "; ".join(notes), len(files))
 
 
 def _worker(config: DataConfig, simplejpeg: ModuleType | None, cv2: ModuleType | None) -> Callable[[bytes], Any]:
