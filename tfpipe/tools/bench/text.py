@@ -107,7 +107,7 @@ def _tuned(report: Report) -> str:
 
 def _bound(report: Report) -> str:
     found = bound(report)
-    kinds = {"cpu": "CPU", "readers": "too few readers", "wait": "waiting"}
+    kinds = {"cpu": "CPU", "calls": "too few images at once", "wait": "waiting"}
     return f"bound     by {found.stage or kinds[found.kind]}: {found.because}\n          {found.advice}"
 
 

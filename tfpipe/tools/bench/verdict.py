@@ -1,5 +1,6 @@
 """What bench's segments say: what each stage costs, and what bounds the pipeline."""
 
+import math
 from typing import NamedTuple
 
 from tfpipe.tools.bench import PIPELINE, Report
@@ -7,6 +8,8 @@ from tfpipe.tools.bench.segments import spread
 
 # A pipeline that keeps its threads this busy waits for nothing but CPUs.
 BUSY = 0.8
+# Beyond this many reads at once a disk or a file server seldom gives more.
+MOST_READS = 64
 
 
 class StageCost(NamedTuple):
@@ -17,10 +20,13 @@ class StageCost(NamedTuple):
     cpu_us: float  # CPU time an image, of all threads
 
 
+NOT_MEASURED = StageCost("", 0.0, 0.0)
+
+
 class Bound(NamedTuple):
     """Why the pipeline is no faster."""
 
-    kind: str  # "cpu", "readers" or "wait"
+    kind: str  # "cpu", "calls" (too few images at once) or "wait"
     stage: str  # "" where stages were not measured
     because: str
     advice: str
@@ -41,35 +47,37 @@ def costs(report: Report) -> list[StageCost]:
 
 
 def bound(report: Report) -> Bound:
-    """What bounds the pipeline: CPUs, its number of readers, or waiting; at which stage, and which key to change."""
-    stages = costs(report)
-    threads, readers = report.machine.threads, report.data.num_parallel_readers
+    """What bounds the pipeline: CPUs, too few images at once, or waiting; at which stage, and which key to change."""
+    stages, data, machine = costs(report), report.data, report.machine
+    usable = min(machine.threads, machine.cpus)
     busy, wanted = (report.spread(PIPELINE, figure).median for figure in ("busy", "wanted"))
-    said = f"{busy:.2f} of {threads} thread{'s' if threads > 1 else ''} busy"
-    if wanted >= BUSY * threads:
-        if busy < BUSY * min(threads, report.machine.cpus):
+    unit = "thread" if machine.threads == usable else "CPU"
+    said = f"{busy:.2f} of {usable} {unit}{'s' if usable > 1 else ''} busy"
+    dearest = max(stages, key=lambda stage: stage.cpu_us, default=NOT_MEASURED)
+    if wanted >= BUSY * usable:
+        if busy < BUSY * usable:
             said += f" and {wanted - busy:.2f} waiting for a CPU that other processes have"
-        top = max(stages, key=lambda stage: stage.cpu_us, default=None)
-        return Bound("cpu", top.name if top else "", said + _share(top, stages), _cpu_advice(report, top))
-    if isinstance(readers, int) and readers < threads and wanted >= BUSY * readers:
-        top = max(stages, key=lambda stage: stage.cpu_us, default=None)
-        advice = f'data.num_parallel_readers is {readers}: raise it to {threads}, or to "auto"'
-        return Bound("readers", top.name if top else "", said + _share(top, stages), advice)
-    top = max(stages, key=lambda stage: stage.us - stage.cpu_us / threads, default=None)
-    if top is None:
+        return Bound("cpu", dearest.name, said + _share(dearest, stages), _cpu_advice(report, dearest))
+    key = "data.parallel.decode" if data.parallel.decode else "data.num_parallel_readers"
+    decoders = data.parallel.decode or data.num_parallel_readers
+    if isinstance(decoders, int) and decoders < usable and wanted >= BUSY * decoders:
+        advice = f'{key} is {decoders}: raise it to {usable}, or to "auto"'
+        return Bound("calls", dearest.name, said + _share(dearest, stages), advice)
+    slowest = max(stages, key=lambda stage: stage.us - stage.cpu_us / usable, default=NOT_MEASURED)
+    if slowest is NOT_MEASURED:
         return Bound("wait", "", f"{said}, so it waits for something else", "--stages says at which stage")
-    waiting = f"{said}; {top.us:.0f} us an image, of which {max(0.0, top.cpu_us):.0f} us take a CPU"
-    return Bound("wait", top.name, waiting, _wait_advice(report, top))
+    waiting = f"{said}; {slowest.us:.0f} us an image, of which {max(0.0, slowest.cpu_us):.0f} us take a CPU"
+    return Bound("wait", slowest.name, waiting, _wait_advice(report, slowest))
 
 
-def _share(top: StageCost | None, stages: list[StageCost]) -> str:
-    if top is None:
+def _share(top: StageCost, stages: list[StageCost]) -> str:
+    if top is NOT_MEASURED:
         return ""
     total = sum(max(0.0, stage.cpu_us) for stage in stages)
     return f"; it takes {100 * top.cpu_us / total:.0f} % of an image's CPU time"
 
 
-def _cpu_advice(report: Report, top: StageCost | None) -> str:
+def _cpu_advice(report: Report, top: StageCost) -> str:
     machine, data = report.machine, report.data
     if data.num_parallel_readers == 1 and machine.cpus > 1:
         return f'data.num_parallel_readers is 1, which is one thread of {machine.cpus}: set it to "auto"'
@@ -79,7 +87,7 @@ def _cpu_advice(report: Report, top: StageCost | None) -> str:
             return f"data.cpu_fraction is {data.cpu_fraction:g}, {may}: raise it if nothing else needs them"
         return f"data.threads is {machine.threads}, {may}: set it to null"
     all_busy = "every CPU it may use is busy: give the rank more CPUs, or less work an image"
-    if top is None:
+    if top is NOT_MEASURED:
         return f"{all_busy}; --stages says where the time goes"
     if top.name != "crop" or not report.pieces:
         return all_busy
@@ -96,9 +104,16 @@ def _cpu_advice(report: Report, top: StageCost | None) -> str:
 def _wait_advice(report: Report, top: StageCost) -> str:
     data, machine = report.data, report.machine
     if top.name == "read":
-        also = "" if data.num_parallel_readers == "auto" else ' (with data.num_parallel_readers "auto")'
-        more = 4 * machine.threads
-        return f"it waits for storage: more reads at once with data.threads={more}{also}, or a copy on local disks"
+        if data.num_parallel_readers == 1:
+            return 'it waits for storage one file at a time: set data.num_parallel_readers to "auto"'
+        # As many as wait for as long as all CPUs take for what else is to be done.
+        at_once = data.parallel.read or data.num_parallel_readers
+        under_way = machine.threads if at_once == "auto" else min(at_once, machine.threads)
+        cpus_us = report.spread(PIPELINE, "cpu_us").median / machine.cpus
+        reads = min(MOST_READS, max(2 * under_way, math.ceil(under_way * top.us / cpus_us)))
+        threads = reads + machine.cpus
+        held = f" and data.threads={threads}, since a waiting read holds a thread" if threads > machine.threads else ""
+        return f"it waits for storage: data.parallel.read={reads}{held}; or a copy on local disks"
     if top.name in ("batch", "prefetch") and data.prefetch_buffer_size == 0:
         return 'data.prefetch_buffer_size is 0: set it to "auto"'
     return "it waits neither for a file nor for a CPU: the Python that takes the batches may be what is slow"
