@@ -262,7 +262,7 @@ def test_the_piece_that_resizes_does_so_as_the_config_has_it(
 @pytest.mark.parametrize("plan", [Plan(seconds=0), Plan(repeats=0)])
 def test_a_plan_of_nothing_is_refused(plan: Plan) -> None:
     with pytest.raises(ConfigError, match="--seconds must be above 0 and --repeats at least 1"):
-        plan.check()
+        plan.check(World())
 
 
 def bench_command(*args: str | Path) -> Finished:

@@ -34,13 +34,34 @@ class Plan:
     """Also the chain up to each stage, and the pieces of `crop` alone."""
     serial: bool = False
     """Also with one reader and no prefetch."""
+    ranks: int | None = None
+    """On this machine, to be started and measured together; None: as launched."""
 
-    def check(self) -> None:
+    @property
+    def segment_s(self) -> float:
+        """Of one segment."""
+        return self.seconds / self.repeats
+
+    @property
+    def warm_up_s(self) -> float:
+        """Before each segment of a pipeline."""
+        return min(WARM_UP_S, self.seconds / 2)
+
+    def check(self, world: World) -> None:
         """Raises: ConfigError: it cannot be carried out."""
         if self.seconds <= 0 or self.repeats < 1:
             raise ConfigError(
                 f"--seconds must be above 0 and --repeats at least 1, received {self.seconds:g} and {self.repeats}"
             )
+        if self.ranks is not None and self.ranks < 2:
+            raise ConfigError(f"--ranks must be at least 2, received {self.ranks}; without it, one is measured")
+        if self.ranks is not None and world.size > 1:
+            raise ConfigError(
+                f"--ranks starts ranks on this machine, but {world.size} are launched already: "
+                "leave out --ranks, or the launcher"
+            )
+        if (self.ranks is not None or world.size > 1) and (self.stages or self.serial):
+            raise ConfigError("--stages and --serial are of one rank: leave them out, or measure one rank")
 
 
 @dataclass(frozen=True)
@@ -80,7 +101,7 @@ def run(config: Config, world: World, plan: Plan) -> Report:
         ConfigError: the plan, a filelist or a label cannot be used.
         TfpipeError: a file cannot be used.
     """
-    plan.check()
+    plan.check(world)
     start = time.perf_counter()
     catalog = load_catalog(config.data, "train", world)
     catalog_s = time.perf_counter() - start
@@ -89,23 +110,22 @@ def run(config: Config, world: World, plan: Plan) -> Report:
 
 
 def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: float) -> Report:
-    warm_up_s = min(WARM_UP_S, plan.seconds / 2)
-    whole = Pipeline(config, world, catalog, warm_up_s)
+    whole = Pipeline(config, world, catalog, plan.warm_up_s)
     decodes, most = limit(catalog, config.data)
     stages = prefixes(config, world, catalog) if plan.stages else []
     alone = pieces(config, world, catalog) if plan.stages else []
     measured = {PIPELINE: whole.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
-        measured[SERIAL] = Pipeline(_serial(config), world, catalog, warm_up_s, share=0.5).measure
+        measured[SERIAL] = Pipeline(_serial(config), world, catalog, plan.warm_up_s, share=0.5).measure
     for chain in [*stages, *alone]:
-        chain.measure(0, warm_up_s)
+        chain.measure(0, plan.warm_up_s)
         measured[chain.name] = chain.measure
 
     segments: dict[str, list[Segment]] = {name: [] for name in measured}
     turns = [name for _ in range(plan.repeats) for name in measured]
     for name in progress(turns, len(turns), "measuring", "segment", world.rank == 0):
         wait_until_idle()
-        segments[name].append(measured[name](plan.seconds / plan.repeats))
+        segments[name].append(measured[name](plan.segment_s))
     return Report(
         machine=Machine.here(config.data, world),
         data=config.data,

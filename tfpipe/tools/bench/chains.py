@@ -16,7 +16,7 @@ from tfpipe.data.images import decode_window, full_window, image_size, resize
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, options, read, visit
 from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
-from tfpipe.tools.bench.segments import LEAD_IN_S, Count, Segment, measure
+from tfpipe.tools.bench.segments import LEAD_IN_S, Arrive, Count, Segment, alone, measure
 
 # Of so many elements only the last reaches Python, whose share would otherwise be what is measured.
 VISITS = 1024
@@ -51,7 +51,7 @@ class Pipeline:
         self._config, self._world, self._catalog, self._warm_up_s = config, world, catalog, warm_up_s
         self._done = int(share * len(catalog)) // world.size
 
-    def measure(self, seconds: float) -> Segment:
+    def measure(self, seconds: float, arrive: Arrive = alone) -> Segment:
         """A segment, after the warm-up."""
         start = time.perf_counter()
         stream = _stream(self._world, self._done)
@@ -60,7 +60,7 @@ class Pipeline:
         source = self._deliveries(iterator)
         next(source)
         self.first_batch_s.append(time.perf_counter() - start)
-        segment = measure(source, seconds, self._warm_up_s)
+        segment = measure(source, seconds, self._warm_up_s, arrive)
         self.tuned = tuned(iterator)
         return segment
 

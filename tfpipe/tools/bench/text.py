@@ -1,24 +1,39 @@
 """What bench found, as text and as JSON."""
 
 import dataclasses
+from statistics import median
 from typing import Any
 
+from tfpipe.config import DataConfig
 from tfpipe.tools.bench import LIMIT, PIPELINE, SERIAL, Report
-from tfpipe.tools.bench.segments import Spread
+from tfpipe.tools.bench.machine import Machine
+from tfpipe.tools.bench.ranks import RanksReport
+from tfpipe.tools.bench.segments import Spread, spread
 from tfpipe.tools.bench.verdict import bound, costs
 
+HEADER = f"{'':22}{'images/s':>10}{'min to max':>20}"
+CPU_SECOND = "  (images a CPU second; other processes count less)"
 
-def render(report: Report) -> str:
-    """All of it, the pipeline's images/s on the last line."""
-    parts = [_facts(report), _rates(report)]
+
+def render(report: Report | RanksReport) -> str:
+    """All of it, the pipeline's images/s, of all ranks, on the last line."""
+    if isinstance(report, RanksReport):
+        return _ranks(report)
+    parts = [_start(report), _rates(report)]
     if report.stages:
         parts += [_stages(report), _pieces(report)]
     parts += [_tuned(report), _bound(report), f"images_per_second: {report.spread(PIPELINE).median:.1f}"]
     return "\n\n".join(parts)
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def as_json(report: Report | RanksReport) -> dict[str, Any]:
     """Every raw number, and what was worked out from them; rates in images/s, times in seconds or as named."""
+    raw = {**dataclasses.asdict(report), "data": report.data.model_dump(mode="json")}
+    if isinstance(report, RanksReport):
+        found = {"images_per_second": median(report.together.totals)}
+        if report.alone is not None:
+            found |= {"ratio_to_one_rank": report.ratio.median, "cpu_ratio_to_one_rank": report.cpu_ratio.median}
+        return {**found, **raw}
     found = {
         "images_per_second": report.spread(PIPELINE).median,
         "crops_per_second": report.spread(PIPELINE, "crops_per_second").median,
@@ -31,23 +46,47 @@ def as_json(report: Report) -> dict[str, Any]:
     }
     if SERIAL in report.segments:
         found["ratio_to_serial"] = report.ratio(PIPELINE, SERIAL).median
-    return {**found, **dataclasses.asdict(report), "data": report.data.model_dump(mode="json")}
+    return {**found, **raw}
 
 
-def _facts(report: Report) -> str:
-    machine, data = report.machine, report.data
-    height, width = data.crop_image_size
-    return "\n".join(
-        [
-            f"machine   {machine.cpus} of {machine.host_cpus} CPUs, {machine.threads} pipeline threads, "
-            f"TensorFlow {machine.tensorflow}",
-            f"pipeline  {report.images} images, {data.crop} crops of {height}x{width}x{data.num_channels} "
-            f"{data.dtype}, batches of {data.batch_size}, readers {data.num_parallel_readers}, "
-            f"prefetch {data.prefetch_buffer_size}",
-            f"start     filelist and labels {report.catalog_s:.2f} s, first batch {report.first_batch_s[0]:.2f} s "
-            "later; in no rate",
+def _ranks(report: RanksReport) -> str:
+    together, alone = report.together, report.alone
+    rate = spread(together.totals)
+    seconds = sum(segment.seconds for turn in together.turns for segment in turn) / len(together.turns) / together.size
+    each = f"  (a rank's median over {len(together.turns)} turns of {seconds:.1f} s, all ranks at once)"
+    lines = [HEADER]
+    if alone is not None:
+        lines.append(_row("1 rank", spread(alone.totals), f"  ({_threads(alone.machine)})"))
+    lines += [
+        _row(f"{together.size} ranks", rate, f"  ({_threads(together.machine)} each)"),
+        _row("  each of them", together.each, each),
+    ]
+    if alone is not None:
+        lines += [
+            _row(f"{together.size} ranks / 1 rank", report.ratio, digits=3),
+            _row("  of CPU time", report.cpu_ratio, CPU_SECOND, digits=3),
         ]
-    )
+    facts = _facts((alone or together).machine, report.data)
+    return "\n\n".join(["\n".join(facts), "\n".join(lines), f"images_per_second: {rate.median:.1f}"])
+
+
+def _threads(machine: Machine) -> str:
+    return f"{machine.threads} pipeline thread{'s' if machine.threads > 1 else ''}"
+
+
+def _facts(machine: Machine, data: DataConfig) -> list[str]:
+    height, width = data.crop_image_size
+    return [
+        f"machine   {machine.cpus} of {machine.host_cpus} CPUs, {_threads(machine)}, TensorFlow {machine.tensorflow}",
+        f"pipeline  {data.crop} crops of {height}x{width}x{data.num_channels} {data.dtype}, batches of "
+        f"{data.batch_size}, readers {data.num_parallel_readers}, prefetch {data.prefetch_buffer_size}",
+    ]
+
+
+def _start(report: Report) -> str:
+    catalog, batch = f"{report.catalog_s:.2f} s", f"{report.first_batch_s[0]:.2f} s"
+    start = f"start     {report.images} images: filelist and labels {catalog}, first batch {batch} later; in no rate"
+    return "\n".join([*_facts(report.machine, report.data), start])
 
 
 def _rates(report: Report) -> str:
@@ -58,13 +97,13 @@ def _rates(report: Report) -> str:
     of_cpu = report.ratio(LIMIT, PIPELINE, "cpu_us")
     made_of = f"  (1 thread of {report.limit.made_of}, {report.limit.images} files in memory, x {machine.cpus} CPUs)"
     lines = [
-        f"{'':22}{'images/s':>10}{'min to max':>20}",
+        HEADER,
         _row(PIPELINE, report.spread(PIPELINE), f"  ({each})"),
         _row("  in crops/s", report.spread(PIPELINE, "crops_per_second")),
         _row("  CPUs busy", report.spread(PIPELINE, "busy"), digits=2),
         _row("limit", Spread(*(machine.cpus * rate for rate in report.spread(LIMIT))), made_of),
         _row("pipeline / limit", _ratio_to_limit(report), digits=2),
-        _row("  of CPU time", of_cpu, "  (images a CPU second; other processes count less)", digits=2),
+        _row("  of CPU time", of_cpu, CPU_SECOND, digits=2),
     ]
     if report.limit.note:
         lines.append(f"  the limit is {report.limit.note}")
