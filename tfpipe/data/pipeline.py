@@ -19,6 +19,9 @@ from tfpipe.data.lookup import Lookup
 from tfpipe.data.stream import Stream, Visit
 from tfpipe.distributed import World
 
+# AutoGraph, which rewrites Python's own `if` and `for`, would find none that depends on a tensor, in a second's time.
+_as_written = tf.autograph.experimental.do_not_convert
+
 
 class Encoded(NamedTuple):
     """One image as read."""
@@ -98,7 +101,8 @@ def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
             xml = tf.cond(tf.equal(xml_path, ""), lambda: "", lambda: tf.io.read_file(xml_path))
         return Encoded(visit, tf.io.read_file(lookup.path(image)), xml, xml_path, lookup.label(image))
 
-    return dataset.map(read_one, num_parallel_calls=_calls(config, config.parallel.read), name="read")
+    calls = _calls(config, config.parallel.read)
+    return dataset.map(_as_written(read_one), num_parallel_calls=calls, name="read")
 
 
 def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
@@ -128,7 +132,8 @@ def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
         places = tf.stack([tf.fill(tf.shape(crops), position), crops], axis=1)
         return Crops(tf.ensure_shape(images, [None, *shape]), labels[first:], places)
 
-    return dataset.map(crop_one, num_parallel_calls=_calls(config, config.parallel.decode), name="crop")
+    calls = _calls(config, config.parallel.decode)
+    return dataset.map(_as_written(crop_one), num_parallel_calls=calls, name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
