@@ -19,7 +19,7 @@ from tfpipe.data.lookup import Lookup
 from tfpipe.data.stream import Stream, Visit
 from tfpipe.distributed import World
 
-# AutoGraph, which rewrites Python's own `if` and `for`, would find none that depends on a tensor, in a second's time.
+# AutoGraph, which rewrites Python's own `if` and `for`, would take half a second to find none that depends on a tensor.
 _as_written = tf.autograph.experimental.do_not_convert
 
 
