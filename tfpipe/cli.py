@@ -127,18 +127,27 @@ def order(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    """Measures the input pipeline: images/s against this machine's limit, each stage, and what bounds it."""
+    """Measures the input pipeline: images/s against this machine's limit, each stage, and what bounds it.
+
+    Under mpirun, srun or aprun, or with --ranks: what several ranks deliver together.
+    """
     from tfpipe.data.filelist import check_filelists
 
-    config = _config(args)
-    check_filelists([config.data.train_filelist])
+    config, launch = _config(args), find_launch()
+    if launch is None or launch.rank == 0:
+        check_filelists([config.data.train_filelist])
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with nullcontext() if args.debug else without_chatter():
-        world = World.detect(horovod=False)
-        from tfpipe.tools.bench import Plan, run
-        from tfpipe.tools.bench_text import as_json, render
+        world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
+        from tfpipe.tools import bench
+        from tfpipe.tools.bench import ranks
+        from tfpipe.tools.bench.text import as_json, render
 
-        report = run(config, world, Plan(args.seconds, args.repeats, args.stages, args.serial))
+        plan = bench.Plan(args.seconds, args.repeats, args.stages, args.serial, args.ranks)
+        several = plan.ranks is not None or world.size > 1
+        report = ranks.run(config, world, plan) if several else bench.run(config, world, plan)
+    if world.rank > 0:
+        return
     if args.json is not None:
         try:
             args.json.write_text(json.dumps(as_json(report), indent=2) + "\n")
@@ -240,6 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--repeats", type=int, default=5, help="turns that they are made of [%(default)s]")
     added.add_argument("--stages", action="store_true", help="also the chain up to each stage, and pieces of it alone")
     added.add_argument("--serial", action="store_true", help="also with one reader and no prefetch")
+    added.add_argument("--ranks", type=int, metavar="N", help="N ranks on this machine together, against one alone")
     added.add_argument("--json", type=Path, metavar="OUT", help="write every raw number there")
 
     added = command(index)

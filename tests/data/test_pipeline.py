@@ -218,7 +218,7 @@ def test_stages_have_a_parallelism_of_their_own(config: Config, parallel: dict[s
     iterator = iter(build_dataset(chosen))
     next(iterator)
     nodes = tf.data.experimental.get_model_proto(iterator).nodes.values()
-    stages = sorted((node for node in nodes if "ParallelMap" in node.name), key=lambda node: -node.id)
+    stages = sorted((node for node in nodes if "Map" in node.name), key=lambda node: -node.id)
     used = [int(each.value) for node in stages for each in node.parameters if each.name == "parallelism"]
     assert [each for each in used if each in (3, 4, 5)][:2] == calls
 

@@ -1,6 +1,7 @@
 """The bench: how segments are counted, what is made of them, and a real run."""
 
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -14,12 +15,13 @@ from tfpipe import World
 from tfpipe.config import DataConfig, load_config
 from tfpipe.data.filelist import read_filelist
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tools import bench, bench_chains, bench_limit
-from tfpipe.tools.bench import Machine, Plan, Report
-from tfpipe.tools.bench_bound import StageCost, bound, costs, cpu_ratio, limit_rate, ratio
-from tfpipe.tools.bench_chains import Tuned
-from tfpipe.tools.bench_measure import Count, Segment, Spread, measure, spread
-from tfpipe.tools.bench_text import as_json, render
+from tfpipe.tools import bench
+from tfpipe.tools.bench import Plan, Report, chains, machine
+from tfpipe.tools.bench.chains import Tuned
+from tfpipe.tools.bench.machine import Limit, Machine
+from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
+from tfpipe.tools.bench.text import as_json, render
+from tfpipe.tools.bench.verdict import StageCost, bound, costs
 
 STAGES = ("visit", "read", "crop", "batch", "pipeline")
 
@@ -29,7 +31,9 @@ def segment(us: float, cpu_us: float, queued_us: float = 0.0) -> Segment:
     return Segment(1000, 1500, 1e-3 * us, 1e-3 * cpu_us, 1e-3 * queued_us)
 
 
-def report(chain: list[tuple[float, ...]], pieces: dict[str, float] | None = None, **data: object) -> Report:
+def report(
+    chain: list[tuple[float, ...]], pieces: dict[str, float] | None = None, cpus: int = 2, **data: object
+) -> Report:
     """Of two equal turns; `chain` has us, CPU us and perhaps us in the queue for each of STAGES, an image."""
     segments = {name: [segment(*each)] * 2 for name, each in zip(STAGES, chain, strict=True)}
     segments |= {name: [segment(cpu_us, cpu_us)] * 2 for name, cpu_us in (pieces or {}).items()}
@@ -37,7 +41,7 @@ def report(chain: list[tuple[float, ...]], pieces: dict[str, float] | None = Non
     config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt", **data}))
     threads = 1 if config.num_parallel_readers == 1 else config.threads or 2
     return Report(
-        machine=Machine(host_cpus=4, cpus=2, threads=threads, tensorflow="2.21.0"),
+        machine=Machine(host_cpus=4, cpus=cpus, threads=threads, tensorflow="2.21.0"),
         data=config,
         images=96,
         catalog_s=0.5,
@@ -46,13 +50,12 @@ def report(chain: list[tuple[float, ...]], pieces: dict[str, float] | None = Non
         stages=STAGES,
         pieces=tuple(pieces or {}),
         tuned=[Tuned("crop", "parallelism", 2.0), Tuned("prefetch", "buffer_size", 4.0)],
-        limit_made_of="simplejpeg + OpenCV resize",
-        limit_note="",
-        limit_images=96,
+        limit=Limit(images=96, skipped=0),
     )
 
 
 CPU_BOUND = [(1, 1), (51, 101), (651, 1201), (671, 1241), (625, 1250)]
+SLOW_READ = [(1, 1), (5001, 100), (5100, 1200), (5100, 1240), (5100, 1250)]
 
 
 def test_a_spread_is_the_median_and_the_ends() -> None:
@@ -98,16 +101,27 @@ def test_a_stage_costs_what_it_adds() -> None:
 
 def test_the_limit_is_one_thread_times_the_cpus() -> None:
     found = report(CPU_BOUND)
-    assert limit_rate(found).median == pytest.approx(2000)
-    assert ratio(found, "pipeline", "limit", 2).median == pytest.approx(1600 / 2000)
-    assert cpu_ratio(found).median == pytest.approx(1000 / 1250)
+    read = as_json(found)
+    assert read["limit_images_per_second"] == pytest.approx(2000)
+    assert read["ratio_to_limit"] == pytest.approx(1600 / 2000)
+    assert read["cpu_ratio_to_limit"] == pytest.approx(1000 / 1250)
+    rows = [line.split() for line in render(found).splitlines()]
+    assert ["limit", "2000", "2000", "to", "2000"] in [row[:5] for row in rows]
+    assert ["pipeline", "/", "limit", "0.80", "0.80", "to", "0.80"] in rows
 
 
 @pytest.mark.parametrize(
     ("chain", "pieces", "data", "kind", "stage", "said"),
     [
-        (CPU_BOUND, {"decode": 800, "resize": 200}, {}, "cpu", "crop", "within crop, decode takes most (800 us alone)"),
-        (CPU_BOUND, {"parse XML": 500, "decode": 200}, {}, "cpu", "crop", 'data.unit "box"'),
+        (
+            CPU_BOUND,
+            {"decode and resize": 800},
+            {},
+            "cpu",
+            "crop",
+            "within crop, decode and resize takes most (800 us alone)",
+        ),
+        (CPU_BOUND, {"parse XML": 500, "decode and resize": 200}, {}, "cpu", "crop", 'data.unit "box"'),
         (CPU_BOUND, {}, {}, "cpu", "crop", "88 % of an image's CPU time"),
         (
             [(1, 1), (101, 101), (1201, 1201), (1241, 1241), (1250, 1250)],
@@ -128,12 +142,33 @@ def test_the_limit_is_one_thread_times_the_cpus() -> None:
         (
             CPU_BOUND,
             {},
-            {"num_parallel_readers": 2, "threads": 4},
-            "readers",
+            {"num_parallel_readers": 2, "threads": 4, "cpus": 4},
+            "calls",
             "crop",
             "data.num_parallel_readers is 2: raise it to 4",
         ),
-        ([(1, 1), (5000, 100), (5100, 1200), (5100, 1240), (5100, 1250)], {}, {}, "wait", "read", "data.threads=8"),
+        (
+            CPU_BOUND,
+            {},
+            {"parallel": {"decode": 2}, "threads": 3, "cpus": 4},
+            "calls",
+            "crop",
+            'data.parallel.decode is 2: raise it to 3, or to "auto"',
+        ),
+        # Threads beyond the CPUs are for reads that wait: decoding gains nothing from them.
+        (CPU_BOUND, {}, {"parallel": {"decode": 2}, "threads": 8}, "cpu", "crop", "2.00 of 2 CPUs busy"),
+        # 2 reads at once take 5 ms each way, 2 CPUs 0.625 ms an image: 16 reads at once keep up.
+        (
+            SLOW_READ,
+            {},
+            {},
+            "wait",
+            "read",
+            "data.parallel.read=16 and data.threads=18, since a waiting read holds a thread; or",
+        ),
+        (SLOW_READ, {}, {"parallel": {"read": 1}}, "wait", "read", "data.parallel.read=8 and data.threads=10"),
+        (SLOW_READ, {}, {"parallel": {"read": 2}, "threads": 20}, "wait", "read", "data.parallel.read=16; or"),
+        (SLOW_READ, {}, {"num_parallel_readers": 1}, "wait", "read", 'set data.num_parallel_readers to "auto"'),
         (
             [(1, 1), (51, 101), (651, 1201), (1900, 1241), (1900, 1250)],
             {},
@@ -171,7 +206,7 @@ def test_without_stages_it_says_how_to_find_out() -> None:
 
 
 def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
-    found = report(CPU_BOUND, {"decode": 800})
+    found = report(CPU_BOUND, {"decode and resize": 800})
     text = render(found)
     lines = text.splitlines()
     assert lines[-1] == "images_per_second: 1600.0"
@@ -187,21 +222,33 @@ def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
     assert read["bound"]["stage"] == "crop"
 
 
-def test_a_limit_without_its_libraries_says_so(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
+def test_the_limit_goes_through_its_files_over_and_over(sample: SampleData, tmp_path: Path) -> None:
     from tfpipe.data.catalog import load_catalog
 
-    monkeypatch.setattr(bench_limit, "_find", lambda name: None)
     data = load_config(sample.config(tmp_path / "c.json")).data
-    made = bench_limit.limit(load_catalog(data, "train", World()), data, images=5)
-    assert (made.made_of, made.images, made.skipped) == ("Pillow, no resize", 5, 0)
-    assert "without simplejpeg and opencv-python-headless" in made.note and "tfpipe[bench]" in made.note
-    assert [next(made.source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+    source, made = machine.limit(load_catalog(data, "train", World()), data, images=5)
+    assert (made.images, made.skipped) == (5, 0)
+    assert [next(source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_limit_says_how_many_files_it_goes_without(sample: SampleData, tmp_path: Path) -> None:
+    from tfpipe.data.catalog import load_catalog
+
+    good = list(read_filelist(sample.train))[:3]
+    bad = Path(good[0]).with_name("bad.JPEG")
+    bad.write_text("no image")
+    (tmp_path / "list.txt").write_text("\n".join([*good, str(bad)]))
+    config = sample.config(tmp_path / "c.json", data={"train_filelist": str(tmp_path / "list.txt")})
+    data = load_config(config).data
+    _, made = machine.limit(load_catalog(data, "train", World()), data)
+    bad.unlink()
+    assert (made.images, made.skipped) == (3, 1)
 
 
 @pytest.mark.parametrize("plan", [Plan(seconds=0), Plan(repeats=0)])
 def test_a_plan_of_nothing_is_refused(plan: Plan) -> None:
     with pytest.raises(ConfigError, match="--seconds must be above 0 and --repeats at least 1"):
-        plan.check()
+        plan.check(World())
 
 
 def bench_command(*args: str | Path) -> Finished:
@@ -220,7 +267,7 @@ def test_a_real_run(sample: SampleData, tmp_path: Path) -> None:
     assert done.out.splitlines()[-1] == f"images_per_second: {read['images_per_second']:.1f}"
     assert read.keys() >= {"crops_per_second", "limit_images_per_second", "ratio_to_limit", "ratio_to_serial"}
     assert read.keys() >= {"costs", "bound", "tuned", "machine", "data", "first_batch_s"}
-    names = {"pipeline", "limit", "serial", "visit", "read", "crop", "batch", "parse XML", "decode", "resize"}
+    names = {"pipeline", "limit", "serial", "visit", "read", "crop", "batch", "parse XML", "decode and resize"}
     assert read["segments"].keys() == names
     for segments in read["segments"].values():
         assert len(segments) == 2 and all(each["seconds"] >= 0.5 and each["images"] > 0 for each in segments)
@@ -247,16 +294,23 @@ def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path, monkeypatch) -
             with tf.control_dependencies([waited]):
                 return encoded._replace(label=tf.identity(encoded.label))
 
-        return original(dataset, *args).map(wait, num_parallel_calls=tf.data.AUTOTUNE)
+        parallel = args[-1].parallel.read or tf.data.AUTOTUNE
+        return original(dataset, *args).map(wait, num_parallel_calls=parallel)
 
     original = pipeline.read
-    for module in (pipeline, bench_chains):
+    for module in (pipeline, chains):
         monkeypatch.setattr(module, "read", slow)
     config = load_config(sample.config(tmp_path / "c.json"), ["data.threads=2"])
     found = bench.run(config, World(threads=2), Plan(seconds=1.0, repeats=1, stages=True))
     assert bound(found)[:2] == ("wait", "read"), costs(found)
     # Two threads that sleep 20 ms an image.
     assert 30 < found.segments["read"][0].images_per_second <= 110
+    # What is advised can be used as it stands, and helps.
+    advised = re.findall(r"data\.[a-z.]+=\d+", bound(found).advice)
+    assert len(advised) == 2
+    config = load_config(tmp_path / "c.json", advised)
+    better = bench.run(config, World(threads=2), Plan(seconds=1.0, repeats=1))
+    assert better.spread("pipeline").median > 4 * found.spread("pipeline").median
 
 
 @pytest.mark.slow

@@ -29,8 +29,8 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
 
     Goes through them again one at a time, which costs nothing until something fails.
     """
-    # Without parallel calls, the images come in order, and the one after the last that came is at fault.
-    serial = config.model_copy(update={"num_parallel_readers": 1, "parallel": Parallel()})
+    # Without parallel calls, and one at a call, the images come in order: the one after the last that came is at fault.
+    serial = config.model_copy(update={"num_parallel_readers": 1, "parallel": Parallel(), "decoder": "graph"})
     dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, serial), catalog, serial)
     done = 0
     try:
@@ -78,7 +78,7 @@ def named(
         stream: what the dataset set out from.
         reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
     """
-    if "Iterator::" in error.message:  # a stage of the pipeline failed, not the model or another rank
+    if "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
         if reached is not None:
             frontiers = list(stream.frontiers)
             frontiers[world.rank] = Frontier(int(reached[-1, 0]))

@@ -55,6 +55,17 @@ def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
     return image[top : top + height, left : left + width]
 
 
+def resize(image: tf.Tensor, target: tuple[int, int], kernel: Kernel = "bilinear") -> tf.Tensor:
+    """uint8 [*target, channels] of an image, uint8 [height, width, channels]; rounded to the nearest level.
+
+    Half-pixel centres; "bilinear" and "bicubic" without antialiasing, "antialias" is bilinear with it.
+    """
+    method = "bilinear" if kernel == "antialias" else kernel
+    resized = tf.round(tf.image.resize(image, target, method, antialias=kernel == "antialias"))
+    # A cubic overshoots at edges.
+    return tf.saturate_cast(resized, tf.uint8) if kernel == "bicubic" else tf.cast(resized, tf.uint8)
+
+
 def decode_crops(
     contents: tf.Tensor,
     size: tf.Tensor,
@@ -65,26 +76,21 @@ def decode_crops(
 ) -> tf.Tensor:
     """uint8 [k, *target, channels]: each window cut out of an image of `size` (int32 [2]) and resized.
 
-    Half-pixel centres; "bilinear" and "bicubic" without antialiasing, "antialias" is bilinear with it; rounded to the
-    nearest level. Decodes the smallest window that holds them all, once; the pixels are those of a decode of the
-    whole image.
+    Decodes the smallest window that holds them all, once; the pixels are those of a decode of the whole image.
     """
     corner = tf.maximum(tf.reduce_min(windows[:, :2], axis=0) - MARGIN, 0)
     far = tf.minimum(tf.reduce_max(windows[:, :2] + windows[:, 2:], axis=0) + MARGIN, size)
     image = decode_window(contents, tf.concat([corner, far - corner], 0), channels)
 
-    def resize(window: tf.Tensor) -> tf.Tensor:
-        method = "bilinear" if kernel == "antialias" else kernel
-        crop = tf.round(tf.image.resize(_cut(image, window), target, method, antialias=kernel == "antialias"))
-        # A cubic overshoots at edges.
-        return tf.saturate_cast(crop, tf.uint8) if kernel == "bicubic" else tf.cast(crop, tf.uint8)
+    def cut_and_resize(window: tf.Tensor) -> tf.Tensor:
+        return resize(_cut(image, window), target, kernel)
 
     inside = windows - tf.concat([corner, [0, 0]], 0)
     # Most images have one window, and a loop costs a tenth of a decode.
     crops = tf.cond(
         tf.equal(tf.shape(windows)[0], 1),
-        lambda: resize(inside[0])[None],
-        lambda: tf.map_fn(resize, inside, fn_output_signature=tf.uint8),
+        lambda: cut_and_resize(inside[0])[None],
+        lambda: tf.map_fn(cut_and_resize, inside, fn_output_signature=tf.uint8),
     )
     return tf.ensure_shape(crops, [None, *target, channels])
 

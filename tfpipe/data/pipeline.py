@@ -20,6 +20,9 @@ from tfpipe.data.lookup import Located, Lookup
 from tfpipe.data.stream import Stream, Visit
 from tfpipe.distributed import World
 
+# AutoGraph, which rewrites Python's own `if` and `for`, would take half a second to find none that depends on a tensor.
+_as_written = tf.autograph.experimental.do_not_convert
+
 
 class Encoded(NamedTuple):
     """One image as read, then n of them."""
@@ -99,7 +102,8 @@ def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
             xml = tf.cond(tf.equal(image.xml_path, ""), lambda: "", lambda: tf.io.read_file(image.xml_path))
         return Encoded(image.visit, jpeg, image_size(jpeg), xml, image.xml_path, image.label)
 
-    return dataset.map(read_one, num_parallel_calls=_calls(config, config.parallel.read), name="read")
+    calls = _calls(config, config.parallel.read)
+    return dataset.map(_as_written(read_one), num_parallel_calls=calls, name="read")
 
 
 def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
@@ -123,8 +127,8 @@ def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.d
             images = random_flip(images, crop_seeds(2 * config.seed + 1, positions, windows.numbers))
         return Crops(images, windows.labels, tf.stack([positions, windows.numbers], axis=1))
 
-    some = dataset.batch(decoder.images)
-    return some.map(crop_some, num_parallel_calls=_calls(config, config.parallel.decode), name="crop")
+    some, calls = dataset.batch(decoder.images), _calls(config, config.parallel.decode)
+    return some.map(_as_written(crop_some), num_parallel_calls=calls, name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:

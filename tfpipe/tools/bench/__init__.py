@@ -4,24 +4,18 @@ What is compared is measured in turns, since the speed of a host drifts: a segme
 one of each stage, and again.
 """
 
-import os
 import time
 from dataclasses import dataclass
 from functools import partial
 
-import tensorflow as tf
-
 from tfpipe.config import Config, DataConfig, Parallel
 from tfpipe.data.catalog import Catalog, load_catalog
-from tfpipe.data.failures import named
-from tfpipe.data.pipeline import thread_budget
-from tfpipe.data.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
-from tfpipe.tools.bench_chains import Chain, Pipeline, Tuned, pieces, prefixes
-from tfpipe.tools.bench_limit import limit
-from tfpipe.tools.bench_measure import Segment, measure, wait_until_idle
+from tfpipe.tools.bench.chains import Chain, Pipeline, Tuned, failures_named, pieces, prefixes
+from tfpipe.tools.bench.machine import Limit, Machine, limit
+from tfpipe.tools.bench.segments import Segment, Spread, measure, spread, wait_until_idle
 
 PIPELINE, LIMIT, SERIAL = "pipeline", "limit", "serial"
 # Before each segment of the pipeline: AUTOTUNE, which starts with the iterator, finds its way.
@@ -40,25 +34,34 @@ class Plan:
     """Also the chain up to each stage, and the pieces of `crop` alone."""
     serial: bool = False
     """Also with one reader and no prefetch."""
+    ranks: int | None = None
+    """On this machine, to be started and measured together; None: as launched."""
 
-    def check(self) -> None:
+    @property
+    def segment_s(self) -> float:
+        """Of one segment."""
+        return self.seconds / self.repeats
+
+    @property
+    def warm_up_s(self) -> float:
+        """Before each segment of a pipeline."""
+        return min(WARM_UP_S, self.seconds / 2)
+
+    def check(self, world: World) -> None:
         """Raises: ConfigError: it cannot be carried out."""
         if self.seconds <= 0 or self.repeats < 1:
             raise ConfigError(
                 f"--seconds must be above 0 and --repeats at least 1, received {self.seconds:g} and {self.repeats}"
             )
-
-
-@dataclass(frozen=True)
-class Machine:
-    """What it was measured on."""
-
-    host_cpus: int
-    cpus: int
-    """This process's share."""
-    threads: int
-    """Of the input pipeline."""
-    tensorflow: str
+        if self.ranks is not None and self.ranks < 2:
+            raise ConfigError(f"--ranks must be at least 2, received {self.ranks}; without it, one is measured")
+        if self.ranks is not None and world.size > 1:
+            raise ConfigError(
+                f"--ranks starts ranks on this machine, but {world.size} are launched already: "
+                "leave out --ranks, or the launcher"
+            )
+        if (self.ranks is not None or world.size > 1) and (self.stages or self.serial):
+            raise ConfigError("--stages and --serial are of one rank: leave them out, or measure one rank")
 
 
 @dataclass(frozen=True)
@@ -79,9 +82,16 @@ class Report:
     pieces: tuple[str, ...]
     """Names of what was measured alone, over images in memory."""
     tuned: list[Tuned]
-    limit_made_of: str
-    limit_note: str
-    limit_images: int
+    limit: Limit
+
+    def spread(self, name: str, figure: str = "images_per_second") -> Spread:
+        """Of a figure of the segments, a property of `Segment`, of what has that name."""
+        return spread([getattr(segment, figure) for segment in self.segments[name]])
+
+    def ratio(self, of: str, to: str, figure: str = "images_per_second", times: float = 1.0) -> Spread:
+        """A figure of one thing over that of `times` another, turn by turn."""
+        pairs = zip(self.segments[of], self.segments[to], strict=True)
+        return spread([getattr(a, figure) / (times * getattr(b, figure)) for a, b in pairs])
 
 
 def run(config: Config, world: World, plan: Plan) -> Report:
@@ -91,36 +101,33 @@ def run(config: Config, world: World, plan: Plan) -> Report:
         ConfigError: the plan, a filelist or a label cannot be used.
         TfpipeError: a file cannot be used.
     """
-    plan.check()
+    plan.check(world)
     start = time.perf_counter()
     catalog = load_catalog(config.data, "train", world)
     catalog_s = time.perf_counter() - start
-    try:
+    with failures_named(config, world, catalog):
         return _run(config, world, plan, catalog, catalog_s)
-    except tf.errors.OpError as error:
-        raise named(error, catalog, config.data, world, Stream.start(world.size), None) from error
 
 
 def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: float) -> Report:
-    warm_up_s = min(WARM_UP_S, plan.seconds / 2)
-    whole = Pipeline(config, world, catalog, warm_up_s)
-    most = limit(catalog, config.data)
+    whole = Pipeline(config, world, catalog, plan.warm_up_s)
+    decodes, most = limit(catalog, config.data)
     stages = prefixes(config, world, catalog) if plan.stages else []
     alone = pieces(config, world, catalog) if plan.stages else []
-    measured = {PIPELINE: whole.measure, LIMIT: partial(measure, most.source)}
+    measured = {PIPELINE: whole.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
-        measured[SERIAL] = Pipeline(_serial(config), world, catalog, warm_up_s).measure
+        measured[SERIAL] = Pipeline(_serial(config), world, catalog, plan.warm_up_s, share=0.5).measure
     for chain in [*stages, *alone]:
-        chain.measure(0, warm_up_s)
+        chain.measure(0, plan.warm_up_s)
         measured[chain.name] = chain.measure
 
     segments: dict[str, list[Segment]] = {name: [] for name in measured}
     turns = [name for _ in range(plan.repeats) for name in measured]
     for name in progress(turns, len(turns), "measuring", "segment", world.rank == 0):
         wait_until_idle()
-        segments[name].append(measured[name](plan.seconds / plan.repeats))
+        segments[name].append(measured[name](plan.segment_s))
     return Report(
-        machine=_machine(config.data, world),
+        machine=Machine.here(config.data, world),
         data=config.data,
         images=len(catalog),
         catalog_s=catalog_s,
@@ -129,16 +136,8 @@ def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: 
         stages=(*_names(stages), PIPELINE) if stages else (),
         pieces=_names(alone),
         tuned=whole.tuned,
-        limit_made_of=most.made_of,
-        limit_note=most.note,
-        limit_images=most.images,
+        limit=most,
     )
-
-
-def _machine(data: DataConfig, world: World) -> Machine:
-    cpus = world.threads or len(os.sched_getaffinity(0))
-    threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world) or cpus
-    return Machine(os.cpu_count() or 1, cpus, threads, tf.__version__)
 
 
 def _serial(config: Config) -> Config:

@@ -1,9 +1,9 @@
-"""How bench measures: segments between two deliveries, in turns, and what they come to."""
+"""How bench measures: a segment between two deliveries, and the spread of several."""
 
 import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +13,9 @@ LEAD_IN_S = 0.2
 IDLE_SHARE = 0.1
 IDLE_POLL_S = 0.05
 IDLE_AT_MOST_S = 3.0
+
+# Says that this rank has come so far; what it returns then says whether all ranks have, without waiting for them.
+Arrive = Callable[[], Callable[[], bool]]
 
 
 class Count(NamedTuple):
@@ -78,11 +81,22 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_S) -> Segment:
-    """A segment of at least `seconds`, with at least one image in it, after `lead_in_s` seconds that do not count."""
+def alone() -> Callable[[], bool]:
+    """`Arrive` where there is but one rank."""
+    return lambda: True
+
+
+def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_S, arrive: Arrive = alone) -> Segment:
+    """A segment of at least `seconds`, with at least one image in it, after `lead_in_s` seconds that do not count.
+
+    Deliveries go on, uncounted, until all ranks have come to its beginning, and then to its end.
+    """
     start = time.perf_counter()
     first = next(source)
     while time.perf_counter() - start < lead_in_s:
+        first = next(source)
+    all_here = arrive()
+    while not all_here():
         first = next(source)
     queued_begin = _queued()
     begin, cpu_begin = time.perf_counter(), time.process_time()
@@ -93,6 +107,9 @@ def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_
             break
     cpu_seconds = time.process_time() - cpu_begin
     queued_s = sum(1e-9 * (ns - queued_begin[thread]) for thread, ns in _queued().items() if thread in queued_begin)
+    all_here = arrive()
+    while not all_here():
+        next(source)
     return Segment(last.images - first.images, last.crops - first.crops, now - begin, cpu_seconds, queued_s)
 
 

@@ -2,32 +2,38 @@
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.annotations import parser
 from tfpipe.data.catalog import Catalog
-from tfpipe.data.images import decode_window, full_window, image_size
+from tfpipe.data.crops import Windows
+from tfpipe.data.decoders import choose_decoder
+from tfpipe.data.failures import named
+from tfpipe.data.images import full_windows
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, options, read, visit
 from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
-from tfpipe.tools.bench_measure import LEAD_IN_S, Count, Segment, measure
+from tfpipe.tools.bench.segments import LEAD_IN_S, Arrive, Count, Segment, alone, measure
 
 # Of so many elements only the last reaches Python, whose share would otherwise be what is measured.
 VISITS = 1024
 IMAGES = 16
-# Held in memory for the pieces measured alone: files, and decoded images.
+# Files held in memory for the pieces measured alone.
 CACHED = 300
-CACHED_DECODED = 100
 
 
-class Tuned(NamedTuple):
+@dataclass(frozen=True)
+class Tuned:
     """A value that AUTOTUNE chose."""
 
     stage: str
-    parameter: str  # "parallelism", in calls at once, or "buffer_size", in elements
+    parameter: str
+    """"parallelism", in calls at once, or "buffer_size", in elements."""
     value: float
 
 
@@ -37,15 +43,16 @@ class Pipeline:
     Built anew for each segment, where the last one ended: left waiting, AUTOTUNE would double its buffer every time.
     """
 
-    def __init__(self, config: Config, world: World, catalog: Catalog, warm_up_s: float) -> None:
+    def __init__(self, config: Config, world: World, catalog: Catalog, warm_up_s: float, share: float = 0.0) -> None:
+        """Sets out from `share` of the epoch, so that it does not find in memory what another has read."""
         self.first_batch_s: list[float] = []
         """For each segment, from building the pipeline to its first batch."""
         self.tuned: list[Tuned] = []
         """At the end of the last segment."""
         self._config, self._world, self._catalog, self._warm_up_s = config, world, catalog, warm_up_s
-        self._done = 0
+        self._done = int(share * len(catalog)) // world.size
 
-    def measure(self, seconds: float) -> Segment:
+    def measure(self, seconds: float, arrive: Arrive = alone) -> Segment:
         """A segment, after the warm-up."""
         start = time.perf_counter()
         stream = _stream(self._world, self._done)
@@ -54,7 +61,7 @@ class Pipeline:
         source = self._deliveries(iterator)
         next(source)
         self.first_batch_s.append(time.perf_counter() - start)
-        segment = measure(source, seconds, self._warm_up_s)
+        segment = measure(source, seconds, self._warm_up_s, arrive)
         self.tuned = tuned(iterator)
         return segment
 
@@ -62,6 +69,15 @@ class Pipeline:
         for done in _counts(iterator, _by_batch(self._world)):
             self._done = done.images
             yield done
+
+
+@contextmanager
+def failures_named(config: Config, world: World, catalog: Catalog) -> Iterator[None]:
+    """Raises: TfpipeError: in place of TensorFlow's error, naming the file."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise named(error, catalog, config.data, world, Stream.start(world.size), None) from error
 
 
 class Chain:
@@ -90,7 +106,7 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     def crops(share: float) -> tf.data.Dataset:
         return crop(encoded(share), catalog, data)
 
-    batches = crops(0.75).unbatch().batch(data.batch_size, drop_remainder=True)
+    batches = crops(0.75).rebatch(data.batch_size, drop_remainder=True)
 
     def at(position: Callable[[Any], tf.Tensor]) -> Callable[[Count, Any], Count]:
         return lambda _, element: Count(_images(position(element), world))
@@ -102,7 +118,7 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     return [
         Chain(name, dataset.with_options(_unbuffered(config, world)), count)
         for name, dataset, count in (
-            ("visit", _every(VISITS, visits(0)), at(lambda element: element.position)),
+            ("visit", _every(VISITS, visits(0)), at(lambda element: element.visit.position)),
             ("read", _every(IMAGES, encoded(0.25)), at(lambda element: element.visit.position)),
             ("crop", _every(IMAGES, crops(0.5)), by_crops),
             ("batch", finish(batches, data, with_positions=True), _by_batch(world)),
@@ -111,29 +127,24 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
 
 
 def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
-    """What `crop` does, each alone over the same images in memory: parse XML, decode whole, resize."""
+    """What `crop` does, each alone over the same images in memory: parse XMLs; decode and resize whole images."""
     data = config.data
+    decoder, parse = choose_decoder(data), parser(catalog.by_lxml)
     encoded = read(visit(catalog, data, world, Stream.start(world.size)), catalog, data)
-    files = encoded.take(min(CACHED, len(catalog)))
+    files = encoded.take(min(CACHED, len(catalog))).batch(decoder.images, drop_remainder=True).cache().repeat()
 
-    def decode(one: Encoded) -> tf.Tensor:
-        return decode_window(one.jpeg, full_window(image_size(one.jpeg)), data.num_channels)
+    def decode(some: Encoded) -> tf.Tensor:
+        numbers = tf.range(decoder.images, dtype=tf.int64)
+        return decoder.decode(some.jpeg, some.size, Windows(numbers, 0 * numbers, full_windows(some.size), some.label))
 
-    def resize(image: tf.Tensor) -> tf.Tensor:
-        return tf.cast(tf.round(tf.image.resize(image, data.crop_image_size)), tf.uint8)
-
-    def parse(one: Encoded) -> tf.Tensor:
-        return parser(catalog.by_lxml)(one.xml, one.xml_path).boxes
-
-    def chain(name: str, inputs: tf.data.Dataset, work: Callable[[Any], tf.Tensor]) -> Chain:
-        done = inputs.cache().repeat().map(work, num_parallel_calls=tf.data.AUTOTUNE)
+    def chain(name: str, work: Callable[[Encoded], tf.Tensor]) -> Chain:
+        done = files.map(tf.autograph.experimental.do_not_convert(work), num_parallel_calls=tf.data.AUTOTUNE)
         each = _every(IMAGES, done).with_options(_unbuffered(config, world))
-        return Chain(name, each, lambda done, _: Count(done.images + IMAGES))
+        return Chain(name, each, lambda done, _: Count(done.images + IMAGES * decoder.images))
 
-    decoded = files.take(CACHED_DECODED).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
-    result = [chain("decode", files, decode), chain("resize", decoded, resize)]
+    result = [chain("decode and resize", decode)]
     if catalog.boxes is None and catalog.annotated.any():
-        result.insert(0, chain("parse XML", files, parse))
+        result.insert(0, chain("parse XML", lambda some: parse(some.xml, some.xml_path).boxes))
     return result
 
 

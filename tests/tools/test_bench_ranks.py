@@ -1,0 +1,170 @@
+"""The bench of several ranks: when they count, what is made of it, and real ranks."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SampleData, run, run_ranks
+from tfpipe import World
+from tfpipe.config import load_config
+from tfpipe.data.filelist import read_filelist
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.tools.bench import Plan, ranks
+from tfpipe.tools.bench.machine import Machine
+from tfpipe.tools.bench.ranks import Ranks, RanksReport
+from tfpipe.tools.bench.segments import Count, Segment, measure
+from tfpipe.tools.bench.text import as_json, render
+
+
+def test_a_rank_goes_on_until_all_are_there_and_counts_only_what_is_between() -> None:
+    delivered = []
+
+    def source() -> Iterator[Count]:
+        for images in range(1, 1000):
+            delivered.append(images)
+            yield Count(images, 2 * images)
+
+    polls = iter([False, False, True, False, False, False, True])
+    arrived_at = []
+
+    def arrive() -> Callable[[], bool]:
+        arrived_at.append(delivered[-1])
+        return lambda: next(polls)
+
+    made = measure(source(), seconds=0, lead_in_s=0, arrive=arrive)
+    # 1; here, 2 and 3 while others warm up; 4 counts; here again, 5, 6 and 7 while others measure.
+    assert (made.images, made.crops) == (1, 2)
+    assert arrived_at == [1, 4] and delivered[-1] == 7
+
+
+def segment(images: int, seconds: float, cpu_seconds: float) -> Segment:
+    return Segment(images, 2 * images, seconds, cpu_seconds, 0.0)
+
+
+def report(sample: SampleData, tmp_path: Path, alone: bool) -> RanksReport:
+    """Of two turns: three ranks of 100, 200 and 300 images/s, then half of it; one alone of 500, then 400."""
+    together = [[segment(100 * n, turn, 0.5 * n) for n in (1, 2, 3)] for turn in (1.0, 2.0)]
+    one = [[segment(500, 1.0, 2.0)], [segment(400, 1.0, 1.6)]]
+    data = load_config(sample.config(tmp_path / "c.json")).data
+    return RanksReport(
+        data,
+        Ranks(Machine(8, 2, 2, "2.21.0"), together),
+        Ranks(Machine(8, 6, 6, "2.21.0"), one) if alone else None,
+    )
+
+
+def test_the_total_is_the_sum_and_the_ratio_is_taken_turn_by_turn(sample: SampleData, tmp_path: Path) -> None:
+    found = report(sample, tmp_path, alone=True)
+    assert found.together.totals == pytest.approx([600, 300])
+    # A rank's median over its two turns.
+    assert found.together.each == pytest.approx((150, 75, 225))
+    assert found.ratio == pytest.approx(((600 / 500 + 300 / 400) / 2, 300 / 400, 600 / 500))
+    # 5000 us an image over the three, 4000 us alone.
+    assert found.cpu_ratio.median == pytest.approx(4000 / 5000)
+
+    lines = render(found).splitlines()
+    assert lines[-1] == "images_per_second: 450.0"
+    rows = [" ".join(line.split()) for line in lines]
+    assert "1 rank 450 400 to 500 (6 pipeline threads)" in rows
+    assert "3 ranks 450 300 to 600 (2 pipeline threads each)" in rows
+    assert "3 ranks / 1 rank 0.975 0.750 to 1.200" in rows
+    read = json.loads(json.dumps(as_json(found)))
+    assert (read["images_per_second"], read["ratio_to_one_rank"]) == pytest.approx((450, 0.975))
+    assert read["together"]["turns"][1][2]["images"] == 300 and read["alone"]["machine"]["threads"] == 6
+
+
+def test_launched_ranks_have_nothing_to_be_compared_with(sample: SampleData, tmp_path: Path) -> None:
+    found = report(sample, tmp_path, alone=False)
+    text = render(found)
+    assert "1 rank" not in text and text.splitlines()[-1] == "images_per_second: 450.0"
+    assert "ratio_to_one_rank" not in as_json(found)
+
+
+@pytest.mark.parametrize(
+    ("plan", "world", "said"),
+    [
+        (Plan(ranks=1), World(), "--ranks must be at least 2, received 1"),
+        (Plan(ranks=2), World(0, 3), "3 are launched already"),
+        (Plan(ranks=2, stages=True), World(), "--stages and --serial are of one rank"),
+        (Plan(serial=True), World(1, 2), "--stages and --serial are of one rank"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(plan: Plan, world: World, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan.check(world)
+
+
+def test_started_ranks_share_the_cpus_as_launched_ones_do(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
+    worlds = []
+
+    class Context:
+        def Pipe(self) -> tuple[object, object]:
+            return self, self
+
+        def Process(self, target: object, args: tuple, daemon: bool) -> "Context":
+            worlds.append(args[2])
+            return self
+
+        start = close = terminate = join = lambda self: None
+
+    monkeypatch.setattr(ranks, "get_context", lambda how: Context())
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    config = load_config(sample.config(tmp_path / "c.json", data={"cpu_fraction": 0.5}))
+    with ranks._Processes(config, 3, 0.1) as started:
+        assert started.machine.threads == 1
+    assert worlds == [World(rank, 3, "none", rank, 3, threads=2) for rank in range(3)]
+
+
+@pytest.mark.slow
+def test_ranks_measure_at_the_same_time(sample: SampleData, tmp_path: Path) -> None:
+    taskset = shutil.which("taskset")
+    if taskset is None:
+        pytest.skip("no taskset")
+    cpu, out = min(os.sched_getaffinity(0)), tmp_path / "out.json"
+    command = [taskset, "-c", str(cpu), sys.executable, "-m", "tfpipe", "bench", "--ranks", "2", "--json", out]
+    done = run(*command, "-c", sample.config(tmp_path / "c.json"), "--seconds", "1.5", "--repeats", "2")
+    assert done.code == 0, done.err
+    read = json.loads(out.read_text())
+    assert done.out.splitlines()[-1] == f"images_per_second: {read['images_per_second']:.1f}"
+    assert [len(turn) for turn in read["together"]["turns"]] == [2, 2]
+    assert [len(turn) for turn in read["alone"]["turns"]] == [1, 1]
+    for turn in read["together"]["turns"]:
+        assert all(each["seconds"] >= 0.75 and each["images"] > 0 for each in turn)
+        # One after the other, each would have had the CPU to itself.
+        assert sum(each["cpu_seconds"] / each["seconds"] for each in turn) < 1.3
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_ends_the_bench(sample: SampleData, tmp_path: Path) -> None:
+    bad = tmp_path / "Data/CLS-LOC/train/n01/bad.JPEG"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("no image")
+    (tmp_path / "list.txt").write_text("\n".join([*list(read_filelist(sample.train))[:20], str(bad)]))
+    config = load_config(sample.config(tmp_path / "d.json", data={"train_filelist": str(tmp_path / "list.txt")}))
+    with ranks._Processes(config, 2, 0.1) as started, pytest.raises(TfpipeError, match=r"bad\.JPEG"):
+        started.measure(0.2)
+    with ranks._Processes(config, 1, 0.1) as started:
+        started._processes[0].kill()
+        started._processes[0].join()
+        with pytest.raises(TfpipeError, match="rank 0 of 1 has ended"):
+            started.measure(0.2)
+
+
+@pytest.mark.mpi
+def test_launched_ranks_measure_together(sample: SampleData, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    command = [sys.executable, "-m", "tfpipe", "bench", "-c", sample.config(tmp_path / "c.json")]
+    done = run_ranks(2, *command, "--seconds", "1", "--repeats", "2", "--json", out)
+    assert done.code == 0, done.err
+    read = json.loads(out.read_text())
+    assert done.out.splitlines()[-1] == f"images_per_second: {read['images_per_second']:.1f}"
+    assert done.out.count("images_per_second") == 1 and "each of them" in done.out
+    assert [len(turn) for turn in read["together"]["turns"]] == [2, 2] and read["alone"] is None
+    refused = run_ranks(2, *command, "--ranks", "2")
+    assert refused.code == 2 and "2 are launched already" in refused.err

@@ -1,0 +1,161 @@
+"""What bench found, as text and as JSON."""
+
+import dataclasses
+from statistics import median
+from typing import Any
+
+from tfpipe.config import DataConfig
+from tfpipe.tools.bench import LIMIT, PIPELINE, SERIAL, Report
+from tfpipe.tools.bench.machine import Machine
+from tfpipe.tools.bench.ranks import RanksReport
+from tfpipe.tools.bench.segments import Spread, spread
+from tfpipe.tools.bench.verdict import bound, costs
+
+HEADER = f"{'':22}{'images/s':>10}{'min to max':>20}"
+CPU_SECOND = "  (images a CPU second; other processes count less)"
+
+
+def render(report: Report | RanksReport) -> str:
+    """All of it, the pipeline's images/s, of all ranks, on the last line."""
+    if isinstance(report, RanksReport):
+        return _ranks(report)
+    parts = [_start(report), _rates(report)]
+    if report.stages:
+        parts += [_stages(report), _pieces(report)]
+    parts += [_tuned(report), _bound(report), f"images_per_second: {report.spread(PIPELINE).median:.1f}"]
+    return "\n\n".join(parts)
+
+
+def as_json(report: Report | RanksReport) -> dict[str, Any]:
+    """Every raw number, and what was worked out from them; rates in images/s, times in seconds or as named."""
+    raw = {**dataclasses.asdict(report), "data": report.data.model_dump(mode="json")}
+    if isinstance(report, RanksReport):
+        found = {"images_per_second": median(report.together.totals)}
+        if report.alone is not None:
+            found |= {"ratio_to_one_rank": report.ratio.median, "cpu_ratio_to_one_rank": report.cpu_ratio.median}
+        return {**found, **raw}
+    found = {
+        "images_per_second": report.spread(PIPELINE).median,
+        "crops_per_second": report.spread(PIPELINE, "crops_per_second").median,
+        "limit_images_per_second": report.machine.cpus * report.spread(LIMIT).median,
+        "ratio_to_limit": _ratio_to_limit(report).median,
+        "cpu_ratio_to_limit": report.ratio(LIMIT, PIPELINE, "cpu_us").median,
+        "rates": {name: report.spread(name)._asdict() for name in report.segments},
+        "costs": [cost._asdict() for cost in costs(report)],
+        "bound": bound(report)._asdict(),
+    }
+    if SERIAL in report.segments:
+        found["ratio_to_serial"] = report.ratio(PIPELINE, SERIAL).median
+    return {**found, **raw}
+
+
+def _ranks(report: RanksReport) -> str:
+    together, alone = report.together, report.alone
+    rate = spread(together.totals)
+    seconds = sum(segment.seconds for turn in together.turns for segment in turn) / len(together.turns) / together.size
+    each = f"  (a rank's median over {len(together.turns)} turns of {seconds:.1f} s, all ranks at once)"
+    lines = [HEADER]
+    if alone is not None:
+        lines.append(_row("1 rank", spread(alone.totals), f"  ({_threads(alone.machine)})"))
+    lines += [
+        _row(f"{together.size} ranks", rate, f"  ({_threads(together.machine)} each)"),
+        _row("  each of them", together.each, each),
+    ]
+    if alone is not None:
+        lines += [
+            _row(f"{together.size} ranks / 1 rank", report.ratio, digits=3),
+            _row("  of CPU time", report.cpu_ratio, CPU_SECOND, digits=3),
+        ]
+    facts = _facts((alone or together).machine, report.data)
+    return "\n\n".join(["\n".join(facts), "\n".join(lines), f"images_per_second: {rate.median:.1f}"])
+
+
+def _threads(machine: Machine) -> str:
+    return f"{machine.threads} pipeline thread{'s' if machine.threads > 1 else ''}"
+
+
+def _facts(machine: Machine, data: DataConfig) -> list[str]:
+    height, width = data.crop_image_size
+    return [
+        f"machine   {machine.cpus} of {machine.host_cpus} CPUs, {_threads(machine)}, TensorFlow {machine.tensorflow}",
+        f"pipeline  {data.crop} crops of {height}x{width}x{data.num_channels} {data.dtype}, batches of "
+        f"{data.batch_size}, readers {data.num_parallel_readers}, prefetch {data.prefetch_buffer_size}",
+    ]
+
+
+def _start(report: Report) -> str:
+    catalog, batch = f"{report.catalog_s:.2f} s", f"{report.first_batch_s[0]:.2f} s"
+    start = f"start     {report.images} images: filelist and labels {catalog}, first batch {batch} later; in no rate"
+    return "\n".join([*_facts(report.machine, report.data), start])
+
+
+def _rates(report: Report) -> str:
+    machine = report.machine
+    segments = report.segments[PIPELINE]
+    each = f"{len(segments)} segments of {sum(segment.seconds for segment in segments) / len(segments):.1f} s"
+    # What the ratio would be if nobody else took CPUs.
+    of_cpu = report.ratio(LIMIT, PIPELINE, "cpu_us")
+    made_of = f"  (simplejpeg + OpenCV, 1 thread, {report.limit.images} whole files in memory, x {machine.cpus} CPUs)"
+    lines = [
+        HEADER,
+        _row(PIPELINE, report.spread(PIPELINE), f"  ({each})"),
+        _row("  in crops/s", report.spread(PIPELINE, "crops_per_second")),
+        _row("  CPUs busy", report.spread(PIPELINE, "busy"), digits=2),
+        _row("limit", Spread(*(machine.cpus * rate for rate in report.spread(LIMIT))), made_of),
+        _row("pipeline / limit", _ratio_to_limit(report), digits=2),
+        _row("  of CPU time", of_cpu, CPU_SECOND, digits=2),
+    ]
+    if report.limit.skipped:
+        lines.append(
+            f"  the limit goes without {report.limit.skipped} files that simplejpeg does not read; see tfpipe index"
+        )
+    if SERIAL in report.segments:
+        serial = "  (data.num_parallel_readers=1, data.prefetch_buffer_size=0)"
+        lines += [
+            _row(SERIAL, report.spread(SERIAL), serial),
+            _row("pipeline / serial", report.ratio(PIPELINE, SERIAL), digits=2),
+        ]
+    return "\n".join(lines)
+
+
+def _stages(report: Report) -> str:
+    lines = [f"{'chain up to':22}{'images/s':>10}{'min to max':>20}{'CPUs busy':>11}   {'stage: us':>10}{'CPU us':>8}"]
+    for name, cost in zip(report.stages, costs(report), strict=True):
+        busy = report.spread(name, "busy").median
+        lines.append(f"{_row(cost.name, report.spread(name))}{busy:11.2f}   {cost.us:10.1f}{cost.cpu_us:8.1f}")
+    lines.append(
+        "A stage's own us (wall) and CPU us (all threads) an image: this chain less the one above, median of turns."
+    )
+    return "\n".join(lines)
+
+
+def _pieces(report: Report) -> str:
+    lines = [f"{'alone, from memory':22}{'images/s':>10}{'min to max':>20}{'':24}{'CPU us':>8}"]
+    for name in report.pieces:
+        cpu_us = report.spread(name, "cpu_us").median
+        lines.append(f"{_row(name, report.spread(name))}{'':24}{cpu_us:8.1f}")
+    lines.append("Pieces of crop, over whole images: crop itself resizes its windows alone.")
+    return "\n".join(lines)
+
+
+def _tuned(report: Report) -> str:
+    if not report.tuned:
+        return "AUTOTUNE  chose nothing (switched off, or every number is given)"
+    units = {"parallelism": "at once", "buffer_size": "buffered"}
+    chosen = [f"{each.stage} {each.value:.0f} {units.get(each.parameter, each.parameter)}" for each in report.tuned]
+    return f"AUTOTUNE  chose {', '.join(chosen)}"
+
+
+def _bound(report: Report) -> str:
+    found = bound(report)
+    kinds = {"cpu": "CPU", "calls": "too few images at once", "wait": "waiting"}
+    return f"bound     by {found.stage or kinds[found.kind]}: {found.because}\n          {found.advice}"
+
+
+def _ratio_to_limit(report: Report) -> Spread:
+    return report.ratio(PIPELINE, LIMIT, times=report.machine.cpus)
+
+
+def _row(name: str, value: Spread, note: str = "", digits: int = 0) -> str:
+    extent = f"{value.low:.{digits}f} to {value.high:.{digits}f}"
+    return f"{name:22}{value.median:10.{digits}f}{extent:>20}{note}"
