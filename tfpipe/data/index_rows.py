@@ -10,7 +10,7 @@ from tfpipe.data.files import read_whole
 from tfpipe.data.headers import Header, read_header
 from tfpipe.data.index import ODD, SCHEMA
 from tfpipe.data.labels import BY_OBJECT
-from tfpipe.data.voc import Found, find_by_lxml
+from tfpipe.data.voc import Found, find_objects
 
 
 class Images(NamedTuple):
@@ -47,7 +47,7 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
         try:
             headers.append(read_header(path))
             if annotation:
-                found.append(find_by_lxml(read_whole(annotation), annotation))
+                found.append(find_objects(read_whole(annotation), annotation))
         except (OSError, ValueError) as error:
             errors.append(str(error))
     return Rows(None, errors) if errors else Rows(_table(images, headers, found, classes), [])
