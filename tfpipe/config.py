@@ -147,7 +147,8 @@ class DataConfig(Section):
     Python, at the cost of the GIL: one XML at a time, at a third of the rate. "none": nothing is read, every image is
     whole."""
     index: ConfigPath | None = None
-    """Folder of the indexes (train.index.parquet of train.txt); null: beside each filelist."""
+    """Folder of the indexes (train-1a2b3c4d.index.parquet of train.txt: the digits tell lists of one name apart); null:
+    train.index.parquet beside each filelist."""
     layout: Literal["auto", "ilsvrc", "voc"] | Layout = "auto"
     """How an image's path leads to its XML: a known layout, found by itself, or a rule."""
     handler: str | None = None

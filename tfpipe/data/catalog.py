@@ -1,6 +1,8 @@
 """The catalog: all that is known of a split before the first image is opened."""
 
+import hashlib
 import logging
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -126,8 +128,15 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
 
 
 def index_path(config: DataConfig, filelist: Path) -> Path:
-    """Where the index of `filelist` is: train.index.parquet of train.txt, beside it or in the folder `data.index`."""
-    return (config.index or filelist.parent) / f"{filelist.stem}.index.parquet"
+    """Where the index of `filelist` is: train.index.parquet of train.txt, beside it.
+
+    In the folder `data.index`, which lists of the same name may share, train-1a2b3c4d.index.parquet, by the sha256 of
+    the list's resolved path.
+    """
+    if config.index is None:
+        return filelist.parent / f"{filelist.stem}.index.parquet"
+    where = hashlib.sha256(os.fsencode(filelist.resolve())).hexdigest()
+    return config.index / f"{filelist.stem}-{where[:8]}.index.parquet"
 
 
 def _with_annotations(catalog: Catalog, config: DataConfig, filelist: Path, world: World) -> Catalog:
