@@ -416,7 +416,7 @@ def test_the_command_says_what_it_found(sample: SampleData, tmp_path: Path) -> N
     train, test = done.out.splitlines()
     data = load_config(path).data
     assert train.startswith(f"{index_path(data, sample.train)}: 96 images (") and " boxes; " in train
-    assert test.startswith(f"{index_path(data, sample.val)}: 37 images (37 with an XML), ")
+    assert test.startswith(f"{index_path(data, sample.val)}: 37 images (37 annotated), ")
 
 
 @pytest.mark.mpi

@@ -15,15 +15,17 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations import find_layout, xml_name
+from tfpipe.data.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog import Catalog, index_path, load_catalog
 from tfpipe.data.index import FINGERPRINT, SCHEMA, fingerprint
-from tfpipe.data.index_rows import Images, Rows, read_rows
+from tfpipe.data.index_rows import Annotated, Images, Rows, read_rows
 from tfpipe.data.lock import locked
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -61,25 +63,36 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     meanwhile, so that two builds never write the same index.
 
     Args:
-        config: where lists, labels and XMLs are; what is cropped does not count.
+        config: where lists, labels, and XMLs or a table of boxes are; what is cropped does not count.
         split: "train" or "test".
         world: the ranks that build it together.
         processes: of this rank; None: one per CPU that it may use.
 
     Raises:
-        ConfigError: XMLs or images cannot be read, naming up to 20 of them; or the index cannot be written,
-            or is being built by another process.
+        ConfigError: XMLs or images cannot be read, naming up to 20 of them; or the table cannot; or the index cannot be
+            written, or is being built by another process.
     """
-    plain = {"annotations": "xml", "crop": "boxes", "test_crop": "boxes", "unit": "image", "scope": "global"}
+    source = config.box_file_for(split)
+    plain = {
+        "annotations": "xml" if source is None else "none",
+        "crop": "boxes",
+        "test_crop": "boxes",
+        "unit": "image",
+        "scope": "global",
+    }
     catalog = load_catalog(config.model_copy(update=plain), split, world)
-    layout = find_layout(config.layout, catalog.paths)
-    key = fingerprint(catalog.paths, catalog.classes, catalog.labels, layout)
+    table = None
+    if source is None:
+        source = find_layout(config.layout, catalog.paths)
+    else:
+        table = world.from_rank0(lambda: read_box_table(source, catalog.paths, catalog.labels, catalog.classes))
+    key = fingerprint(catalog.paths, catalog.classes, catalog.labels, source)
     target = index_path(config, config.train_filelist if split == "train" else config.test_filelist)
     folder = target.with_name(f"{target.name}.{key[:16]}{PARTS}")
     parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
     with ExitStack() as held:
         missing = world.from_rank0(lambda: _start(target, folder, parts, held))
-        errors = world.gather(_build_parts(catalog, folder, missing[world.rank :: world.size], world, processes))
+        errors = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
         errors = [error for rank in errors for error in rank][:MAX_ERRORS]
         if errors:
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
@@ -100,18 +113,20 @@ def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> l
     return [part for part in parts if not _part_path(folder, part).exists()]
 
 
-def _build_parts(catalog: Catalog, folder: Path, parts: list[range], world: World, processes: int | None) -> list[str]:
+def _build_parts(
+    catalog: Catalog, table: BoxTable | None, folder: Path, parts: list[range], world: World, processes: int | None
+) -> list[str]:
     """Writes `parts`, but those of which something cannot be read; says what.
 
     Raises nothing that this rank alone would meet, since the others wait for it.
     """
     chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
-    tasks = (_images(catalog, chunk) for chunk in chunks)
+    tasks = (_images(catalog, table, chunk) for chunk in chunks)
     read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})
     errors: list[str] = []
     try:
         results = _parallel(read, tasks, processes or world.threads or len(os.sched_getaffinity(0)))
-        shown = progress(results, len(chunks), f"reading {catalog.split} XMLs", "chunk", world.rank == 0)
+        shown = progress(results, len(chunks), f"reading {catalog.split} data", "chunk", world.rank == 0)
         for part in parts:
             rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
             bad = [error for each in rows for error in each.errors]
@@ -129,10 +144,14 @@ def _build_parts(catalog: Catalog, folder: Path, parts: list[range], world: Worl
     return errors
 
 
-def _images(catalog: Catalog, items: range) -> Images:
+def _images(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
     part = slice(items.start, items.stop)
     numbers, names = catalog.paths.part(items.start, items.stop)
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
+    if table is not None:
+        low, high = np.searchsorted(table.images, [items.start, items.stop])
+        known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
+        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative)
     annotations = [
         catalog.annotation_folders[number] + xml_name(name) if annotated else ""
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
