@@ -185,12 +185,15 @@ def parse_xml(text: Any, path: Any) -> Objects:
     objects = children("object")
     name_at = within(objects, 3, r"name>[^<&]*")
     edge_at = within(objects, 4, rf"[xy]m(in|ax)>{NUMBER}")
-    side_at = within(children("size"), 3, rf"(width|height)>{NUMBER}")
+    sizes = children("size")
+    side_at = within(sizes, 3, rf"(width|height)>{NUMBER}")
     names, edges, sides = (tf.gather(tokens, at) for at in (name_at, edge_at, side_at))
 
     # Every object must have its name and each of its edges once, in whatever order.
     count = tf.size(objects)
     whole &= tf.equal(tf.size(name_at), count) & tf.equal(tf.size(edge_at), 4 * count)
+    # One that is there must be read: without it, the boxes would be taken as relative to another size.
+    whole &= tf.equal(tf.size(side_at), tf.size(within(sizes, 3, r"(?s)(width|height)[\s/>].*")))
     with tf.control_dependencies([tf.debugging.Assert(whole, [UNREADABLE, path])]):
         edges = tf.reshape(edges, [-1, 4])
         owners = tf.reshape(tf.gather(child, edge_at), [-1, 4])

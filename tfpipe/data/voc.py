@@ -12,11 +12,16 @@ EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
-# Whoever reads a text strips it, so white space between tags need not be kept, which takes a third of the time.
 PARSER = etree.XMLParser(
-    resolve_entities=False, no_network=True, huge_tree=False, remove_comments=True, remove_blank_text=True
+    resolve_entities=False,
+    no_network=True,
+    huge_tree=False,
+    # A text with one of these in it is one text.
+    remove_comments=True,
+    remove_pis=True,
+    # Whoever reads a text strips it, so white space between tags need not be kept, which takes a third of the time.
+    remove_blank_text=True,
 )
-
 
 # What ImageNet's XMLs are made of, and most of Pascal VOC's: ASCII, without attributes, comments, entities or anything
 # else that would have another meaning than the plain text.
