@@ -34,11 +34,7 @@ XML = """<annotation>
 \t<source>
 \t\t<database>ImageNet database</database>
 \t</source>
-\t<size>
-\t\t<width>500</width>
-\t\t<height>375</height>
-\t\t<depth>3</depth>
-\t</size>
+\t<size>\n\t\t<width>500</width>\n\t\t<height>375</height>\n\t\t<depth>3</depth>\n\t</size>
 \t<segmented>0</segmented>
 {objects}</annotation>
 """
