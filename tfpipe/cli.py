@@ -157,7 +157,7 @@ def bench(args: argparse.Namespace) -> None:
 
 
 def index(args: argparse.Namespace) -> None:
-    """Reads every XML and image header once and keeps what they say; under mpirun, srun or aprun on all ranks."""
+    """Reads every XML, or a table of boxes, and image header once, for training; under mpirun or srun on all ranks."""
     from tfpipe.data.index_build import build_index
 
     if args.processes is not None and args.processes < 1:
@@ -169,7 +169,7 @@ def index(args: argparse.Namespace) -> None:
         made = build_index(config, split, world, args.processes)
         if world.rank == 0:
             odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
-            print(f"{made.path}: {made.images} images ({made.annotated} with an XML), {made.boxes} boxes; {odd}")
+            print(f"{made.path}: {made.images} images ({made.annotated} annotated), {made.boxes} boxes; {odd}")
 
 
 def config(args: argparse.Namespace) -> None:

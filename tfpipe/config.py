@@ -143,6 +143,12 @@ class DataConfig(Section):
     test_label_file: ConfigPath | None = None
     """Labels of the test images, for the flat val folder: Kaggle's LOC_val_solution.csv, or a text file of
     one label a line (line i: i-th image by name) or of "file label" lines."""
+    train_box_file: ConfigPath | None = None
+    """Boxes of the training images in the XMLs' place, which `tfpipe index` puts into the index that training then
+    needs: Kaggle's LOC_train_solution.csv, or imagenet_2012_bounding_boxes.csv of TensorFlow's scripts. An image
+    without a row is whole."""
+    test_box_file: ConfigPath | None = None
+    """The same of the test images, e.g. LOC_val_solution.csv."""
     annotations: Literal["auto", "index", "xml", "lxml", "none"] = "auto"
     """"auto": the boxes are read from the index that `tfpipe index` made, if there is one that belongs to this
     config, otherwise from an image's XML where it has one. "index": the index must be there. "xml": always the XMLs,
@@ -150,7 +156,8 @@ class DataConfig(Section):
     Python, at the cost of the GIL: one XML at a time, at a third of the rate. "none": nothing is read, every image is
     whole."""
     index: ConfigPath | None = None
-    """Folder of the indexes (train.index.parquet of train.txt); null: beside each filelist."""
+    """Folder of the indexes (train-1a2b3c4d.index.parquet of train.txt: the digits tell lists of one name apart); null:
+    train.index.parquet beside each filelist."""
     layout: Literal["auto", "ilsvrc", "voc"] | Layout = "auto"
     """How an image's path leads to its XML: a known layout, found by itself, or a rule."""
     handler: str | None = None
@@ -182,10 +189,24 @@ class DataConfig(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def _box_files_need_the_index(self) -> "DataConfig":
+        for name in ("train_box_file", "test_box_file"):
+            if getattr(self, name) is not None and self.annotations in ("xml", "lxml"):
+                raise ValueError(
+                    f"{name} is read by `tfpipe index`, in the XMLs' place, and training needs that index; "
+                    f'annotations is "{self.annotations}": use "auto" or "index", or leave {name} out'
+                )
+        return self
+
     @property
     def native(self) -> bool:
         """Whether libraries decode, not TensorFlow."""
         return self.decoder == "native" or (self.decoder == "auto" and self.resize == "bilinear")
+
+    def box_file_for(self, split: str) -> Path | None:
+        """The table that has the boxes of `split` ("train" or "test"); None: its XMLs have them."""
+        return self.train_box_file if split == "train" else self.test_box_file
 
     def crop_for(self, split: str) -> str:
         """How `split` ("train" or "test") is cropped."""

@@ -1,6 +1,8 @@
 """The annotation index: what it holds, that it is what the XMLs say, and that a stale one is never used."""
 
 import json
+import os
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -267,7 +269,7 @@ def test_without_one_the_xmls_are_read_unless_it_must_be_there(
 ) -> None:
     assert load_catalog(make().data, "train", World()).boxes is None
     assert "index" not in caplog.text
-    with pytest.raises(ConfigError, match=r"there is no index .*train\.index\.parquet; make it with"):
+    with pytest.raises(ConfigError, match=r"there is no index .*train-[0-9a-f]{8}\.index\.parquet; make it with"):
         load_catalog(make(annotations="index").data, "train", World())
 
 
@@ -327,6 +329,58 @@ def test_what_an_interrupted_build_has_finished_is_not_made_again(
     assert list(whole.path.parent.iterdir()) == [whole.path]
 
 
+def test_a_row_group_is_made_of_several_parts(make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pq.read_table(build_index(make().data, "train", World(), processes=1).path)
+    for part, group, groups in ((10, 40, [40, 40, 16]), (40, 40, [40, 40, 16]), (50, 20, [20, 20, 10, 20, 20, 6])):
+        monkeypatch.setattr(index_build, "PART", part)
+        monkeypatch.setattr(index_build, "ROW_GROUP", group)
+        made = build_index(make().data, "train", World(), processes=1)
+        file = pq.ParquetFile(made.path)
+        assert [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)] == groups
+        assert file.read().equals(rows)
+
+
+def test_two_lists_of_one_name_share_a_folder(sample: SampleData, tmp_path: Path) -> None:
+    lines, paths = sample.train.read_text().splitlines(True), {}
+    for name, count in (("one", 20), ("other", 30)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.txt").write_text("".join(lines[:count]))
+        data = {"index": "indexes", "train_filelist": f"{name}/train.txt", "classes": None}
+        paths[name] = load_config(sample.config(tmp_path / f"{name}.json", data=data)).data
+        build_index(paths[name], "train", World(), processes=1)
+    for name, count in (("one", 20), ("other", 30)):
+        must = paths[name].model_copy(update={"annotations": "index"})
+        assert len(load_catalog(must, "train", World()).boxes.offsets(count)) == count + 1
+    assert len(list((tmp_path / "indexes").iterdir())) == 2
+
+
+def test_parts_of_what_the_list_was_before_are_removed(make: Callable[..., Config], tmp_path: Path) -> None:
+    folder = index_path(make().data, make().data.train_filelist).parent
+    path = build_index(make().data, "train", World(), processes=1).path
+    (folder / f"{path.name}.0123456789abcdef.parts").mkdir()
+    (folder / "val.index.parquet.0123456789abcdef.parts").mkdir()
+    build_index(make().data, "train", World(), processes=1)
+    assert {each.name for each in folder.iterdir()} == {path.name, "val.index.parquet.0123456789abcdef.parts"}
+
+
+def test_while_one_is_built_another_build_does_not_begin(
+    make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, said = index_build.read_rows, []
+
+    def build_meanwhile(images, classes):
+        with pytest.raises(ConfigError) as caught:
+            build_index(make(label_source="object", test_label_file=None).data, "train", World(), processes=1)
+        said.append(str(caught.value))
+        return read(images, classes)
+
+    monkeypatch.setattr(index_build, "read_rows", build_meanwhile)
+    made = build_index(make().data, "train", World(), processes=1)
+    assert f"process {os.getpid()} on {socket.gethostname()} is building this index already" in said[0]
+    assert f"{made.path}.lock" in said[0]
+    assert list(made.path.parent.iterdir()) == [made.path], "no lock is left, nor the parts of the other build"
+
+
 def test_all_that_cannot_be_read_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     config = write_tree(tmp_path)
     (tmp_path / "Annotations" / OWN / "fine.xml").write_text("<annotation><object>")
@@ -366,8 +420,9 @@ def test_the_command_says_what_it_found(sample: SampleData, tmp_path: Path) -> N
     done = run(sys.executable, "-m", "tfpipe", "index", "-c", path, "--split", "all", "--processes", "2")
     assert done.code == 0, done.err
     train, test = done.out.splitlines()
-    assert train.startswith(f"{tmp_path / 'train.index.parquet'}: 96 images (") and " boxes; " in train
-    assert test.startswith(f"{tmp_path / 'val.index.parquet'}: 37 images (37 with an XML), ")
+    data = load_config(path).data
+    assert train.startswith(f"{index_path(data, sample.train)}: 96 images (") and " boxes; " in train
+    assert test.startswith(f"{index_path(data, sample.val)}: 37 images (37 annotated), ")
 
 
 @pytest.mark.mpi
@@ -387,7 +442,8 @@ sys.exit(main(["index", *sys.argv[1:]])) if __name__ == "__main__" else None
         done = run_ranks(size, sys.executable, tmp_path / "small_parts.py", "-c", path, "--processes", "2")
         assert done.code == 0, done.err
         assert done.out.count("96 images") == 1
-        files.append((tmp_path / f"of{size}" / "train.index.parquet").read_bytes())
+        (made,) = (tmp_path / f"of{size}").iterdir()
+        files.append(made.read_bytes())
     assert files[0] == files[1]
 
 

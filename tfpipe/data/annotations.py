@@ -204,7 +204,11 @@ def parse_xml(texts: Any, paths: Any) -> Objects:
     is_object = looks(first_tokens, r"(?s)object[\s/>].*")
     name_at = within(is_object, 3, r"name>[^<&]*")
     edge_at = within(is_object, 4, rf"[xy]m(in|ax)>{NUMBER}")
-    side_at = within(looks(first_tokens, r"(?s)size[\s/>].*"), 3, rf"(width|height)>{NUMBER}")
+    is_size = looks(first_tokens, r"(?s)size[\s/>].*")
+    side_at, sides_at = (
+        within(is_size, 3, rf"(width|height)>{NUMBER}"),
+        within(is_size, 3, r"(?s)(width|height)[\s/>].*"),
+    )
     names, edges, sides = (tf.gather(tokens, each) for each in (name_at, edge_at, side_at))
 
     # Every object must have its name and each of its edges once, every size each side at most once.
@@ -217,6 +221,9 @@ def parse_xml(texts: Any, paths: Any) -> Objects:
     side_of = tf.gather(image, side_at)
     whole &= tf.equal(count(tf.reduce_any(tf.not_equal(once, 1), 1), objects, texts), 0)
     whole &= tf.reduce_all(count(is_side, side_of, texts) <= 1, axis=1)
+    # One that is there must be read: without it, the boxes would be taken as relative to another size.
+    of_size = tf.gather(image, sides_at)
+    whole &= tf.equal(count(tf.ones_like(side_of), side_of, texts), count(tf.ones_like(of_size), of_size, texts))
     whole |= tf.equal(paths, "")
     worst = tf.gather(paths, tf.argmin(tf.cast(whole, tf.int32)))
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(whole), [UNREADABLE, worst])]):

@@ -1,13 +1,15 @@
 """The catalog: all that is known of a split before the first image is opened."""
 
+import hashlib
 import logging
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, Layout
 from tfpipe.data.annotations import annotation_folders, existing, find_layout, xml_name
 from tfpipe.data.filelist import FileList, read_filelist
 from tfpipe.data.labels import BY_OBJECT, class_table, image_labels
@@ -40,9 +42,9 @@ class Catalog:
     split: str
     paths: FileList
     annotation_folders: list[str]
-    """For each of `paths.folders` where its XMLs are, with a slash at the end; "" where none is needed."""
+    """For each of `paths.folders` where its XMLs are, with a slash at the end; "" where none is needed, or read."""
     annotated: np.ndarray
-    """bool: whether there is an XML, and one is needed."""
+    """bool: whether there is an XML or, with `data.train_box_file`, a row of the table, and one is needed."""
     labels: np.ndarray
     """int32: class number, or labels.BY_OBJECT."""
     classes: tuple[str, ...]
@@ -83,10 +85,9 @@ class Catalog:
         return image, sample - int(np.searchsorted(self.boxes.images, image))
 
     def annotation(self, item: int) -> str:
-        """Path of the XML of image `item`, "" where `annotated` is False."""
-        if not self.annotated[item]:
-            return ""
-        return self.annotation_folders[self.paths.folder[item]] + xml_name(self.paths.name(item))
+        """Path of the XML of image `item`, "" where there is none."""
+        folder = self.annotation_folders[self.paths.folder[item]]
+        return folder + xml_name(self.paths.name(item)) if folder and self.annotated[item] else ""
 
 
 def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
@@ -115,7 +116,7 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if config.annotations != "none" and needs_boxes:
         catalog = _with_annotations(catalog, config, filelist, world)
-    logger.info("%s: %d images, %d of them with an XML", split, len(catalog), catalog.annotated.sum())
+    logger.info("%s: %d images, %d of them annotated", split, len(catalog), catalog.annotated.sum())
     if split == "train" and config.unit == "box" and needs_boxes:
         catalog = replace(catalog, boxes=catalog.boxes or _read_boxes(catalog, world), by_box=True)
     if split == "train" and config.scope == "shard" and catalog.samples < world.size:
@@ -126,30 +127,39 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
 
 
 def index_path(config: DataConfig, filelist: Path) -> Path:
-    """Where the index of `filelist` is: train.index.parquet of train.txt, beside it or in the folder `data.index`."""
-    return (config.index or filelist.parent) / f"{filelist.stem}.index.parquet"
+    """Where the index of `filelist` is: train.index.parquet of train.txt, beside it.
+
+    In the folder `data.index`, which lists of the same name may share, train-1a2b3c4d.index.parquet, by the sha256 of
+    the list's resolved path.
+    """
+    if config.index is None:
+        return filelist.parent / f"{filelist.stem}.index.parquet"
+    where = hashlib.sha256(os.fsencode(filelist.resolve())).hexdigest()
+    return config.index / f"{filelist.stem}-{where[:8]}.index.parquet"
 
 
 def _with_annotations(catalog: Catalog, config: DataConfig, filelist: Path, world: World) -> Catalog:
     """The catalog with its index's boxes, or else, without boxes, with what XMLs there are."""
     paths = catalog.paths
-    layout = find_layout(config.layout, paths)
-    catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout))
+    source = config.box_file_for(catalog.split)
+    if source is None:
+        source = find_layout(config.layout, paths)
+        catalog = replace(catalog, annotation_folders=annotation_folders(paths, source))
 
     def find() -> Any:
         if config.annotations in ("xml", "lxml"):
             return None
-        if config.annotations == "auto" and not index_path(config, filelist).exists():
+        if isinstance(source, Layout) and config.annotations == "auto" and not index_path(config, filelist).exists():
             return None
         # Imports pyarrow, which takes as long as reading a list.
         from tfpipe.data.index import find_index, fingerprint
 
-        return find_index(config, filelist, fingerprint(paths, catalog.classes, catalog.labels, layout))
+        return find_index(config, filelist, fingerprint(paths, catalog.classes, catalog.labels, source))
 
     index = world.from_rank0(find)
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
-    packed = world.from_rank0(lambda: np.packbits(existing(paths, layout)))
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, source)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
 
 

@@ -9,7 +9,7 @@ image, in the list's order:
     height      int32
     components  int8     1 gray, 3 colour, 4 CMYK
     format      string   "JPEG", "PNG" ..., whatever the file is named
-    annotated   bool     whether there is an XML
+    annotated   bool     whether there is an XML, or a row in the box file (data.train_box_file)
     boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], just as training uses them (crops.find_targets)
     box_labels  list of int32, the boxes' classes
     odd         list of strings: what is odd about the image, keys of ODD
@@ -36,6 +36,7 @@ from tfpipe.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
+MAKE = "tfpipe index -c CONFIG --split"
 FINGERPRINT = b"tfpipe.fingerprint"
 SCHEMA = pa.schema(
     {
@@ -69,14 +70,32 @@ ODD = {
 class Index(NamedTuple):
     """What training needs of an index."""
 
-    annotated: np.ndarray  # bool [n]: which images have an XML
+    annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
     boxes: Boxes
 
 
-def fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, layout: Layout) -> str:
-    """sha256, in hex, of what an index depends on. Whether images or objects have labels is in `labels`."""
-    about = json.dumps([FORMAT, paths.digest, classes, layout.images, layout.annotations])
+def fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:
+    """sha256, in hex, of what an index depends on. Whether images or objects have labels is in `labels`.
+
+    Args:
+        paths: the images.
+        classes: names.
+        labels: int32 [len(paths)].
+        source: where the XMLs are, or the table that has the boxes, whose content counts.
+
+    Raises:
+        ConfigError: the table cannot be read.
+    """
+    boxes = [source.images, source.annotations] if isinstance(source, Layout) else [_sha256(source)]
+    about = json.dumps([FORMAT, paths.digest, classes, *boxes])
     return hashlib.sha256(about.encode() + b"\n" + labels.astype("<i4").tobytes()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
 def load_index(path: Path, expected: str) -> Index | None:
@@ -101,25 +120,22 @@ def find_index(config: DataConfig, filelist: Path, expected: str) -> Index | Non
     """The index of `filelist`, if there is one and it is of the fingerprint `expected`. A stale one is never used.
 
     Raises:
-        ConfigError: there is none that can be used, but `data.annotations` is "index".
+        ConfigError: there is none that can be used, but `data.annotations` is "index", or the boxes are in a table.
     """
     path = index_path(config, filelist)
+    split = "train" if filelist == config.train_filelist else "test"
+    needed = config.annotations == "index" or config.box_file_for(split) is not None
     try:
         found = load_index(path, expected)
-        problem = f"the index {path} is of another filelist, other classes, labels or layout"
+        problem = f"the index {path} is of another filelist, other classes, labels, layout or box file"
     except FileNotFoundError:
         found, problem = None, None
     except (OSError, pa.ArrowInvalid) as error:
         found, problem = None, f"cannot read the index {path}: {error}"
     if found is not None:
         logger.info("boxes are those of the index %s", path)
-    elif config.annotations == "index":
-        raise ConfigError(f"{problem or f'there is no index {path}'}; {_make('make it', config, filelist)}")
+    elif needed:
+        raise ConfigError(f"{problem or f'there is no index {path}'}; make it with: {MAKE} {split}")
     elif problem:
-        logger.warning("%s; the XMLs are read instead; %s", problem, _make("renew it", config, filelist))
+        logger.warning("%s; the XMLs are read instead; renew it with: %s %s", problem, MAKE, split)
     return found
-
-
-def _make(what: str, config: DataConfig, filelist: Path) -> str:
-    split = "train" if filelist == config.train_filelist else "test"
-    return f"{what} with: tfpipe index -c CONFIG --split {split}"

@@ -1,5 +1,6 @@
 """Builds the annotation index: in parallel over processes and ranks, and going on where it was interrupted."""
 
+import glob
 import os
 import shutil
 import signal
@@ -7,30 +8,35 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations import find_layout, xml_name
+from tfpipe.data.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog import Catalog, index_path, load_catalog
 from tfpipe.data.index import FINGERPRINT, SCHEMA, fingerprint
-from tfpipe.data.index_rows import Images, Rows, read_rows
+from tfpipe.data.index_rows import Annotated, Images, Rows, read_rows
+from tfpipe.data.lock import locked
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
 
-# Images in a part, the unit that an interrupted build keeps, and in a chunk, what a process reads at a time. Neither
-# depends on the number of ranks or processes, so that the file does not either.
-PART = 20_000
-CHUNK = 250
+# Images in a part, the unit that ranks share and that an interrupted build keeps; in a chunk, what a process reads at a
+# time; and in a row group of the file. None depends on the number of ranks or processes, so the file does not either.
+PART = 5_000
+CHUNK = 1_000
+ROW_GROUP = 20_000
+PARTS = ".parts"
 # Chunks under way per process.
 AHEAD = 4
 MAX_ERRORS = 20
@@ -53,55 +59,74 @@ class Summary(NamedTuple):
 def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> Summary | None:
     """Writes the index of `split`, whole or not at all; on rank 0 says what is in it.
 
-    Ranks share the parts. Those that an interrupted build of the same finished are not made again.
+    Ranks share the parts. Those that an interrupted build of the same finished are not made again. Rank 0 holds a lock
+    meanwhile, so that two builds never write the same index.
 
     Args:
-        config: where lists, labels and XMLs are; what is cropped does not count.
+        config: where lists, labels, and XMLs or a table of boxes are; what is cropped does not count.
         split: "train" or "test".
         world: the ranks that build it together.
         processes: of this rank; None: one per CPU that it may use.
 
     Raises:
-        ConfigError: XMLs or images cannot be read, naming up to 20 of them; or the index cannot be written.
+        ConfigError: XMLs or images cannot be read, naming up to 20 of them; or the table cannot; or the index cannot be
+            written, or is being built by another process.
     """
-    plain = {"annotations": "xml", "crop": "boxes", "test_crop": "boxes", "unit": "image", "scope": "global"}
+    source = config.box_file_for(split)
+    plain = {
+        "annotations": "xml" if source is None else "none",
+        "crop": "boxes",
+        "test_crop": "boxes",
+        "unit": "image",
+        "scope": "global",
+    }
     catalog = load_catalog(config.model_copy(update=plain), split, world)
-    layout = find_layout(config.layout, catalog.paths)
-    key = fingerprint(catalog.paths, catalog.classes, catalog.labels, layout)
+    table = None
+    if source is None:
+        source = find_layout(config.layout, catalog.paths)
+    else:
+        table = world.from_rank0(lambda: read_box_table(source, catalog.paths, catalog.labels, catalog.classes))
+    key = fingerprint(catalog.paths, catalog.classes, catalog.labels, source)
     target = index_path(config, config.train_filelist if split == "train" else config.test_filelist)
-    folder = target.with_name(f"{target.name}.{key[:16]}.parts")
+    folder = target.with_name(f"{target.name}.{key[:16]}{PARTS}")
     parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
-    missing = world.from_rank0(lambda: _missing(folder, parts))
-    errors = world.gather(_build_parts(catalog, folder, missing[world.rank :: world.size], world, processes))
-    errors = [error for rank in errors for error in rank][:MAX_ERRORS]
-    if errors:
-        count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
-        raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
-    return world.from_rank0(lambda: _merge(target, folder, parts, key))
+    with ExitStack() as held:
+        missing = world.from_rank0(lambda: _start(target, folder, parts, held))
+        errors = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
+        errors = [error for rank in errors for error in rank][:MAX_ERRORS]
+        if errors:
+            count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
+            raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
+        return world.from_rank0(lambda: _merge(target, folder, parts, key))
 
 
 def _part_path(folder: Path, part: range) -> Path:
     return folder / f"{part.start:09}-{part.stop:09}.parquet"
 
 
-def _missing(folder: Path, parts: list[range]) -> list[range]:
+def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> list[range]:
+    """Locks the index, as `held` has it from then on; returns the parts that are still to be made."""
     with _writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(target.with_name(f"{target.name}.lock"), "building this index"))
+        folder.mkdir(exist_ok=True)
     return [part for part in parts if not _part_path(folder, part).exists()]
 
 
-def _build_parts(catalog: Catalog, folder: Path, parts: list[range], world: World, processes: int | None) -> list[str]:
+def _build_parts(
+    catalog: Catalog, table: BoxTable | None, folder: Path, parts: list[range], world: World, processes: int | None
+) -> list[str]:
     """Writes `parts`, but those of which something cannot be read; says what.
 
     Raises nothing that this rank alone would meet, since the others wait for it.
     """
     chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
-    tasks = (_images(catalog, chunk) for chunk in chunks)
+    tasks = (_images(catalog, table, chunk) for chunk in chunks)
     read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})
     errors: list[str] = []
     try:
         results = _parallel(read, tasks, processes or world.threads or len(os.sched_getaffinity(0)))
-        shown = progress(results, len(chunks), f"reading {catalog.split} XMLs", "chunk", world.rank == 0)
+        shown = progress(results, len(chunks), f"reading {catalog.split} data", "chunk", world.rank == 0)
         for part in parts:
             rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
             bad = [error for each in rows for error in each.errors]
@@ -119,10 +144,14 @@ def _build_parts(catalog: Catalog, folder: Path, parts: list[range], world: Worl
     return errors
 
 
-def _images(catalog: Catalog, items: range) -> Images:
+def _images(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
     part = slice(items.start, items.stop)
     numbers, names = catalog.paths.part(items.start, items.stop)
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
+    if table is not None:
+        low, high = np.searchsorted(table.images, [items.start, items.stop])
+        known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
+        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative)
     annotations = [
         catalog.annotation_folders[number] + xml_name(name) if annotated else ""
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
@@ -149,20 +178,23 @@ def _parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int) -> Ite
 
 
 def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
-    """One file of all parts, which are then removed."""
+    """One file of all parts; these are then removed, and with them those begun for other labels or classes."""
     images = annotated = boxes = 0
     odd: Counter[str] = Counter()
     schema = SCHEMA.with_metadata({FINGERPRINT: key})
+    together = max(1, ROW_GROUP // PART)
     with _writing(target):
         with _whole(target) as unfinished, pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
-            for part in parts:
-                table = pq.read_table(_part_path(folder, part)).cast(schema)
-                writer.write_table(table, row_group_size=PART)
+            for start in range(0, len(parts), together):
+                paths = [_part_path(folder, part) for part in parts[start : start + together]]
+                table = pa.concat_tables(map(pq.read_table, paths)).cast(schema).combine_chunks()
+                writer.write_table(table, row_group_size=ROW_GROUP)
                 images += len(table)
                 annotated += pc.sum(table["annotated"]).as_py()
                 boxes += len(table["box_labels"].combine_chunks().flatten())
                 odd.update(table["odd"].combine_chunks().flatten().to_pylist())
-        shutil.rmtree(folder)
+        for other in target.parent.glob(f"{glob.escape(target.name)}.*{PARTS}"):
+            shutil.rmtree(other)
     return Summary(target, images, annotated, boxes, dict(odd.most_common()))
 
 

@@ -10,7 +10,15 @@ from tfpipe.data.files import read_whole
 from tfpipe.data.headers import Header, read_header
 from tfpipe.data.index import ODD, SCHEMA
 from tfpipe.data.labels import BY_OBJECT
-from tfpipe.data.voc import Found, find_by_lxml
+from tfpipe.data.voc import Found, find_objects
+
+
+class Annotated(NamedTuple):
+    """The objects of some images, one after the other."""
+
+    images: np.ndarray  # int64 [k]: number of the object's image
+    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
+    classes: np.ndarray  # int32 [k]: number of its class, -1 where its name is none
 
 
 class Images(NamedTuple):
@@ -21,6 +29,10 @@ class Images(NamedTuple):
     """Paths of their XMLs, "" where there is none."""
     labels: np.ndarray
     """int32: class number, or BY_OBJECT."""
+    known: Annotated | None = None
+    """Their objects as a table has them, in the XMLs' place."""
+    relative: bool = False
+    """Whether the boxes of these are relative to the images' sizes, instead of in pixels."""
 
 
 class Rows(NamedTuple):
@@ -32,14 +44,6 @@ class Rows(NamedTuple):
     """What could not be read, and why; names each file."""
 
 
-class Annotated(NamedTuple):
-    """The objects of some images, one after the other."""
-
-    images: np.ndarray  # int64 [k]: number of the object's image
-    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
-    classes: np.ndarray  # int32 [k]: number of its class, -1 where its name is none
-
-
 def read_rows(images: Images, classes: dict[str, int]) -> Rows:
     """Reads each XML and header once; `classes` are the classes' numbers."""
     headers, found, errors = [], [], []
@@ -47,7 +51,7 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
         try:
             headers.append(read_header(path))
             if annotation:
-                found.append(find_by_lxml(read_whole(annotation), annotation))
+                found.append(find_objects(read_whole(annotation), annotation))
         except (OSError, ValueError) as error:
             errors.append(str(error))
     return Rows(None, errors) if errors else Rows(_table(images, headers, found, classes), [])
@@ -83,20 +87,17 @@ def _clamped(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _table(images: Images, headers: list[Header], found: list[Found], classes: dict[str, int]) -> pa.Table:
-    annotated = np.array([path != "" for path in images.annotations])
     heights, widths, components, formats = zip(*headers, strict=True)
     real = np.array([heights, widths], np.float32).T
-    stated = np.zeros_like(real)
-    stated[annotated] = [each.size for each in found] if found else 0
-    counts = np.zeros(len(headers), np.int64)
-    counts[annotated] = [len(each.names) for each in found]
-    objects = Annotated(
-        np.repeat(np.arange(len(headers)), counts),
-        np.array([edge for each in found for edge in each.edges], np.float32).reshape(-1, 4),
-        np.array([classes.get(name, -1) for each in found for name in each.names], np.int32),
-    )
-    is_stated = (stated > 0).all(axis=1)
-    sizes = np.where(is_stated[:, None], stated, real)
+    if images.known is None:
+        annotated, counts, objects, stated = _from_xmls(images, found, classes)
+        is_stated = (stated > 0).all(axis=1)
+        sizes = np.where(is_stated[:, None], stated, real)
+    else:
+        objects, stated, is_stated = images.known, real, np.ones(len(real), bool)
+        counts = np.bincount(objects.images, minlength=len(real))
+        annotated = counts > 0
+        sizes = np.ones_like(real) if images.relative else real
     boxes = targets(objects, images.labels, sizes)
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
@@ -122,6 +123,23 @@ def _table(images: Images, headers: list[Header], found: list[Found], classes: d
         "odd": _lists(row, pa.array(np.array(list(ODD), object)[code], pa.string()), len(headers)),
     }
     return pa.table(columns, schema=SCHEMA)
+
+
+def _from_xmls(
+    images: Images, found: list[Found], classes: dict[str, int]
+) -> tuple[np.ndarray, np.ndarray, Annotated, np.ndarray]:
+    """Which images have an XML, how many objects each has, the objects, and float32 [n, 2] the stated sizes or 0."""
+    annotated = np.array([path != "" for path in images.annotations])
+    counts = np.zeros(len(annotated), np.int64)
+    counts[annotated] = [len(each.names) for each in found]
+    stated = np.zeros((len(annotated), 2), np.float32)
+    stated[annotated] = [each.size for each in found] if found else 0
+    objects = Annotated(
+        np.repeat(np.arange(len(annotated)), counts),
+        np.array([edge for each in found for edge in each.edges], np.float32).reshape(-1, 4),
+        np.array([classes.get(name, -1) for each in found for name in each.names], np.int32),
+    )
+    return annotated, counts, objects, stated
 
 
 def _odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:

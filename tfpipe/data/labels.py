@@ -91,10 +91,9 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
     stems = [PurePath(path).stem for path in paths]
     twice = _first_repeated(stems)
     if twice is not None:
-        raise ConfigError(f"{label_file} goes by file names, but several images of the list are named {twice}")
-    if lines and lines[0].replace(" ", "") == KAGGLE_HEADER:
-        rows = [row for row in csv.reader(lines[1:]) if len(row) > 1 and row[1].split()]
-        pairs = [(row[0], row[1].split()[0]) for row in rows]
+        raise named_twice(label_file, twice)
+    if lines and is_kaggle(lines[0]):
+        pairs = [(image, words[0]) for image, words in map(kaggle_row, lines[1:]) if words]
     elif lines and all(len(line.split()) == 1 or line in names for line in lines):
         if len(lines) != len(paths):
             raise ConfigError(
@@ -113,6 +112,22 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
     if missing:
         raise ConfigError(f"{label_file} holds no label for {len(missing)} of {len(paths)} images, e.g. {missing[0]}")
     return [by_stem[stem] for stem in stems]
+
+
+def is_kaggle(line: str) -> bool:
+    """Whether this is the first line of Kaggle's LOC_train_solution.csv or LOC_val_solution.csv."""
+    return line.replace(" ", "").strip() == KAGGLE_HEADER
+
+
+def kaggle_row(line: str) -> tuple[str, list[str]]:
+    """Of a line below it: the image's base name without extension, and what follows: class xmin ymin xmax ymax ..."""
+    image, *rest = next(csv.reader([line]))
+    return image, " ".join(rest).split()
+
+
+def named_twice(file: Path, stem: str) -> ConfigError:
+    """What to raise where `file` names an image and several have the name."""
+    return ConfigError(f"{file} goes by file names, but several images of the list are named {stem}")
 
 
 def _first_repeated(names: Sequence[str]) -> str | None:

@@ -12,10 +12,56 @@ EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
-# Whoever reads a text strips it, so white space between tags need not be kept, which takes a third of the time.
 PARSER = etree.XMLParser(
-    resolve_entities=False, no_network=True, huge_tree=False, remove_comments=True, remove_blank_text=True
+    resolve_entities=False,
+    no_network=True,
+    huge_tree=False,
+    # A text with one of these in it is one text.
+    remove_comments=True,
+    remove_pis=True,
+    # Whoever reads a text strips it, so white space between tags need not be kept, which takes a third of the time.
+    remove_blank_text=True,
 )
+
+# What ImageNet's XMLs are made of, and most of Pascal VOC's: ASCII, without attributes, comments, entities or anything
+# else that would have another meaning than the plain text.
+BETWEEN_TAGS = re.compile(r">[ \t\r\n]+<")
+PLAIN = r"[\w .,:;/()+-]*"
+
+
+def _element(tag: str, inner: str) -> str:
+    return f"<{tag}>{inner}</{tag}>"
+
+
+def _asides(*tags: str) -> str:
+    return f"(?:{'|'.join(f'<{tag}>{PLAIN}</{tag}>' for tag in tags)})*"
+
+
+def _numbers(*tags: str) -> str:
+    return "".join(_element(tag, r"([-+]?\d+(?:\.\d+)?)") for tag in tags)
+
+
+def _uncaptured(pattern: str) -> str:
+    return re.sub(r"\((?!\?)", "(?:", pattern)
+
+
+OBJECT = _element(
+    "object",
+    _element("name", r"([\w.-]+)")
+    + _asides("pose", "truncated", "difficult", "occluded")
+    + _element("bndbox", _numbers("xmin", "ymin", "xmax", "ymax"))
+    + _asides("truncated", "difficult", "occluded"),
+)
+DOCUMENT = _element(
+    "annotation",
+    _asides("folder", "filename")
+    + f"(?:{_element('source', _asides('database', 'annotation', 'image'))})?"
+    + _element("size", _numbers("width", "height") + _asides("depth"))
+    + _asides("segmented")
+    + f"((?:{_uncaptured(OBJECT)})*)",
+)
+all_of_ordinary = re.compile(DOCUMENT, re.ASCII).fullmatch
+objects_of_ordinary = re.compile(OBJECT, re.ASCII).findall
 
 
 class Found(NamedTuple):
@@ -30,6 +76,32 @@ class Found(NamedTuple):
 
 
 NOTHING = Found([], [], [0.0, 0.0])
+
+
+def find_objects(text: bytes, path: str) -> Found:
+    """The objects in any XML, three times as fast as by lxml where it is an ordinary one.
+
+    Raises:
+        ValueError: as find_by_lxml.
+    """
+    return find_in_ordinary(text) or find_by_lxml(text, path)
+
+
+def find_in_ordinary(text: bytes) -> Found | None:
+    """The objects in an XML written as ImageNet's are, as find_by_lxml has them; None of any other.
+
+    Takes time in proportion to the text: nothing in the pattern can match one run of blanks in two ways.
+    """
+    # Latin-1 decodes all bytes, and those beyond ASCII match nothing.
+    whole = all_of_ordinary(BETWEEN_TAGS.sub("><", text.decode("latin-1").strip(" \t\r\n")))
+    if whole is None:
+        return None
+    width, height, objects = whole.groups()
+    names, edges = [], []
+    for name, xmin, ymin, xmax, ymax in objects_of_ordinary(objects):
+        names.append(name)
+        edges += float(ymin), float(xmin), float(ymax), float(xmax)
+    return Found(names, edges, [float(height), float(width)])
 
 
 def find_by_lxml(text: bytes, path: str) -> Found:

@@ -1,0 +1,129 @@
+"""What the annotation index costs: python profiles/index.py build, or python profiles/index.py load.
+
+build: `build_index` of generated XMLs and tiny JPEGs, against lxml alone over the same bytes in memory.
+load: time to load an index as large as ImageNet's training list, boxes included.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lxml import etree
+from PIL import Image
+
+from tfpipe import World
+from tfpipe.config import DataConfig
+from tfpipe.data.filelist import scan, write_filelist
+from tfpipe.data.index import FINGERPRINT, load_index
+from tfpipe.data.index_build import build_index
+from tfpipe.data.voc import find_by_lxml, find_objects
+
+IMAGENET = 1_281_167  # training images; those with an XML:
+IMAGENET_XMLS = 544_546
+CLASSES = 100
+XML = """<annotation>
+\t<folder>{wnid}</folder>
+\t<filename>{wnid}_{number}</filename>
+\t<source>
+\t\t<database>ImageNet database</database>
+\t</source>
+\t<size>\n\t\t<width>500</width>\n\t\t<height>375</height>\n\t\t<depth>3</depth>\n\t</size>
+\t<segmented>0</segmented>
+{objects}</annotation>
+"""
+OBJECT = """\t<object>
+\t\t<name>{wnid}</name>
+\t\t<pose>Unspecified</pose>
+\t\t<truncated>0</truncated>
+\t\t<difficult>0</difficult>
+\t\t<bndbox>
+\t\t\t<xmin>{left}</xmin>
+\t\t\t<ymin>13</ymin>
+\t\t\t<xmax>497</xmax>
+\t\t\t<ymax>370</ymax>
+\t\t</bndbox>
+\t</object>
+"""
+
+
+def write_tree(root: Path, count: int) -> DataConfig:
+    """`count` images of one object, or for every 8th two, each with its XML: as ImageNet's annotated ones."""
+    jpeg = BytesIO()
+    Image.new("RGB", (500, 375)).save(jpeg, "JPEG", quality=1)
+    for number in range(count):
+        wnid = f"n{number * CLASSES // count:08}"
+        objects = "".join(OBJECT.format(wnid=wnid, left=number % 300 + each) for each in range(1 + (number % 8 == 0)))
+        xml = XML.format(wnid=wnid, number=number, objects=objects).encode()
+        for kind, suffix, content in (("Data", "JPEG", jpeg.getvalue()), ("Annotations", "xml", xml)):
+            path = root / kind / "CLS-LOC/train" / wnid / f"{wnid}_{number}.{suffix}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+    write_filelist(root / "train.txt", scan(root, show=False)["train"])
+    return DataConfig(train_filelist=root / "train.txt")
+
+
+def build(args: argparse.Namespace) -> None:
+    """In turns: the index with several processes and with one, and three ways to read the same bytes in one."""
+    cpus = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        config = write_tree(Path(folder), args.count)
+        texts = [path.read_bytes() for path in Path(folder).glob("Annotations/*/*/*/*.xml")]
+        size = sum(map(len, texts)) / len(texts)
+        ways: dict[str, Callable[[], object]] = {
+            f"index, {args.processes} processes": lambda: build_index(config, "train", World(), args.processes),
+            "index, 1 process": lambda: build_index(config, "train", World(), 1),
+            "lxml, and what it holds": lambda: [find_by_lxml(text, "") for text in texts],
+            "lxml alone": lambda: [etree.fromstring(text) for text in texts],
+            "as the index reads them": lambda: [find_objects(text, "") for text in texts],
+        }
+        turns = [{name: cost(work) for name, work in ways.items()} for _ in range(args.repeats)]
+    taken = {name: np.array([turn[name] for turn in turns]) for name in ways}
+    print(f"{args.count:,} XMLs of {size:.0f} bytes, {cpus} CPUs, median (smallest) of {args.repeats} turns")
+    for name, runs in taken.items():
+        wall, cpu = np.median(runs, axis=0) / args.count
+        print(f"{name}: {1e6 * wall:.1f} us an image ({1e6 * runs[:, 0].min() / args.count:.1f}), CPU {1e6 * cpu:.1f}")
+    several, one, extracted, alone, _ = (np.median(runs, axis=0) for runs in taken.values())
+    for name, plain in (("lxml, and what it holds", extracted), ("lxml alone", alone)):
+        print(f"index against {name} x {cpus} CPUs: {plain[0] / cpus / several[0]:.2f}; by CPU {plain[1] / one[1]:.2f}")
+    print(f"{IMAGENET_XMLS:,} XMLs would take {several[0] * IMAGENET_XMLS / args.count:.0f} s")
+
+
+def cost(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and of this process's CPU time."""
+    clock, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - clock, time.process_time() - cpu
+
+
+def load(args: argparse.Namespace) -> None:
+    """An index of IMAGENET rows, made of one of a thousand by repeating it."""
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        made = build_index(write_tree(Path(folder), 1000), "train", World(), 1)
+        small = pq.read_table(made.path)
+        table = pa.concat_tables([small] * (IMAGENET // len(small) + 1)).slice(0, IMAGENET)
+        pq.write_table(table, made.path, compression="zstd")
+        key = small.schema.metadata[FINGERPRINT].decode()
+        times = [cost(lambda: load_index(made.path, key)) for _ in range(args.repeats)]
+        boxes = len(load_index(made.path, key).boxes.labels)
+    print(f"{IMAGENET:,} rows, {boxes:,} boxes: {', '.join(f'{clock:.2f}' for clock, _ in times)} s")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for run in (build, load):
+        command = commands.add_parser(run.__name__)
+        command.add_argument("--folder", type=Path, help="where to make the data [the system's temporary folder]")
+        command.add_argument("--repeats", type=int, default=5)
+        command.set_defaults(run=run)
+    commands.choices["build"].add_argument("--count", type=int, default=50_000, help="XMLs [%(default)s]")
+    commands.choices["build"].add_argument("--processes", type=int, default=2)
+    chosen = parser.parse_args()
+    chosen.run(chosen)
