@@ -4,13 +4,15 @@ Each reads, parses the XML, decodes, cuts the boxes out and resizes with `thread
 loader's documentation offers, the fastest here is taken; README.md says what else was tried.
 """
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 
 import cv2
 import numpy as np
 import simplejpeg
 from work import BATCH, SIZE, Box, File, Work, read_boxes
+
+CHUNK = 32  # files
 
 cv2.setNumThreads(1)  # the loaders bring the threads
 
@@ -18,14 +20,12 @@ cv2.setNumThreads(1)  # the loaders bring the threads
 def limit(work: Work) -> Iterator[np.ndarray]:
     """One thread; the files are in memory and the boxes known: nothing but decoding and resizing."""
     held = [(_read(file.image), read_boxes(file.xml)) for file in work.files]
-    crops = (crop for _ in range(work.passes) for jpeg, boxes in held for crop in _cut(jpeg, boxes))
-    while batch := list(islice(crops, BATCH)):
-        yield np.stack(batch)
+    return _batches(crop for _ in range(work.passes) for jpeg, boxes in held for crop in _cut(jpeg, boxes))
 
 
 def torch(work: Work) -> Iterator[np.ndarray]:
-    """A DataLoader with worker processes, each with its share of the files, which collate in shared memory."""
-    from torch import from_numpy
+    """A DataLoader with worker processes, each with its share of the files."""
+    from torch import Tensor, from_numpy
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
     files = work.files * work.passes
@@ -34,9 +34,12 @@ def torch(work: Work) -> Iterator[np.ndarray]:
         def __iter__(self) -> Iterator:
             worker = get_worker_info()
             for file in files[worker.id :: worker.num_workers]:
-                yield from map(from_numpy, load(file))
+                yield from load(file)
 
-    for batch in DataLoader(Crops(), batch_size=BATCH, num_workers=work.threads):
+    def collate(crops: list[np.ndarray]) -> Tensor:
+        return from_numpy(np.stack(crops))
+
+    for batch in DataLoader(Crops(), batch_size=BATCH, num_workers=work.threads, collate_fn=collate):
         yield batch.numpy()
 
 
@@ -51,21 +54,22 @@ def grain(work: Work) -> Iterator[np.ndarray]:
 
 
 def spdl(work: Work) -> Iterator[np.ndarray]:
-    """A pipeline of threads."""
+    """A pipeline of threads, given several files at a time: an item on its way through the queues takes the GIL."""
     from spdl.pipeline import PipelineBuilder
+
+    def load_all(files: list[File]) -> list[np.ndarray]:
+        return [crop for file in files for crop in load(file)]
 
     pipeline = (
         PipelineBuilder()
         .add_source(work.files * work.passes)
-        .pipe(load, concurrency=work.threads)
-        .disaggregate()
-        .aggregate(BATCH)
-        .pipe(np.stack)
+        .aggregate(CHUNK)
+        .pipe(load_all, concurrency=work.threads)
         .add_sink()
         .build(num_threads=work.threads)
     )
     with pipeline.auto_stop():
-        yield from pipeline
+        yield from _batches(chain.from_iterable(pipeline))
 
 
 def dali(work: Work) -> Iterator[np.ndarray]:
@@ -73,17 +77,16 @@ def dali(work: Work) -> Iterator[np.ndarray]:
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.data_node import DataNode
 
-    def batches() -> Iterator[tuple[list[np.ndarray], ...]]:
-        samples = []
+    def samples() -> Iterator[tuple[np.ndarray, ...]]:
         for file in work.files * work.passes:
             jpeg = np.frombuffer(_read(file.image), np.uint8)
             for box in read_boxes(file.xml):
-                samples.append((jpeg, np.float32(box[:2]), np.float32(box[2:])))
-                if len(samples) == BATCH:
-                    yield tuple(map(list, zip(*samples, strict=True)))
-                    samples = []
-        if samples:
-            yield tuple(map(list, zip(*samples, strict=True)))
+                yield jpeg, np.float32(box[:2]), np.float32(box[2:])
+
+    def batches() -> Iterator[list[tuple[np.ndarray, ...]]]:
+        source = samples()
+        while batch := list(islice(source, BATCH)):
+            yield list(zip(*batch, strict=True))
 
     @pipeline_def(batch_size=BATCH, num_threads=work.threads, device_id=None, prefetch_queue_depth=2)
     def crops() -> DataNode:
@@ -103,6 +106,12 @@ def dali(work: Work) -> Iterator[np.ndarray]:
 def load(file: File) -> list[np.ndarray]:
     """A file's crops."""
     return _cut(_read(file.image), read_boxes(file.xml))
+
+
+def _batches(crops: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    crops = iter(crops)
+    while batch := list(islice(crops, BATCH)):
+        yield np.stack(batch)
 
 
 def _read(path: str) -> bytes:

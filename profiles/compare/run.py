@@ -9,12 +9,11 @@ import json
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, Any
+from statistics import median
 
 from work import BATCH, SIZE, Work
 
@@ -42,19 +41,19 @@ TOLERANCE = 2.0  # levels of 255: the tutorial's resize samples other points
 class Peer:
     """One of the processes."""
 
-    def __init__(self, name: str, python: str, work: Path, log: IO[bytes]) -> None:
+    def __init__(self, name: str, python: str, work: Path, log: Path) -> None:
         module = "chains" if name in OURS else "peers"
-        self.name = name
-        self._log = log
-        self._process = subprocess.Popen(
-            [python, str(HERE / "worker.py"), module, name, str(work)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-        )
+        self.name, self._log = name, log
+        with log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [python, str(HERE / "worker.py"), module, name, str(work)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                start_new_session=True,  # so that a signal reaches its workers, and counts of CPU time only them
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            )
 
     def answer(self, seconds: float | None = None) -> dict[str, float]:
         """To `seconds` of work, or to the first pass."""
@@ -63,8 +62,7 @@ class Peer:
             os.killpg(self._process.pid, signal.SIGCONT)
         line = self._process.stdout.readline()
         if not line:
-            self._log.seek(0)
-            sys.exit(f"{LABELS[self.name]}: it ended:\n{self._log.read().decode(errors='replace')[-2000:]}")
+            sys.exit(f"{LABELS[self.name]}: it ended:\n{self._log.read_text(errors='replace')[-2000:]}")
         os.killpg(self._process.pid, signal.SIGSTOP)
         return json.loads(line)
 
@@ -76,14 +74,16 @@ class Peer:
 
 def main(args: argparse.Namespace) -> None:
     """Prints the table."""
+    # Otherwise the peers would outlive it, stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     with tempfile.TemporaryDirectory() as folder:
         work = prepare(args, Path(folder))
         peers: list[Peer] = []
         try:
             passes = {}
             for name in ["limit", *(name for name in args.peers if name != "limit")]:
-                log = (Path(folder) / f"{name}.log").open("w+b")
-                peers.append(Peer(name, sys.executable if name in OURS else args.peers_python, work, log))
+                python = sys.executable if name in OURS else args.peers_python
+                peers.append(Peer(name, python, work, Path(folder) / f"{name}.log"))
                 passes[name] = peers[-1].answer()
                 print(f"{name}: one pass gives {passes[name]}", file=sys.stderr, flush=True)
             check(passes)
@@ -97,11 +97,13 @@ def main(args: argparse.Namespace) -> None:
         finally:
             for peer in peers:
                 peer.end()
-    images, crops = args.images, passes["limit"]["crops"]
-    print(f"{images:,} images give {crops:,} crops; {args.turns} turns of {args.seconds:g} s, {args.threads} CPUs.\n")
+    first = passes["limit"]
+    print(
+        f"{first['images']:,} images give {first['crops']:,} crops; {args.turns} turns of {args.seconds:g} s, {args.threads} CPUs.\n"
+    )
     print(table(turns, args.threads))
     if args.json:
-        args.json.write_text(json.dumps({"images": images, "passes": passes, "turns": turns}, indent=2) + "\n")
+        args.json.write_text(json.dumps({"passes": passes, "turns": turns}, indent=2) + "\n")
 
 
 def prepare(args: argparse.Namespace, folder: Path) -> Path:
@@ -119,7 +121,6 @@ def prepare(args: argparse.Namespace, folder: Path) -> Path:
         (path, annotation_path(path, layout) if has_xml else "") for path, has_xml in zip(paths, annotated, strict=True)
     ]
     random.Random(0).shuffle(files)
-    args.images = len(files)
     work = folder / "work.json"
     work.write_text(json.dumps(Work(files, 1, args.threads, str(config), str(folder))._asdict()))
     return work
@@ -142,20 +143,19 @@ def table(turns: list[dict[str, dict[str, float]]], cpus: int) -> str:
 
     def row(name: str) -> str:
         ratios = [rate / limit for rate, limit in zip(rates(name), rates("limit"), strict=True)]
-        busy = [turn[name]["cpu_seconds"] / turn[name]["seconds"] for turn in turns]
-        return f"| {LABELS[name]} | {_spread(ratios, '.2f')} | {_spread(rates(name), '.0f')} | {_median(busy):.2f} |"
+        busy = median(turn[name]["cpu_seconds"] / turn[name]["seconds"] for turn in turns)
+        each = median(turn[name]["crops"] / turn[name]["cpu_seconds"] for turn in turns)
+        spreads = f"{_spread(ratios, '.2f')} | {_spread(rates(name), '.0f')}"
+        return f"| {LABELS[name]} | {spreads} | {each:.0f} | {busy:.2f} |"
 
-    names = sorted(turns[0], key=lambda name: _median(rates(name)), reverse=True)
-    head = ["| | of the limit, median (min to max) | crops/s, median (min to max) | CPUs busy |", "|---|---|---|---|"]
+    names = sorted(turns[0], key=lambda name: median(rates(name)), reverse=True)
+    columns = ["", "of the limit, median (min to max)", "crops/s, median (min to max)", "crops per CPU s", "CPUs busy"]
+    head = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     return "\n".join([*head, *map(row, names)])
 
 
 def _spread(values: list[float], style: str) -> str:
-    return f"{_median(values):{style}} ({min(values):{style}} to {max(values):{style}})"
-
-
-def _median(values: list[float]) -> Any:
-    return statistics.median(values)
+    return f"{median(values):{style}} ({min(values):{style}} to {max(values):{style}})"
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ def main(module: str, name: str, path: str) -> None:
     given = json.loads(Path(path).read_text())
     work = Work(**{**given, "files": [File(*file) for file in given["files"]]})
     peer: Callable[[Work], Iterator[np.ndarray]] = importlib.import_module(module).PEERS[name]
-    print(json.dumps(one_pass(peer(work._replace(passes=1)))), file=answers, flush=True)
+    first = {"images": len(work.files), **one_pass(peer(work._replace(passes=1)))}
+    print(json.dumps(first), file=answers, flush=True)
     stream = peer(work._replace(passes=PASSES))
     for line in sys.stdin:
         print(json.dumps(timed(stream, float(line))), file=answers, flush=True)
