@@ -12,34 +12,34 @@ READERS = 8  # the tutorial's, and as many batches ahead
 SHUFFLE = 1000
 
 
-def tfpipe(work: Work) -> Iterator[np.ndarray]:
+def tfpipe(work: Work) -> Iterator[tf.Tensor]:
     """The default config, without an index."""
     return _tfpipe(work, ["data.annotations=xml"])
 
 
-def tfpipe_index(work: Work) -> Iterator[np.ndarray]:
+def tfpipe_index(work: Work) -> Iterator[tf.Tensor]:
     """The default config, after `tfpipe index`: no XML is read."""
     return _tfpipe(work, ["data.annotations=index", f"data.index={work.index}"])
 
 
-def _tfpipe(work: Work, overrides: list[str]) -> Iterator[np.ndarray]:
+def _tfpipe(work: Work, overrides: list[str]) -> Iterator[tf.Tensor]:
     config = package.load_config(work.config, [*overrides, f"data.threads={work.threads}"])
     split = "test" if work.passes == 1 else "train"  # one exact pass, or an endless stream
     for images, _ in package.build_dataset(config, split, package.World.detect()):
-        yield images.numpy()
+        yield images
 
 
-def tutorial(work: Work) -> Iterator[np.ndarray]:
+def tutorial(work: Work) -> Iterator[tf.Tensor]:
     """With 8 readers."""
     return _tutorial(work, READERS)
 
 
-def tutorial_serial(work: Work) -> Iterator[np.ndarray]:
+def tutorial_serial(work: Work) -> Iterator[tf.Tensor]:
     """With one reader, and nothing ahead."""
     return _tutorial(work, None)
 
 
-def _tutorial(work: Work, readers: int | None) -> Iterator[np.ndarray]:
+def _tutorial(work: Work, readers: int | None) -> Iterator[tf.Tensor]:
     def annotation(xml: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
         boxes = np.array(read_boxes(xml.numpy().decode()), np.float32)
         return boxes, np.zeros(len(boxes), np.int32)
@@ -63,7 +63,7 @@ def _tutorial(work: Work, readers: int | None) -> Iterator[np.ndarray]:
         options.experimental_optimization.inject_prefetch = False
         dataset = dataset.with_options(options)
     for images, _ in dataset:
-        yield images.numpy()
+        yield images
 
 
 PEERS = {each.__name__: each for each in (tfpipe, tfpipe_index, tutorial, tutorial_serial)}

@@ -1,4 +1,4 @@
-"""The peers that run in a Python of their own, each a function from the work to batches: uint8 [64, 224, 224, 3].
+"""The peers that run in a Python of their own, each a function from the work to batches of uint8 [64, 224, 224, 3].
 
 Each reads, parses the XML, decodes, cuts the boxes out and resizes with `threads` threads or workers. Of what each
 loader's documentation offers, the fastest here is taken; README.md says what else was tried.
@@ -6,6 +6,7 @@ loader's documentation offers, the fastest here is taken; README.md says what el
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from typing import Any
 
 import cv2
 import numpy as np
@@ -23,7 +24,7 @@ def limit(work: Work) -> Iterator[np.ndarray]:
     return _batches(crop for _ in range(work.passes) for jpeg, boxes in held for crop in _cut(jpeg, boxes))
 
 
-def torch(work: Work) -> Iterator[np.ndarray]:
+def torch(work: Work) -> Iterator[Any]:
     """A DataLoader with worker processes, each with its share of the files."""
     from torch import Tensor, from_numpy
     from torch.utils.data import DataLoader, IterableDataset, get_worker_info
@@ -31,7 +32,7 @@ def torch(work: Work) -> Iterator[np.ndarray]:
     files = work.files * work.passes
 
     class Crops(IterableDataset):
-        def __iter__(self) -> Iterator:
+        def __iter__(self) -> Iterator[np.ndarray]:
             worker = get_worker_info()
             for file in files[worker.id :: worker.num_workers]:
                 yield from load(file)
@@ -39,8 +40,7 @@ def torch(work: Work) -> Iterator[np.ndarray]:
     def collate(crops: list[np.ndarray]) -> Tensor:
         return from_numpy(np.stack(crops))
 
-    for batch in DataLoader(Crops(), batch_size=BATCH, num_workers=work.threads, collate_fn=collate):
-        yield batch.numpy()
+    yield from DataLoader(Crops(), batch_size=BATCH, num_workers=work.threads, collate_fn=collate)
 
 
 def grain(work: Work) -> Iterator[np.ndarray]:
@@ -100,7 +100,7 @@ def dali(work: Work) -> Iterator[np.ndarray]:
             (batch,) = pipeline.run()
         except StopIteration:
             return
-        yield batch.as_array()
+        yield np.asarray(batch.as_tensor())
 
 
 def load(file: File) -> list[np.ndarray]:

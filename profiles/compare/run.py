@@ -98,9 +98,8 @@ def main(args: argparse.Namespace) -> None:
             for peer in peers:
                 peer.end()
     first = passes["limit"]
-    print(
-        f"{first['images']:,} images give {first['crops']:,} crops; {args.turns} turns of {args.seconds:g} s, {args.threads} CPUs.\n"
-    )
+    print(f"{first['images']:,} images give {first['crops']:,} crops; ", end="")
+    print(f"{args.turns} turns of {args.seconds:g} s, {args.threads} CPUs.\n")
     print(table(turns, args.threads))
     if args.json:
         args.json.write_text(json.dumps({"passes": passes, "turns": turns}, indent=2) + "\n")

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from work import File, Work
@@ -25,7 +26,7 @@ def main(module: str, name: str, path: str) -> None:
     os.dup2(2, 1)
     given = json.loads(Path(path).read_text())
     work = Work(**{**given, "files": [File(*file) for file in given["files"]]})
-    peer: Callable[[Work], Iterator[np.ndarray]] = importlib.import_module(module).PEERS[name]
+    peer: Callable[[Work], Iterator[Any]] = importlib.import_module(module).PEERS[name]
     first = {"images": len(work.files), **one_pass(peer(work._replace(passes=1)))}
     print(json.dumps(first), file=answers, flush=True)
     stream = peer(work._replace(passes=PASSES))
@@ -33,16 +34,17 @@ def main(module: str, name: str, path: str) -> None:
         print(json.dumps(timed(stream, float(line))), file=answers, flush=True)
 
 
-def one_pass(batches: Iterator[np.ndarray]) -> dict[str, float]:
+def one_pass(batches: Iterator[Any]) -> dict[str, float]:
     """How many crops there are, and their mean level."""
     crops, total = 0, 0.0
-    for batch in batches:
+    for each in batches:
+        batch = np.asarray(each)
         crops += len(batch)
         total += float(batch.mean(dtype=np.float64)) * len(batch) * (1 if batch.dtype == np.uint8 else 255)
     return {"crops": crops, "mean": total / crops}
 
 
-def timed(stream: Iterator[np.ndarray], seconds: float) -> dict[str, float]:
+def timed(stream: Iterator[Any], seconds: float) -> dict[str, float]:
     """Crops in `seconds`, from the arrival of one batch to that of another."""
     next(stream)
     cpu, started, crops = group_cpu_seconds(), time.perf_counter(), 0
