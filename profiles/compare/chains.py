@@ -1,0 +1,69 @@
+"""The peers in TensorFlow's Python: tfpipe, and the chain that the ALCF tutorial on tf.data teaches."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+from work import BATCH, SIZE, Work, read_boxes
+
+import tfpipe as package
+
+READERS = 8  # the tutorial's, and as many batches ahead
+SHUFFLE = 1000
+
+
+def tfpipe(work: Work) -> Iterator[tf.Tensor]:
+    """The default config, without an index."""
+    return _tfpipe(work, ["data.annotations=xml"])
+
+
+def tfpipe_index(work: Work) -> Iterator[tf.Tensor]:
+    """The default config, after `tfpipe index`: no XML is read."""
+    return _tfpipe(work, ["data.annotations=index", f"data.index={work.index}"])
+
+
+def _tfpipe(work: Work, overrides: list[str]) -> Iterator[tf.Tensor]:
+    config = package.load_config(work.config, [*overrides, f"data.threads={work.threads}"])
+    split = "test" if work.passes == 1 else "train"  # one exact pass, or an endless stream
+    for images, _ in package.build_dataset(config, split, package.World.detect()):
+        yield images
+
+
+def tutorial(work: Work) -> Iterator[tf.Tensor]:
+    """With 8 readers."""
+    return _tutorial(work, READERS)
+
+
+def tutorial_serial(work: Work) -> Iterator[tf.Tensor]:
+    """With one reader, and nothing ahead."""
+    return _tutorial(work, None)
+
+
+def _tutorial(work: Work, readers: int | None) -> Iterator[tf.Tensor]:
+    def annotation(xml: tf.Tensor) -> tuple[np.ndarray, np.ndarray]:
+        boxes = np.array(read_boxes(xml.numpy().decode()), np.float32)
+        return boxes, np.zeros(len(boxes), np.int32)
+
+    def load(file: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        boxes, labels = tf.py_function(annotation, [file[1]], [tf.float32, tf.int32])
+        boxes, labels = tf.ensure_shape(boxes, [None, 4]), tf.ensure_shape(labels, [None])
+        image = tf.io.decode_jpeg(tf.io.read_file(file[0]), channels=3)
+        image = tf.image.convert_image_dtype(image, tf.float32)
+        return tf.image.crop_and_resize(image[None], boxes, tf.zeros_like(labels), SIZE), labels
+
+    dataset = tf.data.Dataset.from_tensor_slices(work.files).shard(1, 0).shuffle(SHUFFLE).repeat(work.passes)
+    dataset = dataset.map(load, num_parallel_calls=readers).unbatch().batch(BATCH)
+    if readers:
+        dataset = dataset.prefetch(READERS)
+    else:
+        # Otherwise tf.data makes it parallel by itself.
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.experimental_optimization.map_parallelization = False
+        options.experimental_optimization.inject_prefetch = False
+        dataset = dataset.with_options(options)
+    for images, _ in dataset:
+        yield images
+
+
+PEERS = {each.__name__: each for each in (tfpipe, tfpipe_index, tutorial, tutorial_serial)}

@@ -1,0 +1,135 @@
+"""The peers that run in a Python of their own, each a function from the work to batches of uint8 [64, 224, 224, 3].
+
+Each reads, parses the XML, decodes, cuts the boxes out and resizes with `threads` threads or workers. Of what each
+loader's documentation offers, the fastest here is taken; README.md says what else was tried.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Any
+
+import cv2
+import numpy as np
+import simplejpeg
+from work import BATCH, SIZE, Box, File, Work, read_boxes
+
+CHUNK = 32  # files
+
+cv2.setNumThreads(1)  # the loaders bring the threads
+
+
+def limit(work: Work) -> Iterator[np.ndarray]:
+    """One thread; the files are in memory and the boxes known: nothing but decoding and resizing."""
+    held = [(_read(file.image), read_boxes(file.xml)) for file in work.files]
+    return _batches(crop for _ in range(work.passes) for jpeg, boxes in held for crop in _cut(jpeg, boxes))
+
+
+def torch(work: Work) -> Iterator[Any]:
+    """A DataLoader with worker processes, each with its share of the files."""
+    from torch import Tensor, from_numpy
+    from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+    files = work.files * work.passes
+
+    class Crops(IterableDataset):
+        def __iter__(self) -> Iterator[np.ndarray]:
+            worker = get_worker_info()
+            for file in files[worker.id :: worker.num_workers]:
+                yield from load(file)
+
+    def collate(crops: list[np.ndarray]) -> Tensor:
+        return from_numpy(np.stack(crops))
+
+    yield from DataLoader(Crops(), batch_size=BATCH, num_workers=work.threads, collate_fn=collate)
+
+
+def grain(work: Work) -> Iterator[np.ndarray]:
+    """Reading threads: the decoder and the resize release the GIL."""
+    from grain import MapDataset, ReadOptions
+    from grain.experimental import RebatchIterDataset
+
+    crops = MapDataset.source(work.files).repeat(work.passes).map(lambda file: np.stack(load(file)))
+    options = ReadOptions(num_threads=work.threads, prefetch_buffer_size=BATCH)
+    yield from RebatchIterDataset(crops.to_iter_dataset(options), BATCH)
+
+
+def spdl(work: Work) -> Iterator[np.ndarray]:
+    """A pipeline of threads, given several files at a time: an item on its way through the queues takes the GIL."""
+    from spdl.pipeline import PipelineBuilder
+
+    def load_all(files: list[File]) -> list[np.ndarray]:
+        return [crop for file in files for crop in load(file)]
+
+    pipeline = (
+        PipelineBuilder()
+        .add_source(work.files * work.passes)
+        .aggregate(CHUNK)
+        .pipe(load_all, concurrency=work.threads)
+        .add_sink()
+        .build(num_threads=work.threads)
+    )
+    with pipeline.auto_stop():
+        yield from _batches(chain.from_iterable(pipeline))
+
+
+def dali(work: Work) -> Iterator[np.ndarray]:
+    """Native threads; each box is decoded by itself, no more of the image than it needs."""
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.data_node import DataNode
+
+    def samples() -> Iterator[tuple[np.ndarray, ...]]:
+        for file in work.files * work.passes:
+            jpeg = np.frombuffer(_read(file.image), np.uint8)
+            for box in read_boxes(file.xml):
+                yield jpeg, np.float32(box[:2]), np.float32(box[2:])
+
+    def batches() -> Iterator[list[tuple[np.ndarray, ...]]]:
+        source = samples()
+        while batch := list(islice(source, BATCH)):
+            yield list(zip(*batch, strict=True))
+
+    @pipeline_def(batch_size=BATCH, num_threads=work.threads, device_id=None, prefetch_queue_depth=2)
+    def crops() -> DataNode:
+        jpegs, starts, ends = fn.external_source(batches(), num_outputs=3)
+        windows = fn.decoders.image_slice(jpegs, rel_start=starts, rel_end=ends, axes=(0, 1))
+        return fn.resize(windows, size=SIZE, interp_type=types.INTERP_LINEAR, antialias=False)
+
+    pipeline = crops()
+    while True:
+        try:
+            (batch,) = pipeline.run()
+        except StopIteration:
+            return
+        yield np.asarray(batch.as_tensor())
+
+
+def load(file: File) -> list[np.ndarray]:
+    """A file's crops."""
+    return _cut(_read(file.image), read_boxes(file.xml))
+
+
+def _batches(crops: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    crops = iter(crops)
+    while batch := list(islice(crops, BATCH)):
+        yield np.stack(batch)
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
+def _cut(jpeg: bytes, boxes: list[Box]) -> list[np.ndarray]:
+    image = simplejpeg.decode_jpeg(jpeg, colorspace="RGB")
+    height, width, _ = image.shape
+    crops = []
+    for box in boxes:
+        top, left, bottom, right = (
+            round(min(max(edge, 0.0), 1.0) * side) for edge, side in zip(box, (height, width) * 2, strict=True)
+        )
+        window = image[min(top, height - 1) : max(bottom, top + 1), min(left, width - 1) : max(right, left + 1)]
+        crops.append(cv2.resize(window, SIZE[::-1], interpolation=cv2.INTER_LINEAR))
+    return crops
+
+
+PEERS = {each.__name__: each for each in (limit, torch, grain, spdl, dali)}
