@@ -17,8 +17,8 @@ from statistics import median
 
 from work import BATCH, SIZE, Work
 
-from tfpipe.data.annotations import annotation_path, existing, find_layout
-from tfpipe.data.filelist import read_filelist
+from tfpipe import World, load_config
+from tfpipe.data.catalog import load_catalog
 
 HERE = Path(__file__).parent
 OURS = {
@@ -113,12 +113,8 @@ def prepare(args: argparse.Namespace, folder: Path) -> Path:
     config.write_text(json.dumps({"data": data}))
     index = [sys.executable, "-m", "tfpipe.cli", "index", "-c", str(config), "--set", f"data.index={folder}"]
     subprocess.run([*index, "--split", "train"], check=True, stdout=sys.stderr)
-    paths = read_filelist(args.list)
-    layout = find_layout("auto", paths)
-    annotated = existing(paths, layout)
-    files = [
-        (path, annotation_path(path, layout) if has_xml else "") for path, has_xml in zip(paths, annotated, strict=True)
-    ]
+    catalog = load_catalog(load_config(config, ["data.annotations=xml"]).data, "train", World())
+    files = [(path, catalog.annotation(item)) for item, path in enumerate(catalog.paths)]
     random.Random(0).shuffle(files)
     work = folder / "work.json"
     work.write_text(json.dumps(Work(files, 1, args.threads, str(config), str(folder))._asdict()))

@@ -580,3 +580,20 @@ def test_lxml_opens_no_other_file(tmp_path: Path):
 def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         read_xml(os.path.join(tmp_path, "gone.xml"))
+
+
+def test_xmls_parsed_together_are_each_as_when_parsed_alone() -> None:
+    texts = [note(thing()), "", PASCAL_VOC, note(), "", note(thing(), thing("<name>dog</name>"))]
+    paths = ["a.xml", "", "b.xml", "c.xml", "", "d.xml"]
+    for parse in (_parse, _lxml):
+        together = many_in_graph(texts, paths, parse)
+        assert together == [in_graph(text, path, parse) for text, path in zip(texts, paths, strict=True)]
+        assert together[1] == together[4] == Read([], [], [0.0, 0.0])
+
+
+@pytest.mark.parametrize("bad", ["<annotation>", "no XML", ""])
+def test_of_xmls_parsed_together_the_one_at_fault_is_named(bad: str) -> None:
+    for parse in (_parse, _lxml):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"b\.xml") as caught:
+            many_in_graph([PASCAL_VOC, bad, note(thing())], ["a.xml", "b.xml", "c.xml"], parse)
+        assert "a.xml" not in str(caught.value)

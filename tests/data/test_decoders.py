@@ -1,0 +1,116 @@
+"""Decoders: libraries and TensorFlow's ops give the same crops, of any image and any number of windows."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.data.test_images import bilinear, encoded, picture
+from tfpipe.config import DataConfig
+from tfpipe.data.crops import Windows
+from tfpipe.data.decoders import NATIVE_IMAGES, choose_decoder
+
+# Of 255: OpenCV cuts off where TensorFlow rounds.
+LEVELS, MEAN = 1, 0.3
+
+
+def decode(decoder: str, jpegs: list[bytes], windows: list[list[list[int]]], channels: int = 3) -> np.ndarray:
+    """The crops of some images, in each of which some windows; in graph, as the pipeline has it."""
+    config = DataConfig(train_filelist=Path("x"), decoder=decoder, crop_image_size=(40, 56), num_channels=channels)
+    chosen = choose_decoder(config)
+    some = range(0, len(jpegs), chosen.images)
+    return np.concatenate(
+        [_decode(chosen, jpegs[at : at + chosen.images], windows[at : at + chosen.images]) for at in some]
+    )
+
+
+def _decode(chosen, jpegs: list[bytes], windows: list[list[list[int]]]) -> np.ndarray:
+    images = tf.constant([number for number, of in enumerate(windows) for _ in of], tf.int64)
+    flat = tf.constant([window for of in windows for window in of], tf.int32, shape=[len(images), 4])
+    sizes = tf.constant([Image.open(io.BytesIO(jpeg)).size[::-1] for jpeg in jpegs])
+    some, number = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int32)
+    graph = tf.function(
+        chosen.decode,
+        input_signature=[
+            tf.TensorSpec([None], tf.string),
+            tf.TensorSpec([None, 2], tf.int32),
+            Windows(some, some, tf.TensorSpec([None, 4], tf.int32), number),
+        ],
+        autograph=False,
+    )
+    numbers = tf.zeros_like(images)
+    return graph(tf.constant(jpegs), sizes, Windows(images, numbers, flat, tf.cast(numbers, tf.int32))).numpy()
+
+
+def some_windows(height: int, width: int, count: int, seed: int) -> list[list[int]]:
+    random = np.random.default_rng(seed)
+    corners = [(random.integers(height - 1), random.integers(width - 1)) for _ in range(count)]
+    return [
+        [int(top), int(left), int(random.integers(1, height - top + 1)), int(random.integers(1, width - left + 1))]
+        for top, left in corners
+    ]
+
+
+KINDS = {
+    "plain": (picture(90, 120), {}),
+    "4:4:4": (picture(70, 75, 1), {"subsampling": 0}),
+    "progressive": (picture(133, 61, 2), {"progressive": True}),
+    "gray": (picture(80, 90, 3).convert("L"), {}),
+    "cmyk": (picture(64, 72, 4).convert("CMYK"), {}),
+    "png": (picture(50, 60, 5), {"format": "PNG"}),
+}
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+def test_both_give_the_same_crops_within_a_level(channels: int) -> None:
+    kinds = [kind for kind in KINDS if kind != "cmyk"]
+    jpegs = [encoded(KINDS[kind][0], **KINDS[kind][1]) for kind in kinds]
+    # One, several, or no window an image.
+    windows = [
+        some_windows(*KINDS[kind][0].size[::-1], count, count)
+        for kind, count in zip(kinds, (1, 5, 0, 2, 3, 1), strict=False)
+    ]
+    native, graph = (decode(each, jpegs, windows, channels) for each in ("native", "graph"))
+    assert native.dtype == graph.dtype == np.uint8
+    assert native.shape == graph.shape == (sum(map(len, windows)), 40, 56, channels)
+    difference = np.abs(native.astype(int) - graph)
+    assert difference.max() <= LEVELS and difference.mean() <= MEAN
+
+
+def test_cmyk_is_converted_alike_but_for_rounding() -> None:
+    image, _ = KINDS["cmyk"]
+    expected = np.asarray(Image.open(io.BytesIO(encoded(image))).convert("RGB").resize((56, 40), Image.Resampling.BOX))
+    for decoder in ("native", "graph"):
+        crop = decode(decoder, [encoded(image)], [[[0, 0, 72, 64]]])[0]
+        assert np.abs(crop.astype(int).mean(axis=(0, 1)) - expected.mean(axis=(0, 1))).max() < 2, decoder
+
+
+def test_a_native_crop_is_the_box_that_pillow_cuts_resized() -> None:
+    jpeg = encoded(picture(211, 317))
+    pixels = np.asarray(Image.open(io.BytesIO(jpeg)), np.float64)
+    windows = some_windows(211, 317, 40, 7)
+    for crop, (top, left, height, width) in zip(decode("native", [jpeg], [windows]), windows, strict=True):
+        difference = np.abs(np.rint(bilinear(pixels[top : top + height, left : left + width], (40, 56))) - crop)
+        assert difference.max() <= LEVELS and difference.mean() <= MEAN
+
+
+def test_more_images_than_one_call_takes_come_in_their_order() -> None:
+    colours = np.random.default_rng(0).integers(0, 256, (2 * NATIVE_IMAGES + 3, 3))
+    jpegs = [encoded(Image.new("RGB", (16, 16), tuple(map(int, colour))), quality=100) for colour in colours]
+    crops = decode("native", jpegs, [[[0, 0, 16, 16]]] * len(jpegs))
+    assert np.abs(crops.mean(axis=(1, 2)) - colours).max() < 3
+
+
+def test_no_window_gives_no_crop() -> None:
+    jpegs = [encoded(picture(20, 30))] * 2
+    for decoder in ("native", "graph"):
+        assert decode(decoder, jpegs, [[], []]).shape == (0, 40, 56, 3)
+
+
+def test_a_damaged_image_is_refused_as_tensorflow_says_it() -> None:
+    whole = encoded(picture(90, 120))
+    with pytest.raises(tf.errors.OpError, match="Invalid JPEG data"):
+        decode("native", [whole, whole[: len(whole) // 2]], [[[0, 0, 90, 120]]] * 2)
