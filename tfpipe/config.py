@@ -153,7 +153,7 @@ class DataConfig(Section):
     """"auto": the boxes are read from the index that `tfpipe index` made, if there is one that belongs to this
     config, otherwise from an image's XML where it has one. "index": the index must be there. "xml": always the XMLs,
     in graph; an XML written in an unusual way is refused by name. "lxml": always the XMLs, any XML at all, by lxml in
-    Python, at the cost of the GIL: one XML at a time, at a third of the rate. "none": nothing is read, every image is
+    Python, at the cost of the GIL: one XML at a time, at half the rate. "none": nothing is read, every image is
     whole."""
     index: ConfigPath | None = None
     """Folder of the indexes (train-1a2b3c4d.index.parquet of train.txt: the digits tell lists of one name apart); null:

@@ -1,6 +1,6 @@
 """The input pipeline: from a filelist to batches, readable top to bottom.
 
-    filelist -> sample order (epoch shuffle + rank shard) -> read -> JPEG + XML -> crops -> unbatch -> batch -> prefetch
+    filelist -> sample order (epoch shuffle + rank shard) -> read -> JPEG + XML -> crops -> rebatch -> prefetch
 
 Each stage is a function Dataset -> Dataset, so that the chain can be written out by hand with a stage of one's own
 in between.
