@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests.conftest import SampleData
 from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
-from tfpipe.data import cache
+from tfpipe.data import space
 from tfpipe.data.catalog import load_catalog
 from tfpipe.data.failures import named
 from tfpipe.errors import ConfigError
@@ -136,10 +136,10 @@ def test_too_little_memory_is_refused_with_the_numbers(
     sample: SampleData, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configured(sample, tree, cache="memory")
-    monkeypatch.setattr(cache, "_free_memory", lambda: 200_000)
-    with pytest.raises(ConfigError, match=r'96 images need some \S+ of 0.0002 GB free in memory, .* scope "shard"'):
+    monkeypatch.setattr(space, "_free_memory", lambda: 200_000)
+    with pytest.raises(ConfigError, match=r'96 images need \S+ of 0.0002 GB free in memory, .* data.scope "shard"'):
         build_dataset(config)
-    with pytest.raises(ConfigError, match=r"of 5e-05 GB free in memory, a share of one in 4 ranks"):
+    with pytest.raises(ConfigError, match=r"of 5e-05 GB free in memory for each of 4 ranks"):
         build_dataset(config, world=World(0, 4, local_size=4))
 
 
@@ -149,7 +149,7 @@ def test_too_small_a_disk_is_refused_unless_it_holds_the_files_already(
     config = configured(sample, tree, cache="near")
     usage = namedtuple("usage", "free")
     first = whole(config)
-    monkeypatch.setattr(cache.shutil, "disk_usage", lambda _: usage(8192))
+    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: usage(8192))
     assert whole(config) == first
     with pytest.raises(ConfigError, match=rf"of 8.19e-06 GB free on the disk of {re.escape(str(tree.parent))}/near"):
         build_dataset(config)
@@ -158,10 +158,10 @@ def test_too_small_a_disk_is_refused_unless_it_holds_the_files_already(
 def test_the_size_is_of_what_the_rank_comes_to_see(
     sample: SampleData, tree: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "_free_memory", lambda: 10**9)
+    monkeypatch.setattr(space, "_free_memory", lambda: 10**9)
     wanted = {}
     for scope in ("global", "shard"):
-        with caplog.at_level(logging.INFO, "tfpipe.data.cache"):
+        with caplog.at_level(logging.INFO, "tfpipe.data.space"):
             build_dataset(configured(sample, tree, cache="memory", scope=scope), world=World(1, 4))
         said = re.fullmatch(r"cache: (\S+) of 1 GB free in memory", caplog.messages[-1])
         wanted[scope] = float(said[1])

@@ -3,9 +3,7 @@
 Dataset.cache would repeat the first epoch's order; this one is keyed by image, and holds files as they are, encoded.
 """
 
-import logging
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,18 +12,11 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.space import check_space
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
-logger = logging.getLogger(__name__)
-
 KINDS = (".jpg", ".xml")
-# Files looked at for the mean size.
-SAMPLED = 200
-# What the cache leaves free, for the test data's, for batches, and because its size is an estimate.
-SPARE = 0.1
-# What a file on a disk takes is a multiple of this.
-BLOCK = 4096
 IN_A_FOLDER = 1000
 SEAL = 20
 
@@ -42,17 +33,16 @@ def reader(catalog: Catalog, config: DataConfig, world: World) -> Reader:
     if config.cache is None:
         return lambda _item, path, _kind: tf.io.read_file(path)
     if config.cache == "memory":
-        _check_space(catalog, config, world, 0, _free_memory(), "in memory")
+        check_space(catalog, config, world)
         return _in_memory()
     folder = cache_folder(catalog, config.cache, world)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "writable").write_text("")
         kept = _kept(folder, len(catalog))
-        free = shutil.disk_usage(folder).free
     except OSError as error:
         raise ConfigError(f"data.cache: cannot use the folder {folder}: {error.strerror}") from error
-    _check_space(catalog, config, world, int(kept[:, 0].sum()), free, f"on the disk of {config.cache}")
+    check_space(catalog, config, world, int(kept[:, 0].sum()))
     return _on_disk(folder, kept)
 
 
@@ -127,51 +117,3 @@ def _kept(folder: Path, images: int) -> np.ndarray:
             if item.isdecimal() and int(item) < images and kind in KINDS:
                 result[int(item), KINDS.index(kind)] = True
     return result
-
-
-def _check_space(catalog: Catalog, config: DataConfig, world: World, kept: int, free: int, where: str) -> None:
-    """Makes sure, before anything is filled, that what is not yet `kept` (images) fits into `free` (bytes)."""
-    free //= world.local_size
-    block = 1 if config.cache == "memory" else BLOCK
-    images = _images_seen(catalog, config, world)
-    wanted = _mean_bytes(catalog, block) * max(0, images - kept)
-    room = f"{wanted / 1e9:.3g} of {free / 1e9:.3g} GB free {where}"
-    shared = f", a share of one in {world.local_size} ranks" if world.local_size > 1 else ""
-    if wanted > (1 - SPARE) * free:
-        raise ConfigError(
-            f"data.cache: {images} images need some {room}{shared}, of which a tenth is to stay free; "
-            'use data.scope "shard", by which a rank keeps its share of the list alone, a folder on a larger disk '
-            "that is local to the node, or null"
-        )
-    logger.info("cache: %s%s", room, shared)
-
-
-def _images_seen(catalog: Catalog, config: DataConfig, world: World) -> int:
-    """How many images a rank comes to see over all epochs."""
-    if catalog.split == "train" and config.scope == "global":
-        return len(catalog)
-    if catalog.by_box:
-        return len(np.unique(catalog.boxes.images[world.rank :: world.size]))
-    return len(range(world.rank, len(catalog), world.size))
-
-
-def _mean_bytes(catalog: Catalog, block: int) -> float:
-    """Of an image's files. One that cannot be read is left for the pipeline to name."""
-    items = np.unique(np.linspace(0, len(catalog) - 1, SAMPLED).astype(int)).tolist()
-    total = 0
-    for item in items:
-        for path in filter(None, (catalog.paths[item], "" if catalog.boxes is not None else catalog.annotation(item))):
-            try:
-                total += -(-tf.io.gfile.stat(path).length // block) * block
-            except tf.errors.OpError:
-                continue
-    return total / len(items)
-
-
-def _free_memory() -> int:
-    """Bytes that can be had without swapping; all there are where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
