@@ -107,6 +107,12 @@ class DataConfig(Section):
     """Threads of the input pipeline on this rank; null: cpu_fraction of this rank's share of the CPUs it may use."""
     cpu_fraction: Fraction = 1.0
     """Share of a rank's CPUs that the input pipeline may take; less leaves more to a model that trains on them."""
+    cache: Literal["memory"] | ConfigPath | None = None
+    """Keeps the image files and XMLs, still encoded, as they are first read, so that later epochs leave slow storage
+    alone; they are decoded anew each time. "memory": in each rank's own, for as long as it runs. A path: in a folder of
+    each rank's own in it, meant for a disk local to the node; later runs find it filled. In the scope "global" every
+    rank comes to hold the whole list, in "shard" its share. Training does not start where that does not fit. Changes
+    to files that are kept go unnoticed: remove the folder. null: every epoch reads from the source."""
     crop_image_size: tuple[PositiveInt, PositiveInt] = (224, 224)
     """Height and width of a crop, in pixels."""
     resize: Kernel = "bilinear"

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig, Parallel
 from tfpipe.data.annotations import read_xml
+from tfpipe.data.cache import forget
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.pipeline import crop, read, visit
 from tfpipe.data.stream import Frontier, Stream
@@ -30,7 +31,9 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
     Goes through them again one at a time, which costs nothing until something fails.
     """
     # Without parallel calls, and one at a call, the images come in order: the one after the last that came is at fault.
-    serial = config.model_copy(update={"num_parallel_readers": 1, "parallel": Parallel(), "decoder": "graph"})
+    # From their sources, which are what can be repaired.
+    plain = {"num_parallel_readers": 1, "parallel": Parallel(), "decoder": "graph", "cache": None}
+    serial = config.model_copy(update=plain)
     dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, serial), catalog, serial)
     done = 0
     try:
@@ -38,6 +41,7 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
             done += 1
     except tf.errors.OpError as error:
         item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
+        forget(catalog, config, world, item)
         # With all boxes known, no XML was opened.
         annotation = catalog.annotation(item) if catalog.boxes is None else ""
         return _xml_failure(annotation) or Failure(catalog.paths[item], reason(error))

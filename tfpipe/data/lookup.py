@@ -12,6 +12,7 @@ class Located(NamedTuple):
     """An image to be read, or tensors of many."""
 
     visit: Visit  # where in the stream, which item, and which of its crops are wanted
+    item: tf.Tensor  # int64: the image's number in the filelist
     path: tf.Tensor  # string
     xml_path: tf.Tensor  # string, "" where there is none
     label: tf.Tensor  # int32: class number, or BY_OBJECT
@@ -37,7 +38,7 @@ class Lookup:
     def located(self, visits: Visit) -> Located:
         """What `visits`, each an int64 scalar or [k], are of."""
         items = visits.item if self._images is None else tf.cast(tf.gather(self._images, visits.item), tf.int64)
-        return Located(visits, self.path(items), self.annotation(items), tf.gather(self._labels, items))
+        return Located(visits, items, self.path(items), self.annotation(items), tf.gather(self._labels, items))
 
     def label(self, items: tf.Tensor) -> tf.Tensor:
         """int32 [...]: the labels of `items`, int64 [...]."""

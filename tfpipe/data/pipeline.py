@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations import parser
+from tfpipe.data.cache import reader
 from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.crops import KnownTargets, choose_windows, crop_seeds, find_targets, from_first
 from tfpipe.data.decoders import choose_decoder
@@ -66,14 +67,14 @@ def build_dataset(
         int32 [batch]; positions int64 [batch, 2]: stream position and crop. The last test batch may be smaller.
 
     Raises:
-        ConfigError: a filelist, a label or an annotation folder cannot be used.
+        ConfigError: a filelist, a label, an annotation folder or the cache cannot be used.
         ValueError: `resume` is of another number of ranks.
     """
     data = config.data
     catalog = catalog or load_catalog(data, split, world)
 
     dataset = visit(catalog, data, world, resume or Stream.start(world.size))
-    dataset = read(dataset, catalog, data)
+    dataset = read(dataset, catalog, data, world)
     dataset = crop(dataset, catalog, data)
     # Copies each crop once, where unbatch and batch would twice.
     dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
@@ -93,13 +94,15 @@ def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream) ->
     return stream.dataset(order, world, end, Lookup(catalog).located)
 
 
-def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
-    """Located -> Encoded: the image's and the annotation's bytes. Waits for storage."""
+def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World = World()) -> tf.data.Dataset:
+    """Located -> Encoded: the image's and the annotation's bytes. Waits for storage, or for `data.cache`."""
+    load = reader(catalog, config, world)
 
     def read_one(image: Located) -> Encoded:
-        jpeg, xml = tf.io.read_file(image.path), tf.constant("")
+        jpeg, xml = load(image.item, image.path, ".jpg"), tf.constant("")
         if catalog.boxes is None:
-            xml = tf.cond(tf.equal(image.xml_path, ""), lambda: "", lambda: tf.io.read_file(image.xml_path))
+            there = tf.not_equal(image.xml_path, "")
+            xml = tf.cond(there, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
         return Encoded(image.visit, jpeg, image_size(jpeg), xml, image.xml_path, image.label)
 
     calls = _calls(config, config.parallel.read)

@@ -101,7 +101,7 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
         return visit(catalog, data, world, _stream(world, int(share * len(catalog)) // world.size))
 
     def encoded(share: float) -> tf.data.Dataset:
-        return read(visits(share), catalog, data)
+        return read(visits(share), catalog, data, world)
 
     def crops(share: float) -> tf.data.Dataset:
         return crop(encoded(share), catalog, data)
@@ -130,7 +130,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     """What `crop` does, each alone over the same images in memory: parse XMLs; decode and resize whole images."""
     data = config.data
     decoder, parse = choose_decoder(data), parser(catalog.by_lxml)
-    encoded = read(visit(catalog, data, world, Stream.start(world.size)), catalog, data)
+    encoded = read(visit(catalog, data, world, Stream.start(world.size)), catalog, data, world)
     files = encoded.take(min(CACHED, len(catalog))).batch(decoder.images, drop_remainder=True).cache().repeat()
 
     def decode(some: Encoded) -> tf.Tensor:
