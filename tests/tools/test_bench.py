@@ -294,7 +294,7 @@ def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path, monkeypatch) -
             with tf.control_dependencies([waited]):
                 return encoded._replace(label=tf.identity(encoded.label))
 
-        parallel = args[-1].parallel.read or tf.data.AUTOTUNE
+        parallel = args[1].parallel.read or tf.data.AUTOTUNE
         return original(dataset, *args).map(wait, num_parallel_calls=parallel)
 
     original = pipeline.read
