@@ -24,7 +24,14 @@ LAYOUTS = {
 }
 UNREADABLE = "not a whole annotation, or an object lacks its name or one of xmin, ymin, xmax, ymax:"
 MAX_CHARS = 2**31 - 1
-COMMENT = r"(?s)<!--.*?-->|<\?.*?\?>"
+# What XML allows, in regular expressions: lxml refuses the rest, so the graph must.
+CONTROL = r"\x00-\x08\x0B\x0C\x0E-\x1F\x{FFFE}\x{FFFF}"
+ENTITY = r"&(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);"
+COMMENT = rf"<!--(?:[^-{CONTROL}]|-[^-{CONTROL}])*-->|<\?[^{CONTROL}]*?\?>"
+COMMENT_IN_TAG = r"(?s).*<[^<>]*<[!?].*"
+ATTRIBUTE = rf"""\s+[^\s/>=&"']+\s*=\s*(?:"(?:[^"&{CONTROL}]|{ENTITY})*"|'(?:[^'&{CONTROL}]|{ENTITY})*')"""
+TOKEN = rf"(?:/[^\s/>]+\s*|[A-Za-z_:][^\s/>=&\"']*(?:{ATTRIBUTE})*\s*/?)>(?:[^&{CONTROL}]|{ENTITY})*"
+DEEPEST = 2**31
 # From the root's start to its end: a file that was cut off, or is none, does not match.
 DOCUMENT = r"(?s)(\x{FEFF})?\s*(<[?!].*>\s*)?<annotation(\s*/>|[\s>].*</annotation\s*>)\s*(<!--.*-->\s*)?"
 
@@ -163,8 +170,8 @@ def parse_xml(texts: Any, paths: Any) -> Objects:
     """The objects in some XMLs (string [n]; none where its path is ""), as a graph of TensorFlow string ops.
 
     Splits at every "<", so that a token is `tag>value`, counts how deep each tag is, and picks those that are where
-    `read_xml` looks: object/name, object/bndbox/xmin, size/width. Refuses what it would read differently. Several XMLs
-    at once cost little more than one, since a graph's cost is per op.
+    `read_xml` looks: object/name, object/bndbox/xmin, size/width. Refuses what lxml refuses, and what it would read
+    differently. Several XMLs at once cost little more than one, since a graph's cost is per op.
 
     Raises:
         tf.errors.InvalidArgumentError: one is not whole, or an object lacks a name or a number; names the first.
@@ -184,7 +191,8 @@ def parse_xml(texts: Any, paths: Any) -> Objects:
         read = tf.strings.to_number(tf.strings.regex_replace(tokens, ".*>", ""))
         return tf.math.unsorted_segment_sum(tf.where(columns, read[:, None], 0.0), rows, tf.size(of))
 
-    split = tf.raw_ops.StringSplitV2(input=tf.strings.regex_replace(texts, COMMENT, ""), sep="<")
+    plain = tf.strings.regex_replace(texts, COMMENT, "")
+    split = tf.raw_ops.StringSplitV2(input=plain, sep="<")
     tokens, (image, number) = split.values, tf.unstack(split.indices, axis=1)
     is_tag = number > 0  # the others are what comes before the first "<"
     closing = looks(tokens, r"(?s)/.*")
@@ -195,6 +203,19 @@ def parse_xml(texts: Any, paths: Any) -> Objects:
     is_child = tf.equal(depth, 2)
     child, first_tokens = tf.cumsum(tf.cast(is_child, tf.int32)), tf.boolean_mask(tokens, is_child)
     whole = looks(texts, DOCUMENT) & tf.equal(count(step, image, texts), 0)
+    whole &= ~looks(texts, COMMENT_IN_TAG) & ~looks(plain, r"(?s).*\]\]>.*")
+    whole &= tf.equal(count(is_tag & ~looks(tokens, TOKEN), image, texts), 0)
+    # In the order of the images and levels, a closing tag comes right after the one that it closes.
+    ends = at(tf.not_equal(step, 0))
+    level = tf.gather(tf.cast(above + tf.cast(~closing, tf.int32), tf.int64) + DEEPEST * image, ends)
+    ends, level = (tf.gather(each, tf.argsort(level, stable=True)) for each in (ends, level))
+    tag, closes = tf.gather(tokens, ends), tf.gather(closing, ends)
+    tag = tf.where(closes, tf.strings.substr(tag, 1, MAX_CHARS), tag)
+    tag = tf.strings.regex_replace(tag, r"(?s)[\s/>].*", "", replace_global=False)
+    alone = closes & (
+        tf.not_equal(tag, tf.roll(tag, 1, 0)) | tf.not_equal(level, tf.roll(level, 1, 0)) | tf.roll(closes, 1, 0)
+    )
+    whole &= tf.equal(count(alone, tf.gather(image, ends), texts), 0)
     whole &= count(tf.equal(depth, 1), image, texts) <= 1
 
     def within(is_parent: tf.Tensor, level: int, pattern: str) -> tf.Tensor:
