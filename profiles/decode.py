@@ -1,41 +1,52 @@
 """What decoding an image for its boxes costs: whole, in part, or box by box: python profiles/decode.py -c CONFIG.
 
 For the images of a list that have an XML, by how many boxes they have: milliseconds of CPU time an image, one thread.
+Then what `data.scaled_decode` gains, by the crops' size: images a second of CPU time, and how far the crops are from
+those that Pillow resizes with antialiasing.
 """
 
 import argparse
+import io
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 import numpy as np
 import simplejpeg
 import tensorflow as tf
+from PIL import Image
 
 from tfpipe import World, load_config
+from tfpipe.config import DataConfig
 from tfpipe.data.boxes import read_boxes
 from tfpipe.data.catalog import load_catalog
+from tfpipe.data.crops import Windows, halvings
+from tfpipe.data.decoders import choose_decoder
 from tfpipe.data.images import DCT, MARGIN, box_windows
 
 REPEATS = 3
+SIDES = (224, 128, 64, 32)
+TURNS = 7
 GROUPS = {"1 box": (1, 1), "2 to 4": (2, 4), "5 and more": (5, 10**6)}
 
 
 def main(args: argparse.Namespace) -> None:
-    """Prints the table."""
+    """Prints the tables."""
     config = load_config(args.config, ["data.annotations=xml", "data.crop=boxes"])
     catalog = load_catalog(config.data, "train", World())
     boxes = read_boxes(catalog, World())
     offsets = boxes.offsets(len(catalog))
     found: dict[str, list[list[float]]] = defaultdict(list)
+    chosen: list[tuple[bytes, np.ndarray]] = []
     for image in np.flatnonzero(catalog.annotated)[:: max(1, catalog.annotated.sum() // args.images)]:
         own = boxes.boxes[offsets[image] : offsets[image + 1]]
+        chosen.append((Path(catalog.paths[int(image)]).read_bytes(), own))
         group = next((name for name, (low, high) in GROUPS.items() if low <= len(own) <= high), None)
         if group:
-            found[group].append(costs(Path(catalog.paths[int(image)]).read_bytes(), own))
+            found[group].append(costs(*chosen[-1]))
     print(
         "| boxes | images | whole, once (simplejpeg) | the part that holds all (TensorFlow) | each alone (TensorFlow) |"
     )
@@ -44,6 +55,55 @@ def main(args: argparse.Namespace) -> None:
         if found[group]:
             columns = " | ".join(f"{mean(each) * 1e3:.2f}" for each in zip(*found[group], strict=True))
             print(f"| {group} | {len(found[group])} | {columns} |")
+    print("\n| crops | decoder | at 1/2, 1/4, 1/8 | whole | scaled | ratio | levels from Pillow's, whole | scaled |")
+    print("|---|---|---|---|---|---|---|---|")
+    for side in SIDES:
+        for decoder in ("native", "graph"):
+            print(scaled(chosen, config.data.model_copy(update={"decoder": decoder, "crop_image_size": (side, side)})))
+
+
+def scaled(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> str:
+    """A line of the second table; the ratio is the median of some turns', levels are of 255 and of scaled crops."""
+    ways = [config.model_copy(update={"scaled_decode": each}) for each in (False, True)]
+    calls = [batches(images, way) for way in ways]
+    decodes = [tf.function(choose_decoder(way).decode, autograph=False, reduce_retracing=True) for way in ways]
+
+    def crops(way: int) -> np.ndarray:
+        return np.concatenate([decodes[way](*call).numpy() for call in calls[way]])
+
+    times = np.concatenate([call[2].halvings for call in calls[1]])
+    expected = np.concatenate([antialiased(jpeg, boxes, config.crop_image_size) for jpeg, boxes in images])
+    distances = [np.abs(crops(way) - expected)[times > 0].mean() for way in (0, 1)]
+    rates = np.array([[len(images) / seconds(lambda way=way: crops(way), 1) for way in (0, 1)] for _ in range(TURNS)])
+    whole, part = np.median(rates, axis=0)
+    shares = ", ".join(f"{(times == each).mean():.0%}" for each in (1, 2, 3))
+    ratio = median(rates[:, 1] / rates[:, 0])
+    return (
+        f"| {config.crop_image_size[0]} | {config.decoder} | {shares} | {whole:.0f} | {part:.0f} | **{ratio:.2f}** | "
+        f"{distances[0]:.2f} | {distances[1]:.2f} |"
+    )
+
+
+def batches(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> list[tuple[tf.Tensor, tf.Tensor, Windows]]:
+    """What the decoder is called with, as many images at once as it takes."""
+    result, some = [], choose_decoder(config).images
+    for at in range(0, len(images), some):
+        jpegs, boxes = zip(*images[at : at + some], strict=True)
+        sizes = tf.constant([simplejpeg.decode_jpeg_header(jpeg)[:2] for jpeg in jpegs])
+        owner = tf.repeat(tf.range(len(jpegs), dtype=tf.int64), [len(each) for each in boxes])
+        windows = box_windows(tf.constant(np.concatenate(boxes)), tf.gather(sizes, owner))
+        times = halvings(windows, owner, config)
+        result.append((tf.constant(jpegs), sizes, Windows(owner, 0 * owner, windows, 0 * times, times)))
+    return result
+
+
+def antialiased(jpeg: bytes, boxes: np.ndarray, target: tuple[int, int]) -> np.ndarray:
+    """float32 [k, *target, 3]: the crops by Pillow."""
+    image = Image.open(io.BytesIO(jpeg)).convert("RGB")
+    sizes = tf.repeat([image.size[::-1]], len(boxes), axis=0)
+    edges = [(left, top, left + width, top + height) for top, left, height, width in box_windows(boxes, sizes).numpy()]
+    crops = [image.crop(each).resize(target[::-1], Image.Resampling.BILINEAR) for each in edges]
+    return np.array([np.asarray(crop) for crop in crops], np.float32)
 
 
 def costs(jpeg: bytes, boxes: np.ndarray) -> list[float]:
@@ -64,10 +124,10 @@ def costs(jpeg: bytes, boxes: np.ndarray) -> list[float]:
     ]
 
 
-def seconds(work: Callable[[], Any]) -> float:
+def seconds(work: Callable[[], Any], repeats: int = REPEATS) -> float:
     """Of CPU time, the shortest of some."""
     times = []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         start = time.process_time()
         work()
         times.append(time.process_time() - start)

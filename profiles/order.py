@@ -54,7 +54,6 @@ def one(args: argparse.Namespace) -> None:
 
     from tfpipe.config import DataConfig
     from tfpipe.data.catalog import load_catalog
-    from tfpipe.data.lookup import Lookup
     from tfpipe.data.pipeline import visit
     from tfpipe.data.stream import Stream
     from tfpipe.distributed import World
@@ -65,9 +64,8 @@ def one(args: argparse.Namespace) -> None:
     started = time.perf_counter()
     config = DataConfig(train_filelist=args.path, layout="ilsvrc")
     catalog = load_catalog(config, "train", World())
-    lookup = Lookup(catalog)
     visits = visit(catalog, config, World(), Stream.start(1))
-    position, path = next(iter(visits.map(lambda each: (each.position, lookup.path(each.item)))))
+    position, path = next(iter(visits.map(lambda each: (each.visit.position, each.path))))
     assert int(position) == 0 and path.numpy().startswith(FOLDER.encode())
     print(time.perf_counter() - started, resident_bytes() - before)
 
@@ -83,13 +81,11 @@ def rate(args: argparse.Namespace) -> None:
 
     from tfpipe import World, load_config
     from tfpipe.data.catalog import load_catalog
-    from tfpipe.data.lookup import Lookup
     from tfpipe.data.pipeline import visit
     from tfpipe.data.stream import Stream
 
     data = load_config(args.config, args.set).data
     catalog = load_catalog(data, "train", World())
-    lookup = Lookup(catalog)
 
     def decode(path: tf.Tensor) -> tf.Tensor:
         image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
@@ -102,7 +98,7 @@ def rate(args: argparse.Namespace) -> None:
         .map(decode, num_parallel_calls=tf.data.AUTOTUNE)
     )
     ordered = visit(catalog, data, World(), Stream.start(1)).map(
-        lambda each: decode(lookup.path(each.item)), num_parallel_calls=tf.data.AUTOTUNE
+        lambda each: decode(each.path), num_parallel_calls=tf.data.AUTOTUNE
     )
     iterators = {
         name: iter(dataset.batch(data.batch_size).prefetch(2))

@@ -90,7 +90,17 @@ def run_ranks(size: int, *command: str | Path, **environ: str) -> Finished:
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
-    """A run's metrics.jsonl."""
+    """The epochs' lines of a run's metrics.jsonl."""
+    return [line for line in read_lines(run_dir) if not {"interval", "stall"} & line.keys()]
+
+
+def read_intervals(run_dir: Path) -> list[dict[str, Any]]:
+    """The intervals' lines."""
+    return [line for line in read_lines(run_dir) if "interval" in line]
+
+
+def read_lines(run_dir: Path) -> list[dict[str, Any]]:
+    """A run's whole metrics.jsonl."""
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 

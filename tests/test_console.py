@@ -1,22 +1,13 @@
-"""What a user sees beside the results: log lines by rank, no chatter but nothing else lost, and progress."""
+"""What a user sees beside the results: log lines by rank, and no chatter but nothing else lost."""
 
-import fcntl
-import io
-import logging
 import os
-import pty
-import struct
 import subprocess
 import sys
-import termios
-import types
 from pathlib import Path
 
 import pytest
 
-from tfpipe import progress as progress_module
 from tfpipe.console import without_chatter
-from tfpipe.progress import progress
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -126,86 +117,3 @@ def test_the_last_words_of_a_process_that_dies_within_are_not_lost(death):
     )
     assert done.returncode != 0
     assert "the reason" in done.stderr
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """Time that stands still unless it is told to pass: `clock.now`, in seconds."""
-    fake = types.SimpleNamespace(now=1000.0)
-    fake.monotonic = lambda: fake.now
-    monkeypatch.setattr(progress_module, "time", fake)
-    return fake
-
-
-@pytest.mark.parametrize("show", [True, False])
-@pytest.mark.parametrize("terminal", [True, False])
-def test_items_pass_through_unchanged_one_by_one(monkeypatch, show, terminal):
-    asked = []
-
-    def items():
-        for item in ("a", None, "c"):
-            asked.append(item)
-            yield item
-
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    got = progress(items(), 3, "passing", show=show)
-    assert asked == []
-    assert next(got) == "a" and asked == ["a"]
-    assert list(got) == [None, "c"]
-
-
-def test_a_log_has_a_line_every_half_minute_with_count_rate_and_time_left(clock, caplog):
-    with caplog.at_level(logging.INFO, logger="tfpipe"):
-        for _ in progress(range(10), 10, "writing images", "image"):
-            clock.now += 10
-    assert caplog.messages == [
-        "writing images: 3 of 10, 0.1 image/s, 70 s left",
-        "writing images: 6 of 10, 0.1 image/s, 40 s left",
-        "writing images: 9 of 10, 0.1 image/s, 10 s left",
-    ]
-
-
-def test_short_work_leaves_no_line_in_a_log(clock, caplog):
-    with caplog.at_level(logging.INFO, logger="tfpipe"):
-        for _ in progress(range(29), 29, "reading"):
-            clock.now += 1
-    assert caplog.messages == []
-
-
-def test_an_item_counts_only_when_it_is_done(clock, caplog):
-    with caplog.at_level(logging.INFO, logger="tfpipe"):
-        items = progress(range(3), 3, "reading")
-        next(items)
-        clock.now += 40
-        assert caplog.messages == []
-        next(items)
-    assert caplog.messages == ["reading: 1 of 3, 0.0 file/s, 80 s left"]
-
-
-def test_more_items_than_foretold_leave_no_negative_time(clock, caplog):
-    with caplog.at_level(logging.INFO, logger="tfpipe"):
-        for _ in progress(range(2), 1, "reading"):
-            clock.now += 31
-    assert caplog.messages[-1].endswith(" 0 s left")
-
-
-def test_other_ranks_are_silent(clock, caplog, capfd):
-    with caplog.at_level(logging.DEBUG):
-        for _ in progress(range(10), 10, "reading", show=False):
-            clock.now += 100
-    assert caplog.messages == []
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_terminal_shows_a_bar(monkeypatch):
-    main, side = pty.openpty()
-    fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
-    os.set_blocking(main, False)  # nothing shown fails, instead of waiting for ever
-    with open(side, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        assert list(progress(range(5), 5, "writing images", "image")) == [0, 1, 2, 3, 4]
-        terminal.flush()
-        shown = os.read(main, 1 << 16).decode()
-    os.close(main)
-    assert "writing images" in shown and "/5" in shown

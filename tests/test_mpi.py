@@ -1,6 +1,5 @@
 """Several ranks, really started by mpirun: the same weights everywhere, every test sample once, no separate runs."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -162,4 +161,5 @@ def test_a_mistake_that_only_one_rank_meets_is_said_by_it(sample: SampleData, tm
 def test_one_rank_under_mpirun_needs_no_horovod(sample: SampleData, tmp_path: Path) -> None:
     done = train_on(1, "-c", sample.config(tmp_path / "c.json"), "-l", tmp_path / "run", "-n", "2")
     assert done.code == 0, done.err
-    assert json.loads((tmp_path / "run/metrics.jsonl").read_text())["step"] == 2
+    (metrics,) = read_metrics(tmp_path / "run")
+    assert metrics["step"] == 2

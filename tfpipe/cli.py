@@ -1,18 +1,17 @@
-"""The command line: one subcommand, one function."""
+"""The command line: what is asked for, and the exit code."""
 
 import argparse
-import json
 import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
-from tfpipe.config import Config, load_config
-from tfpipe.console import configure_logging, without_chatter
-from tfpipe.distributed import World, find_launch
+from tfpipe import commands
+from tfpipe.console import configure_logging
+from tfpipe.distributed import find_launch
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.tracing import Window
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -58,139 +57,30 @@ def _fail(message: str, code: int, rank: int) -> int:
     return code
 
 
-def train(args: argparse.Namespace) -> None:
-    """Trains; the same command under mpirun, srun or aprun trains on all ranks."""
-    from tfpipe.data.filelist import check_filelists
-
-    config = _config(args)
-    launch = find_launch()
-    if launch is None or launch.rank == 0:
-        # Before TensorFlow is loaded. Other ranks meet a mistake once all are connected: Open MPI's mpirun may hang
-        # for ever when one exits while another is about to connect.
-        check_filelists([config.data.train_filelist, config.data.test_filelist])
-    # A user's ~/.keras may name another backend.
-    os.environ["KERAS_BACKEND"] = "tensorflow"
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    with nullcontext() if args.debug else without_chatter():
-        world = World.detect(args.horovod)
-        from tfpipe.training import loop
-        from tfpipe.training.start import choose_run_dir
-
-        loop.configure_devices(world, args.interop, args.intraop)
-    run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
-    loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway)
-    if world.rank == 0:
-        print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
+def _window(text: str) -> Window:
+    try:
+        return Window.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def sample(args: argparse.Namespace) -> None:
-    """Makes a small data set in ImageNet's layout."""
-    from tfpipe.tools.sample import write_sample
-
-    made = write_sample(args.out, args.images, args.val, args.scale, args.seed)
-    print(
-        f"{args.out}: {made.train_images} training images ({made.annotated_train_images} with an XML, "
-        f"{made.train_boxes} boxes), {made.val_images} validation images, {made.classes} classes, "
-        f"{made.bytes / 1e6:.1f} MB"
-    )
-
-
-def filelist(args: argparse.Namespace) -> None:
-    """Writes the filelists of an ILSVRC or Pascal VOC tree."""
-    from tfpipe.data.filelist import scan, write_filelist
-
-    for split, images in scan(args.root).items():
-        path = args.out / f"{split}.txt"
-        write_filelist(path, images)
-        print(f"{path}: {len(images)} images")
-
-
-def order(args: argparse.Namespace) -> None:
-    """Prints the samples that a rank visits in an epoch, one a line: position, image, box, path.
-
-    The stream position, the image's number in the filelist, which of its boxes (with data.unit "box"; otherwise all,
-    "-") and its path, with tabs between.
-    """
-    import numpy as np
-
-    from tfpipe.data.catalog import load_catalog
-
-    if not 0 <= args.rank < args.size:
-        raise ConfigError(f"--rank must be in [0, --size), received {args.rank} of {args.size}")
-    config, world = _config(args).data, World(args.rank, args.size)
-    catalog = load_catalog(config, "train", world)
-    positions = np.array(catalog.order(config).positions(args.epoch, world)[: args.head], np.int64)
-    items = catalog.order(config).items(positions, world)
-    for position, item in zip(positions, items, strict=True):
-        image, box = catalog.image_and_box(int(item))
-        print(position, image, "-" if box is None else box, catalog.paths[image], sep="\t")
-
-
-def bench(args: argparse.Namespace) -> None:
-    """Measures the input pipeline: images/s against this machine's limit, each stage, and what bounds it.
-
-    Under mpirun, srun or aprun, or with --ranks: what several ranks deliver together.
-    """
-    from tfpipe.data.filelist import check_filelists
-
-    config, launch = _config(args), find_launch()
-    if launch is None or launch.rank == 0:
-        check_filelists([config.data.train_filelist])
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    with nullcontext() if args.debug else without_chatter():
-        world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
-        from tfpipe.tools import bench
-        from tfpipe.tools.bench import ranks
-        from tfpipe.tools.bench.text import as_json, render
-
-        plan = bench.Plan(args.seconds, args.repeats, args.stages, args.serial, args.ranks)
-        several = plan.ranks is not None or world.size > 1
-        report = ranks.run(config, world, plan) if several else bench.run(config, world, plan)
-    if world.rank > 0:
-        return
-    if args.json is not None:
-        try:
-            args.json.write_text(json.dumps(as_json(report), indent=2) + "\n")
-        except OSError as error:
-            raise ConfigError(f"cannot write {args.json}: {error.strerror}") from error
-    print(render(report))
-
-
-def index(args: argparse.Namespace) -> None:
-    """Reads every XML, or a table of boxes, and image header once, for training; under mpirun or srun on all ranks."""
-    from tfpipe.data.index_build import build_index
-
-    if args.processes is not None and args.processes < 1:
-        raise ConfigError(f"--processes must be at least 1, received {args.processes}")
-    config, launch = _config(args).data, find_launch()
-    world = World() if launch is None or launch.size == 1 else World.mpi()
-    splits = ["train", *(["test"] if config.test_filelist else [])] if args.split == "all" else [args.split]
-    for split in splits:
-        made = build_index(config, split, world, args.processes)
-        if world.rank == 0:
-            odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
-            print(f"{made.path}: {made.images} images ({made.annotated} annotated), {made.boxes} boxes; {odd}")
-
-
-def config(args: argparse.Namespace) -> None:
-    """Prints the config with every default filled in, or its JSON schema."""
-    print(json.dumps(Config.model_json_schema(), indent=2) if args.schema else _config(args).model_dump_json(indent=2))
-
-
-def _config(args: argparse.Namespace) -> Config:
-    overrides = list(args.set)
-    if getattr(args, "nsteps", None) is not None:
-        overrides += ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
-    return load_config(args.config, overrides)
+def _ranks(text: str) -> tuple[int, ...] | None:
+    """Ranks; None for all of them."""
+    if text == "all":
+        return None
+    try:
+        return tuple(int(rank) for rank in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'ranks are given as 0,3 or "all"; received "{text}"') from error
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds ImageNet-style data to Keras.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
         summary = run.__doc__.splitlines()[0]
-        added = commands.add_parser(run.__name__, help=summary, description=summary)
+        added = subparsers.add_parser(run.__name__, help=summary, description=summary)
         added.add_argument("--debug", action="store_true", help="log everything, show tracebacks")
         added.set_defaults(run=run)
         return added
@@ -200,7 +90,15 @@ def _parser() -> argparse.ArgumentParser:
             "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key, e.g. data.batch_size=64"
         )
 
-    added = command(train)
+    def add_profile(added: argparse.ArgumentParser, of_what: str) -> None:
+        added.add_argument(
+            "--profile",
+            type=_window,
+            metavar="FIRST:END",
+            help=f"trace {of_what}, e.g. 10:20 for 10 to 19; tfpipe report and TensorBoard show it",
+        )
+
+    added = command(commands.train)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
     added.add_argument("-l", "--logdir", type=Path, help="the run's directory [runs/NAME-TIME]")
@@ -223,18 +121,27 @@ def _parser() -> argparse.ArgumentParser:
         help="use Horovod, or not, whatever the launcher's environment says",
     )
 
-    added = command(sample)
+    add_profile(added, "steps of this run, counted from 0")
+    added.add_argument(
+        "--profile-ranks",
+        type=_ranks,
+        default=(0,),
+        metavar="R,R",
+        help="which ranks trace, e.g. 0,3, or \"all\" [0]; rank 3's trace is in rank-3 of the run's directory",
+    )
+
+    added = command(commands.sample)
     added.add_argument("out", type=Path, metavar="OUT")
     added.add_argument("--images", type=int, default=2000, help="training images [%(default)s]")
     added.add_argument("--val", type=int, help="validation images [a fifth of --images]")
     added.add_argument("--scale", type=float, default=1.0, help="of width and height; 1 is ImageNet's [%(default)s]")
     added.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes [%(default)s]")
 
-    added = command(filelist)
+    added = command(commands.filelist)
     added.add_argument("root", type=Path, metavar="ROOT", help="an ILSVRC or a Pascal VOC tree")
     added.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to write train.txt, val.txt ...")
 
-    added = command(order)
+    added = command(commands.order)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
     added.add_argument("--epoch", type=int, default=0, help="counted from 0 [%(default)s]")
@@ -242,23 +149,47 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--size", type=int, default=1, help="number of ranks [%(default)s]")
     added.add_argument("--head", type=int, metavar="N", help="the first N alone")
 
-    added = command(bench)
+    added = command(commands.bench)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
     added.add_argument("--seconds", type=float, default=10.0, help="of each thing measured [%(default)g]")
     added.add_argument("--repeats", type=int, default=5, help="turns that they are made of [%(default)s]")
     added.add_argument("--stages", action="store_true", help="also the chain up to each stage, and pieces of it alone")
     added.add_argument("--serial", action="store_true", help="also with one reader and no prefetch")
+    added.add_argument(
+        "--headspace", action="store_true", help="also a training step, and what faster input could win at most"
+    )
     added.add_argument("--ranks", type=int, metavar="N", help="N ranks on this machine together, against one alone")
     added.add_argument("--json", type=Path, metavar="OUT", help="write every raw number there")
+    add_profile(added, "batches of the pipeline alone")
+    added.add_argument("-l", "--logdir", type=Path, help="the trace's directory [runs/bench-NAME-TIME]")
 
-    added = command(index)
+    added = command(commands.report)
+    added.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
+    added.add_argument("--json", type=Path, metavar="OUT", help="write every number there")
+    added.add_argument("--plot", type=Path, metavar="OUT", help="draw the timelines of the traces there, as PNG or PDF")
+
+    added = command(commands.view)
+    added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
+    add_set(added)
+    added.add_argument("-o", "--out", type=Path, required=True, help="the picture to write: .png or .jpg")
+    added.add_argument("--split", choices=("train", "test"), default="train", help="[%(default)s]")
+    added.add_argument("--count", type=int, metavar="N", help="crops, images or files at most [64, 12 or 48]")
+    added.add_argument(
+        "--first", type=int, default=0, metavar="POSITION", help="to begin at, as `tfpipe order` prints [%(default)s]"
+    )
+    kind = added.add_mutually_exclusive_group()
+    kind.set_defaults(kind="batch")
+    for name, shows in (("boxes", "whole images, their boxes and crops"), ("errors", "files that cannot be decoded")):
+        kind.add_argument(f"--{name}", action="store_const", dest="kind", const=name, help=shows)
+
+    added = command(commands.index)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
     added.add_argument("--split", choices=("train", "test", "all"), default="train", help="[%(default)s]")
     added.add_argument("--processes", type=int, metavar="N", help="of each rank [the CPUs that it may use]")
 
-    added = command(config)
+    added = command(commands.config)
     group = added.add_mutually_exclusive_group(required=True)
     group.add_argument("-c", "--config", type=Path, help="the JSON config")
     group.add_argument("--schema", action="store_true", help="print the JSON schema of all configs")

@@ -68,12 +68,13 @@ class RandomResizedCrop(Section):
 
 
 class Parallel(Section):
-    """How many images each stage works on at once; null: num_parallel_readers."""
+    """How much each stage works on at once; null: num_parallel_readers."""
 
     read: PositiveInt | Literal["auto"] | None = None
-    """Files read at once. Reading waits for storage, so a number beyond the CPUs may pay on slow storage."""
+    """Images read at once; "auto": 64. Reading waits for storage and holds no CPU meanwhile, so it has threads beside
+    those of `threads`; where a file takes 50 ms or more to come, a larger number pays."""
     decode: PositiveInt | Literal["auto"] | None = None
-    """Images decoded and cropped at once. Decoding computes, so no more than there are CPUs pay."""
+    """Calls that decode and crop at once; "auto": as many as there are `threads`. More gain nothing."""
 
 
 class DataConfig(Section):
@@ -98,13 +99,14 @@ class DataConfig(Section):
     seed: Seed = 0
     """Seed of the order and of all augmentation."""
     num_parallel_readers: PositiveInt | Literal["auto"] = "auto"
-    """Images read and decoded at once; "auto": tf.data's AUTOTUNE. 1 also means one thread: serial."""
+    """Images read at once, and calls that decode; "auto": as `parallel` says. 1 also means one thread: serial."""
     parallel: Parallel = Parallel()
     """The same, stage by stage."""
     prefetch_buffer_size: NonNegativeInt | Literal["auto"] = "auto"
     """Batches prepared ahead. Its old misspelling, prefectch_buffer_size, is accepted."""
     threads: PositiveInt | None = None
-    """Threads of the input pipeline on this rank; null: cpu_fraction of this rank's share of the CPUs it may use."""
+    """Threads of the input pipeline on this rank, beside those that wait for storage; null: cpu_fraction of this rank's
+    share of the CPUs it may use."""
     cpu_fraction: Fraction = 1.0
     """Share of a rank's CPUs that the input pipeline may take; less leaves more to a model that trains on them."""
     cache: Literal["memory"] | ConfigPath | None = None
@@ -113,6 +115,12 @@ class DataConfig(Section):
     each rank's own in it, meant for a disk local to the node; later runs find it filled. In the scope "global" every
     rank comes to hold the whole list, in "shard" its share. Training does not start where that does not fit. Changes
     to files that are kept go unnoticed: remove the folder. null: every epoch reads from the source."""
+    cache_stage: Literal["files", "crops"] = "files"
+    """What `cache` keeps. "files": as above. "crops": the crops as cut and resized, so that later epochs neither read,
+    parse nor decode: the second had 8 times the rate of the first, or 6 with flips, which are still drawn anew (500x375
+    to 224x224, two cores); the first costs a sixth more. A crop takes its height x width x channels in bytes, 150 kB at
+    224x224, often more than its file. Changes to files or XMLs go unnoticed here too. Not for `crop` "random_resized",
+    whose crops are others each epoch."""
     crop_image_size: tuple[PositiveInt, PositiveInt] = (224, 224)
     """Height and width of a crop, in pixels."""
     resize: Kernel = "bilinear"
@@ -121,6 +129,11 @@ class DataConfig(Section):
     decoder: Literal["auto", "native", "graph"] = "auto"
     """Who decodes and resizes. "native": simplejpeg and OpenCV, several images at a call, without the GIL. "graph":
     TensorFlow's ops, for which no Python runs. "auto": native, which is faster, where `resize` is "bilinear"."""
+    scaled_decode: bool = False
+    """Decodes a JPEG at 1/2, 1/4 or 1/8 of its size where that leaves all windows of the image at least
+    crop_image_size. Crops alias less, and cost less: on boxes of 500x375 images, 6 % at 128x128, 15 % at 64x64 (of CPU
+    time, profiles/README.md). But a window's edges are off by up to half a pixel of the crop, and a crop's pixels may
+    depend on the image's other boxes, so they are no longer those that a resize of the whole gives."""
     num_channels: Literal[1, 3] = 3
     """1: grayscale, 3: RGB."""
     dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
@@ -159,13 +172,18 @@ class DataConfig(Section):
     """"auto": the boxes are read from the index that `tfpipe index` made, if there is one that belongs to this
     config, otherwise from an image's XML where it has one. "index": the index must be there. "xml": always the XMLs,
     in graph; an XML written in an unusual way is refused by name. "lxml": always the XMLs, any XML at all, by lxml in
-    Python, at the cost of the GIL: one XML at a time, at half the rate. "none": nothing is read, every image is
+    Python, at the cost of the GIL: one XML at a time, at 0.4 of the rate. "none": nothing is read, every image is
     whole."""
     index: ConfigPath | None = None
     """Folder of the indexes (train-1a2b3c4d.index.parquet of train.txt: the digits tell lists of one name apart); null:
     train.index.parquet beside each filelist."""
     layout: Literal["auto", "ilsvrc", "voc"] | Layout = "auto"
     """How an image's path leads to its XML: a known layout, found by itself, or a rule."""
+    transform: str | None = None
+    """A stage of your own, "package.module:function": from a batch's images and labels to the two in its place, as
+    tensors, in graph, after everything else. What is on sys.path is found, and the directory the command is run in."""
+    storage_delay_ms: Annotated[float, Field(ge=0)] = 0.0
+    """For experiments: every image comes so much later, as it would from slow storage."""
     handler: str | None = None
     """Kept so that ALCF configs run; not used."""
 
@@ -193,6 +211,20 @@ class DataConfig(Section):
             raise ValueError(
                 f'decoder "native" resizes "bilinear" only; resize "{self.resize}" needs "graph" or "auto"'
             )
+        return self
+
+    @model_validator(mode="after")
+    def _kept_crops_stay_the_same(self) -> "DataConfig":
+        if self.cache_stage == "crops":
+            if self.cache is None:
+                raise ValueError(
+                    'cache_stage "crops" is of what `cache` keeps, which is null: set it to "memory" or a path'
+                )
+            if self.crop == "random_resized":
+                raise ValueError(
+                    'cache_stage "crops" keeps an image\'s crops as first cut, and crop "random_resized" draws others '
+                    'each epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
+                )
         return self
 
     @model_validator(mode="after")
@@ -288,6 +320,8 @@ class TrainingConfig(Section):
     """Null: computed so that an epoch's crops are seen once over all ranks."""
     status: PositiveInt = 10
     """Steps between two lines in a log."""
+    interval: PositiveInt = 100
+    """Steps whose times are summed up over all ranks in one line of metrics.jsonl."""
     test_every: PositiveInt = 1
     """Epochs between two test passes; there is always one after the last."""
     seed: Seed = 0

@@ -25,7 +25,8 @@ def configure_logging(rank: int, debug: bool = False) -> None:
 def without_chatter() -> Iterator[None]:
     """Filters stderr, also what C++ writes to it, of TensorFlow's start-up chatter.
 
-    Through another process, so that the last words of one that dies here are not lost.
+    Through another process, so that the last words of one that dies here are not lost. A terminal gets what Python
+    writes at once: lines that are drawn anew, as progress is, would not pass the filter.
     """
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -37,9 +38,14 @@ def without_chatter() -> Iterator[None]:
         yield
         return
     os.dup2(filtering.stdin.fileno(), 2)
+    before = sys.stderr
+    if os.isatty(stderr) and before is sys.__stderr__:
+        sys.stderr = open(stderr, "w", buffering=1, errors="backslashreplace", closefd=False)
     try:
         yield
     finally:
+        sys.stderr.flush()
+        sys.stderr = before
         sys.stderr.flush()
         os.dup2(stderr, 2)
         os.close(stderr)

@@ -10,6 +10,8 @@ from tqdm import tqdm
 
 T = TypeVar("T")
 LOG_EVERY_S = 30.0
+# Shorter work shows no bar, which would only flash up.
+BAR_AFTER_S = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +29,8 @@ def progress(items: Iterable[T], total: int, label: str, unit: str = "file", sho
     if not show:
         yield from items
     elif sys.stderr.isatty():
-        yield from tqdm(items, desc=label, total=total, unit=unit, dynamic_ncols=True, leave=False)
+        shown = {"desc": label, "total": total, "unit": unit, "delay": BAR_AFTER_S}
+        yield from tqdm(items, dynamic_ncols=True, leave=False, **shown)
     else:
         yield from _logged(items, total, label, unit)
 

@@ -19,16 +19,6 @@ from tfpipe.errors import ConfigError
 CROPS = 16
 
 
-@pytest.fixture
-def tree(sample: SampleData, tmp_path: Path) -> Path:
-    """A copy of the sample that may be spoilt."""
-    shutil.copytree(sample.root, tmp_path / "tree")
-    for split in ("train", "val"):
-        lines = (sample.root.parent / f"{split}.txt").read_text()
-        (tmp_path / f"{split}.txt").write_text(lines.replace(str(sample.root), str(tmp_path / "tree")))
-    return tmp_path / "tree"
-
-
 @pytest.fixture(params=["memory", "near"])
 def kept(request: pytest.FixtureRequest) -> str:
     return request.param
@@ -136,7 +126,7 @@ def test_too_little_memory_is_refused_with_the_numbers(
     sample: SampleData, tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = configured(sample, tree, cache="memory")
-    monkeypatch.setattr(space, "_free_memory", lambda: 200_000)
+    monkeypatch.setattr(space, "free_memory", lambda: 200_000)
     with pytest.raises(ConfigError, match=r'96 images need \S+ of 0.0002 GB free in memory, .* data.scope "shard"'):
         build_dataset(config)
     with pytest.raises(ConfigError, match=r"of 5e-05 GB free in memory for each of 4 ranks"):
@@ -158,7 +148,7 @@ def test_too_small_a_disk_is_refused_unless_it_holds_the_files_already(
 def test_the_size_is_of_what_the_rank_comes_to_see(
     sample: SampleData, tree: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(space, "_free_memory", lambda: 10**9)
+    monkeypatch.setattr(space, "free_memory", lambda: 10**9)
     wanted = {}
     for scope in ("global", "shard"):
         with caplog.at_level(logging.INFO, "tfpipe.data.space"):
@@ -176,8 +166,9 @@ def test_a_folder_that_cannot_be_made_is_named(sample: SampleData, tree: Path) -
         build_dataset(configured(sample, tree, cache="near"))
 
 
-def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: SampleData, tree: Path, kept: str) -> None:
-    config = configured(sample, tree, cache=kept)
+def check_a_bad_image(sample: SampleData, tree: Path, **kept: object) -> None:
+    """It is named, and read anew once it is repaired."""
+    config = configured(sample, tree, **kept)
     catalog = load_catalog(config.data, "test", World())
     expected = whole(configured(sample, tree))
     bad = Path(catalog.paths[20])
@@ -189,6 +180,10 @@ def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: Sample
     assert message.startswith(f"rank 0: cannot use {bad} of the test data: ")
     bad.write_bytes(sound)
     assert whole(config) == expected
+
+
+def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: SampleData, tree: Path, kept: str) -> None:
+    check_a_bad_image(sample, tree, cache=kept)
 
 
 def test_a_missing_image_is_named(sample: SampleData, tree: Path, kept: str) -> None:

@@ -10,24 +10,27 @@ from PIL import Image
 
 from tests.data.test_images import bilinear, encoded, picture
 from tfpipe.config import DataConfig
-from tfpipe.data.crops import Windows
-from tfpipe.data.decoders import NATIVE_IMAGES, choose_decoder
+from tfpipe.data.crops import Windows, halvings
+from tfpipe.data.decoders import NATIVE_IMAGES, Decoder, choose_decoder
 
 # Of 255: OpenCV cuts off where TensorFlow rounds.
 LEVELS, MEAN = 1, 0.3
 
 
-def decode(decoder: str, jpegs: list[bytes], windows: list[list[list[int]]], channels: int = 3) -> np.ndarray:
+def decode(
+    decoder: str, jpegs: list[bytes], windows: list[list[list[int]]], channels: int = 3, scaled: bool = False
+) -> np.ndarray:
     """The crops of some images, in each of which some windows; in graph, as the pipeline has it."""
-    config = DataConfig(train_filelist=Path("x"), decoder=decoder, crop_image_size=(40, 56), num_channels=channels)
+    options = {"decoder": decoder, "crop_image_size": (40, 56), "num_channels": channels, "scaled_decode": scaled}
+    config = DataConfig(train_filelist=Path("x"), **options)
     chosen = choose_decoder(config)
     some = range(0, len(jpegs), chosen.images)
     return np.concatenate(
-        [_decode(chosen, jpegs[at : at + chosen.images], windows[at : at + chosen.images]) for at in some]
+        [_decode(chosen, jpegs[at : at + chosen.images], windows[at : at + chosen.images], config) for at in some]
     )
 
 
-def _decode(chosen, jpegs: list[bytes], windows: list[list[list[int]]]) -> np.ndarray:
+def _decode(chosen: Decoder, jpegs: list[bytes], windows: list[list[list[int]]], config: DataConfig) -> np.ndarray:
     images = tf.constant([number for number, of in enumerate(windows) for _ in of], tf.int64)
     flat = tf.constant([window for of in windows for window in of], tf.int32, shape=[len(images), 4])
     sizes = tf.constant([Image.open(io.BytesIO(jpeg)).size[::-1] for jpeg in jpegs])
@@ -37,12 +40,12 @@ def _decode(chosen, jpegs: list[bytes], windows: list[list[list[int]]]) -> np.nd
         input_signature=[
             tf.TensorSpec([None], tf.string),
             tf.TensorSpec([None, 2], tf.int32),
-            Windows(some, some, tf.TensorSpec([None, 4], tf.int32), number),
+            Windows(some, some, tf.TensorSpec([None, 4], tf.int32), number, number),
         ],
         autograph=False,
     )
-    numbers = tf.zeros_like(images)
-    return graph(tf.constant(jpegs), sizes, Windows(images, numbers, flat, tf.cast(numbers, tf.int32))).numpy()
+    zeros, times = tf.zeros_like(images), halvings(flat, images, config)
+    return graph(tf.constant(jpegs), sizes, Windows(images, zeros, flat, tf.cast(zeros, tf.int32), times)).numpy()
 
 
 def some_windows(height: int, width: int, count: int, seed: int) -> list[list[int]]:
@@ -114,3 +117,77 @@ def test_a_damaged_image_is_refused_as_tensorflow_says_it() -> None:
     whole = encoded(picture(90, 120))
     with pytest.raises(tf.errors.OpError, match="Invalid JPEG data"):
         decode("native", [whole, whole[: len(whole) // 2]], [[[0, 0, 90, 120]]] * 2)
+
+
+LARGE = {
+    "plain": (picture(400, 500), {}),
+    "4:4:4": (picture(171, 239, 1), {"subsampling": 0}),
+    "progressive": (picture(333, 461, 2), {"progressive": True}),
+    "gray": (picture(180, 290, 3).convert("L"), {}),
+    "cmyk": (picture(164, 272, 4).convert("CMYK"), {}),
+    "png": (picture(150, 260, 5), {"format": "PNG"}),
+}
+LARGE_WINDOWS = [
+    [[11, 7, 389, 493], [3, 2, 161, 226]],  # 1/4
+    [[0, 0, 171, 239]],  # 1/4
+    [[2, 3, 321, 449]],  # 1/8
+    [[33, 17, 99, 119], [0, 0, 180, 290]],  # 1/2
+    [[0, 0, 164, 272]],
+    [[0, 0, 150, 260]],
+]
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+def test_scaled_both_give_the_same_crops_within_a_level(channels: int) -> None:
+    kinds = [kind for kind in LARGE if kind != "cmyk" or channels == 3]
+    jpegs = [encoded(LARGE[kind][0], **LARGE[kind][1]) for kind in kinds]
+    windows = [LARGE_WINDOWS[list(LARGE).index(kind)] for kind in kinds]
+    native, graph = (decode(each, jpegs, windows, channels, scaled=True) for each in ("native", "graph"))
+    difference = np.abs(native.astype(int) - graph)
+    assert difference.max() <= LEVELS and difference.mean() <= MEAN
+    # Which images share a call does not count.
+    alone = [decode("native", [jpeg], [of], channels, scaled=True) for jpeg, of in zip(jpegs, windows, strict=True)]
+    assert (np.concatenate(alone) == native).all()
+
+
+@pytest.mark.parametrize("decoder", ["native", "graph"])
+@pytest.mark.parametrize(
+    ("scale", "window", "inside"),
+    [
+        (2, [10, 20, 80, 112], [5, 10, 40, 56]),
+        (4, [8, 6, 161, 226], [2, 2, 40, 56]),
+        (8, [0, 0, 400, 500], [0, 0, 50, 63]),
+        (1, [10, 20, 79, 300], [10, 20, 79, 300]),
+    ],
+)
+def test_a_scaled_crop_is_cut_out_of_what_pillow_decodes_at_that_scale(
+    decoder: str, scale: int, window: list[int], inside: list[int]
+) -> None:
+    jpeg = encoded(picture(400, 500))
+    image = Image.open(io.BytesIO(jpeg))
+    if scale > 1:
+        image.draft("RGB", (500 // scale, 400 // scale))
+    pixels = np.asarray(image, np.float64)
+    assert pixels.shape[:2] == (-(-400 // scale), -(-500 // scale))
+    top, left, height, width = inside
+    expected = np.rint(bilinear(pixels[top : top + height, left : left + width], (40, 56)))
+    difference = np.abs(decode(decoder, [jpeg], [[window]], scaled=True)[0] - expected)
+    assert difference.max() <= LEVELS and difference.mean() <= MEAN
+
+
+@pytest.mark.parametrize("decoder", ["native", "graph"])
+def test_scaled_is_nearer_to_antialiased(decoder: str) -> None:
+    image = picture(400, 500)
+    expected = np.asarray(Image.open(io.BytesIO(encoded(image))).resize((56, 40), Image.Resampling.BILINEAR), float)
+    whole, scaled = (
+        np.abs(decode(decoder, [encoded(image)], [[[0, 0, 400, 500]]], scaled=each)[0] - expected).mean()
+        for each in (False, True)
+    )
+    assert scaled < 0.75 * whole
+
+
+@pytest.mark.parametrize("decoder", ["native", "graph"])
+def test_what_is_no_jpeg_is_never_scaled(decoder: str) -> None:
+    png = encoded(picture(150, 260, 5), format="PNG")
+    windows = [[[10, 20, 120, 200]]]
+    assert (decode(decoder, [png], windows, scaled=True) == decode(decoder, [png], windows)).all()

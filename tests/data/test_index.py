@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.conftest import SampleData, run, run_ranks
-from tests.data.test_crops import CLASSES, DIRECTORY, LABEL, OBJECT, STATED
+from tests.data.test_crops import CLASSES, DIRECTORY, LABEL, OBJECT, OBJECT_SPECS, STATED
 from tfpipe import World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data import index_build
@@ -102,15 +102,7 @@ IMAGES = st.lists(st.tuples(st.sampled_from(range(3)), OBJECTS), min_size=1, max
 
 
 def _traced(catalog) -> Callable[..., Any]:
-    signature = [
-        Objects(
-            tf.TensorSpec([None], tf.int64),
-            tf.TensorSpec([None], tf.string),
-            tf.TensorSpec([None, 4], tf.float32),
-            tf.TensorSpec([None, 2], tf.float32),
-        ),
-        tf.TensorSpec([None], tf.int32),
-    ]
+    signature = [OBJECT_SPECS, tf.TensorSpec([None], tf.int32)]
 
     def find(objects: Objects, labels: tf.Tensor) -> Any:
         return find_targets(objects, labels, tf.ones_like(objects.sizes, tf.int32), catalog)
@@ -191,8 +183,8 @@ def test_batches_are_the_same_with_it_and_by_either_reader_and_no_xml_is_read(
     without = batches(make(**keys, annotations="xml"), "train", 9)
     by_lxml = batches(make(**keys, annotations="lxml"), "train", 9)
     build_index(make(**keys).data, "train", World(), processes=1)
-    for reader in ("parse_xml", "parse_by_lxml", "read_xml"):
-        monkeypatch.setattr(f"tfpipe.data.annotations.{reader}", None)
+    for reader in ("xml_graph.parse_xml", "xml_graph.parse_by_lxml", "annotations.read_xml"):
+        monkeypatch.setattr(f"tfpipe.data.{reader}", None)
     indexed = make(**keys, annotations="index")
     for one, other, another in zip(batches(indexed, "train", 9), without, by_lxml, strict=True):
         for left, middle, right in zip(one, other, another, strict=True):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -53,8 +52,8 @@ def report(sample: SampleData, tmp_path: Path, alone: bool) -> RanksReport:
     data = load_config(sample.config(tmp_path / "c.json")).data
     return RanksReport(
         data,
-        Ranks(Machine(8, 2, 2, "2.21.0"), together),
-        Ranks(Machine(8, 6, 6, "2.21.0"), one) if alone else None,
+        Ranks(Machine(8, 2, 2, 64, "2.21.0"), together),
+        Ranks(Machine(8, 6, 6, 64, "2.21.0"), one) if alone else None,
     )
 
 
@@ -90,8 +89,9 @@ def test_launched_ranks_have_nothing_to_be_compared_with(sample: SampleData, tmp
     [
         (Plan(ranks=1), World(), "--ranks must be at least 2, received 1"),
         (Plan(ranks=2), World(0, 3), "3 are launched already"),
-        (Plan(ranks=2, stages=True), World(), "--stages and --serial are of one rank"),
-        (Plan(serial=True), World(1, 2), "--stages and --serial are of one rank"),
+        (Plan(ranks=2, stages=True), World(), "--stages, --serial and --headspace are of one rank"),
+        (Plan(ranks=2, headspace=True), World(), "--stages, --serial and --headspace are of one rank"),
+        (Plan(serial=True), World(1, 2), "--stages, --serial and --headspace are of one rank"),
     ],
 )
 def test_what_does_not_go_together_is_refused(plan: Plan, world: World, said: str) -> None:
@@ -123,11 +123,11 @@ def test_started_ranks_share_the_cpus_as_launched_ones_do(sample: SampleData, tm
 
 @pytest.mark.slow
 def test_ranks_measure_at_the_same_time(sample: SampleData, tmp_path: Path) -> None:
-    taskset = shutil.which("taskset")
-    if taskset is None:
-        pytest.skip("no taskset")
-    cpu, out = min(os.sched_getaffinity(0)), tmp_path / "out.json"
-    command = [taskset, "-c", str(cpu), sys.executable, "-m", "tfpipe", "bench", "--ranks", "2", "--json", out]
+    out = tmp_path / "out.json"
+    on_one_cpu = (
+        "import os, sys; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    command = [sys.executable, "-c", on_one_cpu, sys.executable, "-m", "tfpipe", "bench", "--ranks", "2", "--json", out]
     done = run(*command, "-c", sample.config(tmp_path / "c.json"), "--seconds", "1.5", "--repeats", "2")
     assert done.code == 0, done.err
     read = json.loads(out.read_text())

@@ -6,12 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations import parser
 from tfpipe.data.catalog import Boxes, Catalog
 from tfpipe.data.crops import WHOLE_IMAGE, Targets, find_targets
 from tfpipe.data.failures import reason
 from tfpipe.data.images import image_size
 from tfpipe.data.lookup import Lookup
+from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
@@ -44,7 +44,7 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     plain = 0 if catalog.by_object else len(catalog) - len(annotated)
     step = max(1, -(-len(annotated) // COUNT_AT_MOST))
     chosen = annotated[::step]
-    found = world.from_rank0(lambda: len(_read(catalog, chosen, show=False).labels)) if len(chosen) else 0
+    found = world.from_rank0(lambda: len(_read(catalog, chosen, show=world.rank == 0).labels)) if len(chosen) else 0
     return CropCount(plain + round(found * len(annotated) / max(1, len(chosen))), exact=step == 1)
 
 

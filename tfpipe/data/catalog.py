@@ -159,7 +159,7 @@ def _with_annotations(catalog: Catalog, config: DataConfig, filelist: Path, worl
     index = world.from_rank0(find)
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
-    packed = world.from_rank0(lambda: np.packbits(existing(paths, source)))
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, show=world.rank == 0)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
 
 

@@ -3,7 +3,7 @@
 Everything here is of n images at once, which costs little more than one, since a graph's cost is per op.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import tensorflow as tf
 
@@ -11,9 +11,11 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations import Objects
 from tfpipe.data.catalog import WHOLE_IMAGE, Catalog
 from tfpipe.data.images import box_windows, center_windows, full_windows, random_window
+from tfpipe.data.scale import choose_halvings
 
 # No image has more crops; keeps the seeds of two images' crops apart.
 MAX_CROPS = 2**16
+T = TypeVar("T", bound=tuple)
 
 
 class Targets(NamedTuple):
@@ -31,6 +33,7 @@ class Windows(NamedTuple):
     numbers: tf.Tensor  # int64 [k]: of the crop among its image's
     windows: tf.Tensor  # int32 [k, 4]: top, left, height, width
     labels: tf.Tensor  # int32 [k]
+    halvings: tf.Tensor  # int32 [k]: of the sides of the image as it is decoded; the windows are in the whole one
 
 
 class KnownTargets:
@@ -132,13 +135,28 @@ def choose_windows(
         # A loop over one image would cost more than the draw.
         alone = sizes.shape[0] == 1 and not catalog.by_object
         windows = draw(crops[0])[None] if alone else tf.map_fn(draw, crops, fn_output_signature=tf.int32)
-    return Windows(images, numbers, windows, labels)
+    return Windows(images, numbers, windows, labels, halvings(windows, images, config))
 
 
-def from_first(windows: Windows, first: tf.Tensor) -> Windows:
-    """Without the crops that come before each image's `first` (int64 [n])."""
-    wanted = windows.numbers >= tf.gather(first, windows.images)
-    return Windows(*(tf.boolean_mask(each, wanted) for each in windows))
+def halvings(windows: tf.Tensor, images: tf.Tensor, config: DataConfig) -> tf.Tensor:
+    """int32 [k]: as scale.choose_halvings where `data.scaled_decode` is set, else 0."""
+    if config.scaled_decode:
+        return choose_halvings(windows, images, config.crop_image_size)
+    return tf.zeros(tf.shape(images), tf.int32)
+
+
+def from_first(crops: T, first: tf.Tensor) -> T:
+    """Without those that come before each image's `first` (int64 [n]).
+
+    Args:
+        crops: a NamedTuple of tensors [k, ...], `images` and `numbers` among them, as Windows has them.
+        first: which of an image's crops is the first that is wanted.
+    """
+    wanted = crops.numbers >= tf.gather(first, crops.images)
+    # Copies them, and only where a run goes on in the middle of an image is one not wanted.
+    return tf.cond(
+        tf.reduce_all(wanted), lambda: crops, lambda: type(crops)(*(tf.boolean_mask(each, wanted) for each in crops))
+    )
 
 
 def crop_seeds(seed: int, positions: tf.Tensor, crops: tf.Tensor) -> tf.Tensor:

@@ -32,7 +32,13 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
     """
     # Without parallel calls, and one at a call, the images come in order: the one after the last that came is at fault.
     # From their sources, which are what can be repaired.
-    plain = {"num_parallel_readers": 1, "parallel": Parallel(), "decoder": "graph", "cache": None}
+    plain = {
+        "num_parallel_readers": 1,
+        "parallel": Parallel(),
+        "decoder": "graph",
+        "cache": None,
+        "storage_delay_ms": 0,
+    }
     serial = config.model_copy(update=plain)
     dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, serial), catalog, serial)
     done = 0

@@ -3,26 +3,30 @@
     filelist -> sample order (epoch shuffle + rank shard) -> read -> JPEG + XML -> crops -> rebatch -> prefetch
 
 Each stage is a function Dataset -> Dataset, so that the chain can be written out by hand with a stage of one's own
-in between.
+in between. The name scopes are the names by which a trace knows the stages.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.annotations import parser
-from tfpipe.data.cache import reader
+from tfpipe.data.cache import Store, reader
 from tfpipe.data.catalog import Catalog, load_catalog
+from tfpipe.data.clock import now_s
+from tfpipe.data.closing import close_at_exit
+from tfpipe.data.crop_cache import Cut, crop_store, find, keeping
 from tfpipe.data.crops import KnownTargets, choose_windows, crop_seeds, find_targets, from_first
 from tfpipe.data.decoders import choose_decoder
 from tfpipe.data.images import image_size, random_flip
+from tfpipe.data.late import late
 from tfpipe.data.lookup import Located, Lookup
+from tfpipe.data.scopes import stage
 from tfpipe.data.stream import Stream, Visit
+from tfpipe.data.threads import calls_at_once, options
+from tfpipe.data.user import load_function
+from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
-
-# AutoGraph, which rewrites Python's own `if` and `for`, would take half a second to find none that depends on a tensor.
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 class Encoded(NamedTuple):
@@ -34,6 +38,7 @@ class Encoded(NamedTuple):
     xml: tf.Tensor  # string: the annotation's text, "" where there is none
     xml_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
+    kept: tf.Tensor  # string: its crops, "" where they are still to be cut; where they are not, nothing is read
 
 
 class Crops(NamedTuple):
@@ -51,8 +56,9 @@ def build_dataset(
     with_positions: bool = False,
     resume: Stream | None = None,
     catalog: Catalog | None = None,
+    with_ready: bool = False,
 ) -> tf.data.Dataset:
-    """This rank's batches of (images, labels), or (images, labels, positions).
+    """This rank's batches of (images, labels), and of positions and the time that they were ready, if wanted.
 
     Args:
         config: of the run; its `data` section counts here.
@@ -61,24 +67,31 @@ def build_dataset(
         with_positions: whether to add each crop's place in the stream.
         resume: what is left of the stream; None for all of it. Of as many ranks as `world`.
         catalog: of the split, if loaded already.
+        with_ready: whether to add, last, when the batch was ready to be taken.
 
     Returns:
         Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1]; labels
-        int32 [batch]; positions int64 [batch, 2]: stream position and crop. The last test batch may be smaller.
+        int32 [batch]; positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds
+        since 1970. The last test batch may be smaller.
 
     Raises:
         ConfigError: a filelist, a label, an annotation folder or the cache cannot be used.
         ValueError: `resume` is of another number of ranks.
     """
+    close_at_exit()
     data = config.data
     catalog = catalog or load_catalog(data, split, world)
 
     dataset = visit(catalog, data, world, resume or Stream.start(world.size))
-    dataset = read(dataset, catalog, data, world)
-    dataset = crop(dataset, catalog, data)
+    kept = crop_store(catalog, data, world)
+    dataset = read(dataset, catalog, data, world, kept)
+    dataset = crop(dataset, catalog, data, world, kept)
     # Copies each crop once, where unbatch and batch would twice.
     dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
+    dataset = transform(dataset, data)
+    if with_ready:
+        dataset = stamp(dataset)
     dataset = prefetch(dataset, data)
     return dataset.with_options(options(data, world))
 
@@ -94,49 +107,89 @@ def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream) ->
     return stream.dataset(order, world, end, Lookup(catalog).located)
 
 
-def read(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World = World()) -> tf.data.Dataset:
-    """Located -> Encoded: the image's and the annotation's bytes. Waits for storage, or for `data.cache`."""
+def read(
+    dataset: tf.data.Dataset,
+    catalog: Catalog,
+    config: DataConfig,
+    world: World = World(),
+    store: Store | None = None,
+) -> tf.data.Dataset:
+    """Located -> Encoded: the image's and the annotation's bytes. Waits for storage, or for `data.cache`.
+
+    With a store of crops (crop_cache.crop_store), its crops where they are kept.
+    """
     load = reader(catalog, config, world)
 
-    def read_one(image: Located) -> Encoded:
-        jpeg, xml = load(image.item, image.path, ".jpg"), tf.constant("")
+    def open_files(image: Located) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        path = late(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
+        jpeg, xml = load(image.item, path, ".jpg"), tf.constant("")
         if catalog.boxes is None:
             there = tf.not_equal(image.xml_path, "")
             xml = tf.cond(there, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
-        return Encoded(image.visit, jpeg, image_size(jpeg), xml, image.xml_path, image.label)
+        return jpeg, image_size(jpeg), xml
 
-    calls = _calls(config, config.parallel.read)
-    return dataset.map(_as_written(read_one), num_parallel_calls=calls, name="read")
+    @stage("read")
+    def read_one(image: Located) -> Encoded:
+        if store is None:
+            kept, (jpeg, size, xml) = tf.constant(""), open_files(image)
+        else:
+            kept, nothing = find(store, image.visit.item), ("", tf.zeros(2, tf.int32), "")
+            jpeg, size, xml = tf.cond(tf.equal(kept, ""), lambda: open_files(image), lambda: nothing)
+        return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
+
+    # In threads beside the pipeline's own: a read that waits holds one, and would keep a decoder from it.
+    calls = calls_at_once(config, world).read
+    return dataset.map(read_one, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
 
 
-def crop(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> tf.data.Dataset:
-    """Encoded -> Crops: parses the XMLs, decodes the JPEGs, cuts and resizes. Takes the CPU."""
+def crop(
+    dataset: tf.data.Dataset,
+    catalog: Catalog,
+    config: DataConfig,
+    world: World = World(),
+    store: Store | None = None,
+) -> tf.data.Dataset:
+    """Encoded -> Crops: parses the XMLs, decodes the JPEGs, cuts and resizes. Takes the CPU.
+
+    With a store of crops, those that are not kept yet.
+    """
     flip = config.crop == "random_resized" if config.flip is None else config.flip
     shape = (*config.crop_image_size, config.num_channels)
     parse = parser(catalog.by_lxml)
     known = None if catalog.boxes is None else KnownTargets(catalog)
     decoder = choose_decoder(config)
 
-    def crop_some(encoded: Encoded) -> Crops:
+    def cut(encoded: Encoded) -> Cut:
         visit, sizes = encoded.visit, encoded.size
         if known is None:
-            targets = find_targets(parse(encoded.xml, encoded.xml_path), encoded.label, sizes, catalog)
-        else:
-            targets = known.at(visit.item)
-        windows = from_first(choose_windows(targets, sizes, visit.position, config, catalog), visit.first_crop)
-        images = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows), [None, *shape])
-        positions = tf.gather(visit.position, windows.images)
-        if flip and catalog.split == "train":
-            images = random_flip(images, crop_seeds(2 * config.seed + 1, positions, windows.numbers))
-        return Crops(images, windows.labels, tf.stack([positions, windows.numbers], axis=1))
+            with tf.name_scope("parse"):
+                objects = parse(encoded.xml, encoded.xml_path)
+        with tf.name_scope("crop"):
+            targets = known.at(visit.item) if known else find_targets(objects, encoded.label, sizes, catalog)
+            windows = from_first(choose_windows(targets, sizes, visit.position, config, catalog), visit.first_crop)
+        with tf.name_scope("decode"):
+            pixels = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows), [None, *shape])
+        return Cut(pixels, windows.images, windows.numbers, windows.labels)
 
-    some, calls = dataset.batch(decoder.images), _calls(config, config.parallel.decode)
-    return some.map(_as_written(crop_some), num_parallel_calls=calls, name="crop")
+    find_or_cut = cut if store is None else keeping(cut, store, shape)
+
+    @stage("crop")
+    def crop_some(encoded: Encoded) -> Crops:
+        images, owners, numbers, labels = find_or_cut(encoded)
+        positions = tf.gather(encoded.visit.position, owners)
+        if flip and catalog.split == "train":
+            with tf.name_scope("flip"):
+                images = random_flip(images, crop_seeds(2 * config.seed + 1, positions, numbers))
+        return Crops(images, labels, tf.stack([positions, numbers], axis=1))
+
+    some, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
+    return some.map(crop_some, num_parallel_calls=calls, name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
     """Batched Crops -> what the caller wants: a float type scaled to [0, 1], positions or not."""
 
+    @stage("finish")
     def finish_batch(batch: Crops) -> tuple[tf.Tensor, ...]:
         images, labels, positions = batch
         if config.dtype != "uint8":
@@ -146,37 +199,32 @@ def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -
     return dataset.map(finish_batch, name="finish")
 
 
+def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
+    """Batches, each as `data.transform` makes it."""
+    if config.transform is None:
+        return dataset
+    function = load_function(config.transform, "data.transform")
+
+    def transform_batch(images: tf.Tensor, labels: tf.Tensor, *rest: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        with tf.name_scope("transform"):
+            return (*function(images, labels), *rest)
+
+    return dataset.map(transform_batch, num_parallel_calls=tf.data.AUTOTUNE, name="transform")
+
+
+def stamp(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Batches, each with the time at which it was ready."""
+
+    @stage("ready")
+    def stamp_batch(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return (*batch, now_s(batch))
+
+    # A map of its own, some 10 microseconds a batch: tf.data would not make one with a clock in it parallel.
+    return dataset.map(stamp_batch, name="ready")
+
+
 def prefetch(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
     """Prepares batches ahead of their use."""
     if config.prefetch_buffer_size == "auto":
         return dataset.prefetch(tf.data.AUTOTUNE)
     return dataset.prefetch(config.prefetch_buffer_size) if config.prefetch_buffer_size else dataset
-
-
-def options(config: DataConfig, world: World) -> tf.data.Options:
-    """Threads of the whole pipeline, and whether tf.data may tune it."""
-    serial = config.num_parallel_readers == 1
-    result = tf.data.Options()
-    threads = 1 if serial else thread_budget(config, world)
-    if threads:
-        result.threading.private_threadpool_size = threads
-        result.autotune.cpu_budget = threads
-    if serial:
-        # Otherwise tf.data makes a serial pipeline parallel by itself.
-        result.autotune.enabled = False
-        result.experimental_optimization.map_parallelization = False
-    if config.prefetch_buffer_size == 0:
-        result.experimental_optimization.inject_prefetch = False
-    return result
-
-
-def thread_budget(config: DataConfig, world: World) -> int | None:
-    """Threads of this rank's pipeline; None where nothing says how many CPUs it may use."""
-    if config.threads is None and world.threads is not None:
-        return max(1, round(config.cpu_fraction * world.threads))
-    return config.threads
-
-
-def _calls(config: DataConfig, of_stage: int | Literal["auto"] | None) -> int | None:
-    calls = of_stage or config.num_parallel_readers
-    return tf.data.AUTOTUNE if calls == "auto" else None if calls == 1 else calls

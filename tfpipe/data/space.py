@@ -1,15 +1,16 @@
 """Whether what a rank's cache comes to hold fits: estimated before anything is kept, so that no run fails in hours."""
 
 import logging
-import os
+import math
 import shutil
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
+from tfpipe.data.annotations import read_xml
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.memory import free_memory
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -30,24 +31,32 @@ def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 
         catalog: of the split.
         config: its `cache` is "memory" or a folder that is there.
         world: which rank; those on its host have equal shares.
-        kept: images whose files are there already.
+        kept: images, or samples, whose files are there already.
 
     Raises:
         ConfigError: it does not fit; gives both sizes, and what to do.
     """
     if config.cache == "memory":
-        free, where, block = _free_memory(), "in memory", 1
+        free, where, block = free_memory(), "in memory", 1
     else:
         free, where, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK
     free //= world.local_size
-    images = _images_seen(catalog, config, world)
-    wanted = _mean_bytes(catalog, block) * max(0, images - kept)
+    if config.cache_stage == "crops":
+        seen = _seen(catalog, config, world, catalog.samples)
+        what, mean = (
+            f"crops of {seen} {'boxes' if catalog.by_box else 'images'}",
+            _mean_crop_bytes(catalog, config, block),
+        )
+    else:
+        seen = _images_seen(catalog, config, world)
+        what, mean = f"{seen} images", _mean_bytes(catalog, block)
+    wanted = mean * max(0, seen - kept)
     room = f"{wanted / 1e9:.3g} of {free / 1e9:.3g} GB free {where}"
     if world.local_size > 1:
         room += f" for each of {world.local_size} ranks"
     if wanted > (1 - SPARE) * free:
         raise ConfigError(
-            f"data.cache: the {catalog.split} data's {images} images need {room}, a tenth of which is kept free; "
+            f"data.cache: the {catalog.split} data's {what} need {room}, a tenth of which is kept free; "
             'use data.scope "shard", by which a rank keeps its share of the list alone, a folder on a larger disk '
             "that is local to the node, or null"
         )
@@ -56,17 +65,44 @@ def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 
 
 def _images_seen(catalog: Catalog, config: DataConfig, world: World) -> int:
     """How many images a rank comes to see over all epochs."""
-    if catalog.split == "train" and config.scope == "global":
-        return len(catalog)
-    if catalog.by_box:
+    if catalog.by_box and config.scope == "shard":
         return len(np.unique(catalog.boxes.images[world.rank :: world.size]))
-    return len(range(world.rank, len(catalog), world.size))
+    return _seen(catalog, config, world, len(catalog))
+
+
+def _seen(catalog: Catalog, config: DataConfig, world: World, count: int) -> int:
+    """How many of `count` that are dealt out to the ranks a rank comes to see over all epochs."""
+    if catalog.split == "train" and config.scope == "global":
+        return count
+    return len(range(world.rank, count, world.size))
+
+
+def _mean_crop_bytes(catalog: Catalog, config: DataConfig, block: int) -> float:
+    """Of a sample's crops; as many as it has objects where its XML is still to be read."""
+    size = math.prod(config.crop_image_size) * config.num_channels
+    if catalog.by_box or config.crop_for(catalog.split) != "boxes":
+        counts = [1]
+    elif catalog.boxes is not None:
+        counts = np.diff(catalog.boxes.offsets(len(catalog)))
+    else:
+        counts = [_objects(catalog.annotation(item)) for item in _sampled(catalog)]
+    return float(np.mean(-(-(np.array(counts) * size) // block) * block))
+
+
+def _objects(annotation: str) -> int:
+    try:
+        return max(1, len(read_xml(annotation).names)) if annotation else 1
+    except (OSError, ValueError):  # left for the pipeline to name
+        return 1
+
+
+def _sampled(catalog: Catalog) -> list[int]:
+    return np.unique(np.linspace(0, len(catalog) - 1, SAMPLED).astype(int)).tolist()
 
 
 def _mean_bytes(catalog: Catalog, block: int) -> float:
     """Of an image's files. One that cannot be read is left for the pipeline to name."""
-    items = np.unique(np.linspace(0, len(catalog) - 1, SAMPLED).astype(int)).tolist()
-    total = 0
+    items, total = _sampled(catalog), 0
     for item in items:
         for path in filter(None, (catalog.paths[item], "" if catalog.boxes is not None else catalog.annotation(item))):
             try:
@@ -74,12 +110,3 @@ def _mean_bytes(catalog: Catalog, block: int) -> float:
             except tf.errors.OpError:
                 continue
     return total / len(items)
-
-
-def _free_memory() -> int:
-    """Bytes that can be had without swapping; all there are where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -122,16 +122,19 @@ class Stream:
         """
         import tensorflow as tf
 
+        from tfpipe.data.scopes import stage
+
         place = self._place(world.rank)
         step = self.size
 
+        @stage("visit")
         def block(first: tf.Tensor) -> Visit:
             places = tf.range(first, tf.minimum(first + BLOCK * step, END if end is None else end), step)
             positions, first_crops = self._visits(places, place, self.frontiers[world.rank])
             return look_up(Visit(positions, order.items(positions, world), first_crops))
 
         blocks = tf.data.Dataset.range(place, END if end is None else end, BLOCK * step)
-        return blocks.map(tf.autograph.experimental.do_not_convert(block), name="visit").unbatch()
+        return blocks.map(block, name="visit").unbatch()
 
     def _visits(self, places: Array, first: int, frontier: Frontier) -> tuple[Array, Array]:
         """Positions and first crops at `places` (int64 [k]) of a rank whose frontier is at place `first`."""

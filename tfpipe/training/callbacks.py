@@ -3,10 +3,10 @@
 Their order counts: each adds to the logs that the next one sees.
 """
 
-import json
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfpipe.distributed import World, find_launch
 from tfpipe.training.evaluate import Evaluator, as_logs
+from tfpipe.training.metrics import METRICS, append
 from tfpipe.training.parallel import averaged_statistics
 from tfpipe.training.resume import Checkpoints
 
@@ -108,18 +109,21 @@ class Evaluation(keras.callbacks.Callback):
 
 
 class Record(keras.callbacks.Callback):
-    """Writes each epoch's logs to metrics.jsonl and TensorBoard; for rank 0 alone."""
+    """Writes each epoch's logs, and what else it is given, to metrics.jsonl and TensorBoard; for rank 0 alone."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__()
-        self.path = run_dir / "metrics.jsonl"
+        self.path = run_dir / METRICS
         self.writers = {split: tf.summary.create_file_writer(str(run_dir / split)) for split in ("train", "test")}
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        append(self.path, {"epoch": epoch + 1, "step": int(self.model.optimizer.iterations), **logs})
+        self.draw({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
+
+    def draw(self, scalars: Mapping[str, float]) -> None:
+        """Adds to TensorBoard's curves: among the test's, without their prefix, those named test_*."""
         step = int(self.model.optimizer.iterations)
-        with self.path.open("a") as file:
-            file.write(json.dumps({"epoch": epoch + 1, "step": step, **logs}) + "\n")
-        for name, value in {**logs, "learning_rate": float(self.model.optimizer.learning_rate)}.items():
+        for name, value in scalars.items():
             split = "test" if name.startswith("test_") else "train"
             with self.writers[split].as_default():
                 tf.summary.scalar(name.removeprefix("test_"), value, step=step)

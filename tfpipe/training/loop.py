@@ -16,15 +16,22 @@ from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.tracing import Tracer, Window, trace_folder
+from tfpipe.training.accounting import Accounting
 from tfpipe.training.callbacks import Display, Evaluation, OverRanks, Record, Throughput
 from tfpipe.training.checkpoints import State
 from tfpipe.training.evaluate import Evaluator
+from tfpipe.training.meter import Meter
+from tfpipe.training.metrics import METRICS
 from tfpipe.training.models import build_model
 from tfpipe.training.optimizers import build_loss, build_optimizer
 from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
+from tfpipe.training.profiling import Profile
 from tfpipe.training.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
 from tfpipe.training.signals import Stop, stop_on_signals
+from tfpipe.training.stalls import StallWatch
 from tfpipe.training.start import Start, find_start
+from tfpipe.training.usage import Visits
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +47,14 @@ class Data(NamedTuple):
     """Of an epoch."""
 
 
-def train(config: Config, world: World, run_dir: Path, resume: bool = False, anyway: bool = False) -> dict[str, Any]:
+def train(
+    config: Config,
+    world: World,
+    run_dir: Path,
+    resume: bool = False,
+    anyway: bool = False,
+    traced: Window | None = None,
+) -> dict[str, Any]:
     """Trains as `config` says; leaves in `run_dir` config.json, metrics.jsonl, TensorBoard events, checkpoints and
     model.keras.
 
@@ -50,6 +64,7 @@ def train(config: Config, world: World, run_dir: Path, resume: bool = False, any
         run_dir: must be the same on every rank.
         resume: go on from the last checkpoint in `run_dir`, if there is one.
         anyway: also if the run that it is of differs from this one in what counts.
+        traced: the steps that this rank traces.
 
     Returns:
         The metrics of the last epoch; none if there was nothing left to train.
@@ -70,7 +85,10 @@ def train(config: Config, world: World, run_dir: Path, resume: bool = False, any
     with stop_on_signals() as stop:
         model = compile_model(config, world, data.classes, data.steps, start)
         callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
-        logs = fit(model, config, world, data, start.state, callbacks)
+        if traced is not None:
+            callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))
+        with StallWatch(model.meter, world.rank, run_dir / METRICS if world.rank == 0 else None):
+            logs = fit(model, config, world, data, start.state, callbacks)
     check_weights(model, world)
     if world.rank == 0:
         # As a plain Keras model, which loads without tfpipe.
@@ -113,7 +131,9 @@ def make_callbacks(
     training = config.training
     throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
     checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
-    callbacks = [throughput, OverRanks(world)]
+    record = Record(run_dir) if world.rank == 0 else None
+    visits = Visits(data.train, config.data, world)
+    callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record), OverRanks(world)]
     if training.log_positions:
         callbacks.append(PositionsLog(run_dir, world, checkpoints))
     if data.test is not None:
@@ -122,7 +142,7 @@ def make_callbacks(
     if world.rank == 0:
         (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
         display = Display(throughput, training.epochs, data.steps, training.status, start.step)
-        callbacks += [Record(run_dir), display]
+        callbacks += [record, display]
     return [*callbacks, checkpoints]
 
 
@@ -148,7 +168,9 @@ def fit(
         if start.epoch >= config.training.epochs:
             callbacks[-1].on_epoch_end(start.epoch - 1)
             return logs
-    dataset = build_dataset(config, "train", world, with_positions=True, resume=start.stream, catalog=data.train)
+    dataset = build_dataset(
+        config, "train", world, with_positions=True, resume=start.stream, catalog=data.train, with_ready=True
+    )
     try:
         history = model.fit(
             dataset,
@@ -189,6 +211,7 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
     network = build_model(config, classes)
     model = ParallelModel(network.input, network.output, name=network.name)
     model.world = world
+    model.meter = Meter(start.state.total_steps)
     model.fp16_compression = config.training.compression == "fp16"
     model.compile(
         optimizer=build_optimizer(config, world.size, steps),

@@ -1,7 +1,6 @@
 """Data-parallel training: the model whose gradients are averaged over ranks, and equal weights on all of them."""
 
 import hashlib
-import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -9,7 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.data.clock import now_s
 from tfpipe.distributed import World
+from tfpipe.training.meter import Meter
 
 
 class Wishes(NamedTuple):
@@ -30,6 +31,8 @@ class ParallelModel(keras.Model):
 
     world = World()
     fp16_compression = False
+    meter: Meter | None = None
+    """Of the training steps; made with the training function, if there is none."""
     input_wait_s = 0.0
     """Seconds spent waiting for the input so far."""
     positions: tf.Tensor | None = None
@@ -39,8 +42,12 @@ class ParallelModel(keras.Model):
     agreed = Wishes()
     """What any rank has asked for, after the last step; the same on every rank."""
 
-    def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor]:
-        """One step on a batch of (images, labels, wishes); the logs, and the wishes' mean over ranks."""
+    def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
+        """One step on a batch of (images, labels, wishes).
+
+        Returns:
+            The logs, the wishes' mean over ranks, and the seconds (float64) that averaging over ranks took.
+        """
         images, labels, wishes = data
         with tf.GradientTape() as tape:
             logits = self(images, training=True)
@@ -49,27 +56,41 @@ class ParallelModel(keras.Model):
             loss = self.optimizer.scale_loss(loss)
         weights = self.trainable_weights
         # The wishes travel with the gradients: to agree costs no message of its own.
-        *gradients, agreed = average([*tape.gradient(loss, weights), wishes], self.world, self.fp16_compression)
+        own = [*tape.gradient(loss, weights), wishes]
+        (*gradients, agreed), reduce_s = timed_average(own, self.world, self.fp16_compression)
         self.optimizer.apply(gradients, weights)
-        return self.compute_metrics(images, labels, logits, sample_weight=None), agreed
+        return self.compute_metrics(images, labels, logits, sample_weight=None), agreed, reduce_s
 
     def make_train_function(self, force: bool = False) -> Any:
         """As Keras', but the batch is taken outside the graph, where the time waited for it can be seen."""
         if self.train_function is not None and not force:
             return self.train_function
         step = tf.function(self.train_step, reduce_retracing=True)
+        self.meter = meter = self.meter or Meter()
 
         def train_function(iterator: Iterator[Any]) -> Any:
-            started = time.perf_counter()
-            images, labels, positions = next(iterator)
-            self.input_wait_s += time.perf_counter() - started
-            logs, agreed = step((images, labels, tf.constant(self.wishes, tf.float32)))
+            images, labels, positions, ready_at_s = meter.take(iterator)
+            logs, agreed, reduce_s = step((images, labels, tf.constant(self.wishes, tf.float32)))
             self.positions = positions
             self.agreed = Wishes(*(agreed.numpy() > 0))
+            self.input_wait_s += meter.finish(float(reduce_s), float(ready_at_s)).wait_s
             return logs
 
         self.train_function = train_function
         return train_function
+
+
+def timed_average(
+    gradients: list[tf.Tensor], world: World, fp16_compression: bool = False
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """The gradients' mean over ranks, and the seconds (float64) from the last gradient to it; 0 with one rank."""
+    if world.size == 1:
+        return gradients, tf.constant(0.0, tf.float64)
+    before_s = now_s(gradients)
+    # Not before the clock has been read: else a fast allreduce might come first.
+    with tf.control_dependencies([before_s]):
+        averaged = average([tf.identity(gradient) for gradient in gradients], world, fp16_compression)
+    return averaged, now_s(averaged) - before_s
 
 
 def average(gradients: list[tf.Tensor], world: World, fp16_compression: bool = False) -> list[tf.Tensor]:

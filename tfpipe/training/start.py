@@ -23,6 +23,7 @@ from tfpipe.training.checkpoints import (
     contract_of,
     read_latest,
 )
+from tfpipe.training.metrics import METRICS, is_epoch
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def choose_run_dir(
         checkpoints = any((chosen / FOLDER).glob("*.npz"))
         if resume == "must" and not checkpoints:
             raise ConfigError(f"{chosen / FOLDER} holds no checkpoint to go on from; --resume auto would start anew")
-        if resume is None and (checkpoints or (chosen / "metrics.jsonl").exists()):
+        if resume is None and (checkpoints or (chosen / METRICS).exists()):
             raise ConfigError(f"{chosen} holds an earlier run; go on with --resume, or give another --logdir")
         try:
             chosen.mkdir(parents=True, exist_ok=True)
@@ -120,7 +121,14 @@ def find_start(
 
 def forget_after(run_dir: Path, state: State) -> None:
     """Takes out of the run's records what lies after `state`, and so is going to be written once more."""
-    _filter(run_dir / "metrics.jsonl", lambda line: json.loads(line)["epoch"] <= state.epoch - bool(state.untested))
+
+    def reached(text: str) -> bool:
+        line = json.loads(text)
+        if is_epoch(line):
+            return line["epoch"] <= state.epoch - bool(state.untested)
+        return line["step"] <= state.total_steps
+
+    _filter(run_dir / METRICS, reached)
     for path in run_dir.glob("positions-*.csv"):
         _filter(path, lambda line: line.startswith("step") or int(line.split(",")[0]) <= state.total_steps)
 

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from tfpipe.config import Config, DataConfig, Parallel
+from tfpipe.data.autotune import Tuned
 from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
-from tfpipe.tools.bench.chains import Chain, Pipeline, Tuned, failures_named, pieces, prefixes
+from tfpipe.tools.bench.chains import Chain, Pipeline, failures_named, pieces, prefixes
+from tfpipe.tools.bench.headspace import feeds
 from tfpipe.tools.bench.machine import Limit, Machine, limit
 from tfpipe.tools.bench.segments import Segment, Spread, measure, spread, wait_until_idle
 
@@ -34,6 +36,8 @@ class Plan:
     """Also the chain up to each stage, and the pieces of `crop` alone."""
     serial: bool = False
     """Also with one reader and no prefetch."""
+    headspace: bool = False
+    """Also the training step, fed by the pipeline and from memory."""
     ranks: int | None = None
     """On this machine, to be started and measured together; None: as launched."""
 
@@ -60,8 +64,8 @@ class Plan:
                 f"--ranks starts ranks on this machine, but {world.size} are launched already: "
                 "leave out --ranks, or the launcher"
             )
-        if (self.ranks is not None or world.size > 1) and (self.stages or self.serial):
-            raise ConfigError("--stages and --serial are of one rank: leave them out, or measure one rank")
+        if (self.ranks is not None or world.size > 1) and (self.stages or self.serial or self.headspace):
+            raise ConfigError("--stages, --serial and --headspace are of one rank: leave them out, or measure one rank")
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,10 @@ def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: 
     measured = {PIPELINE: whole.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
         measured[SERIAL] = Pipeline(_serial(config), world, catalog, plan.warm_up_s, share=0.5).measure
-    for chain in [*stages, *alone]:
+    if plan.headspace:
+        measured |= feeds(config, world, catalog, plan.warm_up_s)
+    chains = [*stages, *alone]
+    for chain in progress(chains, len(chains), "warming up", "chain", world.rank == 0):
         chain.measure(0, plan.warm_up_s)
         measured[chain.name] = chain.measure
 

@@ -3,20 +3,21 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.annotations import parser
+from tfpipe.data.autotune import Tuned, tuned
 from tfpipe.data.catalog import Catalog
-from tfpipe.data.crops import Windows
+from tfpipe.data.crops import Windows, halvings
 from tfpipe.data.decoders import choose_decoder
 from tfpipe.data.failures import named
 from tfpipe.data.images import full_windows
-from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, options, read, visit
+from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, read, visit
 from tfpipe.data.stream import Frontier, Stream
+from tfpipe.data.threads import options
+from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
 from tfpipe.tools.bench.segments import LEAD_IN_S, Arrive, Count, Segment, alone, measure
 
@@ -27,30 +28,32 @@ IMAGES = 16
 CACHED = 300
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """A value that AUTOTUNE chose."""
-
-    stage: str
-    parameter: str
-    """"parallelism", in calls at once, or "buffer_size", in elements."""
-    value: float
-
-
 class Pipeline:
     """The training pipeline whole, as training has it.
 
     Built anew for each segment, where the last one ended: left waiting, AUTOTUNE would double its buffer every time.
     """
 
-    def __init__(self, config: Config, world: World, catalog: Catalog, warm_up_s: float, share: float = 0.0) -> None:
-        """Sets out from `share` of the epoch, so that it does not find in memory what another has read."""
+    def __init__(
+        self,
+        config: Config,
+        world: World,
+        catalog: Catalog,
+        warm_up_s: float,
+        share: float = 0.0,
+        work: Callable[[Any], object] | None = None,
+    ) -> None:
+        """Sets out from `share` of the epoch, so that it does not find in memory what another has read.
+
+        Each batch is delivered once `work`, if given, is done with it.
+        """
         self.first_batch_s: list[float] = []
         """For each segment, from building the pipeline to its first batch."""
         self.tuned: list[Tuned] = []
         """At the end of the last segment."""
         self._config, self._world, self._catalog, self._warm_up_s = config, world, catalog, warm_up_s
         self._done = int(share * len(catalog)) // world.size
+        self._work = work
 
     def measure(self, seconds: float, arrive: Arrive = alone) -> Segment:
         """A segment, after the warm-up."""
@@ -66,7 +69,8 @@ class Pipeline:
         return segment
 
     def _deliveries(self, iterator: Iterator[Any]) -> Iterator[Count]:
-        for done in _counts(iterator, _by_batch(self._world)):
+        batches = iterator if self._work is None else _worked(iterator, self._work)
+        for done in _counts(batches, _by_batch(self._world)):
             self._done = done.images
             yield done
 
@@ -104,7 +108,7 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
         return read(visits(share), catalog, data, world)
 
     def crops(share: float) -> tf.data.Dataset:
-        return crop(encoded(share), catalog, data)
+        return crop(encoded(share), catalog, data, world)
 
     batches = crops(0.75).rebatch(data.batch_size, drop_remainder=True)
 
@@ -135,7 +139,9 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
 
     def decode(some: Encoded) -> tf.Tensor:
         numbers = tf.range(decoder.images, dtype=tf.int64)
-        return decoder.decode(some.jpeg, some.size, Windows(numbers, 0 * numbers, full_windows(some.size), some.label))
+        windows = full_windows(some.size)
+        times = halvings(windows, numbers, data)
+        return decoder.decode(some.jpeg, some.size, Windows(numbers, 0 * numbers, windows, some.label, times))
 
     def chain(name: str, work: Callable[[Encoded], tf.Tensor]) -> Chain:
         done = files.map(tf.autograph.experimental.do_not_convert(work), num_parallel_calls=tf.data.AUTOTUNE)
@@ -145,26 +151,6 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     result = [chain("decode and resize", decode)]
     if catalog.boxes is None and catalog.annotated.any():
         result.insert(0, chain("parse XML", lambda some: parse(some.xml, some.xml_path).boxes))
-    return result
-
-
-def tuned(iterator: Iterator[Any]) -> list[Tuned]:
-    """What AUTOTUNE chose for a whole pipeline, in its order; nothing where it is switched off."""
-    try:
-        model = tf.data.experimental.get_model_proto(iterator)
-    except tf.errors.NotFoundError:
-        return []
-    nodes = []
-    number = model.output
-    while number:
-        nodes.insert(0, model.nodes[number])
-        number = next(iter(model.nodes[number].inputs), 0)
-    # The model knows ops, not stages; the maps come in the stages' order, and one that changes nothing is left out.
-    names = iter(("visit", "read", "crop", "finish"))
-    result = []
-    for node in nodes:
-        stage = next(names, node.name) if "Map" in node.name else node.name.lower()
-        result += [Tuned(stage, each.name, each.value) for each in node.parameters if each.tunable]
     return result
 
 
@@ -180,6 +166,12 @@ def _counts(iterator: Iterator[Any], count: Callable[[Count, Any], Count]) -> It
     for element in iterator:
         done = count(done, element)
         yield done
+
+
+def _worked(iterator: Iterator[Any], work: Callable[[Any], object]) -> Iterator[Any]:
+    for element in iterator:
+        work(element)
+        yield element
 
 
 def _unbuffered(config: Config, world: World) -> tf.data.Options:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
-from tfpipe.data.pipeline import thread_budget
+from tfpipe.data.threads import calls_at_once, thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.segments import Count
@@ -27,15 +27,17 @@ class Machine:
     cpus: int
     """This process's share."""
     threads: int
-    """Of the input pipeline."""
+    """Of the input pipeline, that may keep a CPU busy."""
+    reads: int
+    """Images read at once."""
     tensorflow: str
 
     @classmethod
     def here(cls, data: DataConfig, world: World) -> "Machine":
         """This one, as a pipeline of `data` uses it."""
         cpus = world.threads or len(os.sched_getaffinity(0))
-        threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world) or cpus
-        return cls(os.cpu_count() or 1, cpus, threads, tf.__version__)
+        threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world)
+        return cls(os.cpu_count() or 1, cpus, threads, calls_at_once(data, world).read or 1, tf.__version__)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """How bench measures: a segment between two deliveries, and the spread of several."""
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from tfpipe.runqueue import queued_s, queued_since
 
 # Before a segment's clock starts, what was buffered meanwhile is used up.
 LEAD_IN_S = 0.2
@@ -98,7 +98,7 @@ def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_
     all_here = arrive()
     while not all_here():
         first = next(source)
-    queued_begin = _queued()
+    queued_begin = queued_s()
     begin, cpu_begin = time.perf_counter(), time.process_time()
     while True:
         last = next(source)
@@ -106,11 +106,11 @@ def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_
         if now - begin >= seconds and last.images > first.images:
             break
     cpu_seconds = time.process_time() - cpu_begin
-    queued_s = sum(1e-9 * (ns - queued_begin[thread]) for thread, ns in _queued().items() if thread in queued_begin)
+    waited_s = queued_since(queued_begin, queued_s())
     all_here = arrive()
     while not all_here():
         next(source)
-    return Segment(last.images - first.images, last.crops - first.crops, now - begin, cpu_seconds, queued_s)
+    return Segment(last.images - first.images, last.crops - first.crops, now - begin, cpu_seconds, waited_s)
 
 
 def wait_until_idle() -> None:
@@ -120,12 +120,3 @@ def wait_until_idle() -> None:
         time.sleep(IDLE_POLL_S)
         if time.process_time() - used < IDLE_SHARE * IDLE_POLL_S:
             return
-
-
-def _queued() -> dict[str, int]:
-    """By thread, the nanoseconds it has waited for a CPU so far; nothing where the kernel does not say."""
-    found = {}
-    for thread in os.listdir("/proc/self/task"):
-        with suppress(OSError, ValueError, IndexError), open(f"/proc/self/task/{thread}/schedstat") as file:
-            found[thread] = int(file.read().split()[1])
-    return found

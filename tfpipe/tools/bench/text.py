@@ -6,6 +6,7 @@ from typing import Any
 
 from tfpipe.config import DataConfig
 from tfpipe.tools.bench import LIMIT, PIPELINE, SERIAL, Report
+from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, headspace
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport
 from tfpipe.tools.bench.segments import Spread, spread
@@ -22,6 +23,8 @@ def render(report: Report | RanksReport) -> str:
     parts = [_start(report), _rates(report)]
     if report.stages:
         parts += [_stages(report), _pieces(report)]
+    if TRAINING in report.segments:
+        parts.append(_headspace(report))
     parts += [_tuned(report), _bound(report), f"images_per_second: {report.spread(PIPELINE).median:.1f}"]
     return "\n\n".join(parts)
 
@@ -46,6 +49,9 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
     }
     if SERIAL in report.segments:
         found["ratio_to_serial"] = report.ratio(PIPELINE, SERIAL).median
+    if TRAINING in report.segments:
+        of = _headspace_of(report)
+        found["headspace"] = {name: each._asdict() for name, each in of._asdict().items()} | {"meaning": of.meaning}
     return {**found, **raw}
 
 
@@ -136,6 +142,26 @@ def _pieces(report: Report) -> str:
         lines.append(f"{_row(name, report.spread(name))}{'':24}{cpu_us:8.1f}")
     lines.append("Pieces of crop, over whole images: crop itself resizes its windows alone.")
     return "\n".join(lines)
+
+
+def _headspace(report: Report) -> str:
+    found = _headspace_of(report)
+    lines = [f"{'training step':22}{'ms':>10}{'min to max':>20}{'images/s':>11}"]
+    for fed, name, ms in (
+        ("by the pipeline", TRAINING, found.step_ms),
+        ("from memory", REPLAY, found.replay_ms),
+    ):
+        lines.append(f"{_row(f'fed {fed}', ms, digits=1)}{report.spread(name).median:11.0f}")
+    percent = Spread(*(100 * share for share in found.share))
+    lines += [
+        _row("headspace", percent, "  (% of the step's time, the upper bound for any pipeline work)", digits=1),
+        f"  {found.meaning}",
+    ]
+    return "\n".join(lines)
+
+
+def _headspace_of(report: Report) -> Headspace:
+    return headspace(report.segments[TRAINING], report.segments[REPLAY], report.data.batch_size)
 
 
 def _tuned(report: Report) -> str:

@@ -9,7 +9,7 @@ from tfpipe.tools.bench.segments import spread
 # A pipeline that keeps its threads this busy waits for nothing but CPUs.
 BUSY = 0.8
 # Beyond this many reads at once a disk or a file server seldom gives more.
-MOST_READS = 64
+MOST_READS = 256
 
 
 class StageCost(NamedTuple):
@@ -106,13 +106,9 @@ def _wait_advice(report: Report, top: StageCost) -> str:
         if data.num_parallel_readers == 1:
             return 'it waits for storage one file at a time: set data.num_parallel_readers to "auto"'
         # As many as wait for as long as all CPUs take for what else is to be done.
-        at_once = data.parallel.read or data.num_parallel_readers
-        under_way = machine.threads if at_once == "auto" else min(at_once, machine.threads)
         cpus_us = report.spread(PIPELINE, "cpu_us").median / machine.cpus
-        reads = min(MOST_READS, max(2 * under_way, math.ceil(under_way * top.us / cpus_us)))
-        threads = reads + machine.cpus
-        held = f" and data.threads={threads}, since a waiting read holds a thread" if threads > machine.threads else ""
-        return f"it waits for storage: data.parallel.read={reads}{held}; or a copy on local disks"
+        reads = max(2 * machine.reads, math.ceil(machine.reads * top.us / cpus_us))
+        return f"it waits for storage: data.parallel.read={min(MOST_READS, reads)}; or a copy on local disks"
     if top.name in ("batch", "prefetch") and data.prefetch_buffer_size == 0:
         return 'data.prefetch_buffer_size is 0: set it to "auto"'
     return "it waits neither for a file nor for a CPU: the Python that takes the batches may be what is slow"

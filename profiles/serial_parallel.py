@@ -1,0 +1,46 @@
+"""One reader against the default, on storage that is 20 ms late: two training runs, traced, and what report says.
+
+    make train    # makes the sample
+    python profiles/serial_parallel.py [-c configs/sample.json] [--delay-ms 20] [--out profiles]
+
+Writes serial.txt, parallel.txt and serial_parallel.png to --out; runs and traces go to runs/.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SERIAL = ("data.num_parallel_readers=1", "data.prefetch_buffer_size=0")
+STEPS, TRACED = 40, "15:30"
+
+
+def main() -> None:
+    """Trains twice, and reports on both."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-c", "--config", type=Path, default=ROOT / "configs" / "sample.json")
+    parser.add_argument("--delay-ms", type=float, default=20.0)
+    parser.add_argument("--out", type=Path, default=ROOT / "profiles")
+    args = parser.parse_args()
+    runs = {name: Path("runs") / f"{name}-late" for name in ("serial", "parallel")}
+    for name, folder in runs.items():
+        shutil.rmtree(folder, ignore_errors=True)
+        sets = (f"data.storage_delay_ms={args.delay_ms}", *(SERIAL if name == "serial" else ()))
+        flags = [word for each in sets for word in ("--set", each)]
+        train = ("-c", args.config, "-l", folder, "-n", STEPS, "--profile", TRACED, *flags)
+        _run(ROOT / "train.py", *train)
+        (args.out / f"{name}.txt").write_text(_run("-m", "tfpipe", "report", folder))
+    print(_run("-m", "tfpipe", "report", *runs.values(), "--plot", args.out / "serial_parallel.png"))
+
+
+def _run(*words: object) -> str:
+    done = subprocess.run([sys.executable, *map(str, words)], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"failed: python {' '.join(map(str, words))}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()

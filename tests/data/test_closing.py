@@ -1,0 +1,27 @@
+"""Programs that end while their pipeline works on."""
+
+import sys
+import time
+
+import pytest
+
+from tests.conftest import SampleData, finish, start
+
+PROGRAM = """
+import sys
+from tfpipe import World, build_dataset, load_config
+
+batches = iter(build_dataset(load_config(sys.argv[1], sys.argv[2:]), "train", World(threads=2)))
+next(batches)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("late", [0, 300])
+def test_a_program_ends_while_images_are_decoded(sample: SampleData, tmp_path, late: int) -> None:
+    config = sample.config(tmp_path / "c.json")
+    sets = [f"data.storage_delay_ms={late}", "data.crop_image_size=[512, 512]", "data.prefetch_buffer_size=64"]
+    begin = time.monotonic()
+    done = finish(start(sys.executable, "-c", PROGRAM, config, *sets), timeout_s=60)
+    assert done.code == 0, done.err
+    assert time.monotonic() - begin < 60

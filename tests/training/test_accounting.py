@@ -1,0 +1,318 @@
+"""What an interval of the training took: the figures, and real runs whose slow part shows in them."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.python.data.experimental.ops import testing
+
+from tests.conftest import SampleData, read_intervals, read_lines, read_metrics, run_ranks, run_train
+from tfpipe import Config, World, load_config
+from tfpipe.data.catalog import load_catalog
+from tfpipe.training import loop
+from tfpipe.training.accounting import Accounting, distributions, rank_figures
+from tfpipe.training.callbacks import Record, Throughput
+from tfpipe.training.meter import Meter, Step
+from tfpipe.training.usage import Visited, Visits, resident_bytes, usage
+
+LINE = {
+    *("steps", "seconds", "images_per_second", "input_wait_fraction", "step_ms", "wait_ms", "compute_ms", "reduce_ms"),
+    *("delay_ms", "cpu_fraction", "memory_bytes", "read_bytes", "storage_bytes", "images", "files", "autotune"),
+    *("stages", "ranks", "spread", "straggler", "cores", "queued_fraction"),
+}
+
+
+def test_parts_of_the_steps_have_exact_percentiles() -> None:
+    steps = [Step(0.001 * each, 0, 0, 0, 0.5) for each in range(1, 102)]
+    found = distributions(steps)
+    assert found["step_ms"] == {"mean": 51.0, "p50": 51.0, "p90": 91.0, "p99": 100.0}
+    assert found["delay_ms"] == {"mean": 500.0, "p50": 500.0, "p90": 500.0, "p99": 500.0}
+    assert set(found) == {"step_ms", "wait_ms", "compute_ms", "reduce_ms", "delay_ms"}
+
+
+def test_a_rank_answers_for_all_but_the_allreduce() -> None:
+    steps = [Step(1.0, 0.2, 0.3, 0.4, 0), Step(2.0, 0.4, 0.5, 0.6, 0)]
+    assert rank_figures(steps, 1.5, 7) == pytest.approx((300, 1000, 400, 1, 7))
+
+
+class Account:
+    """An accounting of rank 1 of 3 with a made-up clock, whose other ranks are made up too."""
+
+    def __init__(self, run_dir: Path, interval: int, others: dict[int, tuple[float, ...]], record: bool = True) -> None:
+        def total(table: np.ndarray) -> np.ndarray:
+            assert not table[[0, 2]].any()
+            for rank, row in others.items():
+                table[rank] = row
+            return table
+
+        self.world = SimpleNamespace(rank=1, size=3, threads=2, sum=total, gather=lambda _: ["n0", "n0", "n1"])
+        self.now_s = 0.0
+        meter = Meter(20, lambda: self.now_s, lambda: self.now_s)
+        self.model = SimpleNamespace(
+            meter=meter,
+            input_wait_s=0.0,
+            agreed=SimpleNamespace(stop=False),
+            positions=tf.constant([[0, 0]], tf.int64),
+            optimizer=SimpleNamespace(iterations=0),
+        )
+        throughput = Throughput(images_per_step=30, steps_per_epoch=100)
+        throughput.to_skip = 2
+        visits = SimpleNamespace(count=lambda batches: Visited(len(batches), 2 * len(batches)))
+        self.record = Record(run_dir) if record else None
+        self.accounting = Accounting(self.world, interval, throughput, visits, self.record)
+        self.callbacks = [throughput, self.accounting]
+        for each in filter(None, [*self.callbacks, self.record]):
+            each.set_model(self.model)
+        self.accounting.on_train_begin()
+
+    def epoch(self, number: int, steps: int, wait_s: float = 0.1) -> None:
+        for each in self.callbacks:
+            each.on_epoch_begin(number)
+        for step in range(steps):
+            self.step(step, wait_s)
+        self.accounting.on_epoch_end(number, {})
+
+    def step(self, number: int, wait_s: float) -> None:
+        """A step of 1 s: some wait, 0.25 s of allreduce, 0.05 s of callbacks."""
+        self.now_s += 0.05
+        ready_at_s = self.now_s
+        self.model.meter.take(Sleepy(self, wait_s))
+        self.now_s += 0.95 - wait_s
+        self.model.meter.finish(0.25, ready_at_s)
+        for each in self.callbacks:
+            each.on_train_batch_end(number)
+
+
+class Sleepy:
+    def __init__(self, account: Account, wait_s: float) -> None:
+        self.account, self.wait_s = account, wait_s
+
+    def __iter__(self) -> "Sleepy":
+        return self
+
+    def __next__(self) -> None:
+        self.account.now_s += self.wait_s
+
+
+OTHERS = {0: (200.0, 800.0, 500.0, 0.5, 10.0), 2: (1500.0, 1875.0, 375.0, 0.25, 30.0)}
+
+
+@pytest.fixture(autouse=True)
+def no_model_of_the_pipeline(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    if "real" not in request.node.name:
+        monkeypatch.setattr("tfpipe.training.accounting.stages", lambda _: [])
+        monkeypatch.setattr("tfpipe.training.accounting.tuned", lambda _: [])
+
+
+def test_an_interval_says_what_every_rank_did(tmp_path: Path) -> None:
+    """Seven steps, of which the first two are not counted: one interval of three, and two steps up to the end."""
+    Account(tmp_path, 3, OTHERS).epoch(4, 7)
+    first, second = read_intervals(tmp_path)
+    assert [(line["epoch"], line["step"], line["interval"]["steps"]) for line in (first, second)] == [
+        (5, 25, 3),
+        (5, 27, 2),
+    ]
+    interval = first["interval"]
+    assert interval.keys() == LINE
+    assert interval["seconds"] == 3 and interval["images_per_second"] == 30
+    # The ranks wait 0.2, 0.1 and 1.5 s of every second.
+    assert interval["input_wait_fraction"] == 0.6
+    means = {name: interval[name]["mean"] for name in LINE if name.endswith("_ms")}
+    assert means == {"step_ms": 1000, "wait_ms": 100, "compute_ms": 600, "reduce_ms": 250, "delay_ms": 100}
+    assert (interval["images"], interval["files"]) == (3, 6)
+    assert [(each["rank"], each["host"], each["own_ms"]) for each in interval["ranks"]] == [
+        (0, "n0", 800),
+        (1, "n0", 750),
+        (2, "n1", 1875),
+    ]
+    assert interval["ranks"][2] == {
+        **{"rank": 2, "host": "n1", "wait_ms": 1500, "own_ms": 1875, "compute_ms": 375},
+        **{"cpu_fraction": 0.25, "memory_bytes": 30},
+    }
+    assert interval["spread"] == {
+        "wait_ms": {"min": 100, "median": 200, "max": 1500},
+        "own_ms": {"min": 750, "median": 800, "max": 1875},
+    }
+    assert interval["straggler"] == {"rank": 2, "host": "n1", "times": pytest.approx(1875 / 775, abs=1e-3)} | {
+        "because": "input"
+    }
+
+
+def test_time_outside_the_epochs_counts_nowhere_and_later_epochs_count_whole(tmp_path: Path) -> None:
+    account = Account(tmp_path, 4, OTHERS)
+    account.epoch(0, 4)
+    account.now_s += 1000  # the test pass
+    account.epoch(1, 5)
+    found = [(line["epoch"], line["step"], line["interval"]["seconds"]) for line in read_intervals(tmp_path)]
+    assert found == [(1, 24, 2), (2, 28, 4), (2, 29, 1)]
+
+
+def test_a_run_told_to_stop_accounts_for_its_last_steps(tmp_path: Path) -> None:
+    account = Account(tmp_path, 100, OTHERS)
+    for each in account.callbacks:
+        each.on_epoch_begin(0)
+    for step in range(5):
+        account.model.agreed.stop = step == 4
+        account.step(step, 0.1)
+    (line,) = read_intervals(tmp_path)
+    assert (line["step"], line["interval"]["steps"]) == (25, 3)
+
+
+def test_ranks_but_the_first_share_and_write_nothing(tmp_path: Path) -> None:
+    Account(tmp_path, 3, OTHERS, record=False).epoch(0, 7)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fixed_straggler_is_warned_of_once_an_epoch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    account = Account(tmp_path, 2, OTHERS)
+    account.epoch(0, 6)
+    account.epoch(1, 3)
+    times = [record.message for record in caplog.records]
+    assert (
+        times
+        == [
+            "rank 2 (host n1) is 2.4 times slower than the others in 2 of 2 intervals: waits for input",
+        ]
+        * 2
+    )
+
+
+def catalog_and_data(sample: SampleData, path: Path, **data: Any) -> tuple:
+    config = load_config(sample.config(path, data=data)).data
+    return load_catalog(config, "train", World(1, 2)), config
+
+
+@pytest.mark.parametrize("unit", ["image", "box"])
+def test_files_are_those_of_the_images_visited(sample: SampleData, tmp_path: Path, unit: str) -> None:
+    """Rank 1 of 2; a batch that begins in the middle of an image does not count it again."""
+    world = World(1, 2)
+    catalog, data = catalog_and_data(sample, tmp_path / "c.json", unit=unit)
+    visits = Visits(catalog, data, world)
+    batches = [np.array([[1, 0], [3, 0], [3, 1]]), np.array([[3, 2], [5, 0]]), np.array([[5, 1], [7, 0], [9, 0]])]
+    items = catalog.order(data).items(np.arange(1, 10, 2), world)
+    # Of a box the image alone is read, since the boxes are known.
+    files = 1 + (catalog.annotated[items] if unit == "image" else np.zeros(5, int))
+    assert visits.count(batches[:2]) == Visited(3, files[:3].sum())
+    assert visits.count(batches[2:]) == Visited(2, files[3:].sum())
+    assert visits.count([]) == Visited(0, 0)
+    if unit == "image":
+        assert 5 < files.sum() < 10, "some have an XML and some have none, or nothing is tested"
+
+
+def test_what_a_process_uses_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(3_000_000))
+    before = usage()
+    held = (tmp_path / "file").read_bytes()
+    while time.process_time() < before.cpu_s + 0.05:
+        pass
+    after = usage()
+    assert 3_000_000 <= after.read_bytes - before.read_bytes < 3_100_000
+    assert 0.05 <= after.cpu_s - before.cpu_s < 1
+    assert resident_bytes() > 10 * len(held)
+
+
+def real_config(sample: SampleData, path: Path, **training: Any) -> Config:
+    (path.parent / "list.txt").write_text(sample.train.read_text() * 3)
+    data = {"train_filelist": "list.txt", "test_filelist": None, "test_label_file": None}
+    return load_config(sample.config(path, data=data, training={"interval": 6, **training}))
+
+
+@pytest.mark.slow
+def test_a_real_run_that_waits_for_its_input_says_so(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = loop.build_dataset
+
+    def slowed(*args: Any, **how: Any) -> tf.data.Dataset:
+        return build(*args, **how).apply(testing.sleep(200_000)).prefetch(1)
+
+    config = real_config(sample, tmp_path / "c.json", steps_per_epoch=17)
+    for name, how in (("quick", build), ("slow", slowed)):
+        (tmp_path / name).mkdir()
+        monkeypatch.setattr(loop, "build_dataset", how)
+        loop.train(config, World(), tmp_path / name)
+    # 17 steps, of which 5 are not counted.
+    quick, slow = ([line["interval"] for line in read_intervals(tmp_path / each)] for each in ("quick", "slow"))
+    assert [each["steps"] for each in slow] == [6, 6]
+    for each in slow:
+        assert each["step_ms"]["p50"] >= 190 and each["wait_ms"]["p50"] > 100
+        assert each["input_wait_fraction"] > 0.5 > each["cpu_fraction"]
+    assert all(each["wait_ms"]["p50"] < 50 for each in quick)
+    for each in [*quick, *slow]:
+        assert each["reduce_ms"]["mean"] == 0 and each["straggler"] is None
+        parts = sum(each[part]["mean"] for part in ("wait_ms", "compute_ms"))
+        assert 0.5 * each["step_ms"]["mean"] < parts <= each["step_ms"]["mean"] + 0.01
+        assert 1e8 < each["memory_bytes"] < 1e11
+    # A batch made ahead of its use has waited since; 16 crops come of nearly as many images.
+    assert all(each["delay_ms"]["p50"] > 0 and 40 < each["images"] <= 97 for each in quick)
+    read = [each["stages"] for each in quick]
+    assert {"crop", "finish"} <= {each["stage"] for each in read[0] + read[1]}
+    (epoch,) = read_metrics(tmp_path / "slow")
+    assert epoch["step"] == 17 and "interval" not in epoch
+    drawn = [str(path) for path in (tmp_path / "slow/train").iterdir()]
+    tags = {
+        value.tag
+        for event in tf.compat.v1.train.summary_iterator(drawn[0])
+        for value in event.summary.value
+        if value.tag.startswith("interval/")
+    }
+    assert len(drawn) == 1 and {"interval/wait_ms", "interval/images_per_second"} <= tags
+
+
+# Rank 2's batches come late, and nobody else's.
+SLOWED = """
+import os, sys
+from tensorflow.python.data.experimental.ops import testing
+from tfpipe.cli import main
+from tfpipe.training import loop
+build = loop.build_dataset
+if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
+    loop.build_dataset = lambda *args, **how: build(*args, **how).apply(testing.sleep(400_000))
+sys.exit(main(["train", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.mpi
+def test_a_real_rank_that_the_others_wait_for_is_named(sample: SampleData, tmp_path: Path) -> None:
+    real_config(sample, tmp_path / "c.json", interval=5, steps_per_epoch=20)
+    done = run_ranks(3, sys.executable, "-c", SLOWED, "-c", tmp_path / "c.json", "-l", tmp_path / "run")
+    assert done.code == 0, done.err
+    lines = read_intervals(tmp_path / "run")
+    assert [line["step"] for line in lines] == [10, 15, 20]
+    host = os.uname().nodename
+    for line in lines:
+        interval = line["interval"]
+        straggler = interval["straggler"]
+        assert (straggler["rank"], straggler["host"], straggler["because"]) == (2, host, "input")
+        # Rank 0 spends in the allreduce what rank 2 waits for its input.
+        assert interval["reduce_ms"]["p50"] > 100 > interval["wait_ms"]["p50"]
+        own = [each["own_ms"] for each in interval["ranks"]]
+        assert own[2] == max(own) > 1.5 * sorted(own)[1]
+        assert interval["spread"]["wait_ms"]["max"] == interval["ranks"][2]["wait_ms"] > 200
+    assert done.err.count("times slower than the others in 3 of 3 intervals: waits for input") == 1
+    assert f"rank 2 (host {host}) is " in done.err
+
+
+@pytest.mark.slow
+def test_a_real_run_that_is_resumed_writes_each_interval_once(sample: SampleData, tmp_path: Path) -> None:
+    """Killed behind its checkpoint: here, by hand, lines that a crash would leave."""
+    config, run_dir = tmp_path / "c.json", tmp_path / "run"
+    real_config(sample, config, interval=4, steps_per_epoch=10, checkpoint={"every_steps": 10})
+    assert run_train("-c", config, "-l", run_dir).code == 0
+    whole = read_lines(run_dir)
+    stall = {"epoch": 2, "step": 11, "stall": {"seconds": 31.0, "in": "input", "rank": 0}}
+    beyond = {"epoch": 2, "step": 14, "interval": whole[0]["interval"]}
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        file.writelines(json.dumps(each) + "\n" for each in (stall, beyond))
+    resumed = run_train("-c", config, "-l", run_dir, "--resume", "--set", "training.epochs=2")
+    assert resumed.code == 0, resumed.err
+    assert read_lines(run_dir)[: len(whole)] == whole
+    assert [line["step"] for line in read_intervals(run_dir)] == [9, 10, 19, 20]
+    assert all("stall" not in line for line in read_lines(run_dir))

@@ -1,0 +1,184 @@
+"""The commands: one subcommand, one function, whose first line is what --help says of it."""
+
+import argparse
+import json
+import os
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+from tfpipe.config import Config, load_config
+from tfpipe.console import without_chatter
+from tfpipe.distributed import World, find_launch
+from tfpipe.errors import ConfigError
+from tfpipe.tracing import trace_folder
+
+
+def train(args: argparse.Namespace) -> None:
+    """Trains; the same command under mpirun, srun or aprun trains on all ranks."""
+    from tfpipe.data.filelist import check_filelists
+
+    config = _config(args)
+    launch = find_launch()
+    if launch is None or launch.rank == 0:
+        # Before TensorFlow is loaded. Other ranks meet a mistake once all are connected: Open MPI's mpirun may hang
+        # for ever when one exits while another is about to connect.
+        check_filelists([config.data.train_filelist, config.data.test_filelist])
+    # A user's ~/.keras may name another backend.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    with nullcontext() if args.debug else without_chatter():
+        world = World.detect(args.horovod)
+        from tfpipe.training import loop
+        from tfpipe.training.start import choose_run_dir
+
+        loop.configure_devices(world, args.interop, args.intraop)
+    run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
+    window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
+    loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)
+    if world.rank == 0:
+        print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
+
+
+def sample(args: argparse.Namespace) -> None:
+    """Makes a small data set in ImageNet's layout."""
+    from tfpipe.tools.sample import write_sample
+
+    made = write_sample(args.out, args.images, args.val, args.scale, args.seed)
+    print(
+        f"{args.out}: {made.train_images} training images ({made.annotated_train_images} with an XML, "
+        f"{made.train_boxes} boxes), {made.val_images} validation images, {made.classes} classes, "
+        f"{made.bytes / 1e6:.1f} MB"
+    )
+
+
+def filelist(args: argparse.Namespace) -> None:
+    """Writes the filelists of an ILSVRC or Pascal VOC tree."""
+    from tfpipe.data.filelist import scan, write_filelist
+
+    for split, images in scan(args.root).items():
+        path = args.out / f"{split}.txt"
+        write_filelist(path, images)
+        print(f"{path}: {len(images)} images")
+
+
+def order(args: argparse.Namespace) -> None:
+    """Prints the samples that a rank visits in an epoch, one a line: position, image, box, path.
+
+    The stream position, the image's number in the filelist, which of its boxes (with data.unit "box"; otherwise all,
+    "-") and its path, with tabs between.
+    """
+    import numpy as np
+
+    from tfpipe.data.catalog import load_catalog
+
+    if not 0 <= args.rank < args.size:
+        raise ConfigError(f"--rank must be in [0, --size), received {args.rank} of {args.size}")
+    config, world = _config(args).data, World(args.rank, args.size)
+    catalog = load_catalog(config, "train", world)
+    positions = np.array(catalog.order(config).positions(args.epoch, world)[: args.head], np.int64)
+    items = catalog.order(config).items(positions, world)
+    for position, item in zip(positions, items, strict=True):
+        image, box = catalog.image_and_box(int(item))
+        print(position, image, "-" if box is None else box, catalog.paths[image], sep="\t")
+
+
+def bench(args: argparse.Namespace) -> None:
+    """Measures the input pipeline: images/s against this machine's limit, each stage, and what bounds it.
+
+    Under mpirun, srun or aprun, or with --ranks: what several ranks deliver together.
+    """
+    from tfpipe.data.filelist import check_filelists
+
+    config, launch = _config(args), find_launch()
+    if launch is None or launch.rank == 0:
+        check_filelists([config.data.train_filelist])
+    # A user's ~/.keras may name another backend.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    with nullcontext() if args.debug else without_chatter():
+        world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
+        from tfpipe.tools import bench
+        from tfpipe.tools.bench import ranks
+        from tfpipe.tools.bench.text import as_json, render
+        from tfpipe.tools.bench.traced import trace
+
+        if args.headspace:
+            from tfpipe.training.loop import configure_devices
+
+            configure_devices(world)
+        plan = bench.Plan(args.seconds, args.repeats, args.stages, args.serial, args.headspace, args.ranks)
+        several = plan.ranks is not None or world.size > 1
+        report = ranks.run(config, world, plan) if several else bench.run(config, world, plan)
+        if args.profile is not None:
+            folder = args.logdir or Path("runs") / f"bench-{args.config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+            trace(config, world, args.profile, trace_folder(folder, world))
+    if world.rank > 0:
+        return
+    if args.json is not None:
+        _write(args.json, json.dumps(as_json(report), indent=2) + "\n")
+    print(render(report))
+
+
+def report(args: argparse.Namespace) -> None:
+    """Says what bounds a run, from its metrics and its trace, or compares several."""
+    from tfpipe.tools.report.plot import plot
+    from tfpipe.tools.report.runs import load_run
+    from tfpipe.tools.report.text import as_json, render
+
+    runs = [load_run(folder) for folder in args.runs]
+    if args.json is not None:
+        found = [as_json(run) for run in runs]
+        _write(args.json, json.dumps(found if len(found) > 1 else found[0], indent=2) + "\n")
+    if args.plot is not None:
+        plot(runs, args.plot)
+    print(render(runs))
+
+
+def view(args: argparse.Namespace) -> None:
+    """Draws a batch as training sees it, images with their boxes, or the files that cannot be used."""
+    from tfpipe.data.filelist import check_filelists
+
+    config = _config(args)
+    check_filelists([config.data.train_filelist])
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    with nullcontext() if args.debug else without_chatter():
+        from tfpipe.tools.view import What, view
+
+        said = view(config, What(args.kind, args.split, args.count, args.first), args.out)
+    print(said)
+
+
+def index(args: argparse.Namespace) -> None:
+    """Reads every XML, or a table of boxes, and image header once, for training; under mpirun or srun on all ranks."""
+    from tfpipe.data.index_build import build_index
+
+    if args.processes is not None and args.processes < 1:
+        raise ConfigError(f"--processes must be at least 1, received {args.processes}")
+    config, launch = _config(args).data, find_launch()
+    world = World() if launch is None or launch.size == 1 else World.mpi()
+    splits = ["train", *(["test"] if config.test_filelist else [])] if args.split == "all" else [args.split]
+    for split in splits:
+        made = build_index(config, split, world, args.processes)
+        if world.rank == 0:
+            odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
+            print(f"{made.path}: {made.images} images ({made.annotated} annotated), {made.boxes} boxes; {odd}")
+
+
+def config(args: argparse.Namespace) -> None:
+    """Prints the config with every default filled in, or its JSON schema."""
+    print(json.dumps(Config.model_json_schema(), indent=2) if args.schema else _config(args).model_dump_json(indent=2))
+
+
+def _config(args: argparse.Namespace) -> Config:
+    overrides = list(args.set)
+    if getattr(args, "nsteps", None) is not None:
+        overrides += ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
+    return load_config(args.config, overrides)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,170 @@
+"""A report as text, on one screen, and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfpipe.tools.report.runs import Run
+from tfpipe.tools.report.trace import Trace
+from tfpipe.tools.report.verdict import diagnose
+
+Row = tuple[str, str]
+LABEL, COLUMN = 24, 22
+
+
+def render(runs: Sequence[Run]) -> str:
+    """One run in full, or several side by side."""
+    return _one(runs[0]) if len(runs) == 1 else _beside(runs)
+
+
+def as_json(run: Run) -> dict[str, Any]:
+    """Times in seconds or as named; the spans of the timeline are left out."""
+    trace = run.trace
+    return {
+        "run": str(run.folder),
+        "verdict": diagnose(run)._asdict(),
+        "input_wait_fraction": run.wait_fraction,
+        "at_once": dict(run.at_once),
+        "intervals": list(run.intervals),
+        "trace": None
+        if trace is None
+        else {
+            "path": str(trace.path),
+            "seconds": trace.seconds,
+            "images": trace.images,
+            "steps": [step._asdict() for step in trace.steps],
+            "stages": [{**stage._asdict(), "us_per_image": us_per_image(trace, stage.name)} for stage in trace.stages],
+        },
+        "data": None if run.data is None else run.data.model_dump(mode="json"),
+    }
+
+
+def us_per_image(trace: Trace, stage: str) -> float | None:
+    """Microseconds that a stage took for an image, over all threads; None where no image was read."""
+    busy_s = sum(each.busy_s for each in trace.stages if each.name == stage)
+    return 1e6 * busy_s / trace.images if trace.images else None
+
+
+def _one(run: Run) -> str:
+    found = diagnose(run)
+    head = [found.headline, f"  because  {found.because}", f"  change   {found.advice}"]
+    parts = [f"{run.folder}{_what(run)}", "\n".join(head)]
+    if run.intervals:
+        parts.append("\n".join(_steps(run)))
+    elif run.trace is not None:
+        parts.append("\n".join(_traced_steps(run.trace)))
+    if run.trace is not None and run.trace.stages:
+        parts.append("\n".join(_stages(run.trace, run.at_once)))
+    if run.intervals:
+        parts.append("\n".join(_process(run)))
+    return "\n\n".join(parts)
+
+
+def _what(run: Run) -> str:
+    said = []
+    if run.intervals:
+        said.append(f"{sum(each['steps'] for each in run.intervals)} steps in {len(run.intervals)} intervals")
+    if run.trace is not None:
+        first, last = run.trace.steps[0].number, run.trace.steps[-1].number
+        said.append(f"steps {first} to {last} traced")
+    return f": {', '.join(said)}"
+
+
+def _steps(run: Run) -> list[str]:
+    lines = [f"{'of a step, in ms':{LABEL}}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}"]
+    names = ("step", "wait", "compute", "reduce", "delay")
+    notes = {
+        "wait": "for its batch",
+        "compute": "the model",
+        "reduce": "in the allreduce, where others are waited for",
+        "delay": "of a batch, from ready to used",
+    }
+    for name in names:
+        if name == "reduce" and len(run.intervals[-1]["ranks"]) == 1:
+            continue
+        figures = "".join(f"{run.mean(f'{name}_ms', part):9.1f}" for part in ("mean", "p50", "p90", "p99"))
+        lines.append(f"  {name:{LABEL - 2}}{figures}   {notes.get(name, '')}".rstrip())
+    return lines
+
+
+def _traced_steps(trace: Trace) -> list[str]:
+    seconds = sum(step.seconds for step in trace.steps) / len(trace.steps)
+    rate = f", {trace.images / trace.seconds:.0f} images/s" if trace.images else ""
+    return [f"a step takes {1000 * seconds:.1f} ms, {100 * trace.wait_fraction:.0f} % of it waiting{rate}"]
+
+
+def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
+    total_s = sum(stage.busy_s for stage in trace.stages)
+    lines = [f"{'stage':12}{'calls':>8}{'us an image':>13}{'busy s':>9}{'share':>8}{'at once':>9}{'of':>5}"]
+    for stage in trace.stages:
+        each = us_per_image(trace, stage.name)
+        lines.append(
+            f"  {stage.name:10}{stage.calls or '':>8}{'' if each is None else f'{each:.1f}':>13}{stage.busy_s:9.3f}"
+            f"{100 * stage.busy_s / total_s:7.1f}%{stage.busy_s / trace.seconds:9.2f}{at_once.get(stage.name, ''):>5}"
+            f"{'   in Python' if stage.by_python else ''}"
+        )
+    lines.append(
+        f"busy: of all threads, in {trace.seconds:.2f} s; at once: busy threads on average, of so many calls allowed"
+    )
+    return lines
+
+
+def _process(run: Run) -> list[str]:
+    last, seconds = run.intervals[-1], run.total("seconds")
+    read, from_storage = (1e-6 * run.total(name) / seconds for name in ("read_bytes", "storage_bytes"))
+    chosen = ", ".join(f"{each['stage']} {each['value']:.0f} {_unit(each['parameter'])}" for each in last["autotune"])
+    lines = [
+        f"{'AUTOTUNE chose':{LABEL}}{chosen or 'nothing'}",
+        f"{'images/s':{LABEL}}{run.mean('images_per_second'):.0f}, over {len(last['ranks'])} rank(s)",
+        f"{'CPU':{LABEL}}{100 * run.mean('cpu_fraction'):.0f} % of {last['cores']} CPUs; "
+        f"{run.mean('queued_fraction') * last['cores']:.1f} more threads could have run",
+        f"{'memory':{LABEL}}{last['memory_bytes'] / 1e9:.2f} GB",
+        f"{'read':{LABEL}}{run.total('files') / seconds:.0f} files/s, {read:.1f} MB/s, {from_storage:.1f} from storage",
+    ]
+    if len(last["ranks"]) > 1:
+        for part, what in (("wait_ms", "waits for input"), ("own_ms", "step less allreduce")):
+            low, mid, high = (_mean([each["spread"][part][key] for each in run.intervals]) for key in SPREAD)
+            lines.append(f"{what + ', ms':{LABEL}}{low:.1f} min, {mid:.1f} median, {high:.1f} max over ranks")
+    return lines
+
+
+SPREAD = ("min", "median", "max")
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _unit(parameter: str) -> str:
+    return {"parallelism": "at once", "buffer_size": "buffered"}.get(parameter, parameter)
+
+
+def _beside(runs: Sequence[Run]) -> str:
+    tables = [dict(_rows(run)) for run in runs]
+    labels = list(dict.fromkeys(label for table in tables for label in table))
+    lines = [f"{'':{LABEL}}" + "".join(f"{str(run.folder)[-COLUMN + 2 :]:>{COLUMN}}" for run in runs)]
+    lines += [
+        f"{label:{LABEL}}" + "".join(f"{table.get(label, '-'):>{COLUMN}}" for table in tables) for label in labels
+    ]
+    for run in runs:
+        found = diagnose(run)
+        lines += ["", f"{run.folder}: {found.headline}", f"  because  {found.because}", f"  change   {found.advice}"]
+    return "\n".join(lines)
+
+
+def _rows(run: Run) -> list[Row]:
+    rows = [("verdict", diagnose(run).kind), ("input wait", f"{100 * run.wait_fraction:.1f} %")]
+    if run.intervals:
+        rows.append(("images/s", f"{run.mean('images_per_second'):.0f}"))
+        rows += [
+            (f"{name}, ms a step", f"{run.mean(f'{name}_ms', 'mean'):.1f}") for name in ("step", "wait", "compute")
+        ]
+        rows.append(("CPU", f"{100 * run.mean('cpu_fraction'):.0f} %"))
+    if run.trace is not None:
+        trace = run.trace
+        if not run.intervals and trace.images:
+            rows.append(("images/s", f"{trace.images / trace.seconds:.0f}"))
+        for stage in trace.stages:
+            at_once = f"{stage.busy_s / trace.seconds:.2f} at once"
+            each = us_per_image(trace, stage.name)
+            rows.append((f"{stage.name}, us an image", at_once if each is None else f"{each:.0f} ({at_once})"))
+    return rows

@@ -1,0 +1,148 @@
+"""What bounds a run, and the config key to change."""
+
+import math
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from tfpipe.tools.report.runs import Run
+from tfpipe.tools.report.trace import StageTime, Trace
+from tfpipe.training.stragglers import Straggling, describe_stragglers
+
+Kind = Literal["straggler", "threads", "compute", "storage", "decode", "xml", "python", "input"]
+
+# Below this share of waiting, a step is bound by what it computes.
+WAITS = 0.05
+# Threads that could have run but had no CPU, over the CPUs: model and pipeline on the same CPUs make it about 1.
+CROWDED = 2.0
+# Beyond this many reads at once a file server seldom gives more.
+MOST_READS = 256
+
+
+class Verdict(NamedTuple):
+    """What to know, and what to do."""
+
+    kind: Kind
+    headline: str
+    because: str
+    advice: str
+
+
+class Use(NamedTuple):
+    """How much of what a stage could use it has used."""
+
+    kind: Kind
+    stage: str
+    of: float
+    """1: all of it, all the time."""
+    because: str
+
+
+def diagnose(run: Run) -> Verdict:
+    """The one thing that bounds a run the most."""
+    straggling = describe_stragglers(run.intervals)
+    if straggling is not None and straggling.fixed is not None:
+        return _straggler(straggling)
+    wait = run.wait_fraction
+    too_many = _too_many(run)
+    if too_many is not None:
+        return _threads(run, too_many)
+    if wait < WAITS:
+        return Verdict(
+            "compute",
+            f"COMPUTE-BOUND: a step waits {100 * wait:.1f} % of its time for input",
+            f"the rest is the model's; no work on the input pipeline can win more than {100 * wait:.1f} %",
+            "a larger data.batch_size, training.precision, a faster device; data.cpu_fraction below 1 leaves more of "
+            "the CPUs to a model that trains on them",
+        )
+    headline = f"INPUT-BOUND: a step waits {100 * wait:.0f} % of its time for input"
+    if wait < 1:
+        headline += f"; with faster input it could run up to {1 / (1 - wait):.1f} times as fast"
+    found = uses(run.trace, run.at_once) if run.trace is not None else []
+    if not found:
+        return Verdict("input", headline, "no trace says at which stage", "record one: --profile 10:20")
+    most = max(found, key=lambda use: use.of)
+    return Verdict(most.kind, headline, most.because, _advice(most, run))
+
+
+def uses(trace: Trace, at_once: Mapping[str, int]) -> list[Use]:
+    """Of storage, of the CPUs and of Python, how much the pipeline has used; `at_once`: calls allowed, by stage."""
+    reads, threads = at_once.get("read", 1), at_once.get("crop", 1)
+    stages = {stage.name: stage for stage in trace.stages}
+    by_python = [stage for stage in trace.stages if stage.by_python]
+    computing = [stage for stage in trace.stages if stage.name != "read" and not stage.by_python]
+    found = []
+    if "read" in stages:
+        busy = stages["read"].busy_s / trace.seconds
+        said = f"read: {busy:.1f} of {reads} reads at once under way all the time{_each(stages['read'], trace)}"
+        found.append(Use("storage", "read", busy / reads, said))
+    if computing:
+        top = max(computing, key=lambda stage: stage.busy_s)
+        busy = sum(stage.busy_s for stage in computing) / trace.seconds
+        share = 100 * top.busy_s / sum(stage.busy_s for stage in computing)
+        said = f"{top.name}: {busy:.2f} of {threads} pipeline threads busy, {share:.0f} % of it with {top.name}"
+        found.append(Use("xml" if top.name == "parse" else "decode", top.name, busy / threads, said))
+    if by_python:
+        top = max(by_python, key=lambda stage: stage.busy_s)
+        busy = sum(stage.busy_s for stage in by_python) / trace.seconds
+        said = f"{top.name} calls Python, which runs one thread at a time: {busy:.2f} calls under way all the time"
+        found.append(Use("python", top.name, busy, said))
+    return found
+
+
+def _each(stage: StageTime, trace: Trace) -> str:
+    return f", {1000 * stage.busy_s / trace.images:.1f} ms an image" if trace.images else ""
+
+
+def _advice(use: Use, run: Run) -> str:
+    serial = run.data is not None and run.data.num_parallel_readers == 1
+    if serial:
+        return 'data.num_parallel_readers is 1, so that images are read and decoded one after the other: "auto"'
+    if use.kind == "storage":
+        reads = min(MOST_READS, 2 * run.at_once.get("read", 1))
+        return (
+            f"data.parallel.read={reads} if the storage gives more when asked for more at once; "
+            "data.cache keeps files near after the first epoch; or a copy on local disks"
+        )
+    if use.kind == "python":
+        if use.stage == "parse":
+            return 'tfpipe index parses every XML once for all runs; or data.annotations="auto"'
+        return f"write data.{use.stage} in TensorFlow's ops, without numpy_function or py_function"
+    if use.kind == "xml":
+        return "tfpipe index parses every XML once for all runs"
+    return (
+        "more CPUs for each rank, if the launcher binds it to few or data.threads or data.cpu_fraction is low; images "
+        "stored smaller, or data.scaled_decode for small crops of large images"
+    )
+
+
+def _straggler(straggling: Straggling) -> Verdict:
+    rank, host, _, because = straggling.fixed
+    what = {
+        "input": f"compare its way to the data with another's by tfpipe bench, or trace it: --profile-ranks {rank}",
+        "compute": "look at what else runs there, at its clock and at its binding to CPUs",
+    }
+    headline = f"STRAGGLER: all ranks wait for rank {rank}"
+    return Verdict("straggler", headline, str(straggling), f"the node {host}: {what[because]}")
+
+
+def _too_many(run: Run) -> str | None:
+    """The key that gives the pipeline more threads than this rank has CPUs, if they are felt."""
+    if run.data is None or not run.intervals or run.mean("queued_fraction") < CROWDED:
+        return None
+    cores, data = run.intervals[-1]["cores"], run.data
+    if data.threads is not None and data.threads > cores:
+        return f"data.threads is {data.threads}: null gives as many as there are CPUs"
+    if isinstance(data.parallel.decode, int) and data.parallel.decode > cores:
+        return f'data.parallel.decode is {data.parallel.decode}: "auto" gives as many as there are CPUs'
+    return None
+
+
+def _threads(run: Run, advice: str) -> Verdict:
+    cores = run.intervals[-1]["cores"]
+    waiting = math.floor(run.mean("queued_fraction") * cores)
+    return Verdict(
+        "threads",
+        f"TOO MANY THREADS: {waiting} more than the {cores} CPUs that this rank may use could have run",
+        "they take turns, and the model's own threads wait for theirs",
+        advice,
+    )

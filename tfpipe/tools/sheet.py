@@ -1,0 +1,178 @@
+"""A sheet: pictures in rows with a caption under each, and the few things drawn on them, with Pillow."""
+
+import colorsys
+import math
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from tfpipe.errors import ConfigError
+
+Color = tuple[int, int, int]
+
+SUFFIXES = {".png": {}, ".jpg": {"quality": 92}, ".jpeg": {"quality": 92}}
+TEXT_PX, TITLE_PX, LINE_PX = 13, 17, 17
+MARGIN_PX, GAP_PX, SWATCH_PX = 20, 12, 9
+# Pictures smaller than this are shown larger, by a whole number, so that each of their pixels stays a square.
+SMALL_PX = 128
+SHAPE = 4 / 3
+PAPER, INK, FAINT = (255, 255, 255), (32, 33, 36), (218, 220, 224)
+# Hues a golden angle apart: near numbers differ most, and a class has its colour whatever else is shown.
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+class Tile(NamedTuple):
+    """A picture and what is said of it."""
+
+    picture: Image.Image
+    caption: Sequence[str]
+    """Lines, each cut to the width of its column; as many as there are."""
+    color: Color | None = None
+    """Of a small square before the caption."""
+
+
+class Grid(NamedTuple):
+    """Where the tiles of a sheet are, in pixels; those of a row begin at one height."""
+
+    columns: int
+    width: int
+    """Of a column."""
+    tops: tuple[int, ...]
+    """Of the rows, and of what would be the next."""
+
+    def corner(self, number: int) -> tuple[int, int]:
+        """Left and top of a tile."""
+        row, column = divmod(number, self.columns)
+        return MARGIN_PX + column * (self.width + GAP_PX), self.tops[row]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the sheet."""
+        return 2 * MARGIN_PX + self.columns * (self.width + GAP_PX) - GAP_PX, self.tops[-1] - GAP_PX + MARGIN_PX
+
+
+def lay_out(tiles: Sequence[Tile]) -> Grid:
+    """Columns as wide as the widest tile, and as many as make the sheet about 4:3."""
+    width = max(tile.picture.width for tile in tiles)
+    heights = [tile.picture.height + 5 + LINE_PX * len(tile.caption) for tile in tiles]
+    across = (width + GAP_PX) / (sum(heights) / len(tiles) + GAP_PX)
+    rows = math.ceil(len(tiles) / max(1, round(math.sqrt(SHAPE * len(tiles) / across))))
+    columns = math.ceil(len(tiles) / rows)
+    tops = [MARGIN_PX + TITLE_PX + GAP_PX]
+    for start in range(0, len(tiles), columns):
+        tops.append(tops[-1] + max(heights[start : start + columns]) + GAP_PX)
+    return Grid(columns, width, tuple(tops))
+
+
+def draw(title: str, tiles: Sequence[Tile]) -> Image.Image:
+    """The sheet, RGB: `title` on top, the tiles row by row; at least one."""
+    grid = lay_out(tiles)
+    sheet = Image.new("RGB", grid.size, PAPER)
+    pen = ImageDraw.Draw(sheet)
+    whole = grid.size[0] - 2 * MARGIN_PX
+    pen.text((MARGIN_PX, MARGIN_PX - 4), shorten(title, whole, TITLE_PX), INK, font(TITLE_PX))
+    for number, tile in enumerate(tiles):
+        left, top = grid.corner(number)
+        sheet.paste(tile.picture, (left, top))
+        top += tile.picture.height + 5
+        indent = 0
+        if tile.color is not None and tile.caption:
+            pen.rectangle((left, top + 3, left + SWATCH_PX - 1, top + 2 + SWATCH_PX), tile.color)
+            indent = SWATCH_PX + 5
+        for line in tile.caption:
+            pen.text((left + indent, top), shorten(line, grid.width - indent), INK, font())
+            top += LINE_PX
+    return sheet
+
+
+def check_target(path: Path) -> None:
+    """Raises: ConfigError: nothing can be written there, as far as can be known before it is done."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigError(f'cannot write {path}: its suffix is "{path.suffix}"; accepted: {", ".join(SUFFIXES)}')
+    if not path.parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}; make it first")
+
+
+def save(sheet: Image.Image, path: Path) -> None:
+    """PNG or JPEG, as the suffix says.
+
+    Raises:
+        ConfigError: the suffix is another, or nothing can be written there.
+    """
+    check_target(path)
+    try:
+        sheet.save(path, **SUFFIXES[path.suffix.lower()])
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}; name another file with -o") from error
+
+
+def picture(pixels: np.ndarray) -> Image.Image:
+    """RGB, of uint8 [height, width, 1 or 3]."""
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
+
+
+def magnified(pixels: np.ndarray, at_most_px: int = SMALL_PX) -> Image.Image:
+    """`picture`, as many times larger as fits into a square; each pixel a square of whole pixels."""
+    small = picture(pixels)
+    times = max(1, at_most_px // max(small.size))
+    return small.resize((times * small.width, times * small.height), Image.Resampling.NEAREST)
+
+
+def fitted(image: Image.Image, width: int, height: int) -> Image.Image:
+    """As large as fits into width and height."""
+    scale = min(width / image.width, height / image.height)
+    size = max(1, round(scale * image.width)), max(1, round(scale * image.height))
+    return image.resize(size, Image.Resampling.LANCZOS)
+
+
+def class_color(number: int) -> Color:
+    """Bright; the same for a class wherever it is drawn."""
+    red, green, blue = colorsys.hsv_to_rgb(0.13 + number * GOLDEN, 0.95 - 0.3 * (number // 8 % 2), 0.98)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def ink_on(color: Color) -> Color:
+    """Black or white, whichever is easier to read there."""
+    red, green, blue = color
+    return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
+
+
+@cache
+def font(size_px: int = TEXT_PX) -> ImageFont.FreeTypeFont:
+    """Pillow's own."""
+    return ImageFont.load_default(size_px)
+
+
+def text_width(text: str, size_px: int = TEXT_PX) -> int:
+    """In pixels, rounded up."""
+    return math.ceil(font(size_px).getlength(text))
+
+
+def shorten(text: str, width: int, size_px: int = TEXT_PX, keep: str = "start") -> str:
+    """`text`, or as much of its "start" or "end" as fits into `width` pixels, with "..." for the rest."""
+    if text_width(text, size_px) <= width:
+        return text
+    kept = next(
+        (count for count in range(len(text) - 1, 0, -1) if text_width(_cut(text, count, keep), size_px) <= width), 0
+    )
+    return _cut(text, kept, keep)
+
+
+def _cut(text: str, count: int, keep: str) -> str:
+    return f"...{text[len(text) - count :]}" if keep == "end" else f"{text[:count].rstrip(' ,')}..."
+
+
+def wrap(text: str, width: int, lines: int) -> list[str]:
+    """`text` in at most so many lines of `width` pixels, broken between words; the last is cut if need be."""
+    result = [""]
+    for word in text.split():
+        longer = f"{result[-1]} {word}".strip()
+        if result[-1] and len(result) < lines and text_width(longer) > width:
+            result.append(word)
+        else:
+            result[-1] = longer
+    return [shorten(line, width) for line in result]

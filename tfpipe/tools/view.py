@@ -1,0 +1,201 @@
+"""What goes into a pipeline and what comes out, to be looked at: a batch, images with their boxes, broken files."""
+
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image, ImageDraw
+
+from tfpipe.config import Config, DataConfig
+from tfpipe.data.boxes import count_crops
+from tfpipe.data.catalog import Catalog, load_catalog
+from tfpipe.data.crops import KnownTargets, Targets, choose_windows, find_targets, from_first
+from tfpipe.data.failures import Failure, named
+from tfpipe.data.filelist import read_filelist
+from tfpipe.data.images import decode_image
+from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, read, visit
+from tfpipe.data.stream import Frontier, Stream
+from tfpipe.data.xml_graph import parser
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.tools.broken import decode_in_part, find_broken
+from tfpipe.tools.panel import Scene, draw_panel
+from tfpipe.tools.sheet import (
+    FAINT,
+    INK,
+    TEXT_PX,
+    Tile,
+    check_target,
+    class_color,
+    draw,
+    fitted,
+    font,
+    magnified,
+    picture,
+    save,
+    shorten,
+    text_width,
+    wrap,
+)
+
+SYNSETS = "LOC_synset_mapping.txt"
+# Of what is shown, unless the caller says how many.
+COUNTS = {"batch": 64, "boxes": 12, "errors": 48}
+BROKEN_PX = (240, 180)
+ALONE = World()
+
+
+class What(NamedTuple):
+    """What to show."""
+
+    kind: Literal["batch", "boxes", "errors"] = "batch"
+    """Crops as training sees them; images with their boxes, and the crops they become; files that cannot be used."""
+    split: str = "train"
+    count: int | None = None
+    """Crops, images or files at most; None for as many as are easily looked at."""
+    first: int = 0
+    """Position in the stream to begin at, as `tfpipe order` prints them; of no account for "errors"."""
+
+
+def view(config: Config, what: What, path: Path) -> str:
+    """Writes a picture; returns what to say of it.
+
+    Raises:
+        ConfigError: the config, the data or what is asked for cannot be used, or nothing can be written at `path`.
+        TfpipeError: a file cannot be used; not for "errors".
+    """
+    check_target(path)
+    count = COUNTS[what.kind] if what.count is None else what.count
+    if count < 1 or what.first < 0:
+        raise ConfigError(f"--count must be at least 1 and --first at least 0, received {count} and {what.first}")
+    if what.kind == "errors":
+        title, tiles = _errors(config.data, what.split, count)
+    else:
+        title, tiles = _samples(config, what, count)
+    if tiles:
+        save(draw(title, tiles), path)
+    return f"{path}: {title}" if tiles else title
+
+
+def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
+    """A name for each class: `tench` of LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`, or as it stands.
+
+    Of `data.classes` if that is a file, or of the LOC_synset_mapping.txt in a folder above the images.
+    """
+    above = (folder / SYNSETS for folder in Path(catalog.paths[0]).parents)
+    file = (
+        config.classes if isinstance(config.classes, Path) else next((each for each in above if each.is_file()), None)
+    )
+    lines = file.read_text().splitlines() if file else []
+    words = {line.split()[0]: line.split(maxsplit=1)[1].split(",")[0] for line in lines if len(line.split()) > 1}
+    return tuple(words.get(name, name) for name in catalog.classes)
+
+
+def _samples(config: Config, what: What, count: int) -> tuple[str, list[Tile]]:
+    # The pixels are the same without a cache, which would be filled for so few.
+    data = config.data.model_copy(update={"dtype": "uint8", "cache": None})
+    config = config.model_copy(update={"data": data})
+    catalog = load_catalog(data, what.split, ALONE)
+    if what.split == "test" and what.first >= len(catalog):
+        raise ConfigError(f"--first must be below the {len(catalog)} images of the test data, received {what.first}")
+    if catalog.by_object and count_crops(catalog, data, ALONE).crops == 0:
+        raise ConfigError(
+            f"the {what.split} data gives no crop: none of its {len(catalog)} images has an XML with an object of the "
+            f"classes {', '.join(catalog.classes)}"
+        )
+    stream = Stream.start(1).at([Frontier(what.first)])
+    names = class_names(data, catalog)
+    try:
+        if what.kind == "batch":
+            shown = _batch(config, catalog, stream, count, names)
+        else:
+            scenes = find_scenes(data, catalog, stream, count)
+            shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
+    except tf.errors.OpError as error:
+        raise named(error, catalog, data, ALONE, stream, None) from error
+    height, width = data.crop_image_size
+    things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
+    seen = "training" if what.split == "train" else "testing"
+    cut = data.crop_for(catalog.split)
+    size = f"{height}x{width}x{data.num_channels}"
+    frames = "; in white, what is cut out" if what.kind == "boxes" and _framed(data, catalog) else ""
+    return f'{things}, {size}, as {seen} sees them: "{cut}", from position {what.first}{frames}', shown
+
+
+def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
+    dataset = build_dataset(config, catalog.split, ALONE, resume=stream, catalog=catalog)
+    crops = dataset.unbatch().take(count).as_numpy_iterator()
+    return [Tile(magnified(image), (names[label],), class_color(int(label))) for image, label in crops]
+
+
+def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int) -> list[Scene]:
+    """The next `count` images of `stream`, which is of one rank, with their boxes and crops."""
+    encoded = read(visit(catalog, config, ALONE, stream).take(count), catalog, config)
+    crops = Crops(*map(np.concatenate, zip(*crop(encoded, catalog, config).as_numpy_iterator(), strict=True)))
+    images: Encoded = next(iter(encoded.batch(count)))
+    targets = _targets(images, catalog)
+    chosen = choose_windows(targets, images.size, images.visit.position, config, catalog)
+    windows = from_first(chosen, images.visit.first_crop)
+    framed = _framed(config, catalog)
+    scenes = []
+    for number, position in enumerate(images.visit.position.numpy()):
+        item, _ = catalog.image_and_box(int(images.visit.item[number]))
+        # A whole image that is its own target has no box.
+        mine = (targets.images.numpy() == number) & bool(catalog.annotated[item])
+        own = crops.positions[:, 0] == position
+        scenes.append(
+            Scene(
+                catalog.paths[item],
+                decode_image(images.jpeg[number], config.num_channels).numpy(),
+                targets.boxes.numpy()[mine],
+                targets.labels.numpy()[mine],
+                windows.windows.numpy()[(windows.images.numpy() == number) & framed],
+                crops.images[own],
+                crops.labels[own],
+                crops.positions[own, 1],
+            )
+        )
+    return scenes
+
+
+def _targets(images: Encoded, catalog: Catalog) -> Targets:
+    """What may be cropped from some images, as the pipeline finds it."""
+    if catalog.boxes is not None:
+        return KnownTargets(catalog).at(images.visit.item)
+    objects = parser(catalog.by_lxml)(images.xml, images.xml_path)
+    return find_targets(objects, images.label, images.size, catalog)
+
+
+def _framed(config: DataConfig, catalog: Catalog) -> bool:
+    """Whether to draw what is cut: where that is not the boxes, and one an image; more would hide it."""
+    return config.crop_for(catalog.split) != "boxes" and not catalog.by_object
+
+
+def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]]:
+    filelist = config.train_filelist if split == "train" else config.test_filelist
+    if filelist is None:
+        raise ConfigError("no test data: data.test_filelist is not set")
+    paths = read_filelist(filelist)
+    failures = find_broken(paths, config.num_channels)
+    tiles = [_broken(failure, config.num_channels) for failure in islice(failures, count)]
+    more = sum(1 for _ in failures)
+    if not tiles:
+        return f"no file failed: all {len(paths)} images of {filelist} can be read and decoded", []
+    drawn = f", the first {count} of them shown" if more else ""
+    return f"{len(tiles) + more} of {len(paths)} images of the {split} data cannot be read or decoded{drawn}", tiles
+
+
+def _broken(failure: Failure, channels: int) -> Tile:
+    width, height = BROKEN_PX
+    shown = Image.new("RGB", BROKEN_PX, FAINT)
+    seen = decode_in_part(failure.path, channels)
+    if seen is None:
+        said = "nothing to be seen"
+        ImageDraw.Draw(shown).text(((width - text_width(said)) // 2, height // 2 - TEXT_PX), said, INK, font())
+    else:
+        image = fitted(picture(seen), width, height)
+        shown.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
+    return Tile(shown, (shorten(failure.path, width, keep="end"), *wrap(failure.reason, width, 3)))

@@ -1,0 +1,93 @@
+"""Stalls: steps that have been open for far too long, told while they are, since they may never end."""
+
+import logging
+import statistics
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from tfpipe.training.meter import Meter, Open
+from tfpipe.training.metrics import append
+
+logger = logging.getLogger(__name__)
+
+PARTS = {"input": "waiting for the input", "step": "in the training step, or in its wait for the other ranks"}
+
+
+class Stall(NamedTuple):
+    """A step that does not end."""
+
+    epoch: int
+    step: int
+    seconds: float
+    """That it has been open."""
+    part: str
+    """"input" or "step"."""
+
+
+class StallWatch:
+    """A thread that warns of stalls, and once more each time that one has lasted twice as long.
+
+    A stall is a step open for `after_s`, and for ten times the median step. The first step of a process, which traces
+    the graphs and starts the pipeline, gets four times as long. What Python cannot see is where in the training step
+    it hangs: computing, or in the allreduce.
+    """
+
+    def __init__(self, meter: Meter, rank: int, path: Path | None = None, after_s: float = 30.0) -> None:
+        """Args: what to watch; of which rank; the metrics.jsonl to write to; how long is too long at the least."""
+        self._meter, self._rank, self._path, self._after_s = meter, rank, path, after_s
+        self._told: Open | None = None
+        self._next_s = 0.0
+        self._done = threading.Event()
+        # A daemon: not even one that hangs in a write keeps the process.
+        self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
+
+    def __enter__(self) -> "StallWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        self._thread.join(timeout=1)
+
+    def look(self) -> Stall | None:
+        """The stall that is open, if it is to be told now."""
+        # Both before the rest: the step may end at any moment.
+        step, now_open = self._meter.steps + 1, self._meter.open
+        if now_open is None:
+            return None
+        seconds = self._meter.clock() - now_open.since_s
+        if seconds < self._after_s:
+            return None
+        if self._told is None or self._told.since_s != now_open.since_s:
+            self._next_s = self._limit_s()
+        if seconds < self._next_s:
+            return None
+        self._told = now_open
+        self._next_s = 2 * seconds
+        return Stall(self._meter.epoch, step, seconds, now_open.part)
+
+    def _limit_s(self) -> float:
+        recent_s = list(self._meter.recent_s)
+        return max(self._after_s, 10 * statistics.median(recent_s)) if recent_s else 4 * self._after_s
+
+    def _run(self) -> None:
+        while not self._done.wait(self._after_s / 10):
+            stall = self.look()
+            if stall is not None:
+                self._tell(stall)
+
+    def _tell(self, stall: Stall) -> None:
+        logger.warning(
+            "rank %d: step %d has been open for %.3g seconds, %s",
+            self._rank,
+            stall.step,
+            stall.seconds,
+            PARTS[stall.part],
+        )
+        if self._path is not None:
+            figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._rank}
+            append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
