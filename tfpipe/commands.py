@@ -23,7 +23,7 @@ def train(args: argparse.Namespace) -> None:
     if launch is None or launch.rank == 0:
         # Before TensorFlow is loaded. Other ranks meet a mistake once all are connected: Open MPI's mpirun may hang
         # for ever when one exits while another is about to connect.
-        check_filelists([config.data.train_filelist, config.data.test_filelist])
+        check_filelists([*config.data.train_lists, config.data.test_filelist])
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -92,7 +92,7 @@ def bench(args: argparse.Namespace) -> None:
 
     config, launch = _config(args), find_launch()
     if launch is None or launch.rank == 0:
-        check_filelists([config.data.train_filelist])
+        check_filelists(config.data.train_lists)
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -140,7 +140,7 @@ def view(args: argparse.Namespace) -> None:
     from tfpipe.data.filelist import check_filelists
 
     config = _config(args)
-    check_filelists([config.data.train_filelist])
+    check_filelists(config.data.train_lists)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with nullcontext() if args.debug else without_chatter():
         from tfpipe.tools.view import What, view

@@ -15,6 +15,7 @@ from tfpipe.config_data import (
     RandomResizedCrop,
     Section,
     Seed,
+    WeightedList,
 )
 from tfpipe.config_errors import explain
 from tfpipe.errors import ConfigError
@@ -26,6 +27,7 @@ __all__ = [
     "Layout",
     "Parallel",
     "RandomResizedCrop",
+    "WeightedList",
     "load_config",
 ]
 # As the ALCF example's config has it.

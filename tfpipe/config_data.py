@@ -298,6 +298,13 @@ class DataConfig(Section):
         return self
 
     @property
+    def train_lists(self) -> list[Path]:
+        """The training data's filelists: one, several that are mixed, or none."""
+        if isinstance(self.train_filelist, list):
+            return [each.path for each in self.train_filelist]
+        return [] if self.train_filelist is None else [self.train_filelist]
+
+    @property
     def native(self) -> bool:
         """Whether libraries decode, not TensorFlow."""
         return self.decoder == "native" or (self.decoder == "auto" and self.resize == "bilinear")

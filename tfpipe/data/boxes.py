@@ -32,16 +32,27 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     """How many crops one epoch of `catalog` holds over all ranks; the same on every rank.
 
     Exact where every image gives one, where all boxes are known, or with at most COUNT_AT_MOST XMLs, which are read;
-    otherwise estimated from that many, evenly spread over the list.
+    otherwise estimated from that many, evenly spread over the list. Of lists that are mixed, what is to be expected.
     """
     one_each = config.crop_for(catalog.split) in ("center", "full")
     one_each |= config.crop_for(catalog.split) == "random_resized" and not catalog.by_object
     if one_each or catalog.by_box:
         return CropCount(catalog.samples, exact=True)
+    if not catalog.lists:
+        return _count(catalog, range(len(catalog)), world)
+    order = catalog.order(config)
+    found = [_count(catalog, each.images, world).crops / len(each.images) for each in catalog.lists]
+    per_place = np.dot(found, order.shares) / sum(order.shares)
+    return CropCount(round(per_place * order.count), exact=False)
+
+
+def _count(catalog: Catalog, images: range, world: World) -> CropCount:
+    """Of some images, each once."""
     if catalog.boxes is not None:
-        return CropCount(len(catalog.boxes.labels), exact=True)
-    annotated = np.flatnonzero(catalog.annotated)
-    plain = 0 if catalog.by_object else len(catalog) - len(annotated)
+        first, last = np.searchsorted(catalog.boxes.images, [images.start, images.stop])
+        return CropCount(int(last - first), exact=True)
+    annotated = np.flatnonzero(catalog.annotated[images.start : images.stop]) + images.start
+    plain = 0 if catalog.by_object else len(images) - len(annotated)
     step = max(1, -(-len(annotated) // COUNT_AT_MOST))
     chosen = annotated[::step]
     found = world.from_rank0(lambda: len(_read(catalog, chosen, show=world.rank == 0).labels)) if len(chosen) else 0

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig, Layout
+from tfpipe.config import DataConfig, Layout, WeightedList
 from tfpipe.data.annotations import annotation_folders, existing, find_layout, xml_name
 from tfpipe.data.filelist import FileList, read_filelist
 from tfpipe.data.labels import BY_OBJECT, class_table, image_labels
+from tfpipe.data.mixture import Mixture
 from tfpipe.data.order import Order
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -35,6 +36,15 @@ class Boxes(NamedTuple):
         return np.searchsorted(self.images, np.arange(images + 1))
 
 
+class MixedList(NamedTuple):
+    """One of several filelists that are mixed."""
+
+    images: range
+    """Numbers of its images."""
+    weight: float
+    """How much of the samples it gives, in proportion to the others'."""
+
+
 @dataclass(frozen=True)
 class Catalog:
     """One entry per image of a split, in the filelist's order."""
@@ -55,6 +65,8 @@ class Catalog:
     """Whether lxml reads the XMLs in training, as `data.annotations` has it; otherwise the graph does."""
     by_box: bool = False
     """Whether every box is a sample of its own, as `data.unit` has it; then `boxes` are known. Otherwise images are."""
+    lists: tuple[MixedList, ...] = ()
+    """Where several filelists are mixed: which images are whose. Empty for one."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -69,13 +81,19 @@ class Catalog:
         """How many there are: boxes or images."""
         return len(self.boxes.labels) if self.by_box else len(self)
 
-    def order(self, config: DataConfig) -> Order:
+    def order(self, config: DataConfig) -> Order | Mixture:
         """In which order the samples come; test data is neither shuffled nor kept to its rank."""
         if self.split != "train":
             return Order(self.samples, shuffle=False)
-        return Order(
+        order = Order(
             self.samples, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope
         )
+        if not self.lists:
+            return order
+        stops = [each.images.stop for each in self.lists]
+        ends = self.boxes.offsets(len(self))[stops].tolist() if self.by_box else stops
+        counts = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+        return Mixture.of(order, counts, tuple(each.weight for each in self.lists))
 
     def image_and_box(self, sample: int) -> tuple[int, int | None]:
         """The image that a sample is of, and which of its boxes; None where it is of the image whole."""
@@ -104,14 +122,14 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
         filelist, label_file = config.test_filelist, config.test_label_file
     else:
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
-    paths = read_filelist(filelist)
+    paths, lists = read_lists(filelist)
     # Test data is numbered as training data is.
-    train_paths = paths if split == "train" or config.classes is not None else read_filelist(config.train_filelist)
+    train_paths = paths if split == "train" or config.classes is not None else read_lists(config.train_filelist)[0]
     classes = class_table(config, train_paths)
     labels = image_labels(paths, classes, config, label_file)
     by_lxml = config.annotations == "lxml"
     catalog = Catalog(
-        split, paths, [""] * len(paths.folders), np.zeros(len(paths), bool), labels, classes, None, by_lxml
+        split, paths, [""] * len(paths.folders), np.zeros(len(paths), bool), labels, classes, None, by_lxml, lists=lists
     )
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if config.annotations != "none" and needs_boxes:
@@ -119,26 +137,57 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     logger.info("%s: %d images, %d of them annotated", split, len(catalog), catalog.annotated.sum())
     if split == "train" and config.unit == "box" and needs_boxes:
         catalog = replace(catalog, boxes=catalog.boxes or _read_boxes(catalog, world), by_box=True)
-    if split == "train" and config.scope == "shard" and catalog.samples < world.size:
-        raise ConfigError(
-            f'{filelist}: {catalog.samples} samples are too few for {world.size} ranks with data.scope "shard"'
-        )
+    if split == "train":
+        _check_order(catalog, config, world)
     return catalog
 
 
-def index_path(config: DataConfig, filelist: Path) -> Path:
-    """Where the index of `filelist` is: train.index.parquet of train.txt, beside it.
+def read_lists(filelist: Path | list[WeightedList]) -> tuple[FileList, tuple[MixedList, ...]]:
+    """All images of one or several lists; and which are whose, where they are several."""
+    if isinstance(filelist, Path):
+        return read_filelist(filelist), ()
+    lists = [read_filelist(each.path) for each in filelist]
+    ends = np.cumsum([len(each) for each in lists]).tolist()
+    spans = map(range, [0, *ends], ends)
+    mixed = tuple(MixedList(span, each.weight) for span, each in zip(spans, filelist, strict=True))
+    return FileList.joined(lists), mixed
+
+
+def _check_order(catalog: Catalog, config: DataConfig, world: World) -> None:
+    try:
+        order = catalog.order(config)
+    except ValueError as error:
+        raise ConfigError(f"data.train_filelist cannot be mixed so: {error}") from error
+    fewest = min(each.count for each in order.orders) if isinstance(order, Mixture) else order.count
+    if config.scope == "shard" and fewest < world.size:
+        raise ConfigError(
+            f"{say_lists(config.train_filelist)}: {fewest} samples are too few for {world.size} ranks with data.scope "
+            '"shard"'
+        )
+
+
+def say_lists(filelist: Path | list[WeightedList]) -> str:
+    """The list or lists, for a message."""
+    return str(filelist) if isinstance(filelist, Path) else " + ".join(str(each.path) for each in filelist)
+
+
+def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:
+    """Where the index of `filelist` is: train.index.parquet of train.txt, beside it; of several, train+more.index.parquet.
 
     In the folder `data.index`, which lists of the same name may share, train-1a2b3c4d.index.parquet, by the sha256 of
-    the list's resolved path.
+    the lists' resolved paths.
     """
+    lists = [filelist] if isinstance(filelist, Path) else [each.path for each in filelist]
+    name = "+".join(each.stem for each in lists)
     if config.index is None:
-        return filelist.parent / f"{filelist.stem}.index.parquet"
-    where = hashlib.sha256(os.fsencode(filelist.resolve())).hexdigest()
-    return config.index / f"{filelist.stem}-{where[:8]}.index.parquet"
+        return lists[0].parent / f"{name}.index.parquet"
+    where = hashlib.sha256(b"\n".join(os.fsencode(each.resolve()) for each in lists)).hexdigest()
+    return config.index / f"{name}-{where[:8]}.index.parquet"
 
 
-def _with_annotations(catalog: Catalog, config: DataConfig, filelist: Path, world: World) -> Catalog:
+def _with_annotations(
+    catalog: Catalog, config: DataConfig, filelist: Path | list[WeightedList], world: World
+) -> Catalog:
     """The catalog with its index's boxes, or else, without boxes, with what XMLs there are."""
     paths = catalog.paths
     source = config.box_file_for(catalog.split)

@@ -61,6 +61,22 @@ class FileList(Sequence[str]):
             raise ValueError("a path with a line end in it cannot be in a filelist")
         return _pack([paths], "")
 
+    @classmethod
+    def joined(cls, lists: Sequence["FileList"]) -> "FileList":
+        """All paths of some lists, one list after the other; of one list, itself."""
+        if len(lists) == 1:
+            return lists[0]
+        numbers: dict[str, int] = {}
+        folder = [
+            np.array([numbers.setdefault(each, len(numbers)) for each in one.folders], np.int32)[one.folder]
+            for one in lists
+        ]
+        starts = np.cumsum([0, *(len(one.names) for one in lists)])
+        offsets = [one.offsets[:-1] + start for one, start in zip(lists, starts, strict=False)]
+        digest = hashlib.sha256("".join(one.digest for one in lists).encode()).hexdigest()
+        names = b"".join(one.names for one in lists)
+        return cls(list(numbers), np.concatenate(folder), names, np.concatenate([*offsets, starts[-1:]]), digest)
+
     def __len__(self) -> int:
         return len(self.folder)
 

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tfpipe.config import DataConfig, Layout
+from tfpipe.config import DataConfig, Layout, WeightedList
 from tfpipe.data.catalog import Boxes, index_path
 from tfpipe.data.filelist import FileList
 from tfpipe.errors import ConfigError
@@ -116,7 +116,7 @@ def load_index(path: Path, expected: str) -> Index | None:
     return Index(table["annotated"].to_numpy(), Boxes(images, edges, labels.flatten().to_numpy()))
 
 
-def find_index(config: DataConfig, filelist: Path, expected: str) -> Index | None:
+def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:
     """The index of `filelist`, if there is one and it is of the fingerprint `expected`. A stale one is never used.
 
     Raises:

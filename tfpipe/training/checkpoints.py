@@ -25,7 +25,8 @@ FORMAT = 1
 FREE = {
     "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout", "test_crop",
     "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
-    "cpu_fraction", "cache", "annotations", "index", "train_box_file", "test_box_file", "handler",
+    "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
+    "source", "remote", "service", "storage_delay_ms",
 }  # fmt: skip
 
 
@@ -167,6 +168,7 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
     data = {name: value for name, value in config.data.model_dump(mode="json").items() if name not in FREE}
     return {
         "data.train_filelist": catalog.paths.digest,
+        "mixed": [[len(each.images), each.weight] for each in catalog.lists],
         "images": len(catalog),
         "images with an XML": int(catalog.annotated.sum()),
         "samples": order.count,

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.boxes import COUNT_AT_MOST, count_crops
-from tfpipe.data.catalog import Catalog, load_catalog
+from tfpipe.data.catalog import Catalog, load_catalog, say_lists
 from tfpipe.data.failures import named
 from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
@@ -108,10 +108,11 @@ def load_data(config: Config, world: World) -> Data:
     count = count_crops(train_catalog, config.data, world)
     if count.crops == 0:
         raise ConfigError(
-            f"{config.data.train_filelist} gives no crop: none of its images has an XML with an object of the classes "
-            f"{', '.join(train_catalog.classes)}"
+            f"{say_lists(config.data.train_filelist)} gives no crop: none of its images has an XML with an object of "
+            f"the classes {', '.join(train_catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
+    estimated = "to be expected of the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
         "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
         steps,
@@ -119,7 +120,7 @@ def load_data(config: Config, world: World) -> Data:
         config.data.batch_size,
         len(train_catalog),
         count.crops,
-        "exact" if count.exact else f"estimated from {COUNT_AT_MOST} XMLs",
+        "exact" if count.exact else estimated,
     )
     return Data(train_catalog, test_catalog, classes, steps)
 

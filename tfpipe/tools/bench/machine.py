@@ -63,7 +63,7 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
     work = _worker(config)
     files = [file for file in map(_contents, paths) if _works(work, file)]
     if not files:
-        raise ConfigError(f"none of {count} images of {config.train_filelist} can be read and decoded")
+        raise ConfigError(f"none of {count} images of the training data can be read and decoded")
     return _repeat(work, files), Limit(len(files), count - len(files))
 
 
