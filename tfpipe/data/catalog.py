@@ -172,7 +172,7 @@ def say_lists(filelist: Path | list[WeightedList]) -> str:
 
 
 def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:
-    """Where the index of `filelist` is: train.index.parquet of train.txt, beside it; of several, train+more.index.parquet.
+    """Where the index of `filelist` is: beside it, train.index.parquet of train.txt, train+more.index.parquet of two.
 
     In the folder `data.index`, which lists of the same name may share, train-1a2b3c4d.index.parquet, by the sha256 of
     the lists' resolved paths.

@@ -38,6 +38,7 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
         "decoder": "graph",
         "cache": None,
         "storage_delay_ms": 0,
+        "on_error": "raise",
     }
     serial = config.model_copy(update=plain)
     dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, serial), catalog, serial)

@@ -21,6 +21,7 @@ from tfpipe.data.decoders import choose_decoder
 from tfpipe.data.images import image_size, random_flip
 from tfpipe.data.late import late
 from tfpipe.data.lookup import Located, Lookup
+from tfpipe.data.salvage import salvaging
 from tfpipe.data.scopes import stage
 from tfpipe.data.stream import Stream, Visit
 from tfpipe.data.threads import calls_at_once, options
@@ -139,7 +140,8 @@ def read(
 
     # In threads beside the pipeline's own: a read that waits holds one, and would keep a decoder from it.
     calls = calls_at_once(config, world).read
-    return dataset.map(read_one, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
+    dataset = dataset.map(read_one, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
+    return dataset.ignore_errors() if config.on_error == "skip" else dataset
 
 
 def crop(
@@ -183,6 +185,9 @@ def crop(
         return Crops(images, labels, tf.stack([positions, numbers], axis=1))
 
     some, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
+    if config.on_error == "skip":
+        none = Crops(tf.zeros([0, *shape], tf.uint8), tf.zeros([0], tf.int32), tf.zeros([0, 2], tf.int64))
+        crop_some = salvaging(crop_some, none)
     return some.map(crop_some, num_parallel_calls=calls, name="crop")
 
 

@@ -74,14 +74,14 @@ class Stream:
         """
         moved = replace(self, frontiers=tuple(frontiers))
         for rank in range(self.size):
-            moved._place(rank)
+            moved.place(rank)
         return moved
 
     def over(self, size: int) -> "Stream":
         """What is left, dealt out to `size` ranks. The same ranks keep what is theirs."""
         if size == self.size:
             return self
-        places = [self._place(rank) for rank in range(self.size)]
+        places = [self.place(rank) for rank in range(self.size)]
         end = max(len(self.late), *(place + 1 for place in places))
         left = []
         for place, frontier in zip(places, self.frontiers, strict=True):
@@ -100,7 +100,7 @@ class Stream:
 
     def visits(self, order: Order, world: World, count: int) -> Visit:
         """The next `count` visits of a rank: int64 [count] each."""
-        place = self._place(world.rank)
+        place = self.place(world.rank)
         places = place + self.size * np.arange(count)
         positions, first_crops = self._visits(places, place, self.frontiers[world.rank])
         return Visit(positions, order.items(positions, world), first_crops)
@@ -124,7 +124,7 @@ class Stream:
 
         from tfpipe.data.scopes import stage
 
-        place = self._place(world.rank)
+        place = self.place(world.rank)
         step = self.size
 
         @stage("visit")
@@ -148,8 +148,8 @@ class Stream:
             first_crops = where(is_late, take(self.late[:, 1], inside), first_crops)
         return positions, where(places == first, first_crops * 0 + frontier.crop, first_crops)
 
-    def _place(self, rank: int) -> int:
-        """The place of a rank's frontier."""
+    def place(self, rank: int) -> int:
+        """How many visits, of all ranks, come before a rank's frontier."""
         position = self.frontiers[rank].position
         behind = len(self.late)
         place = position - self.rest + behind

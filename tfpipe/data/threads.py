@@ -46,6 +46,8 @@ def options(config: DataConfig, world: World) -> tf.data.Options:
         # Otherwise tf.data makes a serial pipeline parallel by itself.
         result.autotune.enabled = False
         result.experimental_optimization.map_parallelization = False
+    if config.memory_budget is not None:
+        result.autotune.ram_budget = config.memory_budget
     if config.prefetch_buffer_size == 0:
         result.experimental_optimization.inject_prefetch = False
     return result

@@ -26,7 +26,8 @@ FREE = {
     "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout", "test_crop",
     "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
     "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
-    "source", "remote", "service", "storage_delay_ms",
+    "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
+    "memory_budget",
 }  # fmt: skip
 
 

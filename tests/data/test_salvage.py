@@ -1,0 +1,119 @@
+"""`data.on_error` "skip": what can be used is, and what cannot leaves a gap that tells which it was."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.data.test_pipeline import changed, crops
+from tests.data.test_stream import Ranks
+from tfpipe import Stream, World, load_config
+from tfpipe.config import Config
+from tfpipe.data.catalog import load_catalog
+from tfpipe.data.order import Order
+from tfpipe.data.salvage import Gaps, salvaging
+
+
+def test_only_what_fails_is_left_out_and_the_rest_keeps_its_order() -> None:
+    def work(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Each number as often as it says; none may be 3."""
+        tf.debugging.assert_none_equal(numbers, 3)
+        repeated = tf.repeat(numbers, numbers)
+        return repeated, 10 * repeated
+
+    nothing = tf.zeros([0], tf.int32), tf.zeros([0], tf.int32)
+    dataset = tf.data.Dataset.from_tensor_slices([[1, 2, 0, 4], [2, 3, 1, 3], [3, 3, 3, 3], [0, 0, 0, 0], [3, 0, 0, 1]])
+    dataset = dataset.map(salvaging(work, nothing), num_parallel_calls=2)
+    got = [(one.tolist(), ten.tolist()) for one, ten in dataset.as_numpy_iterator()]
+    expected = [[1, 2, 2, 4, 4, 4, 4], [2, 2, 1], [], [], [1]]
+    assert got == [(each, [10 * number for number in each]) for each in expected]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(0, 3), min_size=2, max_size=60).filter(any),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 5)), min_size=1, max_size=3),
+    st.integers(1, 5),
+)
+def test_gaps_are_the_visits_that_gave_no_crop(counts: list[int], runs: list[tuple[int, int]], batch: int) -> None:
+    order, counts = Order(len(counts), seed=4), np.array(counts)
+    stream = Stream.start(runs[0][0])
+    for size, steps in runs:
+        stream = stream.over(size)
+        ranks = Ranks(stream, order, counts, batch)
+        ran = ranks.steps(steps)
+        for rank in range(size):
+            gaps, world = Gaps(stream, order, World(rank, size)), World(rank, size)
+            found, passed = [], 0
+            for start in range(0, len(ran[rank]), batch):
+                visit, visits = gaps.passed([np.array(ran[rank][start : start + batch])])
+                found += visit.position.tolist()
+                passed += visits
+                np.testing.assert_array_equal(visit.item, order.items(visit.position, world))
+            seen = {position for position, _ in ran[rank]}
+            last = ran[rank][-1][0] if ran[rank] else None
+            expected = []
+            visits = stream.visits(order, world, passed)
+            for position, item, first in zip(*(each.tolist() for each in visits), strict=True):
+                assert (position in seen) == (counts[item] > first or position == last)
+                expected += [] if position in seen else [position]
+            assert found == expected
+            assert not passed or visits.position[-1] == last
+        stream = ranks.interrupted(ran)
+
+
+def test_without_batches_nothing_is_passed() -> None:
+    gaps = Gaps(Stream.start(1), Order(5), World())
+    visit, visits = gaps.passed([])
+    assert visits == 0 and visit.position.size == 0
+
+
+def spoil(tree: Path) -> dict[str, str]:
+    """By what is wrong, the name of an image."""
+    images = sorted((tree / "Data/CLS-LOC/train").rglob("*.JPEG"))
+    annotated = [
+        image for image in images if Path(str(image).replace("Data", "Annotations")).with_suffix(".xml").exists()
+    ]
+    images[0].unlink()
+    images[7].write_bytes(b"")
+    images[11].write_bytes(images[11].read_bytes()[:200])
+    images[12].write_bytes(b"<html>not found</html>")
+    bad = [images[0], images[7], images[11], images[12]]
+    xml = next(image for image in annotated if image not in bad)
+    Path(str(xml).replace("Data", "Annotations")).with_suffix(".xml").write_text("<annotation><object>")
+    return {path.name for path in [*bad, xml]}
+
+
+@pytest.mark.parametrize(("decoder", "size"), [("native", 1), ("graph", 1), ("native", 3)])
+def test_bad_images_are_left_out_and_nothing_else_is(
+    tree: Path, tmp_path: Path, config: Config, decoder: str, size: int
+) -> None:
+    config = changed(config, train_filelist=tmp_path / "train.txt", decoder=decoder, batch_size=4)
+    whole = {(position, crop): rest for position, crop, *rest in crops(config, "train", steps=40)}
+    bad = spoil(tree)
+    config = changed(config, on_error="skip")
+    catalog = load_catalog(config.data, "train", World())
+    order = catalog.order(config.data)
+    for rank in range(size):
+        world = World(rank, size)
+        got = crops(config, "train", world, steps=30 // size)
+        found = Gaps(Stream.start(size), order, world)
+        places = np.array([(position, crop) for position, crop, *_ in got])
+        visit, visits = found.passed([places])
+        names = [catalog.paths.name(int(item)) for item in visit.item]
+        assert set(names) <= bad and (size > 1 or set(names) == bad)
+        for position, crop, *rest in got:
+            assert whole[position, crop] == rest
+        # All crops of an image that is used are.
+        seen = {position for position, _ in places[:-1].tolist()}
+        listed = {(p, c) for p, c in whole if p in seen and p != places[-1, 0]}
+        assert listed <= set(map(tuple, places.tolist()))
+        assert visits == len(seen | {places[-1, 0]}) + len(visit.position)
+
+
+@pytest.fixture
+def config(sample, tmp_path: Path) -> Config:
+    return load_config(sample.config(tmp_path / "config.json"))
