@@ -11,7 +11,7 @@ import pytest
 
 from tests.training.test_meter import Clock
 from tfpipe.training.meter import Meter, Open
-from tfpipe.training.stalls import Stall, StallWatch
+from tfpipe.training.stalls import PARTS, Limit, Stall, StallWatch
 
 
 def told(meter: Meter, clock: Clock, watch: StallWatch, seconds: int) -> list[tuple[int, str]]:
@@ -107,3 +107,21 @@ def test_the_thread_ends_with_what_it_watches_also_after_an_error() -> None:
         assert thread.daemon
         raise ValueError("of the training")
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(("part", "limit_s"), [("input", 600), ("step", 750)])
+def test_a_stall_at_its_limit_ends_the_process_and_says_why(
+    clock: Clock, meter: Meter, part: str, limit_s: int
+) -> None:
+    said = []
+    limit = Limit(600, lambda stall: f"a {stall.part} stall")
+    watch = StallWatch(meter, 2, limit=limit, name="test batch", end=said.append)
+    assert watch.lasts_for_ever() is None
+    meter.open = Open(part, clock())
+    clock.now_s += limit_s - 1
+    assert watch.lasts_for_ever() is None
+    clock.now_s += 1
+    assert watch.lasts_for_ever() == Stall(1, 8, limit_s, part)
+    assert StallWatch(meter, 2).lasts_for_ever() is None
+    watch._run()
+    assert said == [f"rank 2: test batch 8 has been open for {limit_s} seconds, {PARTS[part]}: a {part} stall"]

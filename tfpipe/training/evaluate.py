@@ -1,6 +1,6 @@
 """The exact test pass: every sample once, each rank its share, sums reduced once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -14,7 +14,10 @@ from tfpipe.data.pipeline import build_dataset
 from tfpipe.data.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
+from tfpipe.training.endless import stall_limit
+from tfpipe.training.meter import Meter
 from tfpipe.training.optimizers import build_loss
+from tfpipe.training.stalls import StallWatch
 
 SCALARS = 5
 
@@ -39,6 +42,7 @@ class Evaluator:
         self.config, self.world, self.catalog, self.classes = config.data, world, catalog, classes
         self.stream = Stream.start(world.size)
         self.dataset = build_dataset(config, "test", world, with_positions=True, catalog=catalog)
+        self.reached: tf.Tensor | None = None
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
         self.sums = tf.function(self._sums, reduce_retracing=True)
@@ -56,18 +60,18 @@ class Evaluator:
         Raises:
             TfpipeError: not every image of the filelist was seen exactly once.
         """
-        reached = None
+        self.reached = None
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
         try:
-            for images, labels, positions in self.dataset:
+            for images, labels, positions in self._batches():
                 if stop():
                     stopped = 1.0
                     break
                 sums += self.sums(model, images, labels, positions).numpy()
-                reached = positions
+                self.reached = positions
         except tf.errors.OpError as error:
-            raise named(error, self.catalog, self.config, self.world, self.stream, reached) from error
+            raise named(error, self.catalog, self.config, self.world, self.stream, self.reached) from error
         *sums, stopped = self.world.sum(np.append(sums, stopped))
         if stopped:
             return None
@@ -75,6 +79,17 @@ class Evaluator:
         if not self.catalog.by_object and result.images != len(self.catalog):
             raise TfpipeError(f"the test pass saw {result.images} images of {len(self.catalog)} in the filelist")
         return result
+
+    def _batches(self) -> Iterator[tuple[tf.Tensor, ...]]:
+        meter, iterator = Meter(), iter(self.dataset)
+        limit = stall_limit(self.config, self.world, self.catalog, self.stream, lambda: self.reached)
+        with StallWatch(meter, self.world.rank, limit=limit, name="test batch"):
+            while True:
+                try:
+                    yield meter.take(iterator)
+                except StopIteration:
+                    return
+                meter.steps += 1
 
     def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """float64 [SCALARS + 2 * classes]: the sums over one batch, as `summarise` takes them."""

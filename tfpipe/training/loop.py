@@ -20,6 +20,7 @@ from tfpipe.tracing import Tracer, Window, trace_folder
 from tfpipe.training.accounting import Accounting
 from tfpipe.training.callbacks import Display, Evaluation, OverRanks, Record, Throughput
 from tfpipe.training.checkpoints import State
+from tfpipe.training.endless import stall_limit
 from tfpipe.training.evaluate import Evaluator
 from tfpipe.training.meter import Meter
 from tfpipe.training.metrics import METRICS
@@ -87,7 +88,9 @@ def train(
         callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
         if traced is not None:
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))
-        with StallWatch(model.meter, world.rank, run_dir / METRICS if world.rank == 0 else None):
+        metrics = run_dir / METRICS if world.rank == 0 else None
+        limit = stall_limit(config.data, world, data.train, start.state.stream, lambda: model.positions)
+        with StallWatch(model.meter, world.rank, metrics, limit=limit):
             logs = fit(model, config, world, data, start.state, callbacks)
     check_weights(model, world)
     if world.rank == 0:

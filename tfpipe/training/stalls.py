@@ -1,8 +1,11 @@
-"""Stalls: steps that have been open for far too long, told while they are, since they may never end."""
+"""Stalls: steps that have been open for far too long, told while they are, since they may never end; and their end."""
 
 import logging
+import os
 import statistics
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
@@ -26,6 +29,18 @@ class Stall(NamedTuple):
     """"input" or "step"."""
 
 
+class Limit(NamedTuple):
+    """When a stall is taken to last for ever."""
+
+    seconds: float
+    """Without a batch. Ranks that wait for that rank get LONGER times as many, so that it speaks first."""
+    reason: Callable[[Stall], str]
+    """What to say of it."""
+
+
+LONGER = 1.25
+
+
 class StallWatch:
     """A thread that warns of stalls, and once more each time that one has lasted twice as long.
 
@@ -34,9 +49,29 @@ class StallWatch:
     it hangs: computing, or in the allreduce.
     """
 
-    def __init__(self, meter: Meter, rank: int, path: Path | None = None, after_s: float = 30.0) -> None:
-        """Args: what to watch; of which rank; the metrics.jsonl to write to; how long is too long at the least."""
+    def __init__(
+        self,
+        meter: Meter,
+        rank: int,
+        path: Path | None = None,
+        after_s: float = 30.0,
+        limit: Limit | None = None,
+        name: str = "step",
+        end: Callable[[str], None] = lambda said: end_process(said),
+    ) -> None:
+        """Sets out to watch.
+
+        Args:
+            meter: of the steps.
+            rank: which one this is.
+            path: of the metrics.jsonl to write to.
+            after_s: how long is too long, at the least.
+            limit: how long is for ever; None: nothing is.
+            name: of what is watched.
+            end: how to end what will not end.
+        """
         self._meter, self._rank, self._path, self._after_s = meter, rank, path, after_s
+        self._limit, self._name, self._end = limit, name, end
         self._told: Open | None = None
         self._next_s = 0.0
         self._done = threading.Event()
@@ -74,16 +109,33 @@ class StallWatch:
         recent_s = list(self._meter.recent_s)
         return max(self._after_s, 10 * statistics.median(recent_s)) if recent_s else 4 * self._after_s
 
+    def lasts_for_ever(self) -> Stall | None:
+        """The stall that is open, if it has come to its limit."""
+        step, now_open = self._meter.steps + 1, self._meter.open
+        if self._limit is None or now_open is None:
+            return None
+        seconds = self._meter.clock() - now_open.since_s
+        longer = 1.0 if now_open.part == "input" else LONGER
+        return (
+            Stall(self._meter.epoch, step, seconds, now_open.part) if seconds >= longer * self._limit.seconds else None
+        )
+
     def _run(self) -> None:
-        while not self._done.wait(self._after_s / 10):
+        while not self._done.wait(min(self._after_s, self._limit.seconds if self._limit else self._after_s) / 10):
             stall = self.look()
             if stall is not None:
                 self._tell(stall)
+            stall = self.lasts_for_ever()
+            if stall is not None:
+                what = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.seconds:.3g} seconds"
+                self._end(f"{what}, {PARTS[stall.part]}: {self._limit.reason(stall)}")
+                return
 
     def _tell(self, stall: Stall) -> None:
         logger.warning(
-            "rank %d: step %d has been open for %.3g seconds, %s",
+            "rank %d: %s %d has been open for %.3g seconds, %s",
             self._rank,
+            self._name,
             stall.step,
             stall.seconds,
             PARTS[stall.part],
@@ -91,3 +143,12 @@ class StallWatch:
         if self._path is not None:
             figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._rank}
             append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
+
+
+def end_process(said: str) -> None:
+    """Ends this process at once, with code 1, which makes a launcher end the other ranks; nothing can be waited for.
+
+    What hangs is a thread in C++ or in the kernel, which no exception reaches.
+    """
+    print(f"error: {said}", file=sys.stderr, flush=True)
+    os._exit(1)
