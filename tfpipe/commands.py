@@ -30,12 +30,13 @@ def train(args: argparse.Namespace) -> None:
     with nullcontext() if args.debug else without_chatter():
         world = World.detect(args.horovod)
         from tfpipe.training import loop
-        from tfpipe.training.start import choose_run_dir
+        from tfpipe.training.start import choose_run_dir, run_lock
 
         loop.configure_devices(world, args.interop, args.intraop)
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
-    loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)
+    with run_lock(run_dir, world):
+        loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
 

@@ -1,15 +1,17 @@
-"""What a run that goes on takes out of its records."""
+"""Where a run begins: alone in its directory, with room for checkpoints; what goes out of its records."""
 
 import json
+import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import read_lines
-from tfpipe import Stream
+from tests.conftest import read_lines, run
+from tfpipe import ConfigError, Stream, World
 from tfpipe.training.checkpoints import Batch, State
-from tfpipe.training.start import forget_after
+from tfpipe.training.start import check_room, forget_after, run_lock
 
 # Two epochs of 10 steps, and half of a third; a line of each kind.
 LINES = [
@@ -45,3 +47,41 @@ def test_lines_beyond_the_checkpoint_go(
     state = State(epoch, total_steps % 10, total_steps, Batch(1, 4), Stream.start(1), {})
     forget_after(tmp_path, replace(state, untested=untested))
     assert read_lines(tmp_path) == LINES[:kept]
+
+
+def test_another_run_in_the_same_directory_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    with run_lock(tmp_path, World()):
+        said = r"process \d+ on .* is training in this directory already, and holds .*lock: let it finish, or end it"
+        with pytest.raises(ConfigError, match=said), run_lock(tmp_path, World()):
+            pass
+    with run_lock(tmp_path, World()):
+        pass
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_crash_leaves_no_lock_behind(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys\n"
+        "from tfpipe.distributed import World\n"
+        "from tfpipe.data.lock import locked\n"
+        "with locked(pathlib.Path(sys.argv[1]) / 'lock', 'training in this directory'):\n"
+        "    os._exit(7)\n"
+    )
+    assert run(sys.executable, "-c", code, tmp_path).code == 7
+    assert (tmp_path / "lock").exists()
+    with run_lock(tmp_path, World()):
+        pass
+
+
+def test_a_directory_without_room_for_checkpoints_is_refused_before_training(tmp_path: Path) -> None:
+    check_room(tmp_path, 1000, World())
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(ConfigError, match=r"checkpoints has [\d.]+ MB free; a checkpoint takes [\d.]+ MB, and twice"):
+        check_room(tmp_path, free, World())
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file in its place")
+    with pytest.raises(ConfigError, match=r"cannot write checkpoints to .*/checkpoints: File exists"):
+        check_room(tmp_path, 1, World())

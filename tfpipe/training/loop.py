@@ -31,7 +31,7 @@ from tfpipe.training.profiling import Profile
 from tfpipe.training.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
 from tfpipe.training.signals import Stop, stop_on_signals
 from tfpipe.training.stalls import StallWatch
-from tfpipe.training.start import Start, find_start
+from tfpipe.training.start import Start, check_room, find_start
 from tfpipe.training.usage import Visits
 
 logger = logging.getLogger(__name__)
@@ -85,6 +85,7 @@ def train(
         return {}
     with stop_on_signals() as stop:
         model = compile_model(config, world, data.classes, data.steps, start)
+        check_room(run_dir, sum(each.numpy().nbytes for each in [*model.weights, *model.optimizer.variables]), world)
         callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
         if traced is not None:
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))

@@ -2,14 +2,17 @@
 
 import json
 import logging
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tfpipe.config import Config
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.lock import locked
 from tfpipe.data.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -26,6 +29,8 @@ from tfpipe.training.checkpoints import (
 from tfpipe.training.metrics import METRICS, is_epoch
 
 logger = logging.getLogger(__name__)
+
+LOCK = "lock"
 
 
 class Start(NamedTuple):
@@ -69,6 +74,55 @@ def choose_run_dir(
         return chosen
 
     return world.from_rank0(choose)
+
+
+@contextmanager
+def run_lock(run_dir: Path, world: World) -> Iterator[None]:
+    """Keeps other runs out of `run_dir` meanwhile; a crash does not leave it behind. Every rank must call.
+
+    Raises:
+        ConfigError: another run is in it, or it cannot be written.
+    """
+    with ExitStack() as held:
+
+        def take() -> None:
+            try:
+                held.enter_context(locked(run_dir / LOCK, "training in this directory"))
+            except OSError as error:
+                raise ConfigError(f"cannot write to the run directory {run_dir}: {error.strerror}") from error
+
+        world.from_rank0(take)
+        yield
+
+
+def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
+    """Makes sure, before training starts, that checkpoints can be written. Every rank must call.
+
+    Args:
+        run_dir: of the run.
+        needed_bytes: of one checkpoint; while the next is written there are two.
+        world: this rank, of how many.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+
+    def check() -> None:
+        folder = run_dir / FOLDER
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / ".writable").write_text("")
+            (folder / ".writable").unlink()
+        except OSError as error:
+            raise ConfigError(f"cannot write checkpoints to {folder}: {error.strerror}") from error
+        free = shutil.disk_usage(folder).free
+        if free < 2 * needed_bytes:
+            raise ConfigError(
+                f"{folder} has {free / 1e6:.1f} MB free; a checkpoint takes {needed_bytes / 1e6:.1f} MB, and twice "
+                "that while the next one is written: make room, or give another --logdir"
+            )
+
+    world.from_rank0(check)
 
 
 def find_start(
