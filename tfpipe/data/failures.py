@@ -30,6 +30,22 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
 
     Goes through them again one at a time, which costs nothing until something fails.
     """
+    found = first_failure(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, config)
+    if found is None:
+        return None
+    done, error = found
+    item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
+    forget(catalog, config, world, item)
+    return failure_of(item, error, catalog)
+
+
+def first_failure(
+    located: tf.data.Dataset, catalog: Catalog, config: DataConfig
+) -> tuple[int, tf.errors.OpError] | None:
+    """How many of the images `located` (Located, one by one) come before the first that fails, and its error; or None.
+
+    Loads them one at a time.
+    """
     # Without parallel calls, and one at a call, the images come in order: the one after the last that came is at fault.
     # From their sources, which are what can be repaired.
     plain = {
@@ -40,18 +56,20 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
         "storage_delay_ms": 0,
     }
     serial = config.model_copy(update=plain)
-    dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, serial), catalog, serial)
     done = 0
     try:
-        for _ in dataset:
+        for _ in crop(read(located, catalog, serial), catalog, serial):
             done += 1
     except tf.errors.OpError as error:
-        item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
-        forget(catalog, config, world, item)
-        # With all boxes known, no XML was opened.
-        annotation = catalog.annotation(item) if catalog.boxes is None else ""
-        return _xml_failure(annotation) or Failure(catalog.paths[item], reason(error))
+        return done, error
     return None
+
+
+def failure_of(item: int, error: tf.errors.OpError, catalog: Catalog) -> Failure:
+    """What to say where image `item` was loaded alone and failed with `error`."""
+    # With all boxes known, no XML was opened.
+    annotation = catalog.annotation(item) if catalog.boxes is None else ""
+    return _xml_failure(annotation) or Failure(catalog.paths[item], reason(error))
 
 
 def _xml_failure(annotation: str) -> Failure | None:
