@@ -16,14 +16,20 @@ from tfpipe.data.crops import Crops, crop_seeds
 from tfpipe.data.decoders import ALIGNMENT
 from tfpipe.data.images import flipped
 from tfpipe.data.lookup import Located
+from tfpipe.data.memory import free_memory
 from tfpipe.data.scopes import stage
-from tfpipe.data.shards import Files
+from tfpipe.data.shards import Files, Packed
 from tfpipe.data.stream import Visit
 from tfpipe.data.threads import calls_at_once
 from tfpipe.distributed import World
 
 # Files read at a call: Python is called once for all of them.
 FILES = 32
+CUT = "the shard ends within it"
+
+
+Fill = Callable[[np.ndarray, int, int, int], None]
+"""Writes a record's pixels into an array, given its shard, offset and length. Raises OSError or ValueError."""
 
 
 class Wanted(NamedTuple):
@@ -78,47 +84,76 @@ def loader(catalog: Catalog, shape: tuple[int, int, int]) -> Callable[[np.ndarra
     holds them.
     """
     import cv2
-    import simplejpeg
 
     cv2.setNumThreads(1)
-    packed, size = catalog.packed, math.prod(shape)
-    files, rooms = Files(packed.shards), Rooms()
+    packed = catalog.packed
+    rooms = Rooms()
+    if packed.kind == "crops":
+        fill = _decoder(packed, shape)
+    elif sum(map(os.path.getsize, packed.shards)) < free_memory():
+        fill = _mapped(packed, shape)
+    else:
+        fill = _copier(packed)
     _, _, shards, offsets, lengths = packed.records
-    colorspace = "RGB" if shape[2] == 3 else "GRAY"
-
-    def read_pixels(shard: int, offset: int, room: np.ndarray, crop: np.ndarray) -> None:
-        if os.preadv(files[shard], [room], offset) != size:
-            raise ValueError("the shard ends within it")
-
-    def decode(shard: int, offset: int, length: int, crop: np.ndarray) -> None:
-        contents = os.pread(files[shard], length, offset)
-        if len(contents) != length:
-            raise ValueError("the shard ends within it")
-        decoded = simplejpeg.decode_jpeg(contents, colorspace, buffer=crop)
-        if decoded.shape != shape:
-            raise ValueError(f"it is of {decoded.shape}, not {shape}")
 
     def load(records: np.ndarray, flips: np.ndarray) -> np.ndarray:
         crops = rooms.take((len(records), *shape))
-        places = zip(crops, shards[records].tolist(), offsets[records].tolist(), lengths[records].tolist(), strict=True)
-        number = 0
+        places = zip(shards[records].tolist(), offsets[records].tolist(), lengths[records].tolist(), strict=True)
+        done = 0
         try:
-            if packed.kind == "raw":
-                for number, (crop, shard, offset, _) in enumerate(places):
-                    if os.preadv(files[shard], [crop], offset) != size:
-                        raise ValueError("the shard ends within it")
-            else:
-                for number, (crop, shard, offset, length) in enumerate(places):
-                    decode(shard, offset, length, crop)
+            for crop, (shard, offset, length) in zip(crops, places, strict=True):
+                fill(crop, shard, offset, length)
+                done += 1
         except (OSError, ValueError) as error:
-            record = int(records[number])
-            path = catalog.paths[int(packed.records.image[record])]
-            raise ValueError(f"{packed.name(record)}, of {path}: {error}") from None
+            raise ValueError(f"{packed_name(catalog, records[done])}: {error}") from None
         for number in np.flatnonzero(flips).tolist():
             cv2.flip(crops[number], 1, dst=crops[number])
         return crops
 
     return load
+
+
+def _decoder(packed: Packed, shape: tuple[int, int, int]) -> Fill:
+    import simplejpeg
+
+    files, colorspace = Files(packed.shards), "RGB" if shape[2] == 3 else "GRAY"
+
+    def decode(crop: np.ndarray, shard: int, offset: int, length: int) -> None:
+        contents = os.pread(files[shard], length, offset)
+        if len(contents) != length:
+            raise ValueError(CUT)
+        decoded = simplejpeg.decode_jpeg(contents, colorspace, buffer=crop)
+        if decoded.shape != shape:
+            raise ValueError(f"it is of height, width and channels {decoded.shape}, not {shape}")
+
+    return decode
+
+
+def _mapped(packed: Packed, shape: tuple[int, int, int]) -> Fill:
+    """Where the page cache comes to hold all of it, a copy from there takes 0.6 of the time of a read."""
+    size = math.prod(shape)
+    maps = [np.memmap(path, np.uint8, "r") for path in packed.shards]
+
+    def copy(crop: np.ndarray, shard: int, offset: int, _length: int) -> None:
+        crop[:] = maps[shard][offset : offset + size].reshape(shape)
+
+    return copy
+
+
+def _copier(packed: Packed) -> Fill:
+    """Where it does not, a read asks storage for all of a crop at once, a map for one page after the other."""
+    files = Files(packed.shards)
+
+    def copy(crop: np.ndarray, shard: int, offset: int, length: int) -> None:
+        if os.preadv(files[shard], [crop], offset) != length:
+            raise ValueError(CUT)
+
+    return copy
+
+
+def packed_name(catalog: Catalog, record: int) -> str:
+    """A record, for a message: where it is, and of what."""
+    return f"{catalog.packed.name(record)}, of {catalog.paths[int(catalog.packed.records.image[record])]}"
 
 
 class Rooms:
@@ -159,8 +194,7 @@ def fetch_files(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, 
         for number, (shard, offset, length) in enumerate(places):
             result[number] = os.pread(files[shard], length, offset)
             if len(result[number]) != length:
-                record = int(images[number])
-                raise ValueError(f"{packed.name(record)}, of {catalog.paths[record]}: the shard ends within it")
+                raise ValueError(f"{packed_name(catalog, images[number])}: {CUT}")
         return result
 
     @stage("read")
