@@ -102,9 +102,9 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
         ConfigError: a list, a label, the class table or an index that must be there cannot be used.
     """
     if config.source is not None:
-        from tfpipe.data.packed import load_packed
+        from tfpipe.data.packed import load_source
 
-        return load_packed(config, split, world)
+        return load_source(config, split, world)
     if split == "train":
         filelist, label_file = config.train_filelist, config.train_label_file
     elif split == "test" and config.test_filelist is not None:

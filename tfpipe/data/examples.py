@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from tfpipe.data.headers import Header
 
@@ -55,3 +56,42 @@ def _ints(values: list[int]) -> tf.train.Feature:
 
 def _texts(value: bytes) -> tf.train.Feature:
     return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+class Parsed(NamedTuple):
+    """What is needed of a record."""
+
+    contents: bytes
+    filename: str  # "" where it has none
+    label: int  # as it stands there, from 1; 0 where it has none
+    synset: str  # "" where it has none
+    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax, as they stand there
+    box_labels: list[int]  # from 1; the image's own where they have none
+
+
+def parse_example(data: bytes) -> Parsed:
+    """From a serialized tf.train.Example.
+
+    Raises:
+        ValueError: it is none, holds no image, or edges that do not go together.
+    """
+    try:
+        features = tf.train.Example.FromString(data).features.feature
+    except DecodeError as error:
+        raise ValueError("it is no tf.train.Example") from error
+
+    def text(name: str) -> str:
+        return next(iter(features[name].bytes_list.value), b"").decode() if name in features else ""
+
+    contents = next(iter(features["image/encoded"].bytes_list.value), b"") if "image/encoded" in features else b""
+    if not contents:
+        raise ValueError(f"it has no image/encoded, but {', '.join(sorted(features)) or 'nothing'}")
+    label = next(iter(features["image/class/label"].int64_list.value), 0) if "image/class/label" in features else 0
+    edges = [features[f"image/object/bbox/{edge}"].float_list.value for edge in EDGES]
+    if len({len(each) for each in edges}) > 1:
+        raise ValueError(f"its boxes have {', '.join(str(len(each)) for each in edges)} edges (image/object/bbox)")
+    box_labels = list(features["image/object/bbox/label"].int64_list.value)
+    if len(box_labels) != len(edges[0]):
+        box_labels = [label] * len(edges[0])
+    boxes = np.array(edges, np.float32).T.reshape(-1, 4)
+    return Parsed(contents, text("image/filename"), label, text("image/class/synset"), boxes, box_labels)

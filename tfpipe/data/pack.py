@@ -1,7 +1,6 @@
 """Packs a split: in parallel over threads and ranks, and going on where it was interrupted."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -23,6 +22,7 @@ from tfpipe.data.pictures import Picture, Pictures
 from tfpipe.data.shard_files import Add, examples, pixels, tfrecords
 from tfpipe.data.shards import Kind, Records
 from tfpipe.data.sources import PREFIX, manifest_path
+from tfpipe.data.whole import whole_file
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.progress import progress
@@ -107,7 +107,8 @@ def _check_config(config: DataConfig, split: str, kind: Kind) -> None:
         return
     if config.crop_for(split) == "random_resized":
         raise ConfigError(
-            'data.crop "random_resized" cuts an image anew each epoch, so its crops cannot be packed: use --kind original'
+            'data.crop "random_resized" cuts an image anew each epoch, so its crops cannot be packed: '
+            "use --kind original"
         )
     if config.scaled_decode and config.unit == "box" and split == "train":
         raise ConfigError('data.scaled_decode with data.unit "box" cannot be packed as crops: use --kind original')
@@ -252,7 +253,7 @@ class Work:
         problems = differences(about, json.loads(json.dumps(self.about)), "there", "now")
         if problems:
             raise ConfigError(
-                f"{path} is of something else: {'; '.join(problems)}; go on with what it is of, or choose another folder"
+                f"{path} is of something else: {'; '.join(problems)}; go on with that, or choose another folder"
             )
 
     def _is_done(self, shard: int) -> bool:
@@ -309,17 +310,6 @@ class Work:
 
 def _read_about(part: pa.Table | pa.Schema) -> dict[str, Any]:
     return json.loads((part.schema if isinstance(part, pa.Table) else part).metadata[b"about"])
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A path to write to, which becomes `path` once that is done."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield unfinished
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

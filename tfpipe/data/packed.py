@@ -10,7 +10,6 @@ Test data goes by the name of validation. Nothing in there says when, where or o
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,9 +23,10 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog import WHOLE_IMAGE, Boxes, Catalog
 from tfpipe.data.filelist import FileList
 from tfpipe.data.index import SCHEMA, index_of
-from tfpipe.data.labels import BY_OBJECT
+from tfpipe.data.labels import BY_OBJECT, class_table
 from tfpipe.data.shards import Packed, Records
 from tfpipe.data.sources import PREFIX, manifest_path
+from tfpipe.data.whole import whole_file
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
@@ -143,7 +143,7 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
     return keys
 
 
-def load_packed(config: DataConfig, split: str, world: World) -> Catalog:
+def load_source(config: DataConfig, split: str, world: World) -> Catalog:
     """The catalog of `split`, "train" or "test", of `data.source`.
 
     Raises:
@@ -157,6 +157,16 @@ def load_packed(config: DataConfig, split: str, world: World) -> Catalog:
             )
     if split not in PREFIX:
         raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
+    if config.source.kind == "tfrecord":
+        # Parses by TensorFlow, which nothing else here needs.
+        from tfpipe.data.tfrecords import load_tfrecords
+
+        return load_tfrecords(config, split, world)
+    return load_packed(config, split, world)
+
+
+def load_packed(config: DataConfig, split: str, world: World) -> Catalog:
+    """The same of what `tfpipe pack` made."""
     folder = config.source.path
     manifest = world.from_rank0(lambda: _checked(folder, split))
     _check_config(manifest.about, config, split, folder)
@@ -230,8 +240,6 @@ def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder:
     """Raises: ConfigError: what is packed is not what `config` asks for; names the keys and both values."""
     then, now = {"data.label_source": about["label_source"]}, {"data.label_source": config.label_source}
     if config.classes is not None:
-        from tfpipe.data.labels import class_table
-
         then["data.classes"], now["data.classes"] = about["classes"], list(class_table(config, FileList.of([])))
     if about["kind"] != "original":
         then |= about["pixels"]
@@ -274,9 +282,8 @@ def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[
         ("records", pa.table(records._asdict(), RECORDS)),
     ):
         path = folder / f"{prefix}.{name}.parquet"
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        pq.write_table(table, partial, compression="zstd")
-        partial.replace(path)
+        with whole_file(path) as unfinished:
+            pq.write_table(table, unfinished, compression="zstd")
         made.append({"name": path.name, "records": len(table), "bytes": path.stat().st_size, "sha256": sha256(path)})
     return made
 

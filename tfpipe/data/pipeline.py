@@ -29,6 +29,7 @@ from tfpipe.data.threads import calls_at_once, options
 from tfpipe.data.user import load_function
 from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
 
 
 class Encoded(NamedTuple):
@@ -129,8 +130,16 @@ def read(
     """Located -> Encoded: the image's and the annotation's bytes. Waits for storage, or for `data.cache`.
 
     With a store of crops (crop_cache.crop_store), its crops where they are kept.
+
+    Raises:
+        ConfigError: what is packed are crops.
     """
     if catalog.packed is not None:
+        if catalog.packed.has_crops:
+            raise ConfigError(
+                "data.source holds crops that were cut when they were packed, and this needs whole images: use data "
+                "packed with --kind original, or the files themselves"
+            )
         return fetch_files(dataset, catalog, config, world).map(_encoded, name="encoded")
     load = reader(catalog, config, world)
 

@@ -49,6 +49,12 @@ class Packed:
         """Whether records are crops, not files."""
         return self.kind != "original"
 
+    def contents(self, record: int) -> bytes:
+        """A record, read alone; shorter where its shard ends within it."""
+        with open(self.shards[self.records.shard[record]], "rb") as file:
+            file.seek(int(self.records.offset[record]))
+            return file.read(int(self.records.length[record]))
+
     def name(self, record: int) -> str:
         """`record`, for a message: where it is."""
         shard = self.records.shard[record]
