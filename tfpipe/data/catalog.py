@@ -15,6 +15,8 @@ from tfpipe.data.filelist import FileList, read_filelist
 from tfpipe.data.labels import BY_OBJECT, class_table, image_labels
 from tfpipe.data.mixture import Mixture
 from tfpipe.data.order import Order
+from tfpipe.data.shards import Packed
+from tfpipe.data.sources import where
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -67,6 +69,8 @@ class Catalog:
     """Whether every box is a sample of its own, as `data.unit` has it; then `boxes` are known. Otherwise images are."""
     lists: tuple[MixedList, ...] = ()
     """Where several filelists are mixed: which images are whose. Empty for one."""
+    packed: Packed | None = None
+    """Where the images or crops are, if packed, as `data.source` has it; None where each is the file at its path."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -116,6 +120,10 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     Raises:
         ConfigError: a list, a label, the class table or an index that must be there cannot be used.
     """
+    if config.source is not None:
+        from tfpipe.data.packed import load_source
+
+        return load_source(config, split, world)
     if split == "train":
         filelist, label_file = config.train_filelist, config.train_label_file
     elif split == "test" and config.test_filelist is not None:
@@ -161,14 +169,8 @@ def _check_order(catalog: Catalog, config: DataConfig, world: World) -> None:
     fewest = min(each.count for each in order.orders) if isinstance(order, Mixture) else order.count
     if config.scope == "shard" and fewest < world.size:
         raise ConfigError(
-            f"{say_lists(config.train_filelist)}: {fewest} samples are too few for {world.size} ranks with data.scope "
-            '"shard"'
+            f'{where(config)}: {fewest} samples are too few for {world.size} ranks with data.scope "shard"'
         )
-
-
-def say_lists(filelist: Path | list[WeightedList]) -> str:
-    """The list or lists, for a message."""
-    return str(filelist) if isinstance(filelist, Path) else " + ".join(str(each.path) for each in filelist)
 
 
 def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:
@@ -181,8 +183,8 @@ def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:
     name = "+".join(each.stem for each in lists)
     if config.index is None:
         return lists[0].parent / f"{name}.index.parquet"
-    where = hashlib.sha256(b"\n".join(os.fsencode(each.resolve()) for each in lists)).hexdigest()
-    return config.index / f"{name}-{where[:8]}.index.parquet"
+    digest = hashlib.sha256(b"\n".join(os.fsencode(each.resolve()) for each in lists)).hexdigest()
+    return config.index / f"{name}-{digest[:8]}.index.parquet"
 
 
 def _with_annotations(

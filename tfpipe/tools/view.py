@@ -11,7 +11,7 @@ from PIL import Image, ImageDraw
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.boxes import count_crops
-from tfpipe.data.catalog import Catalog, load_catalog, read_lists, say_lists
+from tfpipe.data.catalog import Catalog, load_catalog, read_lists
 from tfpipe.data.crops import KnownTargets, Targets, choose_windows, find_targets, from_first
 from tfpipe.data.failures import Failure, named
 from tfpipe.data.images import decode_image
@@ -174,6 +174,8 @@ def _framed(config: DataConfig, catalog: Catalog) -> bool:
 
 
 def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]]:
+    if config.source is not None:
+        raise ConfigError("view --errors opens files, and data.source is packed: use tfpipe pack --verify")
     filelist = config.train_filelist if split == "train" else config.test_filelist
     if filelist is None:
         raise ConfigError(f"no {split} data: data.{split}_filelist is not set")
@@ -182,7 +184,7 @@ def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]
     tiles = [_broken(failure, config.num_channels) for failure in islice(failures, count)]
     more = sum(1 for _ in failures)
     if not tiles:
-        return f"no file failed: all {len(paths)} images of {say_lists(filelist)} can be read and decoded", []
+        return f"no file failed: all {len(paths)} images of the {split} data can be read and decoded", []
     drawn = f", the first {count} of them shown" if more else ""
     return f"{len(tiles) + more} of {len(paths)} images of the {split} data cannot be read or decoded{drawn}", tiles
 

@@ -23,7 +23,8 @@ FORMAT = 1
 # What may differ between a run and its continuation: how fast the data comes, how it is tested, and what is compared
 # by its content instead.
 FREE = {
-    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout", "test_crop",
+    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
+    "test_crop",
     "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
     "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
     "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
@@ -170,6 +171,8 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
     return {
         "data.train_filelist": catalog.paths.digest,
         "mixed": [[len(each.images), each.weight] for each in catalog.lists],
+        # Pixels, and files as they were, are the loose files' own.
+        "crops as JPEG": None if catalog.packed is None else catalog.packed.jpeg,
         "images": len(catalog),
         "images with an XML": int(catalog.annotated.sum()),
         "samples": order.count,

@@ -10,10 +10,11 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.boxes import COUNT_AT_MOST, count_crops
-from tfpipe.data.catalog import Catalog, load_catalog, say_lists
+from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.failures import named
 from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.sources import has_test, where
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.tracing import Tracer, Window, trace_folder
@@ -107,13 +108,13 @@ def load_data(config: Config, world: World) -> Data:
         ConfigError: a list cannot be used, or gives no crop.
     """
     train_catalog = load_catalog(config.data, "train", world)
-    test_catalog = load_catalog(config.data, "test", world) if config.data.test_filelist else None
+    test_catalog = load_catalog(config.data, "test", world) if has_test(config.data) else None
     classes = config.data.num_classes or len(train_catalog.classes)
     count = count_crops(train_catalog, config.data, world)
     if count.crops == 0:
         raise ConfigError(
-            f"{say_lists(config.data.train_filelist)} gives no crop: none of its images has an XML with an object of "
-            f"the classes {', '.join(train_catalog.classes)}"
+            f"{where(config.data)} gives no crop: none of its images has an XML with an object of the classes "
+            f"{', '.join(train_catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
     estimated = "to be expected of the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
