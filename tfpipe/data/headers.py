@@ -8,7 +8,7 @@ from PIL import Image
 from tfpipe.data.files import read_start
 
 # Those that TensorFlow decodes.
-FORMATS = ("JPEG", "PNG", "GIF", "BMP")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
 # Enough of a JPEG to hold its size, unless a thumbnail or a colour profile comes first.
 START = 4096
 START_OF_IMAGE = b"\xff\xd8"

@@ -91,7 +91,7 @@ def _table(images: Images, headers: list[Header], found: list[Found], classes: d
     real = np.array([heights, widths], np.float32).T
     if images.known is None:
         annotated, counts, objects, stated = _from_xmls(images, found, classes)
-        is_stated = (stated > 0).all(axis=1)
+        is_stated = (stated >= 1).all(axis=1)
         sizes = np.where(is_stated[:, None], stated, real)
     else:
         objects, stated, is_stated = images.known, real, np.ones(len(real), bool)
