@@ -13,10 +13,10 @@ from tfpipe.data.failures import Failure, reason
 from tfpipe.data.filelist import FileList
 from tfpipe.data.images import decode_image
 from tfpipe.progress import progress
+from tfpipe.tools.strict import JPEG, find_damage
 
 # Files handed to a thread at once: a million tasks of one would take a gigabyte.
 CHUNK = 64
-JPEG = b"\xff\xd8"
 
 
 def find_broken(paths: FileList, channels: int, threads: int | None = None, show: bool = True) -> Iterator[Failure]:
@@ -54,14 +54,13 @@ def find_fault(path: str, channels: int) -> Failure | None:
         return Failure(path, error.strerror or str(error))
     if not contents:
         return Failure(path, "the file is empty")
-    try:
-        simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB")
-    except ValueError as damage:  # or a PNG, say, which TensorFlow reads
+    damage = find_damage(contents, channels)
+    if damage is not None:  # or a PNG, say, which TensorFlow reads
         try:
             decode_image(tf.constant(contents), channels)
         except tf.errors.OpError as error:
             # Of a JPEG TensorFlow says only that it failed.
-            return Failure(path, str(damage) if contents[:2] == JPEG else reason(error).split(" [Op:")[0])
+            return Failure(path, damage if contents[:2] == JPEG else reason(error).split(" [Op:")[0])
     return None
 
 
