@@ -110,7 +110,7 @@ def tabulate(images: Images, headers: list[Header], found: list[Found], classes:
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
         "gray": np.array(components) == 1,
-        "cmyk": np.array(components) == 4,
+        "cmyk": (np.array(components) == 4) & (np.array(formats) == "JPEG"),  # a PNG's fourth is alpha
         "no object": annotated & (counts == 0),
         "no size": annotated & ~is_stated,
         "size differs": is_stated & (stated != real).any(axis=1),

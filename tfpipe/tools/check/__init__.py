@@ -26,7 +26,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.progress import progress
 from tfpipe.tools.check.doubts import Doubt, settle
-from tfpipe.tools.check.kinds import CODES, bits
+from tfpipe.tools.check.kinds import CODES, STOPS, bits
 from tfpipe.tools.check.lists import first_places, in_other, shared, twice
 from tfpipe.tools.check.reading import DIGEST_BYTES, Seen, look
 
@@ -237,7 +237,9 @@ def _settled(
         for place, (codes, reason) in zip(doubts, verdicts, strict=True):
             one = seen[place]
             reasons = "; ".join(filter(None, (one.reason, reason)))
-            seen[place] = one._replace(codes=one.codes | codes, reason=reasons)
+            # What cannot be used is not odd in other ways.
+            others = {code for code in one.codes if not codes & set(STOPS) or code in STOPS}
+            seen[place] = one._replace(codes=others | codes, reason=reasons)
     return seen
 
 

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
+from tfpipe.data.damage import JPEG
 from tfpipe.data.files import read_whole
 from tfpipe.progress import progress
 
-# What libjpeg-turbo says where bytes belong to nothing, which costs no pixel.
-STRAY = "extraneous bytes"
+# What libjpeg-turbo says of it.
 CUT_OFF = "premature end"
 
 
@@ -45,7 +45,6 @@ def _settle(doubt: Doubt, channels: int) -> tuple[set[str], str]:
 
 def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
     from tfpipe.tools.broken import find_fault
-    from tfpipe.tools.strict import JPEG
 
     fault = find_fault(doubt.path, channels)
     if fault is not None:
@@ -53,7 +52,7 @@ def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
     with open(doubt.path, "rb") as file:
         if file.read(len(JPEG)) != JPEG:
             return "", ""  # a PNG, say
-    return "stray bytes" if STRAY in doubt.damage else "damaged", doubt.damage
+    return "damaged", doubt.damage
 
 
 def _parses(xml: str) -> bool:

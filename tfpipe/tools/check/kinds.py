@@ -30,13 +30,12 @@ KINDS = {
         "stops", "an XML that only lxml reads; training stops there, unless tfpipe index or data.annotations is used"
     ),
     "unknown label": Kind("stops", "a label that is no class; training does not begin"),
-    "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on with what is garbled in it"),
+    "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),
     "listed twice": Kind("wrong", "a path that is in the list again; trained on so many times an epoch"),
     "in both lists": Kind("wrong", "a path of the training and of the test list; tested on what was trained on"),
     "contents in both": Kind(
         "wrong", "the same bytes in the training and in the test list; tested on what was trained"
     ),
-    "stray bytes": Kind("handled", "a JPEG with bytes that belong to nothing; decoded whole"),
     "same contents": Kind("handled", "the same bytes as another image of the list; trained on as any other"),
     "no xml": Kind("handled", "no XML; the whole image is the crop, or, where objects have the labels, it gives none"),
     "file name": Kind("handled", 'the XML\'s <filename> is another, or "%s"; its own path counts, not that'),

@@ -9,21 +9,18 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from tfpipe.data.damage import find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.files import read_whole
 from tfpipe.data.headers import Header, header_of
 from tfpipe.data.index_rows import Images, tabulate
 from tfpipe.data.voc import NOTHING, Found, find_by_lxml, find_in_ordinary
 from tfpipe.tools.check.kinds import HUGE_PIXELS
-from tfpipe.tools.strict import JPEG, find_damage
 
 DIGEST_BYTES = 16
 NO_DIGEST = bytes(DIGEST_BYTES)
 FILE_NAME = re.compile(rb"<filename>([^<]*)</filename>")
 EXIF = b"Exif\0\0"
 ORIENTATION = 0x0112
-# What is found under the name of an image, by its first bytes.
-OTHERS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a ZIP archive", b"%PDF": "a PDF", b"II*\0": "a TIFF"}
-HTML = re.compile(rb"\s*<(?:!doctype html|html|\?xml|head)", re.IGNORECASE)
 
 
 class Seen(NamedTuple):
@@ -77,22 +74,14 @@ def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
     try:
         header = header_of(contents, path)
     except (ValueError, OSError):
-        broken = contents.startswith(JPEG)
-        reason = "a JPEG without a whole header" if broken else f"the file is {_sniff(contents)}"
-        return seen._replace(codes={"undecodable" if broken else "no image"}, reason=reason), None
+        kind, other = kind_of_picture(contents), kind_of_other(contents)
+        if kind:
+            return seen._replace(codes={"undecodable"}, reason=f"a {kind} without a whole header"), None
+        return seen._replace(codes={"no image"}, reason=f"it is {other}" if other else ""), None
     codes = {"huge"} if header.height * header.width > HUGE_PIXELS else set()
     if EXIF in contents[:4096] and _is_turned(contents):
         codes.add("orientation")
     return seen._replace(codes=codes, damage=find_damage(contents, channels) or ""), header
-
-
-def _sniff(contents: bytes) -> str:
-    for start, kind in OTHERS.items():
-        if contents.startswith(start):
-            return kind
-    if HTML.match(contents):
-        return "HTML or XML, as a failed download leaves it"
-    return "zeros" if not contents.strip(b"\0") else "of no known kind"
 
 
 def _is_turned(contents: bytes) -> bool:

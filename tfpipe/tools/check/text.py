@@ -84,7 +84,7 @@ def _described(oddity: Oddity, in_full: bool) -> list[str]:
         examples = [": ".join(filter(None, example)) for example in oddity.examples]
         return [head, *rest, *(blank + line for line in [*examples, *more])]
     names = ", ".join([os.path.basename(example.path) for example in oddity.examples] + more)
-    return [head, *rest, blank + textwrap.shorten(names, WIDTH - INDENT, placeholder=" ...")]
+    return [head, *rest, *textwrap.wrap(names, WIDTH, initial_indent=blank, subsequent_indent=blank)]
 
 
 def _classes(counts: dict[str, int]) -> list[str]:
