@@ -183,6 +183,19 @@ def _parser() -> argparse.ArgumentParser:
     for name, shows in (("boxes", "whole images, their boxes and crops"), ("errors", "files that cannot be decoded")):
         kind.add_argument(f"--{name}", action="store_const", dest="kind", const=name, help=shows)
 
+    added = command(commands.check)
+    added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
+    add_set(added)
+    added.add_argument("--split", choices=("train", "test", "all"), default="train", help="[%(default)s]")
+    added.add_argument(
+        "--fix-list",
+        type=Path,
+        metavar="OUT",
+        help="write the list there without what would stop training, and each path once",
+    )
+    added.add_argument("--json", type=Path, metavar="OUT", help="write all that was found there")
+    added.add_argument("--processes", type=int, metavar="N", help="of each rank [the CPUs that it may use]")
+
     added = command(commands.index)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)

@@ -7,10 +7,10 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
-from tfpipe.config import Config, load_config
+from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.console import without_chatter
 from tfpipe.distributed import World, find_launch
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.tracing import trace_folder
 
 
@@ -150,16 +150,49 @@ def view(args: argparse.Namespace) -> None:
     print(said)
 
 
+def check(args: argparse.Namespace) -> None:
+    """Reads and decodes every file of a list, parses its XMLs, and says what is odd and what would stop training.
+
+    Exit code 0 if nothing is, or only what training handles as it should; 1 if something would stop it or is wrong.
+    """
+    from tfpipe.data.filelist import check_filelists
+    from tfpipe.tools.check import check
+    from tfpipe.tools.check.fix import write_clean_list
+    from tfpipe.tools.check.text import as_json, conclusion, render
+
+    _check_processes(args.processes)
+    config, launch = _config(args).data, find_launch()
+    splits = _splits(args.split, config)
+    if args.fix_list is not None and len(splits) > 1:
+        raise ConfigError("--fix-list writes one list: choose --split train or --split test")
+    lists = {"train": config.train_filelist, "test": config.test_filelist}
+    check_filelists([lists[split] for split in splits if isinstance(lists[split], Path)])
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    with nullcontext() if args.debug else without_chatter():
+        world = World() if launch is None or launch.size == 1 else World.mpi()
+        found = check(config, splits, world, args.processes)
+    if world.rank > 0:
+        return
+    if args.json is not None:
+        _write(args.json, json.dumps(as_json(found), indent=2) + "\n")
+    print(render(found))
+    if args.fix_list is not None:
+        dropped = write_clean_list(found[0], args.fix_list)
+        print(f"{args.fix_list}: {len(found[0].catalog) - dropped} lines, {dropped} left out")
+    problem = conclusion(found)
+    if problem is not None:
+        fix = "" if args.fix_list is not None else "; --fix-list OUT writes a list without what stops training"
+        raise TfpipeError(problem + fix)
+
+
 def index(args: argparse.Namespace) -> None:
     """Reads every XML, or a table of boxes, and image header once, for training; under mpirun or srun on all ranks."""
     from tfpipe.data.index_build import build_index
 
-    if args.processes is not None and args.processes < 1:
-        raise ConfigError(f"--processes must be at least 1, received {args.processes}")
+    _check_processes(args.processes)
     config, launch = _config(args).data, find_launch()
     world = World() if launch is None or launch.size == 1 else World.mpi()
-    splits = ["train", *(["test"] if config.test_filelist else [])] if args.split == "all" else [args.split]
-    for split in splits:
+    for split in _splits(args.split, config):
         made = build_index(config, split, world, args.processes)
         if world.rank == 0:
             odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
@@ -201,6 +234,18 @@ def _config(args: argparse.Namespace) -> Config:
     if getattr(args, "nsteps", None) is not None:
         overrides += ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
     return load_config(args.config, overrides)
+
+
+def _check_processes(processes: int | None) -> None:
+    if processes is not None and processes < 1:
+        raise ConfigError(f"--processes must be at least 1, received {processes}")
+
+
+def _splits(split: str, config: DataConfig) -> list[str]:
+    """Those that "all" stands for, or the one that was asked for."""
+    if split != "all":
+        return [split]
+    return ["train", *(["test"] if config.test_filelist else [])]
 
 
 def _write(path: Path, text: str) -> None:

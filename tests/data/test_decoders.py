@@ -1,6 +1,8 @@
 """Decoders: libraries and TensorFlow's ops give the same crops, of any image and any number of windows."""
 
 import io
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ from PIL import Image
 from tests.data.test_images import bilinear, encoded, picture
 from tfpipe.config import DataConfig
 from tfpipe.data.crops import Windows, halvings
-from tfpipe.data.decoders import NATIVE_IMAGES, Decoder, choose_decoder
+from tfpipe.data.decoders import NATIVE_IMAGES, choose_decoder
 
 # Of 255: OpenCV cuts off where TensorFlow rounds.
 LEVELS, MEAN = 1, 0.3
@@ -21,29 +23,32 @@ def decode(
     decoder: str, jpegs: list[bytes], windows: list[list[list[int]]], channels: int = 3, scaled: bool = False
 ) -> np.ndarray:
     """The crops of some images, in each of which some windows; in graph, as the pipeline has it."""
+    config, images, graph = _traced(decoder, channels, scaled)
+    some = range(0, len(jpegs), images)
+    return np.concatenate([_decode(graph, jpegs[at : at + images], windows[at : at + images], config) for at in some])
+
+
+@cache
+def _traced(decoder: str, channels: int, scaled: bool) -> tuple[DataConfig, int, Callable[..., tf.Tensor]]:
+    """A config, its decoder's images a call, and the decoder as a graph, which takes a second to make."""
     options = {"decoder": decoder, "crop_image_size": (40, 56), "num_channels": channels, "scaled_decode": scaled}
     config = DataConfig(train_filelist=Path("x"), **options)
     chosen = choose_decoder(config)
-    some = range(0, len(jpegs), chosen.images)
-    return np.concatenate(
-        [_decode(chosen, jpegs[at : at + chosen.images], windows[at : at + chosen.images], config) for at in some]
-    )
+    some, number = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int32)
+    signature = [
+        tf.TensorSpec([None], tf.string),
+        tf.TensorSpec([None, 2], tf.int32),
+        Windows(some, some, tf.TensorSpec([None, 4], tf.int32), number, number),
+    ]
+    return config, chosen.images, tf.function(chosen.decode, input_signature=signature, autograph=False)
 
 
-def _decode(chosen: Decoder, jpegs: list[bytes], windows: list[list[list[int]]], config: DataConfig) -> np.ndarray:
+def _decode(
+    graph: Callable[..., tf.Tensor], jpegs: list[bytes], windows: list[list[list[int]]], config: DataConfig
+) -> np.ndarray:
     images = tf.constant([number for number, of in enumerate(windows) for _ in of], tf.int64)
     flat = tf.constant([window for of in windows for window in of], tf.int32, shape=[len(images), 4])
     sizes = tf.constant([Image.open(io.BytesIO(jpeg)).size[::-1] for jpeg in jpegs])
-    some, number = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int32)
-    graph = tf.function(
-        chosen.decode,
-        input_signature=[
-            tf.TensorSpec([None], tf.string),
-            tf.TensorSpec([None, 2], tf.int32),
-            Windows(some, some, tf.TensorSpec([None, 4], tf.int32), number, number),
-        ],
-        autograph=False,
-    )
     zeros, times = tf.zeros_like(images), halvings(flat, images, config)
     return graph(tf.constant(jpegs), sizes, Windows(images, zeros, flat, tf.cast(zeros, tf.int32), times)).numpy()
 
@@ -69,7 +74,7 @@ KINDS = {
 
 @pytest.mark.parametrize("channels", [3, 1])
 def test_both_give_the_same_crops_within_a_level(channels: int) -> None:
-    kinds = [kind for kind in KINDS if kind != "cmyk"]
+    kinds = [kind for kind in KINDS if kind != "cmyk"]  # its inks are multiplied, which cuts off more
     jpegs = [encoded(KINDS[kind][0], **KINDS[kind][1]) for kind in kinds]
     # One, several, or no window an image.
     windows = [

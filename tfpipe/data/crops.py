@@ -76,7 +76,7 @@ def find_targets(objects: Objects, labels: tf.Tensor, sizes: tf.Tensor, catalog:
         catalog: says how images are labelled, and the classes.
     """
     images = objects.images
-    stated = tf.reduce_all(objects.sizes > 0, axis=1, keepdims=True)
+    stated = tf.reduce_all(objects.sizes >= 1, axis=1, keepdims=True)
     size = tf.gather(tf.where(stated, objects.sizes, tf.cast(sizes, tf.float32)), images)
     low = tf.clip_by_value(tf.minimum(objects.boxes[:, :2], objects.boxes[:, 2:]), 0.0, size)
     high = tf.clip_by_value(tf.maximum(objects.boxes[:, :2], objects.boxes[:, 2:]), 0.0, size)

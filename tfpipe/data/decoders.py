@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.crops import Windows
+from tfpipe.data.headers import TOO_LARGE
 from tfpipe.data.images import decode_crops, decode_image
 from tfpipe.data.scale import halved
 
@@ -77,6 +78,8 @@ def _decode_natively(
     def whole(contents: bytes, size: list[int], halvings: int) -> np.ndarray:
         # libjpeg's smallest size that is no less.
         least = [-(-side >> halvings) if halvings else 0 for side in size]
+        if math.prod(size) * channels >= TOO_LARGE:
+            return decode_image(contents, channels, halvings).numpy()
         try:
             return simplejpeg.decode_jpeg(contents, colorspace, min_height=least[0], min_width=least[1])
         except ValueError:  # a PNG, say, or one that is damaged: TensorFlow's error says how

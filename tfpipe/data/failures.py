@@ -1,6 +1,7 @@
 """Which file stopped the pipeline: TensorFlow says what is wrong with an image, but not with which."""
 
-import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -9,8 +10,11 @@ from tfpipe.config import DataConfig, Parallel
 from tfpipe.data.annotations import read_xml
 from tfpipe.data.cache import forget
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.damage import describe
+from tfpipe.data.decoders import choose_decoder
 from tfpipe.data.fetch import packed_name
 from tfpipe.data.pipeline import crop, read, visit
+from tfpipe.data.reasons import reason
 from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
@@ -18,6 +22,8 @@ from tfpipe.errors import TfpipeError
 # More images than any pipeline has under way at once: its batches prefetched and its parallel calls.
 LOOK_AHEAD = 10_000
 REPACK = "see what else has changed with tfpipe pack --verify, then pack it anew"
+REPAIR = "repair it or take it out of the filelist"
+UNUSUAL = 'lxml alone can read this XML: run tfpipe index, or set data.annotations to "lxml"'
 
 
 class Failure(NamedTuple):
@@ -32,48 +38,55 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
 
     Goes through them again one at a time, which costs nothing until something fails.
     """
-    found = first_failure(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, config)
-    if found is None:
-        return None
-    done, error = found
-    item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
-    forget(catalog, config, world, item)
-    return failure_of(item, error, catalog)
+    located = visit(catalog, config, world, stream).take(LOOK_AHEAD)
+    for done, error in enumerate(replay(located, catalog, config)):
+        if error is not None:
+            item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
+            forget(catalog, config, world, item)
+            return explain(catalog, config, item, error)
+    return None
 
 
-def first_failure(
-    located: tf.data.Dataset, catalog: Catalog, config: DataConfig
-) -> tuple[int, tf.errors.OpError] | None:
-    """How many of the images `located` (Located, one by one) come before the first that fails, and its error; or None.
-
-    Loads them one at a time.
-    """
-    # Without parallel calls, and one at a call, the images come in order: the one after the last that came is at fault.
+def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> Iterator[tf.errors.OpError | None]:
+    """Loads images, `Located` one by one, once more; of each says what went wrong, if anything."""
+    # Without parallel calls, and one at a call, an error is that of the next image in order.
     # From their sources, which are what can be repaired.
     plain = {
         "num_parallel_readers": 1,
         "parallel": Parallel(),
-        "decoder": "graph",
         "cache": None,
         "storage_delay_ms": 0,
         "on_error": "raise",
     }
     serial = config.model_copy(update=plain)
-    done = 0
-    try:
-        for _ in crop(read(located, catalog, serial), catalog, serial):
-            done += 1
-    except tf.errors.OpError as error:
-        return done, error
-    return None
+    # By the same decoder, since one that decodes a part alone does not see all damage.
+    decoder = choose_decoder(serial)._replace(images=1)
+    iterator = iter(crop(read(located, catalog, serial), catalog, serial, decoder=decoder))
+    while True:
+        try:
+            next(iterator)
+        except StopIteration:
+            return
+        except tf.errors.OpError as error:
+            yield error
+        else:
+            yield None
 
 
-def failure_of(item: int, error: tf.errors.OpError, catalog: Catalog) -> Failure:
-    """What to say where image `item` was loaded alone and failed with `error`."""
+def explain(catalog: Catalog, config: DataConfig, item: int, error: tf.errors.OpError) -> Failure:
+    """What is wrong with image `item` or its XML, which the pipeline loaded alone and of which it said `error`."""
+    if catalog.packed is not None:
+        return Failure(packed_name(catalog, item), reason(error))
     # With all boxes known, no XML was opened.
     annotation = catalog.annotation(item) if catalog.boxes is None else ""
-    path = catalog.paths[item] if catalog.packed is None else packed_name(catalog, item)
-    return _xml_failure(annotation) or Failure(path, reason(error))
+    if annotation and annotation in error.message:
+        return _xml_failure(annotation) or Failure(annotation, UNUSUAL)
+    path = catalog.paths[item]
+    try:
+        contents = Path(path).read_bytes()
+    except OSError as unread:
+        return _xml_failure(annotation) or Failure(path, unread.strerror or reason(error))
+    return _xml_failure(annotation) or Failure(path, describe(contents, config.num_channels, reason(error)))
 
 
 def _xml_failure(annotation: str) -> Failure | None:
@@ -86,12 +99,12 @@ def _xml_failure(annotation: str) -> Failure | None:
     return None
 
 
-def reason(error: tf.errors.OpError) -> str:
-    """What an op says went wrong, without where in the graph it stands."""
-    said = re.sub(r"\\(['\"])", r"\1", error.message.split("\n\t [[")[0])  # an assertion escapes quotes
-    # Of a Python function, without where in it.
-    said = re.sub(r"(?s)(?:\w+Error: )?(.*?)\nTraceback .*", r"\1", said)
-    return re.sub(r"(?s).*(?:Iterator::\S*: |\{\{.*?\}\} )", "", said).strip().removesuffix(".")
+def cannot_use(failure: Failure, catalog: Catalog, world: World) -> TfpipeError:
+    """What to raise where a file is at fault."""
+    return TfpipeError(
+        f"rank {world.rank}: cannot use {failure.path} of the {catalog.split} data: {failure.reason}; "
+        f"{REPAIR if catalog.packed is None else REPACK}"
+    )
 
 
 def named(
@@ -122,8 +135,5 @@ def named(
             stream = stream.at(frontiers)
         failure = find_failure(catalog, config, world, stream)
         if failure is not None:
-            return TfpipeError(
-                f"rank {world.rank}: cannot use {failure.path} of the {catalog.split} data: {failure.reason}; "
-                f"{'repair it or take it out of the filelist' if catalog.packed is None else REPACK}"
-            )
+            return cannot_use(failure, catalog, world)
     return TfpipeError(f"rank {world.rank}: stopped: {reason(error)}")

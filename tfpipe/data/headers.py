@@ -9,7 +9,9 @@ from PIL import Image
 from tfpipe.data.files import read_start
 
 # Those that TensorFlow decodes.
-FORMATS = ("JPEG", "PNG", "GIF", "BMP")
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+# Bytes of a picture that TensorFlow refuses to decode; a few bytes of a header must not make anybody ask for so many.
+TOO_LARGE = 2**29
 # Enough of a JPEG to hold its size, unless a thumbnail or a colour profile comes first.
 START = 4096
 START_OF_IMAGE = b"\xff\xd8"
@@ -34,16 +36,16 @@ def read_header(path: str) -> Header:
         ValueError: it is no image that TensorFlow could decode.
         OSError: it cannot be read.
     """
-    return jpeg_header(read_start(path, START)) or _by_pillow(path)
+    return jpeg_header(read_start(path, START)) or _by_pillow(path, path)
 
 
 def header_of(contents: bytes, path: str) -> Header:
-    """The same of a file whose contents are at hand. `path` is for the message.
+    """The header of the image at `path`, given the whole file.
 
     Raises:
         ValueError: as read_header.
     """
-    return jpeg_header(contents[:START]) or _by_pillow(path, io.BytesIO(contents))
+    return jpeg_header(contents[:START]) or _by_pillow(io.BytesIO(contents), path)
 
 
 def jpeg_header(start: bytes) -> Header | None:
@@ -63,9 +65,9 @@ def jpeg_header(start: bytes) -> Header | None:
     return None
 
 
-def _by_pillow(path: str, file: io.BytesIO | None = None) -> Header:
+def _by_pillow(file: str | io.BytesIO, path: str) -> Header:
     try:
-        with Image.open(file or path, formats=FORMATS) as image:
+        with Image.open(file, formats=FORMATS) as image:
             kind = "JPEG" if image.format == "MPO" else image.format  # a JPEG with further ones behind it
             return Header(image.height, image.width, len(image.getbands()), kind)
     except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:

@@ -4,6 +4,7 @@ Boxes are float32 [k, 4] (ymin, xmin, ymax, xmax); windows are int32 [k, 4] (top
 inside the image, at least one pixel each.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import tensorflow as tf
@@ -17,6 +18,13 @@ DCT = "INTEGER_ACCURATE"
 # Rows and columns to decode on each side of a window: libjpeg's chroma upsampling looks at the neighbours, and where
 # it has none makes the outermost column up to 30 levels wrong.
 MARGIN = (0, 2)
+# A JPEG's first two bytes; and what Adobe's programs put behind them, here for inks as they are, not turned into YCC.
+START = b"\xff\xd8"
+ADOBE = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
+# Shares of red, green and blue in a gray, as JPEG and Pillow have them.
+GRAY = (0.299, 0.587, 0.114)
+END = 2**31 - 1
+INDEXED_BMP = "a BMP with a palette, which is not read as it should be: convert it"
 
 
 def image_size(contents: tf.Tensor) -> tf.Tensor:
@@ -24,14 +32,14 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
     return tf.cond(
         tf.io.is_jpeg(contents),
         lambda: tf.io.extract_jpeg_shape(contents)[:2],
-        lambda: tf.shape(_decode_other(contents, 0))[:2],
+        lambda: tf.shape(_decode_other(contents, 3))[:2],
     )
 
 
 def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, halvings: tf.Tensor | int = 0) -> tf.Tensor:
     """uint8 [height, width, channels]: only `window` (int32 [4]) of an image is decoded.
 
-    A PNG, GIF or BMP that is named .JPEG is read as what it is.
+    A PNG, GIF, BMP or WebP that is named .JPEG is read as what it is.
 
     Args:
         contents: string, of the file.
@@ -40,14 +48,17 @@ def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, halving
         halvings: int32, of a JPEG's sides.
     """
 
-    def decode(ratio: int) -> tf.Tensor:
-        return tf.io.decode_and_crop_jpeg(contents, window, channels=channels, ratio=ratio, dct_method=DCT)
+    def decode(jpeg: tf.Tensor, channels: int) -> tf.Tensor:
+        how = {"channels": channels, "dct_method": DCT}
+        # The op's ratio is part of the graph.
+        ratios = [
+            partial(tf.io.decode_and_crop_jpeg, jpeg, window, ratio=2**each, **how) for each in range(MOST_HALVINGS + 1)
+        ]
+        return tf.switch_case(tf.convert_to_tensor(halvings), ratios)
 
-    # The op's ratio is part of the graph.
-    ratios = [partial(decode, 2**each) for each in range(MOST_HALVINGS + 1)]
     return tf.cond(
         tf.io.is_jpeg(contents),
-        lambda: tf.switch_case(tf.convert_to_tensor(halvings), ratios),
+        lambda: _decode_jpeg(contents, channels, decode),
         lambda: _cut(_decode_other(contents, channels), window),
     )
 
@@ -56,13 +67,35 @@ def decode_image(contents: tf.Tensor, channels: int, halvings: int = 0) -> tf.Te
     """uint8 [height, width, channels]: a whole image, if it is a JPEG with its sides halved so often."""
     return tf.cond(
         tf.io.is_jpeg(contents),
-        lambda: tf.io.decode_jpeg(contents, channels=channels, ratio=2**halvings, dct_method=DCT),
+        lambda: _decode_jpeg(contents, channels, partial(tf.io.decode_jpeg, ratio=2**halvings, dct_method=DCT)),
         lambda: _decode_other(contents, channels),
     )
 
 
+def _decode_jpeg(contents: tf.Tensor, channels: int, decode: Callable[[tf.Tensor, int], tf.Tensor]) -> tf.Tensor:
+    """uint8 [height, width, channels]: by `decode`, given the bytes and the channels; CMYK and YCCK as by Pillow.
+
+    Where Adobe's mark is missing, TensorFlow takes inks for not inverted, Pillow and libjpeg-turbo for inverted, as in
+    fact they are. So it gets one; a JPEG's own comes later, and counts. And TensorFlow makes no gray of inks.
+    """
+    inks = tf.equal(tf.io.extract_jpeg_shape(contents)[2], 4)
+    jpeg = tf.cond(inks, lambda: tf.strings.join([START, ADOBE, tf.strings.substr(contents, 2, END)]), lambda: contents)
+    if channels == 3:
+        return decode(jpeg, channels=3)
+    return tf.cond(inks, lambda: _gray(decode(jpeg, channels=3)), lambda: decode(jpeg, channels=1))
+
+
 def _decode_other(contents: tf.Tensor, channels: int) -> tf.Tensor:
-    return tf.io.decode_image(contents, channels=channels, expand_animations=False)
+    head = tf.io.decode_raw(tf.strings.substr(tf.strings.join([contents, bytes(32)]), 0, 32), tf.uint8)
+    indexed = tf.reduce_all(tf.equal(head[:2], list(b"BM"))) & (head[28] <= 8) & tf.equal(head[29], 0)
+    with tf.control_dependencies([tf.debugging.Assert(~indexed, [INDEXED_BMP])]):
+        image = tf.io.decode_image(contents, channels=3, expand_animations=False)
+    return image if channels == 3 else _gray(image)
+
+
+def _gray(image: tf.Tensor) -> tf.Tensor:
+    """uint8 [height, width, 1], of a uint8 [height, width, 3]."""
+    return tf.cast(tf.round(tf.reduce_sum(tf.cast(image, tf.float32) * GRAY, axis=-1, keepdims=True)), tf.uint8)
 
 
 def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:

@@ -53,11 +53,11 @@ SCHEMA = pa.schema(
     }
 )
 ODD = {
-    "not jpeg": "the file is a PNG, GIF or BMP, whatever its name",
-    "gray": "one component",
-    "cmyk": "four components",
-    "no object": "the XML holds no object",
-    "no size": "the XML does not state the image's size, so the image's own counts",
+    "not jpeg": "the file is a PNG, GIF, BMP or WebP, whatever its name; read as what it is",
+    "gray": "one component; repeated three times where colours are wanted",
+    "cmyk": "four components, CMYK or YCCK; converted to RGB",
+    "no object": "the XML holds no object; as without an XML",
+    "no size": "the XML does not state the image's size; its own counts",
     "size differs": "the XML states another size than the image has; the boxes are relative to the stated one",
     "box swapped": "a box has its minimum above its maximum; swapped back",
     "box out of range": "a box reaches out of the image; clamped",

@@ -3,17 +3,14 @@
 import glob
 import os
 import shutil
-import signal
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +24,7 @@ from tfpipe.data.catalog import Catalog, index_path, load_catalog
 from tfpipe.data.index import FINGERPRINT, SCHEMA, fingerprint
 from tfpipe.data.index_rows import Annotated, Images, Rows, read_rows
 from tfpipe.data.lock import locked
+from tfpipe.data.processes import parallel
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
@@ -37,12 +35,7 @@ PART = 5_000
 CHUNK = 1_000
 ROW_GROUP = 20_000
 PARTS = ".parts"
-# Chunks under way per process.
-AHEAD = 4
 MAX_ERRORS = 20
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 class Summary(NamedTuple):
@@ -123,11 +116,11 @@ def _build_parts(
     Raises nothing that this rank alone would meet, since the others wait for it.
     """
     chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
-    tasks = (_images(catalog, table, chunk) for chunk in chunks)
+    tasks = (images_of(catalog, table, chunk) for chunk in chunks)
     read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})
     errors: list[str] = []
     try:
-        results = _parallel(read, tasks, processes or world.threads or len(os.sched_getaffinity(0)))
+        results = parallel(read, tasks, processes or world.threads or len(os.sched_getaffinity(0)), __name__)
         shown = progress(results, len(chunks), f"reading {catalog.split} data", "chunk", world.rank == 0)
         for part in parts:
             rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
@@ -146,7 +139,8 @@ def _build_parts(
     return errors
 
 
-def _images(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
+def images_of(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
+    """What is to be read of some images: their XMLs, or what the table has of them."""
     part = slice(items.start, items.stop)
     numbers, names = catalog.paths.part(items.start, items.stop)
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
@@ -159,24 +153,6 @@ def _images(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
     ]
     return Images(paths, annotations, catalog.labels[part])
-
-
-def _parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int) -> Iterator[B]:
-    """The results of `work`, in order; takes tasks only as fast as they are done."""
-    if processes == 1:
-        yield from map(work, tasks)
-        return
-    # A fork would copy MPI's and TensorFlow's threads' locks.
-    context = get_context("forkserver")
-    context.set_forkserver_preload([__name__])
-    waiting = deque()
-    with ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        for task in tasks:
-            waiting.append(pool.submit(work, task))
-            if len(waiting) > AHEAD * processes:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:

@@ -54,7 +54,7 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
                 found.append(find_objects(read_whole(annotation), annotation))
         except (OSError, ValueError) as error:
             errors.append(str(error))
-    return Rows(None, errors) if errors else Rows(_table(images, headers, found, classes), [])
+    return Rows(None, errors) if errors else Rows(tabulate(images, headers, found, classes), [])
 
 
 def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
@@ -86,12 +86,20 @@ def _clamped(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.clip(low, 0, sizes), np.clip(high, 0, sizes)
 
 
-def _table(images: Images, headers: list[Header], found: list[Found], classes: dict[str, int]) -> pa.Table:
+def tabulate(images: Images, headers: list[Header], found: list[Found], classes: dict[str, int]) -> pa.Table:
+    """index.SCHEMA's rows, one an image.
+
+    Args:
+        images: n of them.
+        headers: their n headers.
+        found: what the XMLs say, of those images that have one.
+        classes: the classes' numbers, by name.
+    """
     heights, widths, components, formats = zip(*headers, strict=True)
     real = np.array([heights, widths], np.float32).T
     if images.known is None:
         annotated, counts, objects, stated = _from_xmls(images, found, classes)
-        is_stated = (stated > 0).all(axis=1)
+        is_stated = (stated >= 1).all(axis=1)
         sizes = np.where(is_stated[:, None], stated, real)
     else:
         objects, stated, is_stated = images.known, real, np.ones(len(real), bool)
@@ -102,7 +110,7 @@ def _table(images: Images, headers: list[Header], found: list[Found], classes: d
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
         "gray": np.array(components) == 1,
-        "cmyk": np.array(components) == 4,
+        "cmyk": (np.array(components) == 4) & (np.array(formats) == "JPEG"),  # a PNG's fourth is alpha
         "no object": annotated & (counts == 0),
         "no size": annotated & ~is_stated,
         "size differs": is_stated & (stated != real).any(axis=1),

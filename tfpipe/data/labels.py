@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,6 +49,23 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0].rpartition("/")[2]
 
 
+class Labels(NamedTuple):
+    """The labels of n images."""
+
+    numbers: np.ndarray  # int32 [n]: class number; BY_OBJECT where objects have the labels, or the label is no class
+    unknown: np.ndarray  # int64 [k]: the images whose label is no class
+    names: list[str]
+    """The labels as they are spelt."""
+    name: np.ndarray
+    """int [n]: number of each image's name."""
+    source: str
+    """Where they are from."""
+
+    def spelt(self, item: int) -> str:
+        """The label of image `item`, and where it is from."""
+        return f'"{self.names[self.name[item]]}" ({self.source})'
+
+
 def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> np.ndarray:
     """int32 [len(paths)]: each image's class number, or BY_OBJECT.
 
@@ -56,6 +74,23 @@ def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, la
     Raises:
         ConfigError: an image has no label, or one that is no class.
     """
+    labels = find_labels(paths, classes, config, label_file)
+    if labels.unknown.size:
+        first = int(labels.unknown[0])
+        raise ConfigError(
+            f"{labels.unknown.size} of {len(paths)} images have a label that is no class, e.g. {paths[first]}: "
+            f"{labels.spelt(first)}; the {len(classes)} classes are {', '.join(classes[:3])} ...; "
+            "for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv"
+        )
+    return labels.numbers
+
+
+def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> Labels:
+    """The same, with those that are no class.
+
+    Raises:
+        ConfigError: an image has no label, or `label_file` cannot be used.
+    """
     numbers = {name: number for number, name in enumerate(classes)}
     if label_file is not None:
         # Labels may be numbers; a class whose name is a number goes by its name.
@@ -63,20 +98,13 @@ def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, la
         names, own = _from_file(paths, label_file, numbers), np.arange(len(paths))
         source = f"in {label_file}"
     elif config.label_source == "object":
-        return np.full(len(paths), BY_OBJECT, np.int32)
+        nothing = np.zeros(len(paths), np.int32)
+        return Labels(nothing + BY_OBJECT, np.empty(0, np.int64), [""], nothing, "its objects")
     else:
         names, own = [folder_of(folder) for folder in paths.folders], paths.folder
         source = "its folder"
     labels = np.array([numbers.get(name, BY_OBJECT) for name in names], np.int32)[own]
-    unknown = np.flatnonzero(labels == BY_OBJECT)
-    if unknown.size:
-        first = int(unknown[0])
-        raise ConfigError(
-            f"{unknown.size} of {len(paths)} images have a label that is no class, e.g. {paths[first]}: "
-            f'"{names[own[first]]}" ({source}); the {len(classes)} classes are {", ".join(classes[:3])} ...; '
-            "for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv"
-        )
-    return labels
+    return Labels(labels, np.flatnonzero(labels == BY_OBJECT), names, own, source)
 
 
 def _read_classes(path: Path) -> list[str]:

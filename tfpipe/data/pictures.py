@@ -10,9 +10,10 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.closing import close_at_exit
 from tfpipe.data.crops import Crops
-from tfpipe.data.failures import failure_of, first_failure, reason
+from tfpipe.data.failures import REPAIR, explain, replay
 from tfpipe.data.lookup import Lookup
 from tfpipe.data.pipeline import Encoded, crop, read
+from tfpipe.data.reasons import reason
 from tfpipe.data.stream import BLOCK, Visit
 from tfpipe.data.threads import calls_at_once, options
 from tfpipe.distributed import World
@@ -107,11 +108,8 @@ class Pictures:
                     reached = int(at[-1])
         except tf.errors.OpError as error:
             left = places[np.searchsorted(places, reached) :]
-            found = first_failure(self._located(left), self._catalog, self._config)
-            if found is None:
-                raise ConfigError(f"cannot pack {self._catalog.split} data: {reason(error)}") from error
-            done, error = found
-            failure = failure_of(int(self._items(left[done : done + 1])[0]), error, self._catalog)
-            raise ConfigError(
-                f"cannot use {failure.path}: {failure.reason}; repair it or take it out of the filelist"
-            ) from error
+            for place, found in zip(left, replay(self._located(left), self._catalog, self._config), strict=False):
+                if found is not None:
+                    failure = explain(self._catalog, self._config, int(self._items(place[None])[0]), found)
+                    raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {REPAIR}") from found
+            raise ConfigError(f"cannot pack {self._catalog.split} data: {reason(error)}") from error

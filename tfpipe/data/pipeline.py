@@ -18,7 +18,7 @@ from tfpipe.data.clock import now_s
 from tfpipe.data.closing import close_at_exit
 from tfpipe.data.crop_cache import Cut, crop_store, find, keeping
 from tfpipe.data.crops import Crops, KnownTargets, choose_windows, crop_seeds, find_targets, from_first
-from tfpipe.data.decoders import choose_decoder
+from tfpipe.data.decoders import Decoder, choose_decoder
 from tfpipe.data.fetch import fetch_crops, fetch_files, find_crops
 from tfpipe.data.images import image_size, random_flip
 from tfpipe.data.late import late
@@ -180,16 +180,17 @@ def crop(
     config: DataConfig,
     world: World = World(),
     store: Store | None = None,
+    decoder: Decoder | None = None,
 ) -> tf.data.Dataset:
     """Encoded -> Crops: parses the XMLs, decodes the JPEGs, cuts and resizes. Takes the CPU.
 
-    With a store of crops, those that are not kept yet.
+    With a store of crops, those that are not kept yet. By `decoder`, or as `data.decoder` says.
     """
     flip = config.crop == "random_resized" if config.flip is None else config.flip
     shape = (*config.crop_image_size, config.num_channels)
     parse = parser(catalog.by_lxml)
     known = None if catalog.boxes is None else KnownTargets(catalog)
-    decoder = choose_decoder(config)
+    decoder = decoder or choose_decoder(config)
 
     def cut(encoded: Encoded) -> Cut:
         visit, sizes = encoded.visit, encoded.size

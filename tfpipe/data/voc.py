@@ -1,6 +1,9 @@
 """Pascal VOC XML read in Python: by lxml, and far faster where it is written as ImageNet's are.
 
 Both give plain values, since an array for each of a million files would take as long as reading them.
+
+An XML comes from outside, so it is refused where it could do harm: above MAX_BYTES, with a document type (and so with
+entities of its own, other files, or the network), nested deeper than 256 tags, or with a number that is no pixel's.
 """
 
 import re
@@ -10,6 +13,10 @@ from lxml import etree
 
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
+# An annotation is of some hundred bytes; one of a thousand objects of some hundred thousand.
+MAX_BYTES = 1_000_000
+# Of a number, in pixels: larger than any image.
+MOST = 1e9
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
 PARSER = etree.XMLParser(
@@ -92,6 +99,8 @@ def find_in_ordinary(text: bytes) -> Found | None:
 
     Takes time in proportion to the text: nothing in the pattern can match one run of blanks in two ways.
     """
+    if len(text) > MAX_BYTES:
+        return None
     # Latin-1 decodes all bytes, and those beyond ASCII match nothing.
     whole = all_of_ordinary(BETWEEN_TAGS.sub("><", text.decode("latin-1").strip(" \t\r\n")))
     if whole is None:
@@ -101,19 +110,26 @@ def find_in_ordinary(text: bytes) -> Found | None:
     for name, xmin, ymin, xmax, ymax in objects_of_ordinary(objects):
         names.append(name)
         edges += float(ymin), float(xmin), float(ymax), float(xmax)
-    return Found(names, edges, [float(height), float(width)])
+    size = [float(height), float(width)]
+    numbers = [*edges, *size]
+    return Found(names, edges, size) if max(numbers) <= MOST and min(numbers) >= -MOST else None
 
 
 def find_by_lxml(text: bytes, path: str) -> Found:
     """The objects in any XML: no entities, no network, no huge trees.
 
     Raises:
-        ValueError: it is not XML, or an object lacks a name or a number; says which, and names `path`.
+        ValueError: it is not XML, larger than MAX_BYTES or with a document type, or an object lacks a name or a number;
+            says which, and names `path`.
     """
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
     try:
         root = etree.fromstring(text, PARSER)
     except etree.XMLSyntaxError as error:
         raise ValueError(f"{path} is not XML: {error}") from error
+    if root.getroottree().docinfo.doctype:
+        raise ValueError(f"{path} has a document type (<!DOCTYPE), which may draw in other files: take it out")
     names, edges, sides = [], [], {}
     for element in root.iterchildren("object", "size"):
         if element.tag == "size":
@@ -143,4 +159,6 @@ def _number(text: str | None, element: etree._Element, tag: str, path: str) -> f
         raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
     if not IS_NUMBER(text):
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
+    if abs(float(text)) > MOST:
+        raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", more pixels than an image has')
     return float(text)

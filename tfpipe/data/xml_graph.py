@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.annotations import Objects, objects_in
-from tfpipe.data.voc import EDGES, NUMBER
+from tfpipe.data.voc import EDGES, MAX_BYTES, MOST, NUMBER
 
 UNREADABLE = "not a whole annotation, or an object lacks its name or one of xmin, ymin, xmax, ymax:"
 MAX_CHARS = 2**31 - 1
@@ -24,6 +24,8 @@ COMMENT = rf"<!--(?:[^-{CONTROL}]|-[^-{CONTROL}])*-->|<\?[^{CONTROL}]*?\?>"
 COMMENT_IN_TAG = r"(?s).*<[^<>]*<[!?].*"
 ATTRIBUTE = rf"""\s+[^\s/>=&"']+\s*=\s*(?:"(?:[^"&{CONTROL}]|{ENTITY})*"|'(?:[^'&{CONTROL}]|{ENTITY})*')"""
 TOKEN = rf"(?:/[^\s/>]+\s*|[A-Za-z_:][^\s/>=&\"']*(?:{ATTRIBUTE})*\s*/?)>(?:[^&{CONTROL}]|{ENTITY})*"
+# Levels of tags that lxml reads; and more than the levels of an XML.
+MAX_DEPTH = 256
 DEEPEST = 2**31
 # From the root's start to its end: a file that was cut off, or is none, does not match.
 DOCUMENT = r"(?s)(\x{FEFF})?\s*(<[?!].*>\s*)?<annotation(\s*/>|[\s>].*</annotation\s*>)\s*(<!--.*-->\s*)?"
@@ -93,12 +95,16 @@ def parse_xml(texts: tf.Tensor, paths: tf.Tensor) -> Objects:
     plain = tf.strings.regex_replace(texts, COMMENT, "")
     tokens = tokenize(plain)
     found = find(tokens)
-    whole = is_well_formed(tokens, texts, plain) & is_complete(found, texts) | tf.equal(paths, "")
+    boxes = _numbers(found.edges, found.is_edge, found.edge_of, found.objects)
+    sizes = _numbers(found.sides, found.is_side, found.side_of, texts)
+    # Not within MOST or no number at all, as infinity is.
+    whole = is_well_formed(tokens, texts, plain) & is_complete(found, texts) & tf.reduce_all(tf.abs(sizes) < MOST, 1)
+    whole &= tf.equal(_count(~tf.reduce_all(tf.abs(boxes) < MOST, 1), found.objects, texts), 0)
+    whole |= tf.equal(paths, "")
     worst = tf.gather(paths, tf.argmin(tf.cast(whole, tf.int32)))
     with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(whole), [UNREADABLE, worst])]):
         names = tf.strings.strip(tf.strings.substr(found.names, 5, MAX_CHARS))
-        boxes = _numbers(found.edges, found.is_edge, found.edge_of, found.objects)
-        return Objects(found.objects, names, boxes, _numbers(found.sides, found.is_side, found.side_of, texts))
+        return Objects(found.objects, names, tf.identity(boxes), tf.identity(sizes))
 
 
 def tokenize(plain: tf.Tensor) -> Tokens:
@@ -117,6 +123,7 @@ def is_well_formed(tokens: Tokens, texts: tf.Tensor, plain: tf.Tensor) -> tf.Ten
     """bool [n]: which of the XMLs, with their comments and without, are ones that lxml reads."""
     image = tokens.image
     whole = _looks(texts, DOCUMENT) & tf.equal(_count(tokens.step, image, texts), 0)
+    whole &= (tf.strings.length(texts) <= MAX_BYTES) & tf.equal(_count(tokens.depth > MAX_DEPTH, image, texts), 0)
     whole &= ~_looks(texts, COMMENT_IN_TAG) & ~_looks(plain, r"(?s).*\]\]>.*")
     whole &= tf.equal(_count(tokens.is_tag & ~_looks(tokens.texts, TOKEN), image, texts), 0)
     alone, of = _closing_alone(tokens)

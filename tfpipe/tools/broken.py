@@ -9,14 +9,15 @@ import numpy as np
 import simplejpeg
 import tensorflow as tf
 
-from tfpipe.data.failures import Failure, reason
+from tfpipe.data.damage import describe, find_damage
+from tfpipe.data.failures import Failure
 from tfpipe.data.filelist import FileList
 from tfpipe.data.images import decode_image
+from tfpipe.data.reasons import reason
 from tfpipe.progress import progress
 
 # Files handed to a thread at once: a million tasks of one would take a gigabyte.
 CHUNK = 64
-JPEG = b"\xff\xd8"
 
 
 def find_broken(paths: FileList, channels: int, threads: int | None = None, show: bool = True) -> Iterator[Failure]:
@@ -52,16 +53,11 @@ def find_fault(path: str, channels: int) -> Failure | None:
             contents = file.read()
     except OSError as error:
         return Failure(path, error.strerror or str(error))
-    if not contents:
-        return Failure(path, "the file is empty")
-    try:
-        simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB")
-    except ValueError as damage:  # or a PNG, say, which TensorFlow reads
+    if not contents or find_damage(contents, channels):  # or it is a PNG, say, which TensorFlow reads
         try:
             decode_image(tf.constant(contents), channels)
         except tf.errors.OpError as error:
-            # Of a JPEG TensorFlow says only that it failed.
-            return Failure(path, str(damage) if contents[:2] == JPEG else reason(error).split(" [Op:")[0])
+            return Failure(path, describe(contents, channels, reason(error)))
     return None
 
 

@@ -1,0 +1,261 @@
+"""Whether training can use the files of a list: each read once, decoded whole, its XML parsed, all of it in parallel.
+
+`check` shares the list among ranks and processes (reading.py); what libraries do not settle, TensorFlow does
+(doubts.py); what concerns the list as a whole is in lists.py, what each kind of oddity means in kinds.py.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations import annotation_folders, existing, find_layout
+from tfpipe.data.box_tables import BoxTable, read_box_table
+from tfpipe.data.catalog import Catalog, index_path
+from tfpipe.data.filelist import read_filelist
+from tfpipe.data.index_build import images_of
+from tfpipe.data.labels import Labels, class_table, find_labels
+from tfpipe.data.processes import parallel
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.progress import progress
+from tfpipe.tools.check.doubts import Doubt, settle
+from tfpipe.tools.check.kinds import CODES, STOPS, bits
+from tfpipe.tools.check.lists import first_places, in_other, shared, twice
+from tfpipe.tools.check.reading import DIGEST_BYTES, Seen, look
+
+# Images that a process reads at a time.
+CHUNK = 200
+EXAMPLES = 5
+
+
+class Example(NamedTuple):
+    """One odd image."""
+
+    path: str
+    reason: str
+    """What is wrong with it, where there is more to say than the kind does."""
+
+
+class Oddity(NamedTuple):
+    """One kind of oddity in a list."""
+
+    code: str
+    """Of kinds.KINDS."""
+    count: int
+    examples: list[Example]
+    """The first, in the list's order."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found in a list."""
+
+    split: str
+    filelist: Path
+    catalog: Catalog
+    bytes: int
+    """Of all image files."""
+    reads_xmls: bool
+    """Whether training with this config makes use of boxes."""
+    classes: dict[str, int]
+    """How many images of the list each class has; none where objects have the labels."""
+    codes: np.ndarray
+    """int64 [n]: the bits of each image's codes, as kinds.bits has them."""
+    digests: np.ndarray
+    """void [n]: of the contents, zeros where there are none."""
+    reasons: dict[int, str]
+    """What is wrong with an image, where there is more to say than the code does."""
+
+    @property
+    def oddities(self) -> list[Oddity]:
+        """What there is, in the order of KINDS."""
+        found = []
+        for number, code in enumerate(CODES):
+            items = np.flatnonzero(self.codes >> number & 1)
+            if items.size:
+                some = [
+                    Example(self.catalog.paths[item], self.reasons.get(item, "")) for item in items[:EXAMPLES].tolist()
+                ]
+                found.append(Oddity(code, int(items.size), some))
+        return found
+
+    def having(self, codes: Sequence[str]) -> np.ndarray:
+        """bool [n]: which images have one of these."""
+        return self.codes & bits(set(codes)) != 0
+
+
+def check(config: DataConfig, splits: Sequence[str], world: World, processes: int | None = None) -> list[Checked]:
+    """What is odd about the files of these splits; whole on rank 0 alone.
+
+    Args:
+        config: as training has it: what it does not read is not looked at.
+        splits: "train", "test" or both, which also finds contents that are in both.
+        world: the ranks that share the work.
+        processes: of this rank; None: one per CPU that it may use.
+
+    Raises:
+        ConfigError: a list, the classes or a label file cannot be used.
+        TfpipeError: a process was killed.
+    """
+    lists = {"train": config.train_filelist, "test": config.test_filelist}
+    for split in splits:
+        if not isinstance(lists[split], Path):
+            why = "is not set" if lists[split] is None else "is several; check them one at a time, with --set"
+            raise ConfigError(f"no {split} list to check: data.{split}_filelist {why}")
+    found = [_check_split(config, split, lists[split], world, processes) for split in splits]
+    if world.rank > 0:
+        return found
+    others = {"train": lists["test"], "test": lists["train"]}
+    for number, each in enumerate(found):
+        other = others[each.split]
+        if isinstance(other, Path):
+            overlap = in_other(each.catalog.paths, read_filelist(other))
+            found[number] = _with_code(each, overlap, "in both lists")
+    if len(found) == 2:
+        both = shared(found[0].digests, found[1].digests)
+        found = [_with_code(each, which, "contents in both") for each, which in zip(found, both, strict=True)]
+    return found
+
+
+def _with_code(checked: Checked, which: np.ndarray, code: str) -> Checked:
+    return replace(checked, codes=checked.codes | which.astype(np.int64) * bits({code}))
+
+
+def _check_split(config: DataConfig, split: str, filelist: Path, world: World, processes: int | None) -> Checked:
+    catalog, labels, table = _catalog(config, split, filelist, world)
+    chunks = [range(start, min(start + CHUNK, len(catalog))) for start in range(0, len(catalog), CHUNK)]
+    mine = chunks[world.rank :: world.size]
+    seen, problem = _look(config, catalog, table, mine, world, processes)
+    items = [item for chunk in mine for item in chunk]
+    if problem is None:
+        seen = _settled(config, catalog, filelist, items, seen, world)
+    gathered = world.gather((_packed(seen), problem))
+    problems = [problem for _, problem in gathered if problem]
+    if problems:
+        raise TfpipeError(problems[0])
+    codes, digests = np.zeros(len(catalog), np.int64), np.zeros(len(catalog), f"V{DIGEST_BYTES}")
+    reasons, size = {}, 0
+    for rank, (packed, _) in enumerate(gathered):
+        where = [item for chunk in chunks[rank :: world.size] for item in chunk]
+        codes[where], digests[where] = packed.codes, packed.digests
+        reasons |= {where[place]: reason for place, reason in packed.reasons.items()}
+        size += packed.bytes
+    checked = Checked(split, filelist, catalog, size, _reads_xmls(config, split), {}, codes, digests, reasons)
+    if world.rank > 0:
+        return checked
+    return _as_a_list(checked, labels, table)
+
+
+def _as_a_list(checked: Checked, labels: Labels, table: BoxTable | None) -> Checked:
+    """With what concerns more than one image at a time."""
+    catalog, reasons = checked.catalog, dict(checked.reasons)
+    unknown = np.zeros(len(catalog), bool)
+    unknown[labels.unknown] = True
+    for item in labels.unknown.tolist():
+        reasons[item] = "; ".join(filter(None, (reasons.get(item), labels.spelt(item))))
+    again, first = first_places(catalog.paths)
+    reasons |= {item: f"as on line {first[item] + 1}" for item in first if item not in reasons}
+    same = twice(checked.digests, again)
+    bare = ~catalog.annotated if checked.reads_xmls and table is None else np.zeros(len(catalog), bool)
+    checked = replace(checked, reasons=reasons)
+    for code, which in {"unknown label": unknown, "listed twice": again, "same contents": same, "no xml": bare}.items():
+        checked = _with_code(checked, which, code)
+    if not catalog.by_object or labels.unknown.size:
+        counts = np.bincount(catalog.labels[catalog.labels >= 0], minlength=len(catalog.classes))
+        checked = replace(checked, classes=dict(zip(catalog.classes, counts.tolist(), strict=True)))
+    return checked
+
+
+def _catalog(config: DataConfig, split: str, filelist: Path, world: World) -> tuple[Catalog, Labels, BoxTable | None]:
+    """As catalog.load_catalog, but for an index, and also where labels are no classes."""
+    paths = read_filelist(filelist)
+    train_paths = paths if split == "train" or config.classes is not None else read_filelist(config.train_filelist)
+    classes = class_table(config, train_paths)
+    labels = find_labels(
+        paths, classes, config, config.train_label_file if split == "train" else config.test_label_file
+    )
+    catalog = Catalog(split, paths, [""] * len(paths.folders), np.zeros(len(paths), bool), labels.numbers, classes)
+    source = config.box_file_for(split)
+    if not _reads_xmls(config, split):
+        return catalog, labels, None
+    if source is not None:
+        return catalog, labels, world.from_rank0(lambda: read_box_table(source, paths, labels.numbers, classes))
+    layout = find_layout(config.layout, paths)
+    annotated = world.from_rank0(lambda: existing(paths, layout, show=world.rank == 0))
+    return replace(catalog, annotation_folders=annotation_folders(paths, layout), annotated=annotated), labels, None
+
+
+def _reads_xmls(config: DataConfig, split: str) -> bool:
+    return config.annotations != "none" and config.crop_for(split) in ("boxes", "random_resized")
+
+
+def _look(
+    config: DataConfig,
+    catalog: Catalog,
+    table: BoxTable | None,
+    chunks: list[range],
+    world: World,
+    processes: int | None,
+) -> tuple[list[Seen], str | None]:
+    """What is seen of the images of `chunks`; and what went wrong, since the other ranks wait for this one."""
+    work = partial(
+        look, classes={name: number for number, name in enumerate(catalog.classes)}, channels=config.num_channels
+    )
+    tasks = (images_of(catalog, table, chunk) for chunk in chunks)
+    processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
+    label = f"checking {catalog.split} data ({CHUNK} images each)"
+    try:
+        found = progress(
+            parallel(work, tasks, processes, look.__module__), len(chunks), label, "chunk", world.rank == 0
+        )
+        return [seen for chunk in found for seen in chunk], None
+    except BrokenProcessPool:
+        return [], f"a process of rank {world.rank} was killed; if memory was short, use fewer: --processes"
+
+
+def _settled(
+    config: DataConfig, catalog: Catalog, filelist: Path, items: list[int], seen: list[Seen], world: World
+) -> list[Seen]:
+    """With what TensorFlow makes of the doubtful ones."""
+    in_graph = config.annotations == "xml" or (
+        config.annotations == "auto" and not index_path(config, filelist).exists()
+    )
+    doubts = {
+        place: Doubt(catalog.paths[item], catalog.annotation(item) if one.unusual and in_graph else "", one.damage)
+        for place, (item, one) in enumerate(zip(items, seen, strict=True))
+        if one.damage or (one.unusual and in_graph)
+    }
+    if doubts:
+        verdicts = settle(list(doubts.values()), config.num_channels, show=world.rank == 0)
+        for place, (codes, reason) in zip(doubts, verdicts, strict=True):
+            one = seen[place]
+            reasons = "; ".join(filter(None, (one.reason, reason)))
+            # What cannot be used is not odd in other ways.
+            others = {code for code in one.codes if not codes & set(STOPS) or code in STOPS}
+            seen[place] = one._replace(codes=others | codes, reason=reasons)
+    return seen
+
+
+class _Packed(NamedTuple):
+    """What a rank has seen, small enough to be sent."""
+
+    codes: np.ndarray
+    digests: np.ndarray
+    reasons: dict[int, str]
+    bytes: int
+
+
+def _packed(seen: list[Seen]) -> _Packed:
+    return _Packed(
+        np.array([bits(one.codes) for one in seen], np.int64),
+        np.frombuffer(b"".join(one.digest for one in seen), f"V{DIGEST_BYTES}"),
+        {place: one.reason for place, one in enumerate(seen) if one.reason},
+        sum(one.size for one in seen),
+    )

@@ -1,0 +1,31 @@
+"""A clean list: without what would stop training, each path once."""
+
+import os
+from pathlib import Path
+
+from tfpipe.data.filelist import write_filelist
+from tfpipe.errors import ConfigError
+from tfpipe.tools.check import Checked
+from tfpipe.tools.check.kinds import STOPS
+
+
+def write_clean_list(checked: Checked, out: Path) -> int:
+    """Writes what is left of a list, in its order; returns how many lines were left out.
+
+    Lines stay as they are written where `out` is in the list's folder; elsewhere they become absolute.
+
+    Raises:
+        ConfigError: nothing is left, or `out` cannot be written.
+    """
+    if out.parent.absolute() == checked.filelist.parent.absolute():
+        lines = [line.strip() for line in checked.filelist.read_text(encoding="utf-8").splitlines() if line.strip()]
+    else:
+        lines = [os.path.normpath(path) for path in checked.catalog.paths]
+    dropped = checked.having([*STOPS, "listed twice"])
+    if dropped.all():
+        raise ConfigError(f"no line of {checked.filelist} is left, so {out} is not written")
+    try:
+        write_filelist(out, (line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop))
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror}") from error
+    return int(dropped.sum())

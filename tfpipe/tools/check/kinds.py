@@ -1,0 +1,52 @@
+"""The kinds of oddity that files and lists have, and what training makes of each."""
+
+from typing import Literal, NamedTuple
+
+from tfpipe.data.index import ODD
+
+Harm = Literal["stops", "wrong", "handled"]
+HUGE_PIXELS = 50e6
+
+
+class Kind(NamedTuple):
+    """One kind of oddity."""
+
+    harm: Harm
+    """"stops": training ends there, or does not begin. "wrong": it goes on, with what it should not have. "handled":
+    it does what is right."""
+    said: str
+    """What it is, and what training does about it."""
+
+
+KINDS = {
+    "missing": Kind("stops", "there is no such file; training stops there and names it"),
+    "unreadable": Kind("stops", "the file cannot be read; training stops there and names it"),
+    "empty": Kind("stops", "a file of 0 bytes; training stops there and names it"),
+    "no image": Kind("stops", "not an image, whatever its name; training stops there and names it"),
+    "truncated": Kind("stops", "a JPEG that ends too early; training stops there and names it"),
+    "undecodable": Kind("stops", "an image that cannot be decoded; training stops there and names it"),
+    "bad xml": Kind("stops", "an XML that cannot be read, is malformed, or lacks a number; training stops there"),
+    "unusual xml": Kind(
+        "stops", "an XML that only lxml reads; training stops there, unless tfpipe index or data.annotations is used"
+    ),
+    "unknown label": Kind("stops", "a label that is no class; training does not begin"),
+    "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),
+    "listed twice": Kind("wrong", "a path that is in the list again; trained on so many times an epoch"),
+    "in both lists": Kind("wrong", "a path of the training and of the test list; tested on what was trained on"),
+    "contents in both": Kind(
+        "wrong", "the same bytes in the training and in the test list; tested on what was trained"
+    ),
+    "same contents": Kind("handled", "the same bytes as another image of the list; trained on as any other"),
+    "no xml": Kind("handled", "no XML; the whole image is the crop, or, where objects have the labels, it gives none"),
+    "file name": Kind("handled", 'the XML\'s <filename> is another, or "%s"; its own path counts, not that'),
+    "orientation": Kind("handled", "turned by EXIF; ignored, since boxes were drawn without"),
+    "huge": Kind("handled", f"more than {HUGE_PIXELS / 1e6:.0f} million pixels; slow, and takes memory"),
+    **{code: Kind("handled", said) for code, said in ODD.items()},
+}
+CODES = tuple(KINDS)
+STOPS = tuple(code for code in CODES if KINDS[code].harm == "stops")
+
+
+def bits(codes: set[str]) -> int:
+    """A set of codes as a number, of which `has` knows the bits."""
+    return sum(1 << CODES.index(code) for code in codes)

@@ -1,0 +1,110 @@
+"""What some images of a list, and their XMLs, turn out to be; without TensorFlow, in many processes."""
+
+import hashlib
+import io
+import os
+import re
+import struct
+from typing import NamedTuple
+
+from PIL import Image
+
+from tfpipe.data.damage import find_damage, kind_of_other, kind_of_picture
+from tfpipe.data.files import read_whole
+from tfpipe.data.headers import Header, header_of
+from tfpipe.data.index_rows import Images, tabulate
+from tfpipe.data.voc import NOTHING, Found, find_by_lxml, find_in_ordinary
+from tfpipe.tools.check.kinds import HUGE_PIXELS
+
+DIGEST_BYTES = 16
+NO_DIGEST = bytes(DIGEST_BYTES)
+FILE_NAME = re.compile(rb"<filename>([^<]*)</filename>")
+EXIF = b"Exif\0\0"
+ORIENTATION = 0x0112
+
+
+class Seen(NamedTuple):
+    """One image, as far as can be said without TensorFlow."""
+
+    codes: set[str]
+    """Of kinds.KINDS."""
+    reason: str
+    """Of what stops training; "" if nothing does."""
+    digest: bytes
+    """Of its contents; NO_DIGEST where it has none."""
+    size: int
+    """Of the image file, in bytes."""
+    damage: str
+    """What libjpeg-turbo objects to, for TensorFlow to say whether it decodes it; "" if nothing."""
+    unusual: bool
+    """Whether lxml alone reads its XML for certain."""
+
+
+def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
+    """Reads each image and XML once; decodes each image whole."""
+    pictures = [_picture(path, channels) for path in images.paths]
+    notes = [_annotation(xml, path) for xml, path in zip(images.annotations, images.paths, strict=True)]
+    headers = [header or Header(1, 1, 3, "JPEG") for _, header in pictures]
+    found = [found for xml, (_, found) in zip(images.annotations, notes, strict=True) if xml]
+    odd = tabulate(images, headers, found, classes)["odd"].to_pylist()
+    return [_together(*each) for each in zip(pictures, notes, odd, strict=True)]
+
+
+def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, Found], odd: list[str]) -> Seen:
+    seen, header = picture
+    about, _ = note
+    # What cannot be read is not odd in other ways.
+    more = set(odd) if header and not about.reason else set()
+    reason = "; ".join(filter(None, (seen.reason, about.reason)))
+    return seen._replace(codes=seen.codes | about.codes | more, reason=reason, unusual=about.unusual)
+
+
+def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
+    nothing = Seen(set(), "", NO_DIGEST, 0, "", False)
+    try:
+        with open(path, "rb") as file:
+            contents = file.read()
+    except OSError as error:
+        code = "missing" if isinstance(error, FileNotFoundError | NotADirectoryError) else "unreadable"
+        return nothing._replace(codes={code}, reason=error.strerror or str(error)), None
+    if not contents:
+        return nothing._replace(codes={"empty"}, reason="the file is empty"), None
+    digest = hashlib.blake2b(contents, digest_size=DIGEST_BYTES).digest()
+    seen = nothing._replace(digest=digest, size=len(contents))
+    try:
+        header = header_of(contents, path)
+    except (ValueError, OSError):
+        kind, other = kind_of_picture(contents), kind_of_other(contents)
+        if kind:
+            return seen._replace(codes={"undecodable"}, reason=f"a {kind} without a whole header"), None
+        return seen._replace(codes={"no image"}, reason=f"it is {other}" if other else ""), None
+    codes = {"huge"} if header.height * header.width > HUGE_PIXELS else set()
+    if EXIF in contents[:4096] and _is_turned(contents):
+        codes.add("orientation")
+    return seen._replace(codes=codes, damage=find_damage(contents, channels) or ""), header
+
+
+def _is_turned(contents: bytes) -> bool:
+    try:
+        with Image.open(io.BytesIO(contents)) as image:
+            return image.getexif().get(ORIENTATION, 1) in range(2, 9)
+    except (OSError, ValueError, SyntaxError, KeyError, TypeError, struct.error):
+        return False  # nobody reads it, and the picture is none the worse
+
+
+def _annotation(xml: str, image: str) -> tuple[Seen, Found]:
+    nothing = Seen(set(), "", NO_DIGEST, 0, "", False)
+    if not xml:
+        return nothing, NOTHING
+    try:
+        text = read_whole(xml)
+        ordinary = find_in_ordinary(text)
+        found = ordinary or find_by_lxml(text, xml)
+    except (OSError, ValueError) as error:
+        return nothing._replace(codes={"bad xml"}, reason=str(error)), NOTHING
+    named = FILE_NAME.search(text)
+    stem = os.path.splitext(os.path.basename(image))[0]
+    codes = set()
+    if named and os.path.splitext(os.path.basename(named[1].decode(errors="replace").strip()))[0] != stem:
+        codes.add("file name")
+    return nothing._replace(codes=codes, unusual=ordinary is None), found
