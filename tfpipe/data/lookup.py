@@ -25,7 +25,8 @@ class Lookup:
     """
 
     def __init__(self, catalog: Catalog) -> None:
-        with tf.device("CPU"):  # where tf.data runs
+        # On the CPU, where tf.data runs, and beside the graph, if one is being made: it is to hold them by reference.
+        with tf.init_scope(), tf.device("CPU"):
             # Not one string for all: a tensor of up to 128 elements would be copied into every graph.
             self._names = tf.concat([tf.constant(names) for _, names in catalog.paths.chunks()], axis=0)
             self._folder = tf.constant(catalog.paths.folder)

@@ -6,6 +6,7 @@ Each stage is a function Dataset -> Dataset, so that the chain can be written ou
 in between. The name scopes are the names by which a trace knows the stages.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -22,7 +23,9 @@ from tfpipe.data.images import image_size, random_flip
 from tfpipe.data.late import late
 from tfpipe.data.lookup import Located, Lookup
 from tfpipe.data.scopes import stage
-from tfpipe.data.stream import Stream, Visit
+from tfpipe.data.servers import open_servers
+from tfpipe.data.service import served
+from tfpipe.data.stream import Part, Stream, Visit
 from tfpipe.data.threads import calls_at_once, options
 from tfpipe.data.user import load_function
 from tfpipe.data.xml_graph import parser
@@ -82,10 +85,12 @@ def build_dataset(
     data = config.data
     catalog = catalog or load_catalog(data, split, world)
 
-    dataset = visit(catalog, data, world, resume or Stream.start(world.size))
-    kept = crop_store(catalog, data, world)
-    dataset = read(dataset, catalog, data, world, kept)
-    dataset = crop(dataset, catalog, data, world, kept)
+    stream = resume or Stream.start(world.size)
+    if data.service is None:
+        dataset = load(catalog, data, world, stream)
+    else:
+        load_part = partial(load, catalog, world=world, stream=stream)
+        dataset = served(load_part, open_servers(data), catalog, data, world)
     # Copies each crop once, where unbatch and batch would twice.
     dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
@@ -96,7 +101,19 @@ def build_dataset(
     return dataset.with_options(options(data, world))
 
 
-def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
+def load(
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = Part()
+) -> tf.data.Dataset:
+    """`Crops` of an image each, or of some; all that `data.service` has other processes do."""
+    kept = crop_store(catalog, config, world)
+    dataset = visit(catalog, config, world, stream, part)
+    dataset = read(dataset, catalog, config, world, kept)
+    return crop(dataset, catalog, config, world, kept)
+
+
+def visit(
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = Part()
+) -> tf.data.Dataset:
     """`Located`s: what this rank loads next. Shuffled and endless for training, else one pass."""
     if stream.size != world.size:
         raise ValueError(
@@ -104,7 +121,7 @@ def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream) ->
         )
     order = catalog.order(config)
     end = None if catalog.split == "train" else order.count
-    return stream.dataset(order, world, end, Lookup(catalog).located)
+    return stream.dataset(order, world, end, Lookup(catalog).located, part)
 
 
 def read(

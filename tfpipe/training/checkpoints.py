@@ -25,7 +25,7 @@ FORMAT = 1
 FREE = {
     "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout", "test_crop",
     "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
-    "cpu_fraction", "cache", "annotations", "index", "train_box_file", "test_box_file", "handler",
+    "cpu_fraction", "cache", "annotations", "index", "train_box_file", "test_box_file", "handler", "service",
 }  # fmt: skip
 
 
