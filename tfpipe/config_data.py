@@ -187,8 +187,8 @@ class DataConfig(Section):
     crops, at the cost that profiles/README.md gives."""
     decoder: Literal["auto", "native", "graph"] = "auto"
     """Who decodes and resizes. "native": simplejpeg and OpenCV, several images at a call, without the GIL. "graph":
-    TensorFlow's ops, for which no Python runs. "auto": native, which is faster, where `resize` is "bilinear" and there is
-    no `service`."""
+    TensorFlow's ops, for which no Python runs. "auto": native, which is faster, where `resize` is "bilinear", but graph
+    with `service`."""
     scaled_decode: bool = False
     """Decodes a JPEG at 1/2, 1/4 or 1/8 of its size where that leaves all windows of the image at least
     crop_image_size. Crops alias less, and cost less: on boxes of 500x375 images, 6 % at 128x128, 15 % at 64x64 (of CPU

@@ -15,11 +15,18 @@ from tfpipe.errors import TfpipeError
 
 logger = logging.getLogger(__name__)
 
+# Of a block: an element costs a call over the network, and holds some 5 MB of crops.
+IMAGES = 32
 # Blocks that have come and wait to be taken.
 WAITING = 2
 LOOK_S = 1.0
 # Servers that fail at one and the same block, before it is taken to be the block's fault.
 MOST_FAILURES = 3
+
+
+class Failed(Exception):
+    """A server does not do its work; says in which way."""
+
 
 Open = Callable[[int, str], Iterator[Any]]
 """From the number of a block and a server's address to the blocks from that one on, NamedTuples with a `number`."""
@@ -52,20 +59,22 @@ class Feed:
 
         Raises:
             TfpipeError: no server can make it.
-            tf.errors.OpError: what is wrong with the block itself, as in this process.
+            tf.errors.OpError: it cannot be made, by any server; the error that it would be in this process.
         """
         while True:
             found = self._wait()
             if found is None:
                 return None
-            if isinstance(found, tf.errors.OpError) and self._failures and self._servers.lives(self._address):
-                # Not a server's fault: it happened twice.
-                raise found
             if not isinstance(found, Exception):
                 if int(found.number) == block:
                     self._failures = 0
                     return found
-                found = TfpipeError(f"gave block {int(found.number)} in place of {block}")
+                found = Failed(f"has given block {int(found.number)} in place of {block}")
+            of_server = isinstance(found, Failed | tf.errors.OpError)
+            # Nor is it a server's fault if an error comes back.
+            again = isinstance(found, tf.errors.OpError) and self._failures and self._servers.lives(self._address)
+            if again or not of_server:
+                raise found
             self._replace(block, found)
 
     def close(self) -> None:
@@ -85,19 +94,20 @@ class Feed:
                 return self._came.get(timeout=LOOK_S)
             except queue.Empty:
                 if not self._servers.lives(self._address):
-                    return TfpipeError("is gone")
+                    return Failed("is gone")
                 if time.monotonic() - began_s > self._timeout_s:
                     self._servers.give_up(self._address)
-                    return TfpipeError(f"has given nothing for {self._timeout_s:g} seconds")
+                    return Failed(f"has given nothing for {self._timeout_s:g} seconds")
 
     def _replace(self, block: int, error: Exception) -> None:
         self._closed.set()
         self._failures += 1
-        said = f"{self._name}, at {self._address}, {str(error).splitlines()[0]}"
+        reason = str(error) if isinstance(error, Failed) else f"has failed ({error.message.splitlines()[0]})"
+        said = f"{self._name}, at {self._address}, {reason}"
         if self._failures == MOST_FAILURES:
             raise TfpipeError(
-                f"{said}; so did those before it at the same block, the {block}th since the start of this run: "
-                "its images may be what ends them, or their memory too small"
+                f"{said}, as {MOST_FAILURES - 1} have before it at the same images, the {IMAGES} of block {block} of "
+                "this run: these, or too little memory, may be what ends servers"
             ) from error
         address = self._servers.find(self._number)
         logger.warning("%s; goes on at %s with block %d: no image is lost or comes twice", said, address, block)

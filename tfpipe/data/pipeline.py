@@ -25,7 +25,7 @@ from tfpipe.data.lookup import Located, Lookup
 from tfpipe.data.scopes import stage
 from tfpipe.data.servers import open_servers
 from tfpipe.data.service import served
-from tfpipe.data.stream import Part, Stream, Visit
+from tfpipe.data.stream import WHOLE, Part, Stream, Visit
 from tfpipe.data.threads import calls_at_once, options
 from tfpipe.data.user import load_function
 from tfpipe.data.xml_graph import parser
@@ -101,9 +101,7 @@ def build_dataset(
     return dataset.with_options(options(data, world))
 
 
-def load(
-    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = Part()
-) -> tf.data.Dataset:
+def load(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
     """`Crops` of an image each, or of some; all that `data.service` has other processes do."""
     kept = crop_store(catalog, config, world)
     dataset = visit(catalog, config, world, stream, part)
@@ -111,9 +109,7 @@ def load(
     return crop(dataset, catalog, config, world, kept)
 
 
-def visit(
-    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = Part()
-) -> tf.data.Dataset:
+def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
     """`Located`s: what this rank loads next. Shuffled and endless for training, else one pass."""
     if stream.size != world.size:
         raise ValueError(

@@ -88,7 +88,9 @@ class Beside:
 
     def find(self, number: int) -> str:
         with self._lock:
-            if self._processes[number].poll() is not None and self._addresses[number] and not self._closed:
+            if self._closed:
+                raise TfpipeError("data.service: this process is ending, and so have its servers")
+            if self._processes[number].poll() is not None and self._addresses[number]:
                 self._processes[number], self._addresses[number] = _start(), ""
             if not self._addresses[number]:
                 self._addresses[number] = _address(self._processes[number])

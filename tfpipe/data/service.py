@@ -10,26 +10,22 @@ for a worker that is gone.
 """
 
 import itertools
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
-from tfpipe.data.feeds import Feed
+from tfpipe.data.feeds import IMAGES, Feed
 from tfpipe.data.scopes import stage
 from tfpipe.data.servers import Servers
 from tfpipe.data.stream import Part
 from tfpipe.data.threads import options, thread_budget
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 
-logger = logging.getLogger(__name__)
-
-# Images of a block: an element costs a call over the network, and holds some 5 MB of crops.
-IMAGES = 32
 # A server works on this many blocks beyond those that the rank has asked for.
 AHEAD = 2
 # Blocks under way from a server to a rank.
@@ -87,20 +83,33 @@ def served(
         )
         return blocks(tf.constant(first, tf.int64)).apply(distribute).as_numpy_iterator()
 
-    def generate() -> Iterator[Any]:
-        feeds = [Feed(number, open_at, servers, world, config.service.timeout_s) for number in range(servers.count)]
+    spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
+    nothing = type(spec)(*(np.zeros([0, *each.shape[1:]], each.dtype.as_numpy_dtype) for each in spec))
+
+    def generate() -> Iterator[tuple[str, Any]]:
+        feeds: list[Feed] = []
         try:
+            for number in range(servers.count):
+                feeds.append(Feed(number, open_at, servers, world, config.service.timeout_s))
             for number, feed in zip(itertools.count(), itertools.cycle(feeds), strict=False):
                 block = feed.take(number)
                 if block is None:
                     return
-                yield block.crops
+                yield "", block.crops
+        except (TfpipeError, tf.errors.OpError) as error:
+            # Raised here, it would come with the traceback of this thread.
+            yield str(error) if isinstance(error, TfpipeError) else error.message, nothing
         finally:
             for feed in feeds:
                 feed.close()
 
-    spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
-    return tf.data.Dataset.from_generator(generate, output_signature=spec, name="service")
+    @stage("service")
+    def raise_error(error: tf.Tensor, crops: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(error, ""), [error])]):
+            return tf.nest.map_structure(tf.identity, crops)
+
+    signature = (tf.TensorSpec([], tf.string), spec)
+    return tf.data.Dataset.from_generator(generate, output_signature=signature, name="service").map(raise_error)
 
 
 def check(catalog: Catalog) -> None:
@@ -156,9 +165,7 @@ def of_server(config: DataConfig, world: World) -> DataConfig:
     if config.threads is not None or config.num_parallel_readers != "auto" or config.parallel.decode is not None:
         return config
     # How many threads that are is known where it runs.
-    return config.model_copy(
-        update={"parallel": config.parallel.model_copy(update={"decode": tf.data.AUTOTUNE})}
-    )
+    return config.model_copy(update={"parallel": config.parallel.model_copy(update={"decode": tf.data.AUTOTUNE})})
 
 
 def server_options(config: DataConfig, world: World) -> tf.data.Options:

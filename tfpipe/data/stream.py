@@ -44,6 +44,9 @@ class Part(NamedTuple):
     visits: int = BLOCK  # of a block
 
 
+WHOLE = Part()
+
+
 class Visit(NamedTuple):
     """One image to be loaded, or arrays or tensors of many."""
 
@@ -119,7 +122,7 @@ class Stream:
         world: World,
         end: int | None = None,
         look_up: Callable[[Visit], Any] = lambda visits: visits,
-        part: Part = Part(),
+        part: Part = WHOLE,
     ) -> "tf.data.Dataset":
         """The visits of a rank, one by one: `Visit`s of int64 scalars.
 
