@@ -8,9 +8,9 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Boxes, Catalog
 from tfpipe.data.crops import WHOLE_IMAGE, Targets, find_targets
-from tfpipe.data.failures import reason
 from tfpipe.data.images import image_size
 from tfpipe.data.lookup import Lookup
+from tfpipe.data.reasons import reason
 from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError

@@ -10,6 +10,7 @@ from tfpipe.data.annotations import read_xml
 from tfpipe.data.cache import forget
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.pipeline import crop, read, visit
+from tfpipe.data.reasons import reason
 from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
@@ -64,12 +65,6 @@ def _xml_failure(annotation: str) -> Failure | None:
     return None
 
 
-def reason(error: tf.errors.OpError) -> str:
-    """What an op says went wrong, without where in the graph it stands."""
-    said = re.sub(r"\\(['\"])", r"\1", error.message.split("\n\t [[")[0])  # an assertion escapes quotes
-    return re.sub(r"(?s).*(?:Iterator::\S*: |\{\{.*?\}\} )", "", said).strip().removesuffix(".")
-
-
 def named(
     error: tf.errors.OpError,
     catalog: Catalog,
@@ -88,6 +83,9 @@ def named(
         stream: what the dataset set out from.
         reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
     """
+    unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", error.message)
+    if unserved:
+        return TfpipeError(f"rank {world.rank}: {unserved[1]}")
     if "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
         if reached is not None:
             frontiers = list(stream.frontiers)

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe.data.reasons import reason
 from tfpipe.data.servers import Servers
-from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 
 logger = logging.getLogger(__name__)
@@ -39,18 +39,17 @@ class Feed:
     its own, which is left behind when the server has died.
     """
 
-    def __init__(self, number: int, open_at: Open, servers: Servers, world: World, timeout_s: float) -> None:
+    def __init__(self, number: int, open_at: Open, servers: Servers, timeout_s: float) -> None:
         """Starts with block `number`.
 
         Args:
             number: of the server.
             open_at: asks a server for blocks.
             servers: says where it is, and which one takes its place.
-            world: which rank asks.
             timeout_s: a server that gives nothing for so long is taken for dead.
         """
         self._number, self._open, self._servers, self._timeout_s = number, open_at, servers, timeout_s
-        self._name = f"rank {world.rank}: data.service: server {number + 1} of {servers.count}"
+        self._name = f"data.service: server {number + 1} of {servers.count}"
         self._failures = 0
         self._begin(number, servers.find(number))
 
@@ -102,8 +101,8 @@ class Feed:
     def _replace(self, block: int, error: Exception) -> None:
         self._closed.set()
         self._failures += 1
-        reason = str(error) if isinstance(error, Failed) else f"has failed ({error.message.splitlines()[0]})"
-        said = f"{self._name}, at {self._address}, {reason}"
+        how = str(error) if isinstance(error, Failed) else f"has failed ({reason(error)})"
+        said = f"{self._name}, at {self._address}, {how}"
         if self._failures == MOST_FAILURES:
             raise TfpipeError(
                 f"{said}, as {MOST_FAILURES - 1} have before it at the same images, the {IMAGES} of block {block} of "

@@ -2,7 +2,6 @@
 
 import atexit
 import functools
-import logging
 import os
 import select
 import socket
@@ -18,11 +17,9 @@ import tfpipe
 from tfpipe.config import DataConfig
 from tfpipe.errors import TfpipeError
 
-logger = logging.getLogger(__name__)
-
 # To load TensorFlow, from a slow file system at that.
 START_S = 300.0
-CONNECT_S = 5.0
+CONNECT_S = 3.0
 # How long one waits for any of the servers that run elsewhere to come (back).
 PATIENCE_S = 45.0
 PAUSE_S = 1.0
@@ -54,7 +51,7 @@ def open_servers(config: DataConfig) -> Servers:
     if config.service.workers is not None:
         return beside(config.service.workers)
     address = config.service.address
-    return Elsewhere([address] if isinstance(address, str) else address)
+    return Elsewhere([address] if isinstance(address, str) else address, PATIENCE_S)
 
 
 @functools.cache
@@ -121,7 +118,7 @@ class Beside:
 class Elsewhere:
     """Servers at known addresses. In place of one that does not answer comes the next that does."""
 
-    def __init__(self, addresses: Sequence[str], patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, addresses: Sequence[str], patience_s: float) -> None:
         self._addresses, self._patience_s = list(addresses), patience_s
         self._given_up: set[str] = set()
 

@@ -24,7 +24,7 @@ from tfpipe.data.servers import Servers
 from tfpipe.data.stream import Part
 from tfpipe.data.threads import options, thread_budget
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError
 
 # A server works on this many blocks beyond those that the rank has asked for.
 AHEAD = 2
@@ -90,15 +90,15 @@ def served(
         feeds: list[Feed] = []
         try:
             for number in range(servers.count):
-                feeds.append(Feed(number, open_at, servers, world, config.service.timeout_s))
+                feeds.append(Feed(number, open_at, servers, config.service.timeout_s))
             for number, feed in zip(itertools.count(), itertools.cycle(feeds), strict=False):
                 block = feed.take(number)
                 if block is None:
                     return
                 yield "", block.crops
-        except (TfpipeError, tf.errors.OpError) as error:
-            # Raised here, it would come with the traceback of this thread.
-            yield str(error) if isinstance(error, TfpipeError) else error.message, nothing
+        except Exception as error:
+            # Raised here, TensorFlow would write it out with the traceback of this thread, also at the process's end.
+            yield error.message if isinstance(error, tf.errors.OpError) else str(error), nothing
         finally:
             for feed in feeds:
                 feed.close()

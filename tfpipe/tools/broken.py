@@ -9,9 +9,10 @@ import numpy as np
 import simplejpeg
 import tensorflow as tf
 
-from tfpipe.data.failures import Failure, reason
+from tfpipe.data.failures import Failure
 from tfpipe.data.filelist import FileList
 from tfpipe.data.images import decode_image
+from tfpipe.data.reasons import reason
 from tfpipe.progress import progress
 
 # Files handed to a thread at once: a million tasks of one would take a gigabyte.
