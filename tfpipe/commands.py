@@ -224,6 +224,22 @@ def pack(args: argparse.Namespace) -> None:
                 )
 
 
+def serve(args: argparse.Namespace) -> None:
+    """Serves trainings whose `data.service` names this process: reads, decodes and crops in their place."""
+    if args.parent is not None:
+        from tfpipe.tools.serve import end_with
+
+        end_with(args.parent)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    with nullcontext() if args.debug else without_chatter():
+        from tfpipe.tools.serve import Server
+
+        server = Server(args.port, args.data_port, args.host, args.threads)
+    print(f"serving at {server.address}", flush=True)
+    server.join()
+
+
 def config(args: argparse.Namespace) -> None:
     """Prints the config with every default filled in, or its JSON schema."""
     print(json.dumps(Config.model_json_schema(), indent=2) if args.schema else _config(args).model_dump_json(indent=2))

@@ -108,13 +108,19 @@ class Remote(Section):
     """Of fsspec's file system, e.g. {"endpoint_url": "http://localhost:9000"} or {"anon": true}."""
 
 
+# host:port
+Address = Annotated[str, Field(pattern=r"^[^\s:/]+:[0-9]+$")]
+
+
 class Service(Section):
-    """Processes, here or on other hosts, that read and decode in this one's place (tf.data service)."""
+    """Processes, here or on other hosts, that read, decode and crop in this one's place (tf.data service)."""
 
     workers: PositiveInt | None = None
     """Started beside each rank, and ended with it."""
-    address: str | list[str] | None = None
-    """Of running ones, "host:5000", as `tfpipe serve` prints it."""
+    address: Address | Annotated[list[Address], Field(min_length=1)] | None = None
+    """Of running ones, "host:5000" each, as `tfpipe serve worker` prints it."""
+    timeout_s: Annotated[float, Field(gt=0)] = 120.0
+    """Seconds after which one that gives nothing is taken for dead; 32 images must not take longer."""
 
     @model_validator(mode="after")
     def _one_of_them(self) -> "Service":
@@ -181,7 +187,8 @@ class DataConfig(Section):
     crops, at the cost that profiles/README.md gives."""
     decoder: Literal["auto", "native", "graph"] = "auto"
     """Who decodes and resizes. "native": simplejpeg and OpenCV, several images at a call, without the GIL. "graph":
-    TensorFlow's ops, for which no Python runs. "auto": native, which is faster, where `resize` is "bilinear"."""
+    TensorFlow's ops, for which no Python runs. "auto": native, which is faster, where `resize` is "bilinear", but graph
+    with `service`."""
     scaled_decode: bool = False
     """Decodes a JPEG at 1/2, 1/4 or 1/8 of its size where that leaves all windows of the image at least
     crop_image_size. Crops alias less, and cost less: on boxes of 500x375 images, 6 % at 128x128, 15 % at 64x64 (of CPU
@@ -308,6 +315,24 @@ class DataConfig(Section):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _servers_run_no_python(self) -> "DataConfig":
+        if self.service is not None:
+            for key, differs, what in (
+                ('decoder "native"', self.decoder == "native", 'use "graph", or "auto", which is "graph" there'),
+                ("cache", self.cache is not None, "set it to null"),
+                ('annotations "lxml"', self.annotations == "lxml", 'use "auto", "index" or "xml"'),
+                ("storage_delay_ms", self.storage_delay_ms > 0, "set it to 0"),
+                ('on_error "skip"', self.on_error == "skip", 'use "raise"'),
+                ("source", self.source is not None, "packed data needs no decoding: set service to null"),
+            ):
+                if differs:
+                    raise ValueError(
+                        f"{key} needs Python, or memory, of the training process, which the processes of `service` do "
+                        f"not have: {what}, or set service to null"
+                    )
+        return self
+
     @property
     def train_lists(self) -> list[Path]:
         """The training data's filelists: one, several that are mixed, or none."""
@@ -318,7 +343,8 @@ class DataConfig(Section):
     @property
     def native(self) -> bool:
         """Whether libraries decode, not TensorFlow."""
-        return self.decoder == "native" or (self.decoder == "auto" and self.resize == "bilinear")
+        auto = self.decoder == "auto" and self.resize == "bilinear" and self.service is None
+        return self.decoder == "native" or auto
 
     def box_file_for(self, split: str) -> Path | None:
         """The table that has the boxes of `split` ("train" or "test"); None: its XMLs have them."""

@@ -48,7 +48,8 @@ class KnownTargets:
     """The boxes of a catalog that knows them: of each image, or each a target of its own."""
 
     def __init__(self, catalog: Catalog) -> None:
-        with tf.device("CPU"):  # where tf.data runs
+        # On the CPU, where tf.data runs, and beside the graph, if one is being made: it is to hold them by reference.
+        with tf.init_scope(), tf.device("CPU"):
             self._boxes, self._labels = tf.constant(catalog.boxes.boxes), tf.constant(catalog.boxes.labels)
             self._offsets = None if catalog.by_box else tf.constant(catalog.boxes.offsets(len(catalog)))
 

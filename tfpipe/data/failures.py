@@ -1,5 +1,6 @@
 """Which file stopped the pipeline: TensorFlow says what is wrong with an image, but not with which."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -128,6 +129,9 @@ def named(
     if catalog.packed is not None and catalog.packed.has_crops and "Iterator" in error.message:
         # It names the record itself.
         return TfpipeError(f"rank {world.rank}: cannot use {reason(error)}; {REPACK}")
+    unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", error.message)
+    if unserved:
+        return TfpipeError(f"rank {world.rank}: {unserved[1]}")
     if "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
         if reached is not None:
             frontiers = list(stream.frontiers)

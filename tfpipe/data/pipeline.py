@@ -7,6 +7,7 @@ in between. The name scopes are the names by which a trace knows the stages.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -25,7 +26,9 @@ from tfpipe.data.late import late
 from tfpipe.data.lookup import Located, Lookup
 from tfpipe.data.salvage import salvaging
 from tfpipe.data.scopes import stage
-from tfpipe.data.stream import Stream, Visit
+from tfpipe.data.servers import open_servers
+from tfpipe.data.service import served
+from tfpipe.data.stream import WHOLE, Part, Stream, Visit
 from tfpipe.data.threads import calls_at_once, options
 from tfpipe.data.user import load_function
 from tfpipe.data.xml_graph import parser
@@ -82,10 +85,11 @@ def build_dataset(
     if catalog.packed is not None and catalog.packed.has_crops:
         dataset = fetch(catalog, data, world, stream)
     else:
-        dataset = visit(catalog, data, world, stream)
-        kept = crop_store(catalog, data, world)
-        dataset = read(dataset, catalog, data, world, kept)
-        dataset = crop(dataset, catalog, data, world, kept)
+        if data.service is None:
+            dataset = load(catalog, data, world, stream)
+        else:
+            load_part = partial(load, catalog, world=world, stream=stream)
+            dataset = served(load_part, open_servers(data), catalog, data, world)
         # Copies each crop once, where unbatch and batch would twice.
         dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
@@ -96,9 +100,17 @@ def build_dataset(
     return dataset.with_options(options(data, world))
 
 
-def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
+def load(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
+    """`Crops` of an image each, or of some; all that `data.service` has other processes do."""
+    kept = crop_store(catalog, config, world)
+    dataset = visit(catalog, config, world, stream, part)
+    dataset = read(dataset, catalog, config, world, kept)
+    return crop(dataset, catalog, config, world, kept)
+
+
+def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
     """`Located`s: what this rank loads next. Shuffled and endless for training, else one pass."""
-    return _visits(catalog, config, world, stream, Lookup(catalog).located).unbatch()
+    return _visits(catalog, config, world, stream, Lookup(catalog).located, part).unbatch()
 
 
 def fetch(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
@@ -110,7 +122,12 @@ def fetch(catalog: Catalog, config: DataConfig, world: World, stream: Stream) ->
 
 
 def _visits(
-    catalog: Catalog, config: DataConfig, world: World, stream: Stream, look_up: Callable[[Visit], Any]
+    catalog: Catalog,
+    config: DataConfig,
+    world: World,
+    stream: Stream,
+    look_up: Callable[[Visit], Any],
+    part: Part = WHOLE,
 ) -> tf.data.Dataset:
     if stream.size != world.size:
         raise ValueError(
@@ -118,7 +135,7 @@ def _visits(
         )
     order = catalog.order(config)
     end = None if catalog.split == "train" else order.count
-    return stream.blocks(order, world, end, look_up)
+    return stream.blocks(order, world, end, look_up, part)
 
 
 def read(

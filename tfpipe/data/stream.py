@@ -36,6 +36,17 @@ class Frontier(NamedTuple):
         return cls(int(place[0]), int(place[1]) + 1)
 
 
+class Part(NamedTuple):
+    """Every so many-th block of a rank's visits, counted from where its stream sets out."""
+
+    first: Any = 0  # number of the part's first block: int, or an int64 tensor
+    every: int = 1
+    visits: int = BLOCK  # of a block
+
+
+WHOLE = Part()
+
+
 class Visit(NamedTuple):
     """One image to be loaded, or arrays or tensors of many."""
 
@@ -111,9 +122,10 @@ class Stream:
         world: World,
         end: int | None = None,
         look_up: Callable[[Visit], Any] = lambda visits: visits,
+        part: Part = WHOLE,
     ) -> "tf.data.Dataset":
         """The visits of a rank, one by one: `Visit`s of int64 scalars. As `blocks`, taken apart."""
-        return self.blocks(order, world, end, look_up).unbatch()
+        return self.blocks(order, world, end, look_up, part).unbatch()
 
     def blocks(
         self,
@@ -121,6 +133,7 @@ class Stream:
         world: World,
         end: int | None = None,
         look_up: Callable[[Visit], Any] = lambda visits: visits,
+        part: Part = WHOLE,
     ) -> "tf.data.Dataset":
         """The visits of a rank, many at once: `Visit`s of int64 [k].
 
@@ -129,6 +142,7 @@ class Stream:
             world: which rank, of how many.
             end: stop before this position, for a stream of which none has been used; None for endless.
             look_up: what to make of the visits of a block.
+            part: of them; all, unless it says otherwise.
         """
         import tensorflow as tf
 
@@ -136,14 +150,16 @@ class Stream:
 
         place = self.place(world.rank)
         step = self.size
+        length = part.visits * step
 
         @stage("visit")
         def block(first: tf.Tensor) -> Visit:
-            places = tf.range(first, tf.minimum(first + BLOCK * step, END if end is None else end), step)
+            places = tf.range(first, tf.minimum(first + length, END if end is None else end), step)
             positions, first_crops = self._visits(places, place, self.frontiers[world.rank])
             return look_up(Visit(positions, order.items(positions, world), first_crops))
 
-        blocks = tf.data.Dataset.range(place, END if end is None else end, BLOCK * step)
+        begin = place + part.first * length
+        blocks = tf.data.Dataset.range(begin, END if end is None else end, part.every * length)
         return blocks.map(block, name="visit")
 
     def _visits(self, places: Array, first: int, frontier: Frontier) -> tuple[Array, Array]:

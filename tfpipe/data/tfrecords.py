@@ -60,7 +60,7 @@ def load_tfrecords(config: DataConfig, split: str, world: World) -> Catalog:
     """
     if config.label_source == "object":
         raise ConfigError(
-            'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their own: use '
+            'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes: use '
             '"directory", or pack the files with tfpipe pack'
         )
     table = _scanned(config, split, world)
