@@ -13,6 +13,7 @@ from tfpipe.config_data import (
     Layout,
     Parallel,
     RandomResizedCrop,
+    Remote,
     Section,
     Seed,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "Layout",
     "Parallel",
     "RandomResizedCrop",
+    "Remote",
     "load_config",
 ]
 # As the ALCF example's config has it.

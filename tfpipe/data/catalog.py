@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig, Layout
+from tfpipe.config import DataConfig, Layout, Remote
 from tfpipe.data.annotations import annotation_folders, existing, find_layout, xml_name
 from tfpipe.data.filelist import FileList, read_filelist
 from tfpipe.data.labels import BY_OBJECT, class_table, image_labels
@@ -44,7 +44,8 @@ class Catalog:
     annotation_folders: list[str]
     """For each of `paths.folders` where its XMLs are, with a slash at the end; "" where none is needed, or read."""
     annotated: np.ndarray
-    """bool: whether there is an XML or, with `data.train_box_file`, a row of the table, and one is needed."""
+    """bool: whether there is an XML or, with `data.train_box_file`, a row of the table, and one is needed. Of an image
+    behind HTTP, whether there may be one."""
     labels: np.ndarray
     """int32: class number, or labels.BY_OBJECT."""
     classes: tuple[str, ...]
@@ -55,6 +56,8 @@ class Catalog:
     """Whether lxml reads the XMLs in training, as `data.annotations` has it; otherwise the graph does."""
     by_box: bool = False
     """Whether every box is a sample of its own, as `data.unit` has it; then `boxes` are known. Otherwise images are."""
+    remote: Remote | None = None
+    """How the files are fetched where `paths` are URLs; None where they are not."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -113,6 +116,8 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     catalog = Catalog(
         split, paths, [""] * len(paths.folders), np.zeros(len(paths), bool), labels, classes, None, by_lxml
     )
+    if paths.remote:
+        catalog = replace(catalog, remote=config.remote)
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if config.annotations != "none" and needs_boxes:
         catalog = _with_annotations(catalog, config, filelist, world)
@@ -159,7 +164,7 @@ def _with_annotations(catalog: Catalog, config: DataConfig, filelist: Path, worl
     index = world.from_rank0(find)
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
-    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, show=world.rank == 0)))
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, catalog.remote)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
 
 

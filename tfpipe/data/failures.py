@@ -1,15 +1,18 @@
 """Which file stopped the pipeline: TensorFlow says what is wrong with an image, but not with which."""
 
 import re
+from dataclasses import replace
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfpipe.config import DataConfig, Parallel
-from tfpipe.data.annotations import read_xml
+from tfpipe.data.annotations import objects_in, read_xml
 from tfpipe.data.cache import forget
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.fetching import fetcher
 from tfpipe.data.pipeline import crop, read, visit
+from tfpipe.data.remote import CANNOT_FETCH
 from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
@@ -34,30 +37,47 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
     # From their sources, which are what can be repaired.
     plain = {
         "num_parallel_readers": 1,
-        "parallel": Parallel(),
+        # Requests are made at once all the same, and come in order too.
+        "parallel": Parallel(read=None if catalog.remote is None else "auto"),
         "decoder": "graph",
         "cache": None,
         "storage_delay_ms": 0,
     }
     serial = config.model_copy(update=plain)
-    dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), catalog, serial), catalog, serial)
+    source = catalog
+    if catalog.remote is not None:
+        source = replace(catalog, remote=catalog.remote.model_copy(update={"batch": 1, "cache": None}))
+    dataset = crop(read(visit(catalog, config, world, stream).take(LOOK_AHEAD), source, serial), catalog, serial)
     done = 0
     try:
         for _ in dataset:
             done += 1
     except tf.errors.OpError as error:
+        unreachable = _unreachable(error)
+        if unreachable is not None:
+            return unreachable
         item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
         forget(catalog, config, world, item)
         # With all boxes known, no XML was opened.
         annotation = catalog.annotation(item) if catalog.boxes is None else ""
-        return _xml_failure(annotation) or Failure(catalog.paths[item], reason(error))
+        return _xml_failure(annotation, catalog) or Failure(catalog.paths[item], reason(error))
     return None
 
 
-def _xml_failure(annotation: str) -> Failure | None:
+def _unreachable(error: tf.errors.OpError) -> Failure | None:
+    """The URL that could not be fetched, if that is what went wrong."""
+    found = re.search(f"(?s){CANNOT_FETCH}(\\S+): (.*?)]?$", reason(error))
+    return Failure(found[1], found[2]) if found else None
+
+
+def _xml_failure(annotation: str, catalog: Catalog) -> Failure | None:
     """What lxml finds wrong with an annotation, by line; None if nothing, or there is none."""
     try:
-        if annotation:
+        if annotation and catalog.remote is not None:
+            text = fetcher(catalog).fetch([annotation])[0]
+            if isinstance(text, bytes):
+                objects_in([text], [annotation])
+        elif annotation:
             read_xml(annotation)
     except (OSError, ValueError) as error:
         return Failure(annotation, str(error))
@@ -89,6 +109,12 @@ def named(
         reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
     """
     if "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
+        unreachable = _unreachable(error)
+        if unreachable is not None:
+            return TfpipeError(
+                f"rank {world.rank}: cannot use {unreachable.path} of the {catalog.split} data: {unreachable.reason}; "
+                "see to the server or the network, or take it out of the filelist"
+            )
         if reached is not None:
             frontiers = list(stream.frontiers)
             frontiers[world.rank] = Frontier(int(reached[-1, 0]))

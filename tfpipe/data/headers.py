@@ -1,7 +1,7 @@
 """What an image file says of itself, without decoding it."""
 
 import struct
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from PIL import Image
 
@@ -33,7 +33,7 @@ def read_header(path: str) -> Header:
         ValueError: it is no image that TensorFlow could decode.
         OSError: it cannot be read.
     """
-    return jpeg_header(read_start(path, START)) or _by_pillow(path)
+    return jpeg_header(read_start(path, START)) or pillow_header(path, path)
 
 
 def jpeg_header(start: bytes) -> Header | None:
@@ -53,9 +53,15 @@ def jpeg_header(start: bytes) -> Header | None:
     return None
 
 
-def _by_pillow(path: str) -> Header:
+def pillow_header(file: str | IO[bytes], path: str) -> Header:
+    """The header of any image, of that path or in a file that is open.
+
+    Raises:
+        ValueError: as read_header.
+        OSError: it cannot be read.
+    """
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(file, formats=FORMATS) as image:
             kind = "JPEG" if image.format == "MPO" else image.format  # a JPEG with further ones behind it
             return Header(image.height, image.width, len(image.getbands()), kind)
     except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:

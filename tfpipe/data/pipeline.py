@@ -18,6 +18,7 @@ from tfpipe.data.closing import close_at_exit
 from tfpipe.data.crop_cache import Cut, crop_store, find, keeping
 from tfpipe.data.crops import KnownTargets, choose_windows, crop_seeds, find_targets, from_first
 from tfpipe.data.decoders import choose_decoder
+from tfpipe.data.fetching import calls, check_cache, fetching
 from tfpipe.data.images import image_size, random_flip
 from tfpipe.data.late import late
 from tfpipe.data.lookup import Located, Lookup
@@ -118,6 +119,8 @@ def read(
 
     With a store of crops (crop_cache.crop_store), its crops where they are kept.
     """
+    if catalog.remote is not None:
+        return _fetch(dataset, catalog, config, world, store)
     load = reader(catalog, config, world)
 
     def open_files(image: Located) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -140,6 +143,34 @@ def read(
     # In threads beside the pipeline's own: a read that waits holds one, and would keep a decoder from it.
     calls = calls_at_once(config, world).read
     return dataset.map(read_one, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
+
+
+def _fetch(
+    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
+) -> tf.data.Dataset:
+    """The same from URLs, `data.remote.batch` images at a call."""
+    check_cache(config)
+    fetch = fetching(catalog)
+
+    @stage("read")
+    def fetch_some(images: Located) -> Encoded:
+        kept = tf.zeros_like(images.path)
+        if store is not None:
+            kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
+        wanted = tf.equal(kept, "")
+        if config.storage_delay_ms:
+            with tf.control_dependencies([late(images.path[0], config.storage_delay_ms)]):
+                wanted = tf.identity(wanted)
+        xml_paths = images.xml_path if catalog.boxes is None else tf.zeros_like(images.xml_path)
+        jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, each, "") for each in (images.path, xml_paths)))
+        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
+
+    at_once = calls(catalog, config, world)
+    batches = dataset.batch(catalog.remote.batch)
+    some = batches.map(
+        fetch_some, num_parallel_calls=at_once, use_unbounded_threadpool=at_once is not None, name="read"
+    )
+    return some.unbatch()
 
 
 def crop(

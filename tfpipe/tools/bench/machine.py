@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.fetching import fetcher
 from tfpipe.data.threads import calls_at_once, thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -61,7 +62,8 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
     # From all over the list, which may be sorted by class.
     paths = [catalog.paths[number * len(catalog) // count] for number in range(count)]
     work = _worker(config)
-    files = [file for file in map(_contents, paths) if _works(work, file)]
+    contents = map(_contents, paths) if catalog.remote is None else fetcher(catalog).fetch(paths)
+    files = [file for file in contents if isinstance(file, bytes) and _works(work, file)]
     if not files:
         raise ConfigError(f"none of {count} images of {config.train_filelist} can be read and decoded")
     return _repeat(work, files), Limit(len(files), count - len(files))
