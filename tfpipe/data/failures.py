@@ -60,7 +60,7 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
         forget(catalog, config, world, item)
         # With all boxes known, no XML was opened.
         annotation = catalog.annotation(item) if catalog.boxes is None else ""
-        return _xml_failure(annotation, catalog) or Failure(catalog.paths[item], reason(error))
+        return _xml_failure(annotation, source) or Failure(catalog.paths[item], reason(error))
     return None
 
 
