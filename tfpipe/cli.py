@@ -74,6 +74,14 @@ def _ranks(text: str) -> tuple[int, ...] | None:
         raise argparse.ArgumentTypeError(f'ranks are given as 0,3 or "all"; received "{text}"') from error
 
 
+def _share(text: str) -> tuple[int, int]:
+    """RANK/SIZE."""
+    rank, _, size = text.partition("/")
+    if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+        raise argparse.ArgumentTypeError(f'a share is given as RANK/SIZE, e.g. 0/8 to 7/8; received "{text}"')
+    return int(rank), int(size)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds ImageNet-style data to Keras.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -224,6 +232,14 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--host", help="the name or address by which trainings reach this host [its own name]")
     added.add_argument("--threads", type=int, help="of all trainings together [the CPUs that it may use]")
     added.add_argument("--parent", type=int, help=argparse.SUPPRESS)
+    added = command(commands.stage)
+    added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
+    add_set(added)
+    added.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to copy it")
+    added.add_argument(
+        "--share", type=_share, metavar="RANK/SIZE", help="the images of one rank of so many alone; the lists are whole"
+    )
+    added.add_argument("--split", choices=("train", "test", "all"), default="all", help="[%(default)s]")
 
     added = command(commands.config)
     group = added.add_mutually_exclusive_group(required=True)

@@ -240,6 +240,29 @@ def serve(args: argparse.Namespace) -> None:
     server.join()
 
 
+def stage(args: argparse.Namespace) -> None:
+    """Copies a filelist's data to a local disk before a job; under mpirun or srun to that of each node.
+
+    With data.scope "shard", each node gets its own ranks' share of the images.
+    """
+    from tfpipe.data.filelist import check_filelists
+    from tfpipe.data.staging import Share, stage
+
+    config, launch = _config(args).data, find_launch()
+    world = World() if launch is None or launch.size == 1 else World.mpi()
+    if args.share is not None and world.size > 1:
+        raise ConfigError("--share is of one process: leave it out under a launcher, where each rank has its own")
+    splits = ["train", *(["test"] if config.test_filelist else [])] if args.split == "all" else [args.split]
+    check_filelists([*config.train_lists, config.test_filelist])
+    staged = stage(config, splits, args.out, world, args.share and Share(*args.share))
+    if world.rank == 0:
+        copied = staged.copied
+        print(f"{args.out}: {copied.files} files copied ({copied.bytes / 1e6:.1f} MB), {copied.there} were there")
+        if args.share is not None:
+            print('the lists are whole, the images those of the share: for data.scope "shard" with as many ranks')
+        print("train from it with: " + " ".join(f"--set {each}" for each in staged.overrides))
+
+
 def config(args: argparse.Namespace) -> None:
     """Prints the config with every default filled in, or its JSON schema."""
     print(json.dumps(Config.model_json_schema(), indent=2) if args.schema else _config(args).model_dump_json(indent=2))

@@ -13,6 +13,7 @@ from tfpipe.config_data import (
     Layout,
     Parallel,
     RandomResizedCrop,
+    Remote,
     Section,
     Seed,
     WeightedList,
@@ -27,6 +28,7 @@ __all__ = [
     "Layout",
     "Parallel",
     "RandomResizedCrop",
+    "Remote",
     "WeightedList",
     "load_config",
 ]

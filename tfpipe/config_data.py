@@ -93,17 +93,19 @@ class Remote(Section):
     """How files are fetched whose line in the filelist is a URL: http(s)://, s3:// or gs://."""
 
     concurrency: PositiveInt = 64
-    """Requests under way at once, on this rank."""
+    """Requests under way at once, on this rank. In the place of parallel.read, which is of files."""
     batch: PositiveInt = 32
-    """Images asked for together, each with its XML."""
-    retries: NonNegativeInt = 6
-    """Times that a request is repeated which failed for a reason that may pass, with growing pauses in between."""
+    """Images asked for together, each with its XML; as many such calls are made at once as `concurrency` takes."""
+    retries: NonNegativeInt = 8
+    """Times that a request is repeated which failed for a reason that may pass: a connection that failed or broke off,
+    no answer in time, status 408, 429 or 5xx. The first pause is of 0.25 s, less up to a half by chance, each further
+    one twice as long: 8 pauses last from 32 to 64 s."""
     timeout_s: Annotated[float, Field(gt=0)] = 30.0
     """Seconds that one request may take."""
     cache: ConfigPath | None = None
     """Folder on a local disk in which what was fetched is kept, shared by the ranks of a node; null: none is."""
     cache_gb: Annotated[float, Field(gt=0)] = 100.0
-    """Size that this folder may reach, in 10^9 bytes; then what was used longest ago goes."""
+    """Size that the files in this folder may reach together, in 10^9 bytes; then what was used longest ago goes."""
     options: dict[str, Any] = {}
     """Of fsspec's file system, e.g. {"endpoint_url": "http://localhost:9000"} or {"anon": true}."""
 

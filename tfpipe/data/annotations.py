@@ -5,20 +5,26 @@ what is wrong with one; and `xml_graph.parse_xml`, a graph of string ops, which 
 refuses what is written in an unusual way.
 """
 
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import Layout
+from tfpipe.config import Layout, Remote
 from tfpipe.data.filelist import SCAN_THREADS, FileList
 from tfpipe.data.files import read_whole
+from tfpipe.data.remote import Fetcher, is_optional
 from tfpipe.data.voc import NOTHING, find_by_lxml
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
 
+logger = logging.getLogger(__name__)
+
+# Of an object store.
+LISTED_TOGETHER = 256
 LAYOUTS = {
     "ilsvrc": Layout(images="Data/CLS-LOC", annotations="Annotations/CLS-LOC"),
     "voc": Layout(images="JPEGImages", annotations="Annotations"),
@@ -78,23 +84,46 @@ def xml_name(image: str) -> str:
     return f"{image.rpartition('.')[0] or image}.xml"
 
 
-def existing(paths: FileList, layout: Layout, show: bool = False) -> np.ndarray:
+def existing(paths: FileList, layout: Layout, show: bool = False, remote: Remote | None = None) -> np.ndarray:
     """bool [len(paths)]: which images have an XML; shows progress if told to.
 
     Lists each annotation folder once, which on a parallel file system is a thousand times cheaper than asking
-    for each file.
+    for each file. HTTP has no listing: an image behind it may have one.
+
+    Args:
+        paths: of the images.
+        layout: where their XMLs would be.
+        show: whether to show progress.
+        remote: how to list what is behind URLs, where `paths` are some.
 
     Raises:
-        ConfigError: as annotation_folders.
+        ConfigError: as annotation_folders, or as Fetcher.
+        FetchError: a folder behind a URL cannot be listed.
     """
     folders = annotation_folders(paths, layout)
-    with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        listings = progress(pool.map(_names_in, folders), len(folders), "looking for XMLs", "folder", show)
-        listed = {number: names for number, names in enumerate(listings) if names}
+    optional = np.array([is_optional(f"{folder}.xml") for folder in folders])[paths.folder]
+    if optional.all():
+        logger.info("HTTP lists no folders: with each image its XML is asked for, and where there is none it is whole")
+        return optional
+    if paths.remote:
+        fetcher = Fetcher(remote, folders)
+        groups = [folders[start : start + LISTED_TOGETHER] for start in range(0, len(folders), LISTED_TOGETHER)]
+        listings = (names for group in groups for names in fetcher.names(group))
+        listed = _listed(listings, len(folders), show)
+        fetcher.close()
+    else:
+        with ThreadPoolExecutor(SCAN_THREADS) as pool:
+            listed = _listed(pool.map(_names_in, folders), len(folders), show)
     if not listed:
-        return np.zeros(len(paths), bool)
+        return optional
     found = (folder in listed and xml_name(name) in listed[folder] for folder, name in paths.entries())
-    return np.fromiter(found, bool, len(paths))
+    return np.fromiter(found, bool, len(paths)) | optional
+
+
+def _listed(listings: Iterable[set[str]], count: int, show: bool) -> dict[int, set[str]]:
+    """Those of the folders that hold anything, by number."""
+    shown = progress(listings, count, "looking for XMLs", "folder", show)
+    return {number: names for number, names in enumerate(shown) if names}
 
 
 def _names_in(folder: str) -> set[str]:

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Boxes, Catalog
 from tfpipe.data.crops import WHOLE_IMAGE, Targets, find_targets
+from tfpipe.data.fetching import fetching
 from tfpipe.data.images import image_size
 from tfpipe.data.lookup import Lookup
 from tfpipe.data.reasons import reason
@@ -80,17 +81,25 @@ def read_boxes(catalog: Catalog, world: World) -> Boxes:
 def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
     """The boxes of `items`, all of which have an XML; in parallel, and without the GIL but for `catalog.by_lxml`."""
     lookup, parse = Lookup(catalog), parser(catalog.by_lxml)
+    fetch = None if catalog.remote is None else fetching(catalog)
 
-    def size(item: tf.Tensor) -> tf.Tensor:
-        return image_size(tf.io.read_file(lookup.path(item)))
+    def size(path: tf.Tensor) -> tf.Tensor:
+        return image_size(tf.io.read_file(path)) if fetch is None else fetch(path[None], [""]).size[0]
+
+    def xmls(paths: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        if fetch is None:
+            return tf.map_fn(tf.io.read_file, paths), paths
+        fetched = fetch(tf.zeros_like(paths), paths)
+        return fetched.xml, fetched.xml_path
 
     def targets(items: tf.Tensor) -> Targets:
-        paths = lookup.annotation(items)
-        objects = parse(tf.map_fn(tf.io.read_file, paths), paths)
+        texts, paths = xmls(lookup.annotation(items))
+        objects = parse(texts, paths)
         # An image is opened only where its XML is whole but does not state its size.
         with tf.control_dependencies([objects.boxes]):
-            unstated = tf.where(tf.reduce_any(objects.sizes <= 0, axis=1))
-        real = tf.map_fn(size, tf.gather_nd(items, unstated), fn_output_signature=tf.TensorSpec([2], tf.int32))
+            unstated = tf.where(tf.reduce_any(objects.sizes <= 0, axis=1) & tf.not_equal(paths, ""))
+        opened = lookup.path(tf.gather_nd(items, unstated))
+        real = tf.map_fn(size, opened, fn_output_signature=tf.TensorSpec([2], tf.int32))
         sizes = tf.tensor_scatter_nd_update(tf.ones_like(objects.sizes, tf.int32), unstated, real)
         found = find_targets(objects, lookup.label(items), sizes, catalog)
         return found._replace(images=tf.gather(items, found.images))

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.remote import Fetcher
 from tfpipe.data.space import check_space
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -81,6 +82,8 @@ def cache_folder(name: str, root: Path, world: World) -> Path:
 
 def forget(catalog: Catalog, config: DataConfig, world: World, item: int) -> None:
     """Drops what is kept on disk of image `item`, so that its files are read anew once they are repaired."""
+    if catalog.remote is not None:
+        Fetcher(catalog.remote, catalog.paths.folders).forget([catalog.paths[item], catalog.annotation(item)])
     if isinstance(config.cache, Path):
         for kind in KINDS:
             file = cache_folder(catalog.paths.digest[:16], config.cache, world) / f"{item // IN_A_FOLDER}/{item}{kind}"

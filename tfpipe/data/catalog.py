@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig, Layout, WeightedList
+from tfpipe.config import DataConfig, Layout, Remote, WeightedList
 from tfpipe.data.annotations import annotation_folders, existing, find_layout, xml_name
 from tfpipe.data.filelist import FileList, read_filelist
 from tfpipe.data.labels import BY_OBJECT, class_table, image_labels
@@ -56,7 +56,8 @@ class Catalog:
     annotation_folders: list[str]
     """For each of `paths.folders` where its XMLs are, with a slash at the end; "" where none is needed, or read."""
     annotated: np.ndarray
-    """bool: whether there is an XML or, with `data.train_box_file`, a row of the table, and one is needed."""
+    """bool: whether there is an XML or, with `data.train_box_file`, a row of the table, and one is needed. Of an image
+    behind HTTP, whether there may be one."""
     labels: np.ndarray
     """int32: class number, or labels.BY_OBJECT."""
     classes: tuple[str, ...]
@@ -71,6 +72,8 @@ class Catalog:
     """Where several filelists are mixed: which images are whose. Empty for one."""
     packed: Packed | None = None
     """Where the images or crops are, if packed, as `data.source` has it; None where each is the file at its path."""
+    remote: Remote | None = None
+    """How the files are fetched where `paths` are URLs; None where they are not."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -139,6 +142,8 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     catalog = Catalog(
         split, paths, [""] * len(paths.folders), np.zeros(len(paths), bool), labels, classes, None, by_lxml, lists=lists
     )
+    if paths.remote:
+        catalog = replace(catalog, remote=config.remote)
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if config.annotations != "none" and needs_boxes:
         catalog = _with_annotations(catalog, config, filelist, world)
@@ -155,6 +160,11 @@ def read_lists(filelist: Path | list[WeightedList]) -> tuple[FileList, tuple[Mix
     if isinstance(filelist, Path):
         return read_filelist(filelist), ()
     lists = [read_filelist(each.path) for each in filelist]
+    if len({each.remote for each in lists}) > 1:
+        raise ConfigError(
+            "data.train_filelist mixes lists of URLs with lists of paths: copy what is remote first, with "
+            "`tfpipe stage`"
+        )
     ends = np.cumsum([len(each) for each in lists]).tolist()
     spans = map(range, [0, *ends], ends)
     mixed = tuple(MixedList(span, each.weight) for span, each in zip(spans, filelist, strict=True))
@@ -210,7 +220,7 @@ def _with_annotations(
     index = world.from_rank0(find)
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
-    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, show=world.rank == 0)))
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, catalog.remote)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
 
 

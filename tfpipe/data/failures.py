@@ -2,20 +2,23 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfpipe.config import DataConfig, Parallel
-from tfpipe.data.annotations import read_xml
+from tfpipe.data.annotations import objects_in, read_xml
 from tfpipe.data.cache import forget
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.damage import describe
 from tfpipe.data.decoders import choose_decoder
 from tfpipe.data.fetch import packed_name
+from tfpipe.data.fetching import fetcher
 from tfpipe.data.pipeline import crop, read, visit
 from tfpipe.data.reasons import reason
+from tfpipe.data.remote import CANNOT_FETCH
 from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
@@ -54,7 +57,8 @@ def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> It
     # From their sources, which are what can be repaired.
     plain = {
         "num_parallel_readers": 1,
-        "parallel": Parallel(),
+        # Requests are made at once all the same, and come in order too.
+        "parallel": Parallel(read=None if catalog.remote is None else "auto"),
         "cache": None,
         "storage_delay_ms": 0,
         "on_error": "raise",
@@ -62,7 +66,10 @@ def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> It
     serial = config.model_copy(update=plain)
     # By the same decoder, since one that decodes a part alone does not see all damage.
     decoder = choose_decoder(serial)._replace(images=1)
-    iterator = iter(crop(read(located, catalog, serial), catalog, serial, decoder=decoder))
+    source = catalog
+    if catalog.remote is not None:
+        source = replace(catalog, remote=catalog.remote.model_copy(update={"batch": 1, "cache": None}))
+    iterator = iter(crop(read(located, source, serial), catalog, serial, decoder=decoder))
     while True:
         try:
             next(iterator)
@@ -78,22 +85,37 @@ def explain(catalog: Catalog, config: DataConfig, item: int, error: tf.errors.Op
     """What is wrong with image `item` or its XML, which the pipeline loaded alone and of which it said `error`."""
     if catalog.packed is not None:
         return Failure(packed_name(catalog, item), reason(error))
+    unreachable = _unreachable(error)
+    if unreachable is not None:
+        return unreachable
     # With all boxes known, no XML was opened.
     annotation = catalog.annotation(item) if catalog.boxes is None else ""
+    if catalog.remote is not None:
+        return _xml_failure(annotation, catalog) or Failure(catalog.paths[item], reason(error))
     if annotation and annotation in error.message:
-        return _xml_failure(annotation) or Failure(annotation, UNUSUAL)
+        return _xml_failure(annotation, catalog) or Failure(annotation, UNUSUAL)
     path = catalog.paths[item]
     try:
         contents = Path(path).read_bytes()
     except OSError as unread:
-        return _xml_failure(annotation) or Failure(path, unread.strerror or reason(error))
-    return _xml_failure(annotation) or Failure(path, describe(contents, config.num_channels, reason(error)))
+        return _xml_failure(annotation, catalog) or Failure(path, unread.strerror or reason(error))
+    return _xml_failure(annotation, catalog) or Failure(path, describe(contents, config.num_channels, reason(error)))
 
 
-def _xml_failure(annotation: str) -> Failure | None:
+def _unreachable(error: tf.errors.OpError) -> Failure | None:
+    """The URL that could not be fetched, if that is what went wrong."""
+    found = re.search(f"(?s){CANNOT_FETCH}(\\S+): (.*?)]?$", reason(error))
+    return Failure(found[1], found[2]) if found else None
+
+
+def _xml_failure(annotation: str, catalog: Catalog) -> Failure | None:
     """What lxml finds wrong with an annotation, by line; None if nothing, or there is none."""
     try:
-        if annotation:
+        if annotation and catalog.remote is not None:
+            text = fetcher(catalog).fetch([annotation])[0]
+            if isinstance(text, bytes):
+                objects_in([text], [annotation])
+        elif annotation:
             read_xml(annotation)
     except (OSError, ValueError) as error:
         return Failure(annotation, str(error))
@@ -133,6 +155,12 @@ def named(
     if unserved:
         return TfpipeError(f"rank {world.rank}: {unserved[1]}")
     if "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
+        unreachable = _unreachable(error)
+        if unreachable is not None:
+            return TfpipeError(
+                f"rank {world.rank}: cannot use {unreachable.path} of the {catalog.split} data: {unreachable.reason}; "
+                "see to the server or the network, or take it out of the filelist"
+            )
         if reached is not None:
             frontiers = list(stream.frontiers)
             frontiers[world.rank] = Frontier(int(reached[-1, 0]))

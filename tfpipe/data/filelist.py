@@ -17,6 +17,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg")
+REMOTE = ("http://", "https://", "s3://", "gs://")
 VOC_SPLITS = ("train", "val", "test", "trainval")
 # Listing folders waits for the file system, not for the CPU.
 SCAN_THREADS = 16
@@ -35,7 +36,8 @@ class FileList(Sequence[str]):
     """
 
     folders: list[str]
-    """The folders, each once, in order of their first image; each ends in a slash, or is "" for a bare name."""
+    """The folders, each once, in order of their first image; each ends in a slash, or is "" for a bare name. Of a URL
+    all that comes before the base name, e.g. https://host/train/n02437312/."""
     folder: np.ndarray
     """int32 [n]: number of each path's folder."""
     names: bytes
@@ -100,6 +102,11 @@ class FileList(Sequence[str]):
         same = (self.folders, self.names) == (other.folders, other.names)
         return same and np.array_equal(self.folder, other.folder)
 
+    @property
+    def remote(self) -> bool:
+        """Whether these are URLs, not paths of files."""
+        return bool(self.folders) and self.folders[0].startswith(REMOTE)
+
     def name(self, item: int) -> str:
         """The base name of path `item`."""
         item = range(len(self))[item]
@@ -131,7 +138,8 @@ class _Folders(dict[str | None, int]):
         self.numbers: dict[str, int] = {}
 
     def __missing__(self, folder: str | None) -> int:
-        path = os.path.join(self.base, "" if folder is None else f"{folder}/")
+        path = "" if folder is None else f"{folder}/"
+        path = path if path.startswith(REMOTE) else os.path.join(self.base, path)
         self[folder] = self.numbers.setdefault(path, len(self.numbers))
         return self[folder]
 
@@ -139,10 +147,10 @@ class _Folders(dict[str | None, int]):
 def read_filelist(path: str | Path) -> FileList:
     """The paths in the list at `path`, one a line, in the list's order; blank lines are left out.
 
-    A relative line is relative to the list's folder.
+    A relative line is relative to the list's folder; a URL is left as it is.
 
     Raises:
-        ConfigError: the list cannot be read, or holds no line.
+        ConfigError: the list cannot be read, holds no line, or holds both URLs and paths.
     """
     path = Path(path)
     try:
@@ -151,6 +159,12 @@ def read_filelist(path: str | Path) -> FileList:
         raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
+    other = [each for each in paths.folders if each.startswith(REMOTE) != paths.remote]
+    if other:
+        raise ConfigError(
+            f"the filelist {path} holds both URLs and paths, e.g. of {paths.folders[0]} and {other[0]}: make it of one "
+            "kind, e.g. by copying what is remote with `tfpipe stage`"
+        )
     return paths
 
 

@@ -2,7 +2,7 @@
 
 import io
 import struct
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from PIL import Image
 
@@ -36,7 +36,7 @@ def read_header(path: str) -> Header:
         ValueError: it is no image that TensorFlow could decode.
         OSError: it cannot be read.
     """
-    return jpeg_header(read_start(path, START)) or _by_pillow(path, path)
+    return jpeg_header(read_start(path, START)) or pillow_header(path, path)
 
 
 def header_of(contents: bytes, path: str) -> Header:
@@ -45,7 +45,7 @@ def header_of(contents: bytes, path: str) -> Header:
     Raises:
         ValueError: as read_header.
     """
-    return jpeg_header(contents[:START]) or _by_pillow(io.BytesIO(contents), path)
+    return jpeg_header(contents[:START]) or pillow_header(io.BytesIO(contents), path)
 
 
 def jpeg_header(start: bytes) -> Header | None:
@@ -65,7 +65,13 @@ def jpeg_header(start: bytes) -> Header | None:
     return None
 
 
-def _by_pillow(file: str | io.BytesIO, path: str) -> Header:
+def pillow_header(file: str | IO[bytes], path: str) -> Header:
+    """The header of any image, of that path or in a file that is open.
+
+    Raises:
+        ValueError: as read_header.
+        OSError: it cannot be read.
+    """
     try:
         with Image.open(file, formats=FORMATS) as image:
             kind = "JPEG" if image.format == "MPO" else image.format  # a JPEG with further ones behind it

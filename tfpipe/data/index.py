@@ -21,6 +21,7 @@ those, run `tfpipe index` again.
 import hashlib
 import json
 import logging
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,6 +119,23 @@ def index_of(table: pa.Table) -> Index:
     images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     edges = boxes.flatten().flatten().to_numpy().reshape(-1, 4)
     return Index(table["annotated"].to_numpy(), Boxes(images, edges, labels.flatten().to_numpy()))
+
+
+def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
+    """Writes the index at `source` as that of a copy of its images, whole or not at all.
+
+    Args:
+        source: of an index that belongs to its list.
+        target: of the new one.
+        paths: of the copies, in the same order.
+        key: the new fingerprint.
+    """
+    table = pq.read_table(source)
+    place = table.schema.get_field_index("path")
+    moved = table.set_column(place, SCHEMA.field("path"), pa.array(paths, pa.string()))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    pq.write_table(moved.replace_schema_metadata({FINGERPRINT: key}), unfinished, compression="zstd")
+    unfinished.replace(target)
 
 
 def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:

@@ -147,12 +147,12 @@ def images_of(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
     if table is not None:
         low, high = np.searchsorted(table.images, [items.start, items.stop])
         known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
-        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative)
+        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, catalog.remote)
     annotations = [
         catalog.annotation_folders[number] + xml_name(name) if annotated else ""
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
     ]
-    return Images(paths, annotations, catalog.labels[part])
+    return Images(paths, annotations, catalog.labels[part], remote=catalog.remote)
 
 
 def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:

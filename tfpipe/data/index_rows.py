@@ -1,15 +1,18 @@
 """Rows of the annotation index: what the XMLs and headers of some images say; without TensorFlow, in many processes."""
 
+from io import BytesIO
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from tfpipe.config import Remote
 from tfpipe.data.catalog import WHOLE_IMAGE, Boxes
 from tfpipe.data.files import read_whole
-from tfpipe.data.headers import Header, read_header
+from tfpipe.data.headers import START, Header, jpeg_header, pillow_header, read_header
 from tfpipe.data.index import ODD, SCHEMA
 from tfpipe.data.labels import BY_OBJECT
+from tfpipe.data.remote import Fetcher, FetchError
 from tfpipe.data.voc import Found, find_objects
 
 
@@ -33,6 +36,8 @@ class Images(NamedTuple):
     """Their objects as a table has them, in the XMLs' place."""
     relative: bool = False
     """Whether the boxes of these are relative to the images' sizes, instead of in pixels."""
+    remote: Remote | None = None
+    """How to fetch them, where the paths are URLs."""
 
 
 class Rows(NamedTuple):
@@ -46,6 +51,8 @@ class Rows(NamedTuple):
 
 def read_rows(images: Images, classes: dict[str, int]) -> Rows:
     """Reads each XML and header once; `classes` are the classes' numbers."""
+    if images.remote is not None:
+        return _fetch_rows(images, images.remote, classes)
     headers, found, errors = [], [], []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
@@ -55,6 +62,35 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
         except (OSError, ValueError) as error:
             errors.append(str(error))
     return Rows(None, errors) if errors else Rows(tabulate(images, headers, found, classes), [])
+
+
+def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows:
+    """The same from URLs: the start of each image alone, unless that does not tell its size."""
+    fetcher = Fetcher(remote, images.paths)
+    texts = fetcher.fetch(images.annotations)
+    starts = fetcher.starts(images.paths, START)
+    headers = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
+    whole = iter(fetcher.fetch([path for path, header in zip(images.paths, headers, strict=True) if header is None]))
+    fetcher.close()
+    found, errors = [], []
+    for number, (path, annotation, text) in enumerate(zip(images.paths, images.annotations, texts, strict=True)):
+        try:
+            if headers[number] is None:
+                headers[number] = pillow_header(BytesIO(_fetched(next(whole))), path)
+            if text is not None:
+                found.append(find_objects(_fetched(text), annotation))
+        except (FetchError, OSError, ValueError) as error:
+            errors.append(str(error))
+    if errors:
+        return Rows(None, errors)
+    there = ["" if text is None else url for url, text in zip(images.annotations, texts, strict=True)]
+    return Rows(tabulate(images._replace(annotations=there), headers, found, classes), [])
+
+
+def _fetched(contents: bytes | FetchError) -> bytes:
+    if isinstance(contents, FetchError):
+        raise contents
+    return contents
 
 
 def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:

@@ -55,6 +55,24 @@ def locked(path: Path, work: str) -> Iterator[None]:
         file.close()
 
 
+@contextmanager
+def waiting_lock(path: Path) -> Iterator[IO[str]]:
+    """The file at `path`, made where it is not there, and nobody else's meanwhile: waits until it is free.
+
+    It stays; the lock is gone with the process that holds it. Where the file system knows no locks, goes on without.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        yield file
+
+
 def _is(file: IO[str], path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())

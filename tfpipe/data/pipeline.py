@@ -21,6 +21,7 @@ from tfpipe.data.crop_cache import Cut, crop_store, find, keeping
 from tfpipe.data.crops import Crops, KnownTargets, choose_windows, crop_seeds, find_targets, from_first
 from tfpipe.data.decoders import Decoder, choose_decoder
 from tfpipe.data.fetch import fetch_crops, fetch_files, find_crops
+from tfpipe.data.fetching import calls, check_cache, fetching
 from tfpipe.data.images import image_size, random_flip
 from tfpipe.data.late import late
 from tfpipe.data.lookup import Located, Lookup
@@ -159,6 +160,8 @@ def read(
                 "packed with --kind original, or the files themselves"
             )
         return fetch_files(dataset, catalog, config, world).map(_encoded, name="encoded")
+    if catalog.remote is not None:
+        return _fetch(dataset, catalog, config, world, store)
     load = reader(catalog, config, world)
 
     def open_files(image: Located) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -189,6 +192,36 @@ def _encoded(image: Located, jpeg: tf.Tensor) -> Encoded:
     """Of packed files, whose boxes are known."""
     nothing = tf.constant("")
     return Encoded(image.visit, jpeg, image_size(jpeg), nothing, nothing, image.label, nothing)
+
+
+def _fetch(
+    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
+) -> tf.data.Dataset:
+    """The same from URLs, `data.remote.batch` images at a call."""
+    check_cache(config)
+    fetch = fetching(catalog)
+
+    @stage("read")
+    def fetch_some(images: Located) -> Encoded:
+        kept = tf.zeros_like(images.path)
+        if store is not None:
+            kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
+        wanted = tf.equal(kept, "")
+        if config.storage_delay_ms:
+            with tf.control_dependencies([late(images.path[0], config.storage_delay_ms)]):
+                wanted = tf.identity(wanted)
+        xml_paths = images.xml_path if catalog.boxes is None else tf.zeros_like(images.xml_path)
+        jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, each, "") for each in (images.path, xml_paths)))
+        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
+
+    if config.on_error == "skip":
+        fetch_some = salvaging(fetch_some)
+    at_once = calls(catalog, config, world)
+    batches = dataset.batch(catalog.remote.batch)
+    some = batches.map(
+        fetch_some, num_parallel_calls=at_once, use_unbounded_threadpool=at_once is not None, name="read"
+    )
+    return some.unbatch()
 
 
 def crop(
@@ -234,8 +267,7 @@ def crop(
 
     some, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
     if config.on_error == "skip":
-        none = Crops(tf.zeros([0, *shape], tf.uint8), tf.zeros([0], tf.int32), tf.zeros([0, 2], tf.int64))
-        crop_some = salvaging(crop_some, none)
+        crop_some = salvaging(crop_some)
     return some.map(crop_some, num_parallel_calls=calls, name="crop")
 
 

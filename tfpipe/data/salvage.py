@@ -15,7 +15,7 @@ T = TypeVar("T")
 ALL = 2**31
 
 
-def salvaging(work: Callable[[Any], T], nothing: T) -> Callable[[Any], T]:
+def salvaging(work: Callable[[Any], T]) -> Callable[[Any], T]:
     """`work`, in graph, on n images at once; where it fails, on each alone, without those at which it fails.
 
     Costs a tenth of a millisecond a call, and nothing else until something fails. An image is used whole or not at
@@ -23,14 +23,14 @@ def salvaging(work: Callable[[Any], T], nothing: T) -> Callable[[Any], T]:
 
     Args:
         work: from tensors [n, ...] to tensors [k, ...], k of any size.
-        nothing: its outcome with k = 0.
     """
 
     def attempt(images: Any) -> T:
         together = tf.data.Dataset.from_tensors(images).map(work).ignore_errors()
         alone = tf.data.Dataset.from_tensor_slices(images).batch(1).map(work).ignore_errors()
+        none = tf.nest.map_structure(lambda each: tf.zeros([0, *each.shape[1:]], each.dtype), together.element_spec)
         # Evaluated in turn, each only where the one before is empty.
-        joined = together.concatenate(alone.unbatch().batch(ALL)).concatenate(tf.data.Dataset.from_tensors(nothing))
+        joined = together.concatenate(alone.unbatch().batch(ALL)).concatenate(tf.data.Dataset.from_tensors(none))
         return joined.take(1).get_single_element()
 
     return attempt

@@ -180,6 +180,8 @@ def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]
     if filelist is None:
         raise ConfigError(f"no {split} data: data.{split}_filelist is not set")
     paths, _ = read_lists(filelist)
+    if paths.remote:
+        raise ConfigError("the filelist holds URLs, and --errors reads files: copy them with `tfpipe stage` first")
     failures = find_broken(paths, config.num_channels)
     tiles = [_broken(failure, config.num_channels) for failure in islice(failures, count)]
     more = sum(1 for _ in failures)

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.fetching import fetcher
 from tfpipe.data.shards import Kind
 from tfpipe.data.sources import where
 from tfpipe.data.threads import calls_at_once, thread_budget
@@ -64,12 +65,8 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
     count = min(images, of)
     # From all over the list, which may be sorted by class.
     chosen = [number * of // count for number in range(count)]
-    if catalog.packed is None:
-        contents = [_contents(catalog.paths[number]) for number in chosen]
-    else:
-        contents = [catalog.packed.contents(number) for number in chosen]
     work = _worker(config, None if catalog.packed is None else catalog.packed.kind)
-    files = [file for file in contents if _works(work, file)]
+    files = [file for file in _contents(catalog, chosen) if _works(work, file)]
     if not files:
         raise ConfigError(f"none of {count} images of {where(config)} can be read and decoded")
     return _repeat(work, files), Limit(len(files), count - len(files))
@@ -98,7 +95,17 @@ def _repeat(work: Callable[[bytes], Any], files: list[bytes]) -> Iterator[Count]
             yield Count(done)
 
 
-def _contents(path: str) -> bytes:
+def _contents(catalog: Catalog, numbers: list[int]) -> list[bytes]:
+    """Of images, or of packed records; of those that cannot be read, nothing."""
+    if catalog.packed is not None:
+        return [catalog.packed.contents(number) for number in numbers]
+    paths = [catalog.paths[number] for number in numbers]
+    if catalog.remote is not None:
+        return [found if isinstance(found, bytes) else b"" for found in fetcher(catalog).fetch(paths)]
+    return [_file(path) for path in paths]
+
+
+def _file(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()

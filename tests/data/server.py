@@ -1,0 +1,114 @@
+"""A web server that is slow, fails and goes away as told."""
+
+import asyncio
+import random
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aiohttp import web
+
+
+class Server:
+    """Serves a folder, with a latency, from a thread of its own."""
+
+    def __init__(self, root: Path, latency_s: float = 0.0) -> None:
+        self.root, self.latency_s = root, latency_s
+        self.asked: Counter[str] = Counter()
+        """Requests by path, failed ones too."""
+        self.fail: Callable[[str], int | None] = lambda path: None
+        """From a path to the status that a request ends with, 0 to drop the connection, None to answer it."""
+        self.most = 0
+        """Requests that were under way at once."""
+        self._under_way = 0
+        # Keeps the port while nobody listens.
+        self._reserved = self._socket()
+        self._reserved.bind(("127.0.0.1", 0))
+        self.port = self._reserved.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.start()
+
+    def start(self) -> None:
+        """Listens."""
+        self._do(self._start())
+
+    def stop(self) -> None:
+        """Refuses connections, and drops those that there are."""
+        self._do(self._stop())
+
+    def close(self) -> None:
+        self.stop()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._reserved.close()
+
+    def fail_some(self, share: float, seed: int = 0) -> None:
+        """Half of the failures are a status, half a lost connection. A path fails at most three times in a row."""
+        rng, row = random.Random(seed), Counter()
+
+        def fail(path: str) -> int | None:
+            row[path] = row[path] + 1 if rng.random() < share and row[path] < 3 else 0
+            return (503 if rng.random() < 0.5 else 0) if row[path] else None
+
+        self.fail = fail
+
+    def _do(self, work) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def _socket(self) -> socket.socket:
+        made = socket.socket()
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        return made
+
+    async def _stop(self) -> None:
+        self._stopping.set()
+        await self._runner.cleanup()
+
+    async def _start(self) -> None:
+        self._stopping = asyncio.Event()
+        app = web.Application()
+        app.router.add_get("/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        await self._runner.setup()
+        listening = self._socket()
+        listening.bind(("127.0.0.1", self.port))
+        await web.SockSite(self._runner, listening, backlog=512).start()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        path = request.match_info["path"]
+        self.asked[path] += 1
+        self._under_way += 1
+        self.most = max(self.most, self._under_way)
+        try:
+            await asyncio.wait_for(self._stopping.wait(), self.latency_s)
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            self._under_way -= 1
+        status = 0 if self._stopping.is_set() else self.fail(path)
+        if status == 0:
+            request.transport.abort()
+            return web.Response()
+        if status is not None:
+            return web.Response(status=status)
+        file = self.root / path
+        if not file.is_file():
+            return web.Response(status=404)
+        return web.Response(body=file.read_bytes())
+
+
+@contextmanager
+def serving(root: Path, latency_s: float = 0.0) -> Iterator[Server]:
+    server = Server(root, latency_s)
+    try:
+        yield server
+    finally:
+        server.close()

@@ -1,0 +1,188 @@
+"""Training data from a web server and from an object store: the same batches as from files."""
+
+import re
+import shutil
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pytest
+import tensorflow as tf
+from moto.server import ThreadedMotoServer
+
+from tests.conftest import SampleData
+from tests.data.server import Server, serving
+from tfpipe import Config, Stream, World, build_dataset, load_config
+from tfpipe.config import Remote
+from tfpipe.data import remote
+from tfpipe.data.annotations import LAYOUTS, existing
+from tfpipe.data.boxes import count_crops
+from tfpipe.data.catalog import load_catalog
+from tfpipe.data.failures import find_failure, named
+from tfpipe.data.filelist import FileList
+from tfpipe.data.index_build import build_index
+from tfpipe.errors import ConfigError
+
+BUCKET = "imagenet"
+# What moto accepts; also for whoever has credentials of their own.
+KEYS = {"key": "testing", "secret": "testing"}
+
+
+@pytest.fixture
+def server(sample: SampleData):
+    with serving(sample.root) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def store(sample: SampleData):
+    """The address of an S3 that holds the sample."""
+    made = ThreadedMotoServer(port=0, verbose=False)
+    made.start()
+    try:
+        host, port = made.get_host_and_port()
+        url = f"http://{host}:{port}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=url,
+            region_name="us-east-1",
+            aws_access_key_id=KEYS["key"],
+            aws_secret_access_key=KEYS["secret"],
+        )
+        client.create_bucket(Bucket=BUCKET)
+        for file in filter(Path.is_file, sample.root.rglob("*")):
+            client.put_object(Bucket=BUCKET, Key=str(file.relative_to(sample.root)), Body=file.read_bytes())
+        yield url
+    finally:
+        made.stop()
+
+
+def config_of(sample: SampleData, tmp_path: Path, root: str, remote: dict | None = None, **data: object) -> Config:
+    """Of the sample's lists, with `root` in the place of its folder."""
+    for split, path in (("train", sample.train), ("val", sample.val)):
+        (tmp_path / f"{split}.txt").write_text(path.read_text().replace(str(sample.root), root))
+    lists = {"train_filelist": "train.txt", "test_filelist": "val.txt", "remote": remote or {}}
+    return load_config(sample.config(tmp_path / "remote.json", data={**lists, **data}))
+
+
+def config_here(sample: SampleData, tmp_path: Path, **data: object) -> Config:
+    return load_config(sample.config(tmp_path / "local.json", data=data))
+
+
+def batches(config: Config, split: str = "train", count: int = -1, world: World = World()) -> list[tuple]:
+    return list(build_dataset(config, split, world, with_positions=True).take(count).as_numpy_iterator())
+
+
+def assert_same(some: list[tuple], others: list[tuple]) -> None:
+    assert len(some) == len(others) > 0
+    for one, other in zip(some, others, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("data", [{"crop": "random_resized"}, {"unit": "box"}, {"annotations": "lxml"}])
+def test_batches_from_a_web_server_are_those_from_files(
+    sample: SampleData, tmp_path: Path, server: Server, data: dict
+) -> None:
+    there, here = config_of(sample, tmp_path, server.url, {"batch": 7}, **data), config_here(sample, tmp_path, **data)
+    world = World(1, 2)
+    assert_same(batches(there, "train", 12, world), batches(here, "train", 12, world))
+    assert_same(batches(there, "test"), batches(here, "test"))
+    ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
+    assert count_crops(ours, there.data, World()) == count_crops(theirs, here.data, World())
+
+
+def test_batches_from_an_object_store_are_those_from_files(sample: SampleData, tmp_path: Path, store: str) -> None:
+    options = {"endpoint_url": store, "client_kwargs": {"region_name": "us-east-1"}, **KEYS}
+    there, here = config_of(sample, tmp_path, f"s3://{BUCKET}", {"options": options}), config_here(sample, tmp_path)
+    assert_same(batches(there, "train", 12), batches(here, "train", 12))
+    assert_same(batches(there, "test"), batches(here, "test"))
+    ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
+    assert np.array_equal(ours.annotated, theirs.annotated) and not ours.annotated.all(), "as its folders say"
+    # What is not in the store, is refused by it, or lies in no bucket of it.
+    missing = remote.Fetcher(there.data.remote, ["s3://"])
+    found = missing.fetch([f"s3://{BUCKET}/a.JPEG", "s3://other/a.JPEG"])
+    assert [each.missing for each in found] == [True, True]
+    assert re.search(r"HTTP status 404 \(Not Found\).*; tried once", str(found[0]))
+
+
+def test_a_server_that_fails_now_and_then_changes_nothing(
+    sample: SampleData, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+    server.fail_some(0.1)
+    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path)
+    assert_same(batches(there, "train", 20), batches(here, "train", 20))
+    assert max(server.asked.values()) > 3
+
+
+def test_a_url_that_cannot_be_fetched_stops_the_pipeline_and_is_named(
+    sample: SampleData, tmp_path: Path, server: Server
+) -> None:
+    config = config_of(sample, tmp_path, server.url)
+    catalog = load_catalog(config.data, "train", World())
+    bad = catalog.paths[50]
+    server.fail = lambda path: 403 if bad.endswith(path) else None
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        batches(config, "train", 20)
+    said = str(named(caught.value, catalog, config.data, World(), Stream.start(1), None))
+    assert said.startswith(f"rank 0: cannot use {bad} of the train data: HTTP status 403 (Forbidden); tried once; ")
+    assert find_failure(catalog, config.data, World(), Stream.start(1)).path == bad
+
+
+@pytest.mark.parametrize("kind", ["image", "annotation"])
+def test_a_file_that_cannot_be_used_is_named_by_its_url(sample: SampleData, tmp_path: Path, kind: str) -> None:
+    shutil.copytree(sample.root, tmp_path / "tree")
+    with serving(tmp_path / "tree") as server:
+        cache = tmp_path / "cache"
+        config = config_of(sample, tmp_path, server.url, {"cache": str(cache)})
+        catalog = load_catalog(config.data, "train", World())
+        here = load_catalog(config_here(sample, tmp_path).data, "train", World())
+        item = int(np.flatnonzero(here.annotated)[40])
+        bad = catalog.paths[item] if kind == "image" else catalog.annotation(item)
+        file = tmp_path / "tree" / bad.removeprefix(server.url + "/")
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(tf.errors.OpError) as caught:
+            batches(config, "train", 20)
+        said = str(named(caught.value, catalog, config.data, World(), Stream.start(1), None))
+        assert said.startswith(f"rank 0: cannot use {bad} of the train data: "), said
+        file.write_bytes(whole)
+        batches(config, "train", 20)  # nor is the broken one kept
+
+
+def test_the_second_epoch_comes_from_the_cache(sample: SampleData, tmp_path: Path, server: Server) -> None:
+    config = config_of(sample, tmp_path, server.url, {"cache": str(tmp_path / "cache")})
+    first = batches(config, "test")
+    asked = server.asked.total()
+    assert asked >= 37
+    assert_same(batches(config, "test"), first)
+    assert_same(batches(config_here(sample, tmp_path), "test"), first)
+    assert server.asked.total() == asked, "not even for XMLs that are not there"
+
+
+def test_an_index_is_built_from_urls(sample: SampleData, tmp_path: Path, server: Server) -> None:
+    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=str(tmp_path / "here"))
+    made = build_index(there.data, "train", World(), 1)
+    assert made[1:] == build_index(here.data, "train", World(), 1)[1:]
+    catalog = load_catalog(there.data, "train", World())
+    assert catalog.boxes is not None and catalog.annotated.sum() == made.annotated < len(catalog)
+    server.asked.clear()
+    assert_same(batches(there, "train", 12), batches(here, "train", 12))
+    assert not [path for path in server.asked if path.endswith(".xml")]
+
+
+def test_crops_are_kept_but_files_are_not(sample: SampleData, tmp_path: Path, server: Server) -> None:
+    with pytest.raises(ConfigError, match=r"set data\.remote\.cache to a folder"):
+        build_dataset(config_of(sample, tmp_path, server.url, cache="memory"))
+    how = {"cache": str(tmp_path / "crops"), "cache_stage": "crops", "shuffle_buffer": 0}
+    config = config_of(sample, tmp_path, server.url, **how)
+    first = batches(config, "test")
+    asked = server.asked.total()
+    assert_same(batches(config, "test"), first)
+    assert server.asked.total() == asked
+
+
+def test_where_http_may_have_an_xml_nothing_is_asked(server: Server) -> None:
+    paths = FileList.of([f"{server.url}/Data/CLS-LOC/train/n01/{number}.JPEG" for number in range(3)])
+    assert existing(paths, LAYOUTS["ilsvrc"], remote=Remote()).all()
+    assert not server.asked

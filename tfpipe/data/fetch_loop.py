@@ -1,0 +1,66 @@
+"""An asyncio loop in a thread of its own, for callers in others."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Ended(Exception):
+    """What was under way has been given up, since the loop is closed."""
+
+
+class Loop:
+    """Starts its thread when it is first needed."""
+
+    def __init__(self, last: Callable[[], Awaitable[None]]) -> None:
+        """Args: what to do in the loop before it closes."""
+        self._last = last
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._work, name="tfpipe-fetch", daemon=True)
+        self._closed = False
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What comes of `work()` in the loop; meanwhile this thread waits.
+
+        Raises:
+            Ended: the loop is closed, or was closed meanwhile.
+        """
+        with self._lock:
+            if self._closed:
+                raise Ended
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread.start()
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result()
+        except asyncio.CancelledError as error:
+            raise Ended from error
+        except BaseException as error:
+            if future.cancelled():
+                raise Ended from error
+            raise
+
+    def close(self) -> None:
+        """Gives up what is under way, and ends the thread."""
+        with self._lock:
+            started, self._closed = self._loop is not None and not self._closed, True
+        if started:
+            # Behind whatever was handed over before, so that nobody waits for ever.
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+        tasks = asyncio.all_tasks(self._loop)
+        for task in tasks:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(self._last())
+        self._loop.close()
