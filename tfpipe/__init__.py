@@ -23,10 +23,13 @@ _HOMES = {
     "build_dataset": "tfpipe.data.pipeline",
     "load_config": "tfpipe.config",
 }
+_MODULES = {"stages", "torch"}
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used, so that `import tfpipe` is light and starts no TensorFlow."""
+    if name in _MODULES:
+        return import_module(f"tfpipe.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'tfpipe' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

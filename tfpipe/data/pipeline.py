@@ -236,6 +236,7 @@ def crop(
 
     With a store of crops, those that are not kept yet. By `decoder`, or as `data.decoder` says.
     """
+    close_at_exit()  # also where the chain is written by hand
     flip = config.crop == "random_resized" if config.flip is None else config.flip
     shape = (*config.crop_image_size, config.num_channels)
     parse = parser(catalog.by_lxml)

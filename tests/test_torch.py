@@ -1,0 +1,211 @@
+"""Batches for PyTorch: the same as in tf.data, in the same memory, and nothing left behind."""
+
+import importlib
+import importlib.util
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import torch
+from torch.utils.data import DataLoader
+
+import tfpipe
+from tests.conftest import ROOT, SampleData, finish, start
+from tfpipe import Config, build_dataset, load_config
+from tfpipe.errors import ConfigError
+
+
+@pytest.fixture
+def config(sample: SampleData, tmp_path: Path) -> Config:
+    return load_config(sample.config(tmp_path / "config.json"), ["training.status=1"])
+
+
+def loader(dataset: tf.data.Dataset, **how: bool) -> DataLoader:
+    return DataLoader(tfpipe.torch.iterable(dataset, **how), batch_size=None, num_workers=0)
+
+
+def address(tensor: tf.Tensor) -> int:
+    """Where its contents are."""
+    return np.asarray(memoryview(tensor)).ctypes.data
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_batches_are_those_of_the_dataset(config: Config, split: str) -> None:
+    dataset = build_dataset(config, split, with_positions=True)
+    steps = 12 if split == "train" else None  # into the second epoch
+    expected = list(dataset.take(steps or -1).as_numpy_iterator())
+    seen = list(itertools.islice(loader(dataset), steps))
+    assert len(seen) == len(expected) > 2
+    for (images, labels, positions), (want_images, want_labels, want_positions) in zip(seen, expected, strict=True):
+        assert (images.dtype, labels.dtype, positions.dtype) == (torch.uint8, torch.int64, torch.int64)
+        assert images.shape == (len(want_images), 3, 32, 32)
+        assert images.is_contiguous(memory_format=torch.channels_last)
+        assert np.array_equal(images.numpy(), want_images.transpose(0, 3, 1, 2))
+        assert labels.tolist() == want_labels.tolist()
+        assert positions.tolist() == want_positions.tolist()
+
+
+def test_every_iteration_begins_anew(config: Config) -> None:
+    batches = loader(build_dataset(config, "test"))
+    first, second = ([labels.tolist() for _, labels in batches] for _ in range(2))
+    assert first == second and sum(map(len, first)) >= 37
+
+
+def test_channels_may_stay_last(config: Config) -> None:
+    (images, _), (want, _) = (
+        next(iter(each))
+        for each in (loader(build_dataset(config), channels_first=False), build_dataset(config).as_numpy_iterator())
+    )
+    assert images.shape == (16, 32, 32, 3) and images.is_contiguous() and np.array_equal(images.numpy(), want)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_floats_arrive_as_they_are(config: Config, dtype: str) -> None:
+    floats = config.model_copy(update={"data": config.data.model_copy(update={"dtype": dtype})})
+    images, _ = next(iter(loader(build_dataset(floats))))
+    want, _ = next(iter(build_dataset(floats)))
+    assert images.dtype == getattr(torch, dtype)
+    assert np.array_equal(images.permute(0, 2, 3, 1).float().numpy(), tf.cast(want, tf.float32).numpy())
+
+
+@pytest.mark.parametrize("channels_first", [True, False])
+def test_images_and_positions_are_not_copied(config: Config, channels_first: bool) -> None:
+    # The same tensors each time, so that their addresses can be compared.
+    kept = next(iter(build_dataset(config, with_positions=True)))
+    images, labels, positions = next(iter(loader(tf.data.Dataset.from_tensors(kept), channels_first=channels_first)))
+    assert (images.data_ptr(), positions.data_ptr()) == (address(kept[0]), address(kept[2]))
+    assert labels.data_ptr() != address(kept[1])  # int32 in the dataset
+
+
+def test_labels_that_are_shares_of_classes_stay_floats(config: Config) -> None:
+    dataset = build_dataset(config).map(lambda images, labels: (images, tf.one_hot(labels, 8)))
+    _, labels = next(iter(loader(dataset)))
+    assert labels.dtype == torch.float32 and labels.shape == (16, 8)
+
+
+def test_kept_tensors_outlive_their_batch_and_the_pipeline(config: Config) -> None:
+    dataset = build_dataset(config, with_positions=True)
+    kept = list(itertools.islice(loader(dataset), 10))
+    copies = [[each.clone() for each in batch] for batch in kept]
+    # More batches, into whatever memory has become free.
+    for _ in itertools.islice(loader(dataset), 10):
+        pass
+    for batch, copied, want in zip(kept, copies, dataset.take(10).as_numpy_iterator(), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(batch, copied, strict=True))
+        assert np.array_equal(batch[0].permute(0, 2, 3, 1).numpy(), want[0])
+
+
+def test_tensors_may_be_written_to(config: Config) -> None:
+    dataset = build_dataset(config)
+    untouched = [images.clone() for images, _ in itertools.islice(loader(dataset), 6)]
+    seen = []
+    for images, _ in itertools.islice(loader(dataset), 6):
+        seen.append(images.clone())
+        images.zero_()
+    assert all(torch.equal(a, b) for a, b in zip(untouched, seen, strict=True))
+
+
+@pytest.mark.parametrize("how", [{"num_workers": 1}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
+def test_worker_processes_are_refused(config: Config, how: dict) -> None:
+    batches = DataLoader(tfpipe.torch.iterable(build_dataset(config)), batch_size=None, timeout=60, **how)
+    with pytest.raises(ConfigError, match=r"cannot be taken into the processes of a DataLoader: use .* num_workers=0"):
+        next(iter(batches))
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        tf.data.Dataset.range(3),
+        tf.data.Dataset.from_tensors((tf.zeros([2, 8, 8, 3]),)),
+        tf.data.Dataset.from_tensors((tf.zeros([8, 8, 3]), 1)),
+        tf.data.Dataset.from_tensors((tf.zeros([2, 8, 8, 3]), ["a", "b"])),
+        tf.data.Dataset.from_tensors({"images": tf.zeros([2, 8, 8, 3]), "labels": [1, 2]}),
+    ],
+)
+def test_other_datasets_are_refused(dataset: tf.data.Dataset) -> None:
+    with pytest.raises(ConfigError, match=r"wants batches of images \[batch, height, width, channels\], labels"):
+        tfpipe.torch.iterable(dataset)
+
+
+LEAVING = """
+import gc, os, sys, time
+import torch
+from torch.utils.data import DataLoader
+import tfpipe
+
+how, path = sys.argv[1:]
+torch.set_num_threads(1)
+config = tfpipe.load_config(path, ["data.storage_delay_ms=20", "data.threads=3"])
+batches = DataLoader(tfpipe.torch.iterable(tfpipe.build_dataset(config)), batch_size=None)
+
+
+def threads():
+    return set(os.listdir("/proc/self/task"))
+
+
+def children():
+    return [open(f"/proc/self/task/{each}/children").read().split() for each in threads()]
+
+
+def leave():
+    for number, (images, labels) in enumerate(batches):
+        assert len(labels) == 16
+        if number == 2:
+            if how == "raise":
+                raise KeyError("early")
+            break
+
+
+# The first time, TensorFlow starts the threads that it shares among all pipelines and never ends.
+counts = []
+for _ in range(6):
+    try:
+        leave()
+    except KeyError:
+        pass
+    gc.collect()
+    deadline = time.monotonic() + 60
+    while counts and len(threads()) > counts[0] and time.monotonic() < deadline:
+        time.sleep(0.1)
+    counts.append(len(threads()))
+print(counts)
+assert counts[-1] <= counts[0], counts
+assert not any(children()), children()
+if how == "exit":
+    batches = iter(batches)
+    next(batches)
+    assert len(threads()) > counts[-1]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["break", "raise", "exit"])
+def test_nothing_is_left_behind(sample: SampleData, tmp_path: Path, how: str) -> None:
+    done = finish(start(sys.executable, "-c", LEAVING, how, sample.config(tmp_path / "c.json")), timeout_s=120)
+    assert done.code == 0, done.err
+
+
+def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "tfpipe.torch", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"pip install 'tfpipe\[torch\]'"):
+        importlib.import_module("tfpipe.torch")
+
+
+@pytest.mark.slow
+def test_the_example_learns(config: Config) -> None:
+    spec = importlib.util.spec_from_file_location("torch_resnet18", ROOT / "docs/examples/torch_resnet18.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two that wait for each other are slow on a busy machine
+    try:
+        losses, accuracy = example.train(config, steps=30, width=8)
+    finally:
+        torch.set_num_threads(threads)
+    assert len(losses) == 30
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+    assert accuracy > 0.3
