@@ -36,7 +36,7 @@ if [[ $LAUNCH == mpirun ]]; then
     launch=(env PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_hwloc_base_binding_policy=none
         mpirun -n "${SLURM_NTASKS:-8}")
 else
-    # A rank that fails ends the others, who would wait for it.
-    launch=("${srun[@]}" --cpu-bind=cores --kill-on-bad-exit=1)
+    # Ranks that wait for one that failed are ended, but not before all have had time to save and to end with code 75.
+    launch=("${srun[@]}" --cpu-bind=cores --kill-on-bad-exit=0 --wait=300)
 fi
 train_until_done ""
