@@ -44,7 +44,9 @@ def main() -> int:
         print(f"failed: rank {rank}: mpi4py cannot be used: {error}")
         return 1
     if found != expected:
-        print(f"failed: rank {rank} got {found} from mpi4py, not {expected}: it was built with another MPI than Horovod")
+        print(
+            f"failed: rank {rank} got {found} from mpi4py, not {expected}: it was built with another MPI than Horovod"
+        )
         return 1
     if rank == 0:
         library = MPI.Get_library_version().splitlines()[0].rstrip(",\0 ")

@@ -160,7 +160,7 @@ def index(args: argparse.Namespace) -> None:
     splits = ["train", *(["test"] if config.test_filelist else [])] if args.split == "all" else [args.split]
     for split in splits:
         made = build_index(config, split, world, args.processes)
-        if world.rank == 0:
+        if world.rank == 0 and made is not None:
             odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
             print(f"{made.path}: {made.images} images ({made.annotated} annotated), {made.boxes} boxes; {odd}")
 

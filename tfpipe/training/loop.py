@@ -84,6 +84,7 @@ def train(
         return {}
     with stop_on_signals() as stop:
         model = compile_model(config, world, data.classes, data.steps, start)
+        assert model.meter is not None, "compile_model gives it one"
         callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
         if traced is not None:
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))
