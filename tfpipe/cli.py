@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
-        summary = run.__doc__.splitlines()[0]
+        summary = (run.__doc__ or "").partition("\n")[0]
         added = subparsers.add_parser(run.__name__, help=summary, description=summary)
         added.add_argument("--debug", action="store_true", help="log everything, show tracebacks")
         added.set_defaults(run=run)

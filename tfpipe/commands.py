@@ -194,7 +194,7 @@ def index(args: argparse.Namespace) -> None:
     world = World() if launch is None or launch.size == 1 else World.mpi()
     for split in _splits(args.split, config):
         made = build_index(config, split, world, args.processes)
-        if world.rank == 0:
+        if world.rank == 0 and made is not None:
             odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
             print(f"{made.path}: {made.images} images ({made.annotated} annotated), {made.boxes} boxes; {odd}")
 

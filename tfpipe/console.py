@@ -37,6 +37,7 @@ def without_chatter() -> Iterator[None]:
         os.close(stderr)
         yield
         return
+    assert filtering.stdin is not None, "a pipe"
     os.dup2(filtering.stdin.fileno(), 2)
     before = sys.stderr
     if os.isatty(stderr) and before is sys.__stderr__:

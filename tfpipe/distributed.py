@@ -137,13 +137,18 @@ class World:
 
     def _checked(self) -> "World":
         launch = find_launch()
-        others = launch is not None and (launch.size not in (None, self.size) or launch.rank >= self.size)
-        if self.backend != "none" and others:
+        if (
+            self.backend != "none"
+            and launch is not None
+            and (launch.size not in (None, self.size) or launch.rank >= self.size)
+        ):
+            by_srun = launch.launcher == "srun"
             raise ConfigError(
                 f"{launch.launcher} started this process as rank {launch.rank} of {launch.size or 'several'}, but "
                 f"{self.backend} sees {self.size} rank(s): it was built "
                 "with another MPI than the one that started it; rebuild it with this one's mpicxx on PATH "
                 "(jobs/install_horovod.sh)"
+                + (", or name its way of starting: srun --mpi=pmix for Open MPI, pmi2 for MPICH" if by_srun else "")
             )
         allowed, cpus = len(os.sched_getaffinity(0)), os.cpu_count() or 1
         if allowed == 1 and cpus >= 2 * self.local_size:
@@ -199,9 +204,9 @@ class World:
                 outcome = (work(), None)
             except Exception as error:  # the others wait for it below, and are to stop as well
                 outcome = (None, error)
-        result, error = self._broadcast(outcome)
-        if error is not None:
-            raise error
+        result, failure = self._broadcast(outcome)
+        if failure is not None:
+            raise failure
         return result
 
     def _broadcast(self, value: Any) -> Any:

@@ -174,8 +174,9 @@ def _object(rng: np.random.Generator, wnid: str, thing: Thing, light: complex) -
     alpha = np.asarray(_polygon(points, size, 3 if max(size) < 400 else 2), np.float32)[..., None] / 255
     # The blurred silhouette serves as height: its slope against the light shades the object.
     mask = _polygon(points * 0.8 + 0.1 + 0.1j, (120, 120), 2)
-    height = sum(np.asarray(mask.filter(ImageFilter.GaussianBlur(b)), np.float32) for b in (3, 7, 14)) / 765
-    slope_y, slope_x = np.gradient(height)
+    blurred = [np.asarray(mask.filter(ImageFilter.GaussianBlur(b)), np.float32) for b in (3, 7, 14)]
+    height = (blurred[0] + blurred[1] + blurred[2]) / 765
+    slope_y, slope_x = np.asarray(np.gradient(height))
     shade = (slope_x * light.real + slope_y * light.imag) * -9
     fine = min(1.0, TEXTURE_SIDE / max(size))
     grid = (max(4, round(size[0] * fine)), max(4, round(size[1] * fine)))

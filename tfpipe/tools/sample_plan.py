@@ -98,7 +98,8 @@ def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> floa
 def outline(wnid: str, thing: Thing) -> Array:
     """The silhouette as a closed polygon of complex x + iy within about -1..1, y down, posed."""
     angle = np.linspace(-np.pi, np.pi, 360, endpoint=False)
-    radius, points = np.ones(360), ""
+    radius: Array = np.ones(360)
+    points = ""
     match WNIDS.index(wnid):
         case 0:  # nose, dorsal fin, tail, anal fin, belly
             points = "-1+.02j -.75-.24j -.4-.4j -.2-.42j -.05-.68j .3-.56j .3-.3j .62-.13j 1-.5j 1.04-.4j .86 "

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -14,7 +14,7 @@ from tfpipe.errors import ConfigError
 
 Color = tuple[int, int, int]
 
-SUFFIXES = {".png": {}, ".jpg": {"quality": 92}, ".jpeg": {"quality": 92}}
+SUFFIXES: dict[str, dict[str, Any]] = {".png": {}, ".jpg": {"quality": 92}, ".jpeg": {"quality": 92}}
 TEXT_PX, TITLE_PX, LINE_PX = 13, 17, 17
 MARGIN_PX, GAP_PX, SWATCH_PX = 20, 12, 9
 # Pictures smaller than this are shown larger, by a whole number, so that each of their pixels stays a square.
@@ -142,7 +142,7 @@ def ink_on(color: Color) -> Color:
 
 
 @cache
-def font(size_px: int = TEXT_PX) -> ImageFont.FreeTypeFont:
+def font(size_px: int = TEXT_PX) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
     """Pillow's own."""
     return ImageFont.load_default(size_px)
 

@@ -53,7 +53,7 @@ class What(NamedTuple):
     kind: Literal["batch", "boxes", "errors"] = "batch"
     """Crops as training sees them; images with their boxes, and the crops they become; files that cannot be used."""
     split: str = "train"
-    count: int | None = None
+    count: int | None = None  # type: ignore[assignment]
     """Crops, images or files at most; None for as many as are easily looked at."""
     first: int = 0
     """Position in the stream to begin at, as `tfpipe order` prints them; of no account for "errors"."""

@@ -95,7 +95,7 @@ class Accounting(keras.callbacks.Callback):
         ranks = self._share(own)
         if self.record is not None:
             spent = Spent(
-                Usage(*(b - a for a, b in zip(self.used, used, strict=True))),
+                Usage._make(b - a for a, b in zip(self.used, used, strict=True)),
                 self.visits.count(self.positions),
                 since(self.stages, now),
                 queued_since(self.queued, queued),

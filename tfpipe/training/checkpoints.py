@@ -100,7 +100,7 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     try:
         with partial.open("wb") as file:
-            np.savez(file, about=np.array(json.dumps(about)), **arrays)
+            np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)

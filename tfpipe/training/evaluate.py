@@ -72,10 +72,10 @@ class Evaluator:
                 self.reached = positions
         except tf.errors.OpError as error:
             raise named(error, self.catalog, self.config, self.world, self.stream, self.reached) from error
-        *sums, stopped = self.world.sum(np.append(sums, stopped))
+        *summed, stopped = self.world.sum(np.append(sums, stopped))
         if stopped:
             return None
-        result = summarise(np.array(sums), self.classes)
+        result = summarise(np.array(summed), self.classes)
         if not self.catalog.by_object and result.images != len(self.catalog):
             raise TfpipeError(f"the test pass saw {result.images} images of {len(self.catalog)} in the filelist")
         return result

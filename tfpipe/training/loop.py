@@ -87,6 +87,7 @@ def train(
     with stop_on_signals() as stop:
         model = compile_model(config, world, data.classes, data.steps, start)
         check_room(run_dir, sum(each.numpy().nbytes for each in [*model.weights, *model.optimizer.variables]), world)
+        assert model.meter is not None, "compile_model gives it one"
         callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
         if traced is not None:
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))

@@ -89,6 +89,7 @@ class Meter:
             ready_at_s: when its batch was ready, by the time of day.
         """
         now_s = self.clock()
+        assert self.open is not None, "take() begins a step"
         began_s = self.open.since_s
         self.open = None
         self.last = Step(

@@ -43,7 +43,8 @@ def build_model(config: Config, classes: int) -> keras.Model:
 
 
 def _normalise(pixels: keras.KerasTensor) -> keras.KerasTensor:
-    mean, std = IMAGENET_MEAN, IMAGENET_STD
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
     if pixels.shape[-1] == 1:
         mean, std = (sum(mean) / 3,), (sum(std) / 3,)
     return layers.Rescaling(

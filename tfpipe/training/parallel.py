@@ -63,8 +63,8 @@ class ParallelModel(keras.Model):
 
     def make_train_function(self, force: bool = False) -> Any:
         """As Keras', but the batch is taken outside the graph, where the time waited for it can be seen."""
-        if self.train_function is not None and not force:
-            return self.train_function
+        if self.train_function is not None and not force:  # type: ignore[has-type]
+            return self.train_function  # type: ignore[has-type]
         step = tf.function(self.train_step, reduce_retracing=True)
         self.meter = meter = self.meter or Meter()
 

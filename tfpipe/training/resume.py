@@ -171,7 +171,7 @@ def restore_generators(model: ParallelModel, state: State, world: World) -> None
 
 def set_iterations(model: ParallelModel, iterations: int) -> None:
     """Tells the optimizer, and with it the learning rate's schedule, how many steps it has made."""
-    optimizer = model.optimizer
+    optimizer: Any = model.optimizer
     getattr(optimizer, "inner_optimizer", optimizer).iterations.assign(iterations)
 
 

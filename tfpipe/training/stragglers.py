@@ -70,7 +70,7 @@ def find_straggler(ranks: Sequence[Mapping[str, Any]]) -> Straggler | None:
     usual_ms = statistics.median(each["own_ms"] for each in others)
     if usual_ms <= 0 or slowest["own_ms"] < AT_LEAST_TIMES * usual_ms:
         return None
-    because = "input" if excess_ms("wait_ms") >= excess_ms("compute_ms") else "compute"
+    because: Part = "input" if excess_ms("wait_ms") >= excess_ms("compute_ms") else "compute"
     return Straggler(slowest["rank"], slowest["host"], slowest["own_ms"] / usual_ms, because)
 
 

@@ -5,6 +5,7 @@ one of each stage, and again.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -118,7 +119,7 @@ def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: 
     decodes, most = limit(catalog, config.data)
     stages = prefixes(config, world, catalog) if plan.stages else []
     alone = pieces(config, world, catalog) if plan.stages else []
-    measured = {PIPELINE: whole.measure, LIMIT: partial(measure, decodes)}
+    measured: dict[str, Callable[[float], Segment]] = {PIPELINE: whole.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
         measured[SERIAL] = Pipeline(_serial(config), world, catalog, plan.warm_up_s, share=0.5).measure
     if plan.headspace:

@@ -92,7 +92,7 @@ def run(config: Config, world: World, plan: Plan) -> RanksReport:
         TfpipeError: a file cannot be used, or a rank has ended.
     """
     plan.check(world)
-    return _launched(config, world, plan) if plan.ranks is None else _started(config, plan)
+    return _launched(config, world, plan) if plan.ranks is None else _started(config, plan, plan.ranks)
 
 
 def _launched(config: Config, world: World, plan: Plan) -> RanksReport:
@@ -105,9 +105,9 @@ def _launched(config: Config, world: World, plan: Plan) -> RanksReport:
     return RanksReport(config.data, Ranks(Machine.here(config.data, world), by_turn), None)
 
 
-def _started(config: Config, plan: Plan) -> RanksReport:
+def _started(config: Config, plan: Plan, ranks: int) -> RanksReport:
     alone, together = [], []
-    with _Processes(config, 1, plan.warm_up_s) as one, _Processes(config, plan.ranks, plan.warm_up_s) as several:
+    with _Processes(config, 1, plan.warm_up_s) as one, _Processes(config, ranks, plan.warm_up_s) as several:
         for turn in progress(range(2 * plan.repeats), 2 * plan.repeats, "measuring", "segment"):
             if turn % 2 == 0:
                 alone.append(one.measure(plan.segment_s))
@@ -174,16 +174,17 @@ class _Processes(AbstractContextManager):
 
     def _answers(self) -> list[Any]:
         """What each rank says next, by rank; raises what the first to fail says."""
-        answers = {}
+        answers: dict[connection.Connection, Any] = {}
         while len(answers) < len(self._connections):
-            for each in connection.wait([each for each in self._connections if each not in answers]):
+            ready = connection.wait([each for each in self._connections if each not in answers])
+            for each in (each for each in self._connections if each in ready):
                 try:
-                    answers[each] = each.recv()
+                    answer = answers[each] = each.recv()
                 except (EOFError, OSError) as error:
                     rank = f"rank {self._connections.index(each)} of {len(self._connections)}"
                     raise TfpipeError(f"{rank} has ended; if memory was short, measure fewer: --ranks") from error
-                if isinstance(answers[each], Exception):
-                    raise answers[each]
+                if isinstance(answer, Exception):
+                    raise answer
         return [answers[each] for each in self._connections]
 
 

@@ -33,8 +33,8 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
     """Every raw number, and what was worked out from them; rates in images/s, times in seconds or as named."""
     raw = {**dataclasses.asdict(report), "data": report.data.model_dump(mode="json")}
     if isinstance(report, RanksReport):
-        found = {"images_per_second": median(report.together.totals)}
-        if report.alone is not None:
+        found: dict[str, Any] = {"images_per_second": median(report.together.totals)}
+        if report.ratio is not None and report.cpu_ratio is not None:
             found |= {"ratio_to_one_rank": report.ratio.median, "cpu_ratio_to_one_rank": report.cpu_ratio.median}
         return {**found, **raw}
     found = {
@@ -67,7 +67,7 @@ def _ranks(report: RanksReport) -> str:
         _row(f"{together.size} ranks", rate, f"  ({_threads(together.machine)} each)"),
         _row("  each of them", together.each, each),
     ]
-    if alone is not None:
+    if report.ratio is not None and report.cpu_ratio is not None:
         lines += [
             _row(f"{together.size} ranks / 1 rank", report.ratio, digits=3),
             _row("  of CPU time", report.cpu_ratio, CPU_SECOND, digits=3),

@@ -41,17 +41,18 @@ def plot(runs: Sequence[Run], path: Path) -> None:
         from matplotlib.patches import Patch
     except ImportError as error:
         raise ConfigError(f"--plot needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
-    seconds = min(SECONDS, max(run.trace.seconds for run in runs))
-    lanes = [_lanes(run.trace, seconds) for run in runs]
+    traces = [run.trace for run in runs if run.trace is not None]
+    seconds = min(SECONDS, max(trace.seconds for trace in traces))
+    lanes = [_lanes(trace, seconds) for trace in traces]
     heights = [max(3, len(each)) for each in lanes]
     figure = Figure((WIDTH_INCH, LANE_INCH * sum(heights) + 1.1 * len(runs) + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(runs), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     drawn: dict[str, None] = {}
-    for run, each, ax in zip(runs, lanes, axes, strict=True):
+    for run, trace, each, ax in zip(runs, traces, lanes, axes, strict=True):
         _draw(ax, each, seconds)
         drawn |= dict.fromkeys(span.stage for spans in each for span in spans)
-        ax.set_title(_title(run, len(each) - 1), loc="left", size=10)
+        ax.set_title(_title(run.folder.name, trace, len(each) - 1), loc="left", size=10)
     axes[-1].set_xlabel("seconds")
     handles = [Patch(color=colour, label=stage) for stage, colour in COLOURS.items() if stage in drawn]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
@@ -61,13 +62,12 @@ def plot(runs: Sequence[Run], path: Path) -> None:
         raise ConfigError(f"cannot write {path}: {error}") from error
 
 
-def _title(run: Run, drawn: int) -> str:
-    trace = run.trace
+def _title(name: str, trace: Trace, drawn: int) -> str:
     threads = len({span.lane for span in trace.spans if span.stage not in (TRAIN, WAIT)})
     said = [f"{100 * trace.wait_fraction:.0f} % input wait"]
     said += [f"{trace.images / trace.seconds:.0f} images/s"] if trace.images else []
     said.append(f"{threads} pipeline thread{'' if threads == 1 else 's'}")
-    return f"{run.folder.name}: {', '.join(said)}{f', the busiest {drawn} drawn' if drawn < threads else ''}"
+    return f"{name}: {', '.join(said)}{f', the busiest {drawn} drawn' if drawn < threads else ''}"
 
 
 def _lanes(trace: Trace, seconds: float) -> list[list[Span]]:

@@ -33,7 +33,9 @@ class Run:
     @property
     def wait_fraction(self) -> float:
         """Share of the steps' time that they waited for input: of all intervals, else of the traced steps."""
-        return self.mean("input_wait_fraction") if self.intervals else self.trace.wait_fraction
+        if self.trace is not None and not self.intervals:
+            return self.trace.wait_fraction
+        return self.mean("input_wait_fraction")
 
     def mean(self, name: str, part: str | None = None) -> float:
         """Of a figure of the intervals, or a part of it such as "p90", weighted by their seconds or steps."""

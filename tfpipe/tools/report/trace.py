@@ -172,7 +172,7 @@ def _pieces(lane: str, events: list[_Event], runs: dict[str, str]) -> list[_Piec
             # A detail of the op that it lies within, such as its library's call.
             nest[-1][1].update(within_s)
         elif nest:
-            nest[-1][1][stage] += seconds
+            nest[-1][1][stage] += seconds  # type: ignore[assignment]
         if stage:
             span = Span(lane, stage, 1e-9 * event.start, seconds)
             found.append(_Piece(span, max(0.0, seconds - within_s.total())))
@@ -220,7 +220,7 @@ def _stage_of_runs(lines: Iterable[list[_Event]]) -> dict[str, str]:
 
 
 def _stage_times(pieces: list[_Piece], lines: Iterable[list[_Event]]) -> Iterator[StageTime]:
-    busy_s: Counter[str] = Counter()
+    busy_s: dict[str, float] = defaultdict(float)
     for piece in pieces:
         busy_s[piece.span.stage] += piece.self_s
     # How often each op ran: most ops run once a call, those in a loop or a branch do not.

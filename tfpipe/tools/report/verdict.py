@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import StageTime, Trace
-from tfpipe.training.stragglers import Straggling, describe_stragglers
+from tfpipe.training.stragglers import Straggler, describe_stragglers
 
 Kind = Literal["straggler", "threads", "compute", "storage", "decode", "xml", "python", "input"]
 
@@ -41,7 +41,7 @@ def diagnose(run: Run) -> Verdict:
     """The one thing that bounds a run the most."""
     straggling = describe_stragglers(run.intervals)
     if straggling is not None and straggling.fixed is not None:
-        return _straggler(straggling)
+        return _straggler(straggling.fixed, str(straggling))
     wait = run.wait_fraction
     too_many = _too_many(run)
     if too_many is not None:
@@ -115,14 +115,14 @@ def _advice(use: Use, run: Run) -> str:
     )
 
 
-def _straggler(straggling: Straggling) -> Verdict:
-    rank, host, _, because = straggling.fixed
+def _straggler(straggler: Straggler, said: str) -> Verdict:
+    rank, host, _, because = straggler
     what = {
         "input": f"compare its way to the data with another's by tfpipe bench, or trace it: --profile-ranks {rank}",
         "compute": "look at what else runs there, at its clock and at its binding to CPUs",
     }
     headline = f"STRAGGLER: all ranks wait for rank {rank}"
-    return Verdict("straggler", headline, str(straggling), f"the node {host}: {what[because]}")
+    return Verdict("straggler", headline, said, f"the node {host}: {what[because]}")
 
 
 def _too_many(run: Run) -> str | None:

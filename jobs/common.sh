@@ -1,0 +1,118 @@
+# shellcheck shell=bash disable=SC2034,SC2153,SC2154
+# What the job scripts share: from the settings at their top to trained epochs. A script sets
+#   launch      the words that start the job's ranks
+#   one_a_node  the words that start one process on each of its nodes, to stage data
+# and may define `resubmit`, which puts the job into the queue again. See jobs/README.md.
+
+settings=(CONFIG RUN VENV MODULES STAGE TRAIN_ARGS) # what a job hands on to the next
+
+dry_run=""
+case ${1:-} in
+    "") ;;
+    --dry-run) dry_run=1 ;;
+    *) echo "usage: ${BASH_SOURCE[1]} [--dry-run]; its settings are at its top" >&2 && exit 2 ;;
+esac
+
+say() { echo "job: $*"; }
+run() { # a command; with --dry-run, says it
+    if [[ $dry_run ]]; then
+        printf '%q ' "$@" && echo
+    else
+        "$@"
+    fi
+}
+seconds() { # of HH:MM:SS
+    local hours minutes rest
+    IFS=: read -r hours minutes rest <<<"$1"
+    echo $((10#$hours * 3600 + 10#$minutes * 60 + 10#$rest))
+}
+
+enter_environment() {
+    local module
+    for module in $MODULES; do run module load "$module"; done
+    if [[ $VENV ]]; then
+        [[ ! $dry_run ]] || echo "export PATH=$VENV/bin:\$PATH"
+        export PATH="$VENV/bin:$PATH"
+    fi
+    # By its path: a launcher may start ranks on other nodes with another PATH.
+    python=${VENV:+$VENV/bin/}python
+}
+
+newest_checkpoint() { compgen -G "$RUN/checkpoints/step-*.npz" | sort | tail -n 1 || true; }
+
+# Runs a command that SIGUSR1 tells to save and end, and waits for it; its exit code is in `code`. In the background,
+# since bash handles no signal while it waits for a command in the foreground.
+supervise() { # seconds until it is told so, or nothing; the command
+    local seconds=$1 told="" timer=""
+    shift
+    if [[ $dry_run ]]; then
+        [[ ! $seconds ]] || say "SIGUSR1 to the following after $seconds s"
+        code=0
+        run "$@"
+        return
+    fi
+    "$@" &
+    local launcher=$!
+    trap 'told=1; kill -USR1 "$launcher" 2>/dev/null' USR1
+    # Cancelled, and so not to be submitted again, but what was trained is kept.
+    trap 'told=1; cancelled=1; kill -USR1 "$launcher" 2>/dev/null' TERM
+    if [[ $seconds ]]; then
+        (sleep "$seconds" && kill -USR1 $$) &
+        timer=$!
+    fi
+    code=0
+    wait "$launcher" || code=$?
+    while [[ $told ]]; do # a signal ended that wait, not the command
+        told="" code=0
+        wait "$launcher" || code=$?
+    done
+    trap - USR1 TERM
+    [[ ! $timer ]] || pkill -P "$timer" 2>/dev/null || true
+}
+
+# Begins the run in $RUN, or goes on with it; when its time is over before its epochs, submits the job again.
+train_until_done() { # seconds after which it is to save and end, or nothing: the scheduler says so by SIGUSR1
+    local options=() staged before cancelled="" again
+    enter_environment
+    if [[ $STAGE ]]; then
+        stage=("${one_a_node[@]}" "$python" -m tfpipe stage -c "$CONFIG" --out "$STAGE")
+        if [[ $dry_run ]]; then
+            run "${stage[@]}"
+            options+=("(what that prints)")
+        else
+            say "copying the data to $STAGE of every node"
+            staged=$("${stage[@]}")
+            read -ra options <<<"$staged"
+        fi
+    fi
+    before=$(newest_checkpoint)
+    # The first job alone: the steps are counted from the beginning of each.
+    [[ ! $PROFILE || $before ]] || options+=(--profile "$PROFILE")
+    read -ra again <<<"$TRAIN_ARGS"
+    supervise "$1" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" "${again[@]}"
+    if [[ $dry_run ]]; then
+        say "then, with code 75, which is that of a run that has saved and ended early:"
+        declare -F resubmit >/dev/null && resubmit
+        [[ ! $PROFILE ]] || run "$python" -m tfpipe report "$RUN"
+    elif ((code == 75)) && [[ $cancelled ]]; then
+        say "cancelled; $RUN is saved, and the same job goes on with it"
+    elif ((code == 75)) && [[ $(newest_checkpoint) == "$before" ]]; then
+        say "this job has not trained one step, so it is not submitted again: give it more time"
+        code=1
+    elif ((code == 75)) && declare -F resubmit >/dev/null; then
+        say "not all epochs are trained; once more"
+        resubmit
+    elif ((code == 0)) && [[ -e $RUN/plugins/profile ]]; then
+        "$python" -m tfpipe report "$RUN" | tee "$RUN/report.txt"
+    fi
+    exit "$code"
+}
+
+# A few traced steps, for a comparison; `sets` are the words that make the difference.
+train_traced() {
+    local launch more
+    enter_environment
+    read -ra launch <<<"$LAUNCH"
+    read -ra more <<<"$TRAIN_ARGS"
+    run "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" -n "$STEPS" --profile "$PROFILE" "${sets[@]}" "${more[@]}"
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Trains under PBS Pro with Cray's mpiexec (PALS), as on Polaris; submits itself again until all epochs are trained.
+#   qsub -A PROJECT -v CONFIG=my.json,RUN=/eagle/mine/run jobs/pbs.sh         in the repository's directory
+#   jobs/pbs.sh --dry-run                                                     prints what it would run
+# What qsub is told by flags alone the next job does not know: write project and queue below.
+
+#PBS -N tfpipe
+#PBS -l select=2
+#PBS -l place=scatter
+#PBS -l walltime=01:00:00
+#PBS -l filesystems=home:eagle
+#PBS -q debug
+#PBS -j oe
+##PBS -A PROJECT
+
+CONFIG=${CONFIG:-configs/imagenet_resnet50.json}
+RUN=${RUN:-runs/imagenet}           # on a file system that all nodes see; checkpoints, metrics, traces
+VENV=${VENV-${PBS_O_WORKDIR:-$PWD}/.venv} # empty: the python of the modules
+MODULES=${MODULES:-}                # "PrgEnv-gnu cray-mpich": the MPI that Horovod was built with
+STAGE=${STAGE:-}                    # a node-local directory, to train from copies there; empty: where the data is
+PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first job into RUN, and reports at the end
+TRAIN_ARGS=${TRAIN_ARGS:-}          # more for train.py: "--set data.batch_size=128"
+RANKS_PER_NODE=${RANKS_PER_NODE:-4} # one a GPU
+DEPTH=${DEPTH:-8}                   # the node's cores, shared out: a rank decodes with all of its own
+SAVE_S=${SAVE_S:-300}               # seconds before the walltime is over at which the run saves and ends
+
+set -euo pipefail
+cd "${PBS_O_WORKDIR:-.}"
+source jobs/common.sh
+
+settings+=(RANKS_PER_NODE DEPTH SAVE_S)
+export "${settings[@]}"
+resubmit() { run qsub -v "$(IFS=, && echo "${settings[*]}")" jobs/pbs.sh; }
+
+if [[ ${PBS_JOBID:-} ]]; then
+    nodes=$(sort -u "$PBS_NODEFILE" | wc -l)
+    walltime=$(qstat -f "$PBS_JOBID" | sed -n 's/.*Resource_List.walltime = //p')
+else
+    nodes=2 walltime=01:00:00
+fi
+launch=(mpiexec -n $((nodes * RANKS_PER_NODE)) --ppn "$RANKS_PER_NODE" --depth "$DEPTH" --cpu-bind depth)
+one_a_node=(mpiexec -n "$nodes" --ppn 1 --cpu-bind none)
+train_until_done $(($(seconds "$walltime") - SAVE_S - SECONDS))

@@ -1,0 +1,301 @@
+"""The job scripts, run as their schedulers run them, with stand-ins for scheduler and launcher."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.conftest import MPI_ENVIRON, ROOT, Finished, SampleData, finish, read_metrics, start
+
+STAND_IN = Path(__file__).with_name("stand_in.py")
+WAIT_S = 240
+
+# In the place of .venv/bin/python: `train.py` trains a step and ends with the next of CODES.
+PYTHON = """
+echo "[\\"python\\"$(printf ', "%s"' "$@")]" >> "$CALLS"
+case "$*" in
+    *"tfpipe stage"*) echo "--set data.train_filelist=/local/train.txt" ;;
+    *"tfpipe report"*) echo "the report" ;;
+    train.py*)
+        if [[ ${STUCK:-} ]]; then
+            trap 'echo > "$RUN/checkpoints/step-000000009.npz"; exit 75' USR1
+            mkdir -p "$RUN/checkpoints" && touch "$RUN/started"
+            while true; do /bin/sleep 0.05; done
+        fi
+        read -r code < "$CODES" && sed -i 1d "$CODES"
+        mkdir -p "$RUN/checkpoints"
+        [[ ${IDLE:-} ]] || touch "$RUN/checkpoints/step-$(printf %09d $(($(wc -l < "$CALLS") + 1))).npz"
+        [[ "$*" != *--profile* ]] || mkdir -p "$RUN/plugins/profile"
+        exit "$code" ;;
+esac
+"""
+SCHEDULED = {
+    "slurm": {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "8", "SLURM_CPUS_PER_TASK": "4"},
+    "pbs": {"PBS_JOBID": "7.host"},
+    "cobalt": {"COBALT_JOBID": "7", "COBALT_JOBSIZE": "2"},
+}
+LAUNCHED = {
+    "slurm": "srun --cpus-per-task=4 --cpu-bind=cores --kill-on-bad-exit=0 --wait=300",
+    "pbs": "mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind depth",
+    "cobalt": "aprun -n 8 -N 4 -d 16 -j 1 --cc depth",
+    "mpirun": "mpirun -n 2",
+}
+ONE_A_NODE = {
+    "slurm": "srun --cpus-per-task=4 --ntasks=2 --ntasks-per-node=1",
+    "pbs": "mpiexec -n 2 --ppn 1 --cpu-bind none",
+    "cobalt": "aprun -n 2 -N 1 --cc none",
+    "mpirun": "mpirun -n 1",
+}
+RESUBMITTED = {
+    "slurm": "scontrol requeue 7",
+    "pbs": "qsub -v CONFIG,RUN,VENV,MODULES,STAGE,TRAIN_ARGS,RANKS_PER_NODE,DEPTH,SAVE_S jobs/pbs.sh",
+    "cobalt": "qsub --env CONFIG=c.json:RUN={run}:VENV={venv}:MODULES=:STAGE=:TRAIN_ARGS=--set training.epochs=2:"
+    "RANKS_PER_NODE=4:DEPTH=16:SAVE_S=300 jobs/cobalt.sh",
+}
+
+
+def write_program(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+
+
+class Cluster(NamedTuple):
+    """A machine with stand-ins on its PATH."""
+
+    root: Path
+    environ: dict[str, str]
+
+    @property
+    def run_dir(self) -> Path:
+        return self.root / "run"
+
+    def start(self, script: str, *args: str, **environ: str) -> subprocess.Popen[str]:
+        """Starts jobs/SCRIPT.sh as its scheduler does, in the repository's directory."""
+        scheduled = SCHEDULED.get(script, {})
+        if script == "cobalt":
+            scheduled = {**scheduled, "COBALT_ENDTIME": str(int(time.time()) + 3600)}
+        command = ("bash", "-c", f'cd "{ROOT}" && exec "$@"', "job", f"jobs/{script}.sh", *args)
+        return start(*command, **{**self.environ, **scheduled, **environ})
+
+    def run(self, script: str, *args: str, **environ: str) -> Finished:
+        return finish(self.start(script, *args, **environ))
+
+    def calls(self, but: str = "python") -> list[str]:
+        """What was called, but for programs of that name and for qstat."""
+        lines = (self.root / "calls").read_text().splitlines()
+        return [" ".join(words) for words in map(json.loads, lines) if words[0] not in (but, "qstat")]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    (tmp_path / "bin").mkdir()
+    for name in ("mpiexec", "aprun", "srun", "scontrol", "qsub", "qstat"):
+        write_program(tmp_path / "bin" / name, f'exec "{sys.executable}" "{STAND_IN}" {name} "$@"')
+    (tmp_path / "nodes").write_text("node1\nnode1\nnode2\nnode2\n")
+    (tmp_path / "calls").touch()
+    environ = {
+        "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
+        "CALLS": f"{tmp_path}/calls",
+        "PBS_NODEFILE": f"{tmp_path}/nodes",
+        "RUN": f"{tmp_path}/run",
+    }
+    return Cluster(tmp_path, environ)
+
+
+@pytest.fixture
+def pretending(cluster: Cluster) -> Cluster:
+    """Trains nothing: the python in VENV, and the mpirun, are stand-ins too."""
+    venv = cluster.root / "venv/bin"
+    venv.mkdir(parents=True)
+    write_program(venv / "python", PYTHON)
+    write_program(venv / "mpirun", '[ "$1" = -n ] && shift 2 && exec "$@"')
+    settings = {
+        "VENV": str(venv.parent),
+        "CODES": f"{cluster.root}/codes",
+        "CONFIG": "c.json",
+        "TRAIN_ARGS": "--set training.epochs=2",
+    }
+    return Cluster(cluster.root, {**cluster.environ, **settings})
+
+
+def mpirun() -> str:
+    found = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    assert found, "mpirun is not on PATH; make test installs it"
+    return found
+
+
+def wait_for(done: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not done():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def trained(cluster: Cluster, options: str = "") -> str:
+    """The words of a rank."""
+    python = f"{cluster.environ['VENV']}/bin/python"
+    train = f"train.py -c c.json -l {cluster.run_dir} --resume auto"
+    return f"{python} {train}{options} --set training.epochs=2"
+
+
+def resubmitted(cluster: Cluster, script: str) -> str:
+    return RESUBMITTED[script].format(run=cluster.run_dir, venv=cluster.environ["VENV"])
+
+
+@pytest.mark.parametrize("script", SCHEDULED)
+def test_a_job_trains_and_is_submitted_again_until_all_epochs_are_done(pretending: Cluster, script: str) -> None:
+    (pretending.root / "codes").write_text("75\n0\n")
+    first = pretending.run(script)
+    assert first.code == 75, first.err
+    launched = f"{LAUNCHED[script]} {trained(pretending)}"
+    assert pretending.calls() == [launched, resubmitted(pretending, script)]
+    second = pretending.run(script)
+    assert second.code == 0, second.err
+    assert pretending.calls()[2:] == [launched]
+
+
+@pytest.mark.parametrize("script", LAUNCHED)
+def test_what_would_be_run_is_what_is_run(pretending: Cluster, script: str) -> None:
+    (pretending.root / "codes").write_text("0\n")
+    said = pretending.run(script, "--dry-run")
+    assert said.code == 0, said.err
+    assert f"{LAUNCHED[script]} {trained(pretending)}" in [line.strip() for line in said.out.splitlines()]
+    if script in RESUBMITTED:
+        assert resubmitted(pretending, script) in said.out.replace("\\", "")
+    assert pretending.calls() == [] and not pretending.run_dir.exists()
+    assert pretending.run(script).code == 0
+
+
+@pytest.mark.parametrize("script", ONE_A_NODE)
+def test_data_is_staged_once_a_node_and_trained_from_there(pretending: Cluster, script: str) -> None:
+    (pretending.root / "codes").write_text("0\n")
+    done = pretending.run(script, STAGE="/local")
+    assert done.code == 0, done.err
+    stage = "-m tfpipe stage -c c.json --out /local"
+    calls = pretending.calls(but="")
+    if script != "mpirun":
+        assert calls[0] == f"{ONE_A_NODE[script]} {pretending.environ['VENV']}/bin/python {stage}"
+    assert f"python {stage}" in calls
+    train = trained(pretending, " --set data.train_filelist=/local/train.txt").partition("train.py")[2]
+    assert calls[-1] == f"python train.py{train}"
+
+
+def test_steps_are_traced_in_the_first_job_and_reported_after_the_last(pretending: Cluster) -> None:
+    (pretending.root / "codes").write_text("75\n0\n")
+    assert pretending.run("slurm", PROFILE="20:40").code == 75
+    assert pretending.run("slurm", PROFILE="20:40").code == 0
+    trains = [call for call in pretending.calls(but="srun") if "train.py" in call]
+    assert ["--profile 20:40" in call for call in trains] == [True, False]
+    assert (pretending.run_dir / "report.txt").read_text() == "the report\n"
+
+
+@pytest.mark.parametrize("code", [1, 2, 137])
+def test_a_failed_job_is_not_submitted_again(pretending: Cluster, code: int) -> None:
+    (pretending.root / "codes").write_text(f"{code}\n")
+    assert pretending.run("pbs").code == code
+    assert not any(call.startswith("qsub") for call in pretending.calls())
+
+
+def test_a_job_that_trains_nothing_is_not_submitted_for_ever(pretending: Cluster) -> None:
+    (pretending.root / "codes").write_text("75\n")
+    done = pretending.run("slurm", IDLE="1")
+    assert done.code == 1 and "has not trained one step" in done.out
+    assert not any(call.startswith("scontrol") for call in pretending.calls())
+
+
+@pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
+def test_a_signal_saves_the_run_and_a_cancelled_job_is_not_submitted_again(
+    pretending: Cluster, number: signal.Signals, again: bool
+) -> None:
+    job = pretending.start("slurm", STUCK="1")
+    wait_for((pretending.run_dir / "started").exists, job)
+    job.send_signal(number)
+    done = finish(job)
+    assert done.code == 75, done.err
+    assert any(call.startswith("scontrol") for call in pretending.calls()) == again
+    assert ("cancelled" in done.out) != again
+
+
+@pytest.mark.parametrize("script", ["pbs", "cobalt"])
+def test_a_run_is_told_to_save_before_the_walltime_is_over(pretending: Cluster, script: str) -> None:
+    """Where the scheduler sends no signal in time. The stand-in for `sleep` is over as soon as the run has begun."""
+    until = 'until [ -e "$RUN/started" ]; do :; done'
+    write_program(pretending.root / "bin/sleep", f'echo "$1" > "{pretending.root}/slept"\n{until}')
+    done = pretending.run(script, STUCK="1", SAVE_S="600")
+    assert done.code == 75, done.err
+    assert 2900 < int((pretending.root / "slept").read_text()) <= 3000
+    assert any(call.startswith("qsub") for call in pretending.calls())
+
+
+def test_the_two_profiles_differ_in_readers_and_prefetch_alone(pretending: Cluster) -> None:
+    (pretending.root / "codes").write_text("0\n0\n")
+    runs = {name: f"{pretending.root}/{name}" for name in ("serial", "parallel")}
+    for name, run_dir in runs.items():
+        done = pretending.run(f"profile_{name}", RUN=run_dir, SERIAL=runs["serial"], LAUNCH="aprun -n 1 -N 1 --cc none")
+        assert done.code == 0, done.err
+    train = "train.py -c c.json -l {} -n 40 --profile 15:30{} --set training.epochs=2"
+    serial = " --set data.num_parallel_readers=1 --set data.prefetch_buffer_size=0"
+    assert [call.removeprefix("python ") for call in pretending.calls(but="aprun")] == [
+        train.format(runs["serial"], serial),
+        f"-m tfpipe report {runs['serial']}",
+        train.format(runs["parallel"], ""),
+        f"-m tfpipe report {runs['serial']} {runs['parallel']} --plot {runs['parallel']}/timelines.png",
+    ]
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
+    cluster: Cluster, sample: SampleData, tmp_path: Path
+) -> None:
+    """Two real ranks, with the variables of Cray's mpiexec and none of mpirun's."""
+    config = sample.config(tmp_path / "c.json", data={"batch_size": 4}, training={"epochs": 5, "log_positions": True})
+    write_program(tmp_path / "bin/python", f'exec "{sys.executable}" "$@"')
+    settings = {
+        **MPI_ENVIRON,
+        "MPIRUN": mpirun(),
+        "CONFIG": str(config),
+        "VENV": "",  # which may have an mpiexec of its own, that would come first
+        "RANKS_PER_NODE": "1",
+        "DEPTH": "1",
+        "TRAIN_ARGS": "--set data.seed=3",
+    }
+    log = cluster.run_dir / "positions-0.csv"
+    job = cluster.start("pbs", **settings)
+    wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 20, job)
+    job.send_signal(signal.SIGUSR1)
+    told = finish(job)
+    assert told.code == 75, told.err
+    (qsub,) = (call for call in cluster.calls() if call.startswith("qsub"))
+    assert qsub == RESUBMITTED["pbs"]
+    done = cluster.run("pbs", **settings)
+    assert done.code == 0, done.err
+    assert "goes on after" in done.err and "bit-identical on all 2 ranks" in done.err
+    assert [line["epoch"] for line in read_metrics(cluster.run_dir)] == [1, 2, 3, 4, 5]
+
+
+DETECTED = """
+from tfpipe.distributed import World, find_launch
+world = World.detect()
+assert (world.size, world.backend, world.rank) == (2, "horovod", find_launch().rank), world
+print("fine", find_launch().launcher, world.gather(world.rank))
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("launcher", ["aprun", "srun"])
+def test_ranks_find_each_other_under(cluster: Cluster, launcher: str) -> None:
+    flags = {"aprun": "-n 2 -N 2 -d 1 -j 1 --cc depth", "srun": "--ntasks=2 --cpus-per-task=1 --mpi=pmix"}[launcher]
+    environ = {**cluster.environ, **MPI_ENVIRON, "MPIRUN": mpirun()}
+    done = finish(start(launcher, *flags.split(), sys.executable, "-c", DETECTED, **environ))
+    assert done.code == 0, done.err
+    assert sorted(done.out.splitlines()) == [f"fine {launcher} [0, 1]"] * 2
