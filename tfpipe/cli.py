@@ -189,6 +189,22 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--split", choices=("train", "test", "all"), default="train", help="[%(default)s]")
     added.add_argument("--processes", type=int, metavar="N", help="of each rank [the CPUs that it may use]")
 
+    added = command(commands.pack)
+    what = added.add_mutually_exclusive_group(required=True)
+    what.add_argument("-c", "--config", type=Path, help="the JSON config")
+    what.add_argument("--verify", type=Path, metavar="DIR", help="compare what was packed there with its checksums")
+    add_set(added)
+    added.add_argument("--out", type=Path, metavar="DIR", help="where to write, or to go on writing")
+    added.add_argument(
+        "--kind",
+        choices=("original", "crops", "raw"),
+        default="original",
+        help="files untouched, crops as JPEGs, or crops as pixels [%(default)s]",
+    )
+    added.add_argument("--split", choices=("train", "test", "all"), default="train", help="[%(default)s]")
+    added.add_argument("--shards", type=int, metavar="N", help="[one for 1252 training images, or 391 of the others]")
+    added.add_argument("--quality", type=int, default=95, metavar="Q", help="of crops as JPEGs [%(default)s]")
+
     added = command(commands.config)
     group = added.add_mutually_exclusive_group(required=True)
     group.add_argument("-c", "--config", type=Path, help="the JSON config")

@@ -16,14 +16,14 @@ from tfpipe.tracing import trace_folder
 
 def train(args: argparse.Namespace) -> None:
     """Trains; the same command under mpirun, srun or aprun trains on all ranks."""
-    from tfpipe.data.filelist import check_filelists
+    from tfpipe.data.sources import check_data
 
     config = _config(args)
     launch = find_launch()
     if launch is None or launch.rank == 0:
         # Before TensorFlow is loaded. Other ranks meet a mistake once all are connected: Open MPI's mpirun may hang
         # for ever when one exits while another is about to connect.
-        check_filelists([config.data.train_filelist, config.data.test_filelist])
+        check_data(config.data, test=True)
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -88,11 +88,11 @@ def bench(args: argparse.Namespace) -> None:
 
     Under mpirun, srun or aprun, or with --ranks: what several ranks deliver together.
     """
-    from tfpipe.data.filelist import check_filelists
+    from tfpipe.data.sources import check_data
 
     config, launch = _config(args), find_launch()
     if launch is None or launch.rank == 0:
-        check_filelists([config.data.train_filelist])
+        check_data(config.data)
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
@@ -137,10 +137,10 @@ def report(args: argparse.Namespace) -> None:
 
 def view(args: argparse.Namespace) -> None:
     """Draws a batch as training sees it, images with their boxes, or the files that cannot be used."""
-    from tfpipe.data.filelist import check_filelists
+    from tfpipe.data.sources import check_data
 
     config = _config(args)
-    check_filelists([config.data.train_filelist])
+    check_data(config.data)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with nullcontext() if args.debug else without_chatter():
         from tfpipe.tools.view import What, view
@@ -163,6 +163,31 @@ def index(args: argparse.Namespace) -> None:
         if world.rank == 0:
             odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
             print(f"{made.path}: {made.images} images ({made.annotated} annotated), {made.boxes} boxes; {odd}")
+
+
+def pack(args: argparse.Namespace) -> None:
+    """Packs images, or their crops, into shards; under mpirun or srun on all ranks. Or checks what is packed."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    if args.verify is not None:
+        from tfpipe.data.packed import verify
+
+        print(verify(args.verify))
+        return
+    if args.out is None:
+        raise ConfigError("--out is missing: the folder to pack into")
+    config, launch = _config(args).data, find_launch()
+    splits = ["train", *(["test"] if config.test_filelist else [])] if args.split == "all" else [args.split]
+    with nullcontext() if args.debug else without_chatter():
+        world = World() if launch is None or launch.size == 1 else World.mpi()
+        from tfpipe.data.pack import Plan, pack
+
+        for split in splits:
+            made = pack(config, split, args.out.resolve(), Plan(args.kind, args.shards, args.quality), world)
+            if world.rank == 0:
+                print(
+                    f"{made.path}: {made.images} images, {made.records} records in {made.shards} shards, "
+                    f"{made.bytes / 1e6:.1f} MB"
+                )
 
 
 def config(args: argparse.Namespace) -> None:

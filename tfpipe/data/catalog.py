@@ -14,6 +14,7 @@ from tfpipe.data.annotations import annotation_folders, existing, find_layout, x
 from tfpipe.data.filelist import FileList, read_filelist
 from tfpipe.data.labels import BY_OBJECT, class_table, image_labels
 from tfpipe.data.order import Order
+from tfpipe.data.shards import Packed
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -55,6 +56,8 @@ class Catalog:
     """Whether lxml reads the XMLs in training, as `data.annotations` has it; otherwise the graph does."""
     by_box: bool = False
     """Whether every box is a sample of its own, as `data.unit` has it; then `boxes` are known. Otherwise images are."""
+    packed: Packed | None = None
+    """Where the images or crops are, if packed, as `data.source` has it; None where each is the file at its path."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -98,6 +101,10 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     Raises:
         ConfigError: a list, a label, the class table or an index that must be there cannot be used.
     """
+    if config.source is not None:
+        from tfpipe.data.packed import load_source
+
+        return load_source(config, split, world)
     if split == "train":
         filelist, label_file = config.train_filelist, config.train_label_file
     elif split == "test" and config.test_filelist is not None:

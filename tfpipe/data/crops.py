@@ -36,6 +36,14 @@ class Windows(NamedTuple):
     halvings: tf.Tensor  # int32 [k]: of the sides of the image as it is decoded; the windows are in the whole one
 
 
+class Crops(NamedTuple):
+    """The crops of some images, one after the other; unbatched, one of them; then a batch of them."""
+
+    images: tf.Tensor  # uint8 [k, height, width, channels]
+    labels: tf.Tensor  # int32 [k]
+    positions: tf.Tensor  # int64 [k, 2]: position in the stream, number among the image's crops
+
+
 class KnownTargets:
     """The boxes of a catalog that knows them: of each image, or each a target of its own."""
 

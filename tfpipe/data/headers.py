@@ -1,5 +1,6 @@
 """What an image file says of itself, without decoding it."""
 
+import io
 import struct
 from typing import NamedTuple
 
@@ -36,6 +37,15 @@ def read_header(path: str) -> Header:
     return jpeg_header(read_start(path, START)) or _by_pillow(path)
 
 
+def header_of(contents: bytes, path: str) -> Header:
+    """The same of a file whose contents are at hand. `path` is for the message.
+
+    Raises:
+        ValueError: as read_header.
+    """
+    return jpeg_header(contents[:START]) or _by_pillow(path, io.BytesIO(contents))
+
+
 def jpeg_header(start: bytes) -> Header | None:
     """Of the JPEG that begins so, four times as fast as Pillow; None where that does not tell, or is out of the
     ordinary."""
@@ -53,9 +63,9 @@ def jpeg_header(start: bytes) -> Header | None:
     return None
 
 
-def _by_pillow(path: str) -> Header:
+def _by_pillow(path: str, file: io.BytesIO | None = None) -> Header:
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with Image.open(file or path, formats=FORMATS) as image:
             kind = "JPEG" if image.format == "MPO" else image.format  # a JPEG with further ones behind it
             return Header(image.height, image.width, len(image.getbands()), kind)
     except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:

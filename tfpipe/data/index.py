@@ -108,7 +108,11 @@ def load_index(path: Path, expected: str) -> Index | None:
     with pq.ParquetFile(path) as file:
         if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
             return None
-        table = file.read(["annotated", "boxes", "box_labels"])
+        return index_of(file.read(["annotated", "boxes", "box_labels"]))
+
+
+def index_of(table: pa.Table) -> Index:
+    """What training needs, of columns as SCHEMA has them."""
     boxes, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
     counts = np.diff(boxes.offsets.to_numpy())
     images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)

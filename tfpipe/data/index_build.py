@@ -72,6 +72,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
         ConfigError: XMLs or images cannot be read, naming up to 20 of them; or the table cannot; or the index cannot be
             written, or is being built by another process.
     """
+    if config.source is not None:
+        raise ConfigError("data.source is packed, and what is packed has its boxes with it: it needs no index")
     source = config.box_file_for(split)
     plain = {
         "annotations": "xml" if source is None else "none",

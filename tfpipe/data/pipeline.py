@@ -6,7 +6,8 @@ Each stage is a function Dataset -> Dataset, so that the chain can be written ou
 in between. The name scopes are the names by which a trace knows the stages.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,8 +17,9 @@ from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.clock import now_s
 from tfpipe.data.closing import close_at_exit
 from tfpipe.data.crop_cache import Cut, crop_store, find, keeping
-from tfpipe.data.crops import KnownTargets, choose_windows, crop_seeds, find_targets, from_first
+from tfpipe.data.crops import Crops, KnownTargets, choose_windows, crop_seeds, find_targets, from_first
 from tfpipe.data.decoders import choose_decoder
+from tfpipe.data.fetch import fetch_crops, fetch_files, find_crops
 from tfpipe.data.images import image_size, random_flip
 from tfpipe.data.late import late
 from tfpipe.data.lookup import Located, Lookup
@@ -27,6 +29,7 @@ from tfpipe.data.threads import calls_at_once, options
 from tfpipe.data.user import load_function
 from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
 
 
 class Encoded(NamedTuple):
@@ -39,14 +42,6 @@ class Encoded(NamedTuple):
     xml_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
     kept: tf.Tensor  # string: its crops, "" where they are still to be cut; where they are not, nothing is read
-
-
-class Crops(NamedTuple):
-    """The crops of some images, one after the other; unbatched, one of them; then a batch of them."""
-
-    images: tf.Tensor  # uint8 [k, height, width, channels]
-    labels: tf.Tensor  # int32 [k]
-    positions: tf.Tensor  # int64 [k, 2]: position in the stream, number among the image's crops
 
 
 def build_dataset(
@@ -82,12 +77,16 @@ def build_dataset(
     data = config.data
     catalog = catalog or load_catalog(data, split, world)
 
-    dataset = visit(catalog, data, world, resume or Stream.start(world.size))
-    kept = crop_store(catalog, data, world)
-    dataset = read(dataset, catalog, data, world, kept)
-    dataset = crop(dataset, catalog, data, world, kept)
-    # Copies each crop once, where unbatch and batch would twice.
-    dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
+    stream = resume or Stream.start(world.size)
+    if catalog.packed is not None and catalog.packed.has_crops:
+        dataset = fetch(catalog, data, world, stream)
+    else:
+        dataset = visit(catalog, data, world, stream)
+        kept = crop_store(catalog, data, world)
+        dataset = read(dataset, catalog, data, world, kept)
+        dataset = crop(dataset, catalog, data, world, kept)
+        # Copies each crop once, where unbatch and batch would twice.
+        dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
     dataset = transform(dataset, data)
     if with_ready:
@@ -98,13 +97,27 @@ def build_dataset(
 
 def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
     """`Located`s: what this rank loads next. Shuffled and endless for training, else one pass."""
+    return _visits(catalog, config, world, stream, Lookup(catalog).located).unbatch()
+
+
+def fetch(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
+    """Batches of Crops, where those are packed: what `visit` to `crop` and the batching do otherwise."""
+    blocks = _visits(catalog, config, world, stream, find_crops(catalog))
+    # Of numbers: pixels are written where they stay.
+    batches = blocks.rebatch(config.batch_size, drop_remainder=catalog.split == "train")
+    return fetch_crops(batches, catalog, config, world)
+
+
+def _visits(
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, look_up: Callable[[Visit], Any]
+) -> tf.data.Dataset:
     if stream.size != world.size:
         raise ValueError(
             f"the stream is of {stream.size} ranks, there are {world.size}: take stream.over({world.size})"
         )
     order = catalog.order(config)
     end = None if catalog.split == "train" else order.count
-    return stream.dataset(order, world, end, Lookup(catalog).located)
+    return stream.blocks(order, world, end, look_up)
 
 
 def read(
@@ -117,7 +130,17 @@ def read(
     """Located -> Encoded: the image's and the annotation's bytes. Waits for storage, or for `data.cache`.
 
     With a store of crops (crop_cache.crop_store), its crops where they are kept.
+
+    Raises:
+        ConfigError: what is packed are crops.
     """
+    if catalog.packed is not None:
+        if catalog.packed.has_crops:
+            raise ConfigError(
+                "data.source holds crops that were cut when they were packed, and this needs whole images: use data "
+                "packed with --kind original, or the files themselves"
+            )
+        return fetch_files(dataset, catalog, config, world).map(_encoded, name="encoded")
     load = reader(catalog, config, world)
 
     def open_files(image: Located) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -140,6 +163,13 @@ def read(
     # In threads beside the pipeline's own: a read that waits holds one, and would keep a decoder from it.
     calls = calls_at_once(config, world).read
     return dataset.map(read_one, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
+
+
+@stage("read")
+def _encoded(image: Located, jpeg: tf.Tensor) -> Encoded:
+    """Of packed files, whose boxes are known."""
+    nothing = tf.constant("")
+    return Encoded(image.visit, jpeg, image_size(jpeg), nothing, nothing, image.label, nothing)
 
 
 def crop(

@@ -112,13 +112,23 @@ class Stream:
         end: int | None = None,
         look_up: Callable[[Visit], Any] = lambda visits: visits,
     ) -> "tf.data.Dataset":
-        """The visits of a rank, one by one: `Visit`s of int64 scalars.
+        """The visits of a rank, one by one: `Visit`s of int64 scalars. As `blocks`, taken apart."""
+        return self.blocks(order, world, end, look_up).unbatch()
+
+    def blocks(
+        self,
+        order: Order,
+        world: World,
+        end: int | None = None,
+        look_up: Callable[[Visit], Any] = lambda visits: visits,
+    ) -> "tf.data.Dataset":
+        """The visits of a rank, many at once: `Visit`s of int64 [k].
 
         Args:
             order: which item is at a position.
             world: which rank, of how many.
             end: stop before this position, for a stream of which none has been used; None for endless.
-            look_up: what to make of many visits at once (int64 [k] each), before they come one by one.
+            look_up: what to make of the visits of a block.
         """
         import tensorflow as tf
 
@@ -134,7 +144,7 @@ class Stream:
             return look_up(Visit(positions, order.items(positions, world), first_crops))
 
         blocks = tf.data.Dataset.range(place, END if end is None else end, BLOCK * step)
-        return blocks.map(block, name="visit").unbatch()
+        return blocks.map(block, name="visit")
 
     def _visits(self, places: Array, first: int, frontier: Frontier) -> tuple[Array, Array]:
         """Positions and first crops at `places` (int64 [k]) of a rank whose frontier is at place `first`."""

@@ -175,6 +175,8 @@ def _framed(config: DataConfig, catalog: Catalog) -> bool:
 
 
 def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]]:
+    if config.source is not None:
+        raise ConfigError("view --errors opens files, and data.source is packed: use tfpipe pack --verify")
     filelist = config.train_filelist if split == "train" else config.test_filelist
     if filelist is None:
         raise ConfigError("no test data: data.test_filelist is not set")

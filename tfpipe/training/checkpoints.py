@@ -23,7 +23,8 @@ FORMAT = 1
 # What may differ between a run and its continuation: how fast the data comes, how it is tested, and what is compared
 # by its content instead.
 FREE = {
-    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout", "test_crop",
+    "source", "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
+    "test_crop",
     "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
     "cpu_fraction", "cache", "annotations", "index", "train_box_file", "test_box_file", "handler",
 }  # fmt: skip
@@ -167,6 +168,8 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
     data = {name: value for name, value in config.data.model_dump(mode="json").items() if name not in FREE}
     return {
         "data.train_filelist": catalog.paths.digest,
+        # Pixels, and files as they were, are the loose files' own.
+        "crops as JPEG": None if catalog.packed is None else catalog.packed.jpeg,
         "images": len(catalog),
         "images with an XML": int(catalog.annotated.sum()),
         "samples": order.count,

@@ -14,6 +14,7 @@ from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.failures import named
 from tfpipe.data.order import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.sources import has_test, where
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.tracing import Tracer, Window, trace_folder
@@ -103,12 +104,12 @@ def load_data(config: Config, world: World) -> Data:
         ConfigError: a list cannot be used, or gives no crop.
     """
     train_catalog = load_catalog(config.data, "train", world)
-    test_catalog = load_catalog(config.data, "test", world) if config.data.test_filelist else None
+    test_catalog = load_catalog(config.data, "test", world) if has_test(config.data) else None
     classes = config.data.num_classes or len(train_catalog.classes)
     count = count_crops(train_catalog, config.data, world)
     if count.crops == 0:
         raise ConfigError(
-            f"{config.data.train_filelist} gives no crop: none of its images has an XML with an object of the classes "
+            f"{where(config.data)} gives no crop: none of its images has an XML with an object of the classes "
             f"{', '.join(train_catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cv2
@@ -11,6 +12,8 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.shards import Kind
+from tfpipe.data.sources import where
 from tfpipe.data.threads import calls_at_once, thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -42,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Limit:
-    """What the one thread does: simplejpeg and OpenCV's bilinear resize."""
+    """What the one thread does: simplejpeg and OpenCV's bilinear resize; with packed crops it decodes, or copies them."""
 
     images: int
     """Held in memory."""
@@ -51,25 +54,34 @@ class Limit:
 
 
 def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], Limit]:
-    """Decodes some of the list's files whole and resizes them, over and over.
+    """Decodes some of the list's files whole and resizes them, over and over; or does what packed crops need.
 
     Raises:
         ConfigError: none of them can be decoded.
     """
     cv2.setNumThreads(1)
-    count = min(images, len(catalog))
+    of = len(catalog) if catalog.packed is None else len(catalog.packed.records.image)
+    count = min(images, of)
     # From all over the list, which may be sorted by class.
-    paths = [catalog.paths[number * len(catalog) // count] for number in range(count)]
-    work = _worker(config)
-    files = [file for file in map(_contents, paths) if _works(work, file)]
+    chosen = [number * of // count for number in range(count)]
+    if catalog.packed is None:
+        contents = [_contents(catalog.paths[number]) for number in chosen]
+    else:
+        contents = [catalog.packed.contents(number) for number in chosen]
+    work = _worker(config, None if catalog.packed is None else catalog.packed.kind)
+    files = [file for file in contents if _works(work, file)]
     if not files:
-        raise ConfigError(f"none of {count} images of {config.train_filelist} can be read and decoded")
+        raise ConfigError(f"none of {count} images of {where(config)} can be read and decoded")
     return _repeat(work, files), Limit(len(files), count - len(files))
 
 
-def _worker(config: DataConfig) -> Callable[[bytes], Any]:
+def _worker(config: DataConfig, kind: Kind | None) -> Callable[[bytes], Any]:
     height, width = config.crop_image_size
     colorspace = "GRAY" if config.num_channels == 1 else "RGB"
+    if kind == "crops":
+        return partial(simplejpeg.decode_jpeg, colorspace=colorspace)
+    if kind == "raw":
+        return bytearray
 
     def work(file: bytes) -> Any:
         return cv2.resize(simplejpeg.decode_jpeg(file, colorspace), (width, height), interpolation=cv2.INTER_LINEAR)

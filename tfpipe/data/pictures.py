@@ -1,0 +1,117 @@
+"""What is packed: a split's files or crops, as the pipeline reads and cuts them, one after the other."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog import Catalog
+from tfpipe.data.closing import close_at_exit
+from tfpipe.data.crops import Crops
+from tfpipe.data.failures import failure_of, first_failure, reason
+from tfpipe.data.lookup import Lookup
+from tfpipe.data.pipeline import Encoded, crop, read
+from tfpipe.data.stream import BLOCK, Visit
+from tfpipe.data.threads import calls_at_once, options
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+SOME = 32
+AHEAD = 8
+
+
+class Picture(NamedTuple):
+    """A file or a crop."""
+
+    item: int
+    """Number of its image."""
+    label: int
+    contents: Any
+    """bytes of a file or a JPEG, or pixels: uint8 [height, width, channels]."""
+
+
+class Pictures:
+    """All of a split, by place: the order in which they are packed is catalog.order's."""
+
+    def __init__(self, catalog: Catalog, config: DataConfig, world: World, jpeg: dict[str, Any] | None) -> None:
+        """Args:
+        catalog: of the split; its boxes are known.
+        config: without random crops and flips.
+        world: for its threads.
+        jpeg: how crops are encoded; None for pixels.
+        """
+        self._catalog, self._config, self._world, self._jpeg = catalog, config, world, jpeg
+        self._lookup = Lookup(catalog)
+
+    def files(self, places: np.ndarray) -> Iterator[Picture]:
+        """The files at `places`, int64 [n].
+
+        Raises:
+            ConfigError: one cannot be read; names it.
+        """
+
+        def plain(encoded: Encoded) -> tuple[tf.Tensor, ...]:
+            return encoded.visit.position, encoded.label, encoded.jpeg
+
+        images = read(self._located(places), self._catalog, self._config, self._world)
+        return self._pictures(images.map(plain).batch(SOME), places)
+
+    def crops(self, places: np.ndarray) -> Iterator[Picture]:
+        """The crops of the images at `places`, int64 [n].
+
+        Raises:
+            ConfigError: one cannot be used; names it.
+        """
+
+        def plain(crops: Crops) -> tuple[tf.Tensor, ...]:
+            contents = crops.images
+            if self._jpeg is not None:
+                contents = tf.numpy_function(self._encode, [contents], tf.string, stateful=False)
+            return crops.positions[:, 0], crops.labels, contents
+
+        images = read(self._located(places), self._catalog, self._config, self._world)
+        cut = crop(images, self._catalog, self._config, self._world)
+        calls = calls_at_once(self._config, self._world).decode
+        return self._pictures(cut.map(plain, num_parallel_calls=calls), places)
+
+    def _items(self, places: np.ndarray) -> np.ndarray:
+        return self._catalog.order(self._config).items(places)
+
+    def _located(self, places: np.ndarray) -> tf.data.Dataset:
+        visits = Visit(places, self._items(places), np.zeros_like(places))
+        return tf.data.Dataset.from_tensor_slices(visits).batch(BLOCK).map(self._lookup.located).unbatch()
+
+    def _encode(self, crops: np.ndarray) -> np.ndarray:
+        import simplejpeg
+
+        gray = crops.shape[-1] == 1
+        result = np.empty(len(crops), object)
+        for number, pixels in enumerate(crops):
+            result[number] = simplejpeg.encode_jpeg(
+                pixels, self._jpeg["quality"], "GRAY" if gray else "RGB", "Gray" if gray else self._jpeg["subsampling"]
+            )
+        return result
+
+    def _pictures(self, dataset: tf.data.Dataset, places: np.ndarray) -> Iterator[Picture]:
+        close_at_exit()
+        reached, all_items = int(places[0]), self._items(places)
+        try:
+            some = dataset.prefetch(AHEAD).with_options(options(self._config, self._world))
+            for at, labels, contents in some.as_numpy_iterator():
+                items = all_items[np.searchsorted(places, at)]
+                for item, label, picture in zip(items.tolist(), labels.tolist(), contents, strict=True):
+                    yield Picture(item, label, picture)
+                if len(at):
+                    reached = int(at[-1])
+        except tf.errors.OpError as error:
+            left = places[np.searchsorted(places, reached) :]
+            found = first_failure(self._located(left), self._catalog, self._config)
+            if found is None:
+                raise ConfigError(f"cannot pack {self._catalog.split} data: {reason(error)}") from error
+            done, error = found
+            failure = failure_of(int(self._items(left[done : done + 1])[0]), error, self._catalog)
+            raise ConfigError(
+                f"cannot use {failure.path}: {failure.reason}; repair it or take it out of the filelist"
+            ) from error
