@@ -1,8 +1,4 @@
-"""Times the same work in tfpipe and in its peers: python profiles/compare/run.py LIST --peers-python PYTHON.
-
-Each peer is a process that lives through all turns; between its turns it is stopped (SIGSTOP), so that it neither
-takes the CPU from another nor fills its buffers ahead of its next turn.
-"""
+"""Times the same work in tfpipe and in its peers: python profiles/compare/run.py LIST --peers-python PYTHON."""
 
 import argparse
 import json
@@ -15,6 +11,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+from turns import Peer, columns, spread, take_turns
 from work import BATCH, SIZE, Work
 
 from tfpipe import World, load_config
@@ -38,40 +35,6 @@ LABELS = {**THEIRS, **OURS}
 TOLERANCE = 2.0  # levels of 255: the tutorial's resize samples other points
 
 
-class Peer:
-    """One of the processes."""
-
-    def __init__(self, name: str, python: str, work: Path, log: Path) -> None:
-        module = "chains" if name in OURS else "peers"
-        self.name, self._log = name, log
-        with log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [python, str(HERE / "worker.py"), module, name, str(work)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                start_new_session=True,  # so that a signal reaches its workers, and counts of CPU time only them
-                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
-            )
-
-    def answer(self, seconds: float | None = None) -> dict[str, float]:
-        """To `seconds` of work, or to the first pass."""
-        if seconds is not None:
-            print(seconds, file=self._process.stdin, flush=True)
-            os.killpg(self._process.pid, signal.SIGCONT)
-        line = self._process.stdout.readline()
-        if not line:
-            sys.exit(f"{LABELS[self.name]}: it ended:\n{self._log.read_text(errors='replace')[-2000:]}")
-        os.killpg(self._process.pid, signal.SIGSTOP)
-        return json.loads(line)
-
-    def end(self) -> None:
-        """With its workers."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-
 def main(args: argparse.Namespace) -> None:
     """Prints the table."""
     # Otherwise the peers would outlive it, stopped.
@@ -82,18 +45,13 @@ def main(args: argparse.Namespace) -> None:
         try:
             passes = {}
             for name in ["limit", *(name for name in args.peers if name != "limit")]:
-                python = sys.executable if name in OURS else args.peers_python
-                peers.append(Peer(name, python, work, Path(folder) / f"{name}.log"))
+                python, module = (sys.executable, "chains") if name in OURS else (args.peers_python, "peers")
+                command = [python, str(HERE / "worker.py"), module, name, str(work)]
+                peers.append(Peer(name, command, Path(folder) / f"{name}.log"))
                 passes[name] = peers[-1].answer()
                 print(f"{name}: one pass gives {passes[name]}", file=sys.stderr, flush=True)
             check(passes)
-            turns = []
-            for turn in range(args.turns + 1):
-                result = {peer.name: peer.answer(args.seconds) for peer in peers}
-                rates = {name: round(each["crops"] / each["seconds"]) for name, each in result.items()}
-                print(f"turn {turn}: {rates}", file=sys.stderr, flush=True)
-                if turn:  # the first is for AUTOTUNE and the page cache
-                    turns.append(result)
+            turns = take_turns(peers, args.turns, args.seconds)
         finally:
             for peer in peers:
                 peer.end()
@@ -132,25 +90,16 @@ def check(passes: dict[str, dict[str, float]]) -> None:
 def table(turns: list[dict[str, dict[str, float]]], cpus: int) -> str:
     """In Markdown, fastest first."""
 
-    def rates(name: str) -> list[float]:
-        factor = cpus if name == "limit" else 1
-        return [factor * turn[name]["crops"] / turn[name]["seconds"] for turn in turns]
-
     def row(name: str) -> str:
-        ratios = [rate / limit for rate, limit in zip(rates(name), rates("limit"), strict=True)]
-        busy = median(turn[name]["cpu_seconds"] / turn[name]["seconds"] for turn in turns)
-        each = median(turn[name]["crops"] / turn[name]["cpu_seconds"] for turn in turns)
-        spreads = f"{_spread(ratios, '.2f')} | {_spread(rates(name), '.0f')}"
-        return f"| {LABELS[name]} | {spreads} | {each:.0f} | {busy:.2f} |"
+        each = figures[name]
+        spreads = f"{spread(each.ratios, '.2f')} | {spread(each.rates, '.0f')}"
+        return f"| {LABELS[name]} | {spreads} | {each.each:.0f} | {each.busy:.2f} |"
 
-    names = sorted(turns[0], key=lambda name: median(rates(name)), reverse=True)
-    columns = ["", "of the limit, median (min to max)", "crops/s, median (min to max)", "crops per CPU s", "CPUs busy"]
-    head = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    figures = {name: columns(turns, name, "limit", cpus) for name in turns[0]}
+    names = sorted(figures, key=lambda name: median(figures[name].rates), reverse=True)
+    titles = ["", "of the limit, median (min to max)", "crops/s, median (min to max)", "crops per CPU s", "CPUs busy"]
+    head = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     return "\n".join([*head, *map(row, names)])
-
-
-def _spread(values: list[float], style: str) -> str:
-    return f"{median(values):{style}} ({min(values):{style}} to {max(values):{style}})"
 
 
 if __name__ == "__main__":
