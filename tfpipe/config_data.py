@@ -243,10 +243,10 @@ class DataConfig(Section):
     """How an image's path leads to its XML: a known layout, found by itself, or a rule."""
     on_error: Literal["raise", "skip"] = "raise"
     """What becomes of an image that cannot be read, parsed or decoded. "raise": the run stops and names it. "skip": it
-    is left out, counted, and listed in the run's bad_files-RANK.csv."""
+    is left out, counted, and listed in the run's bad_files.txt."""
     max_bad_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    """With `on_error` "skip": the share of the images come by so far that may be left out; more stop the run, as all
-    would be left out where a file system is gone. Counts from the 100th such image on, or from the first with 0."""
+    """With `on_error` "skip": the share of an epoch's samples, or of a test pass's, that may be left out; more end the
+    run."""
     stall_timeout_s: Annotated[float, Field(gt=0)] | None = 900.0
     """Seconds without a batch after which a rank names the files that it waits for and ends the run on all ranks; null:
     it waits for ever."""

@@ -83,7 +83,10 @@ def check(batches: Iterable[Batch], given: Given) -> dict[str, float]:
     order, delivered = np.concatenate(found), np.concatenate(labels)
     # An image that is in the list several times may be taken for any of its copies.
     copies = np.unique(known, axis=0, return_inverse=True)[1].reshape(-1)
-    if len(order) != len(given) or (np.bincount(copies[order], minlength=len(given)) != np.bincount(copies, minlength=len(given))).any():
+    if (
+        len(order) != len(given)
+        or (np.bincount(copies[order], minlength=len(given)) != np.bincount(copies, minlength=len(given))).any()
+    ):
         raise SystemExit(f"delivers {len(order)} crops, {len(np.unique(order))} different, of {len(given)}")
     if farthest > TOLERANCE:
         raise SystemExit(f"delivers other pixels: {farthest:.1f} levels away")

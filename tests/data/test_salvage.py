@@ -71,19 +71,25 @@ def test_without_batches_nothing_is_passed() -> None:
 
 
 def spoil(tree: Path) -> dict[str, str]:
-    """By what is wrong, the name of an image."""
+    """Spoils some images of a tree: by the name of the file at fault, what is to be said of it."""
     images = sorted((tree / "Data/CLS-LOC/train").rglob("*.JPEG"))
-    annotated = [
-        image for image in images if Path(str(image).replace("Data", "Annotations")).with_suffix(".xml").exists()
-    ]
-    images[0].unlink()
-    images[7].write_bytes(b"")
-    images[11].write_bytes(images[11].read_bytes()[:200])
-    images[12].write_bytes(b"<html>not found</html>")
-    bad = [images[0], images[7], images[11], images[12]]
-    xml = next(image for image in annotated if image not in bad)
-    Path(str(xml).replace("Data", "Annotations")).with_suffix(".xml").write_text("<annotation><object>")
-    return {path.name for path in [*bad, xml]}
+    xmls = [Path(str(image).replace("Data", "Annotations")).with_suffix(".xml") for image in images]
+    gone, empty, cut, page = images[0], images[7], images[11], images[12]
+    gone.unlink()
+    empty.write_bytes(b"")
+    cut.write_bytes(cut.read_bytes()[:200])
+    page.write_bytes(b"<html>not found</html>")
+    xml = next(
+        xml for image, xml in zip(images, xmls, strict=True) if xml.exists() and image not in (gone, empty, cut, page)
+    )
+    xml.write_text("<annotation><object>")
+    return {
+        gone.name: "No such file or directory",
+        empty.name: "the file is empty",
+        cut.name: "a JPEG without a whole header",
+        page.name: "it is HTML or XML, as a failed download leaves it",
+        xml.name: f"{xml.name}: line 1",
+    }
 
 
 @pytest.mark.parametrize(("decoder", "size"), [("native", 1), ("graph", 1), ("native", 3)])
@@ -92,7 +98,7 @@ def test_bad_images_are_left_out_and_nothing_else_is(
 ) -> None:
     config = changed(config, train_filelist=tmp_path / "train.txt", decoder=decoder, batch_size=4)
     whole = {(position, crop): rest for position, crop, *rest in crops(config, "train", steps=40)}
-    bad = spoil(tree)
+    bad = {name.replace(".xml", ".JPEG") for name in spoil(tree)}
     config = changed(config, on_error="skip")
     catalog = load_catalog(config.data, "train", World())
     order = catalog.order(config.data)

@@ -64,3 +64,11 @@ class Gaps:
         missing = new & ~np.isin(visits.position, seen[:, 0])
         self._stream, self._last = ahead, last.position
         return Visit(*(each[missing] for each in visits)), int(new.sum())
+
+    def rest(self, end: int) -> Visit:
+        """The visits that are left below position `end`, of a stream of which none had been used."""
+        rank = self._world.rank
+        count = max(0, -(-(end - self._stream.place(rank)) // self._stream.size))
+        visits = self._stream.visits(self._order, self._world, count)
+        new = visits.position != self._last
+        return Visit(*(each[new] for each in visits))

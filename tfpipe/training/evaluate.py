@@ -1,6 +1,8 @@
 """The exact test pass: every sample once, each rank its share, sums reduced once."""
 
+import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
@@ -9,6 +11,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.dropped import Dropped
 from tfpipe.data.failures import named
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.data.stream import Stream
@@ -17,7 +20,10 @@ from tfpipe.errors import TfpipeError
 from tfpipe.training.endless import stall_limit
 from tfpipe.training.meter import Meter
 from tfpipe.training.optimizers import build_loss
+from tfpipe.training.skipping import BadFiles
 from tfpipe.training.stalls import StallWatch
+
+logger = logging.getLogger(__name__)
 
 SCALARS = 5
 
@@ -37,12 +43,13 @@ class Scores(NamedTuple):
 class Evaluator:
     """Runs the test pass with a model, as often as wanted."""
 
-    def __init__(self, config: Config, world: World, catalog: Catalog, classes: int) -> None:
-        """Args: the run's config and world, the test catalog, and the number of the model's outputs."""
+    def __init__(self, config: Config, world: World, catalog: Catalog, classes: int, run_dir: Path) -> None:
+        """Args: the run's config and world, the test catalog, the number of outputs, the run's directory."""
         self.config, self.world, self.catalog, self.classes = config.data, world, catalog, classes
         self.stream = Stream.start(world.size)
         self.dataset = build_dataset(config, "test", world, with_positions=True, catalog=catalog)
         self.reached: tf.Tensor | None = None
+        self.bad_files = BadFiles(run_dir, world, catalog, config.data.max_bad_fraction)
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
         self.sums = tf.function(self._sums, reduce_retracing=True)
@@ -61,6 +68,7 @@ class Evaluator:
             TfpipeError: not every image of the filelist was seen exactly once.
         """
         self.reached = None
+        seen: list[np.ndarray] = []
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
         try:
@@ -70,15 +78,26 @@ class Evaluator:
                     break
                 sums += self.sums(model, images, labels, positions).numpy()
                 self.reached = positions
+                seen.append(positions.numpy())
         except tf.errors.OpError as error:
             raise named(error, self.catalog, self.config, self.world, self.stream, self.reached) from error
         *summed, stopped = self.world.sum(np.append(sums, stopped))
         if stopped:
             return None
         result = summarise(np.array(summed), self.classes)
-        if not self.catalog.by_object and result.images != len(self.catalog):
+        dropped = self._dropped(seen, model) if self.config.on_error == "skip" else 0
+        if not self.catalog.by_object and result.images + dropped != len(self.catalog):
             raise TfpipeError(f"the test pass saw {result.images} images of {len(self.catalog)} in the filelist")
         return result
+
+    def _dropped(self, seen: list[np.ndarray], model: keras.Model) -> int:
+        """Images that all ranks have left out, which are then listed; `seen` are the positions of this rank's."""
+        found = Dropped(self.catalog, self.config, self.world, self.stream).look(seen, end=True)
+        images = self.bad_files.add(int(model.optimizer.iterations), found)
+        if images:
+            logger.warning("%d test images were left out, see %s", images, self.bad_files.path)
+        self.bad_files.check(images)
+        return images
 
     def _batches(self) -> Iterator[tuple[tf.Tensor, ...]]:
         meter, iterator = Meter(), iter(self.dataset)

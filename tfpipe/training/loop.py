@@ -31,6 +31,7 @@ from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
 from tfpipe.training.profiling import Profile
 from tfpipe.training.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
 from tfpipe.training.signals import Stop, stop_on_signals
+from tfpipe.training.skipping import Skipping
 from tfpipe.training.stalls import StallWatch
 from tfpipe.training.start import Start, check_room, find_start
 from tfpipe.training.usage import Visits
@@ -141,10 +142,12 @@ def make_callbacks(
     record = Record(run_dir) if world.rank == 0 else None
     visits = Visits(data.train, config.data, world)
     callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record), OverRanks(world)]
+    if config.data.on_error == "skip":
+        callbacks.append(Skipping(data.train, config.data, world, start.stream, run_dir, training.interval))
     if training.log_positions:
         callbacks.append(PositionsLog(run_dir, world, checkpoints))
     if data.test is not None:
-        evaluator = Evaluator(config, world, data.test, data.classes)
+        evaluator = Evaluator(config, world, data.test, data.classes, run_dir)
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if world.rank == 0:
         (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from tfpipe.training.checkpoints import (
     read_latest,
 )
 from tfpipe.training.metrics import METRICS, is_epoch
+from tfpipe.training.skipping import BAD_FILES
 
 logger = logging.getLogger(__name__)
 
@@ -183,8 +185,8 @@ def forget_after(run_dir: Path, state: State) -> None:
         return line["step"] <= state.total_steps
 
     _filter(run_dir / METRICS, reached)
-    for path in run_dir.glob("positions-*.csv"):
-        _filter(path, lambda line: line.startswith("step") or int(line.split(",")[0]) <= state.total_steps)
+    for path in (*run_dir.glob("positions-*.csv"), run_dir / BAD_FILES):
+        _filter(path, lambda line: line.startswith("step") or int(re.split("[,\t]", line)[0]) <= state.total_steps)
 
 
 def _filter(path: Path, keep: Callable[[str], bool]) -> None:

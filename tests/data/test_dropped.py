@@ -1,0 +1,84 @@
+"""What is left out is told with its reason, and nothing else is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import SampleData
+from tests.data.test_pipeline import changed
+from tests.data.test_salvage import spoil
+from tfpipe import Stream, World, build_dataset, load_config
+from tfpipe.config import Config
+from tfpipe.data.catalog import load_catalog
+from tfpipe.data.dropped import Dropped
+
+
+@pytest.fixture
+def spoilt(sample: SampleData, tree: Path, tmp_path: Path) -> tuple[Config, dict[str, str]]:
+    """A config with images that cannot be used, and what is said of them, by name."""
+    config = load_config(sample.config(tmp_path / "config.json", data={"train_filelist": "train.txt"}))
+    return changed(config, on_error="skip", batch_size=8), spoil(tree)
+
+
+@pytest.mark.parametrize("unit", ["image", "box"])
+def test_all_that_is_left_out_of_an_epoch_is_told_and_why(spoilt: tuple[Config, dict[str, str]], unit: str) -> None:
+    config, bad = spoilt
+    if unit == "box":
+        # All XMLs are read at the start.
+        bad.pop(next(name for name, said in bad.items() if ".xml" in said))
+        (tree,) = {Path(path).parents[3] for path in load_catalog(config.data, "train", World()).paths.folders[:1]}
+        for xml in tree.rglob("*.xml"):
+            if xml.read_text() == "<annotation><object>":
+                xml.unlink()
+    config = changed(config, unit=unit)
+    catalog = load_catalog(config.data, "train", World())
+    order = catalog.order(config.data)
+    found = {}
+    seen, left = [set(), set()], [set(), set()]
+    for rank in range(2):
+        world = World(rank, 2)
+        dropped = Dropped(catalog, config.data, world, Stream.start(2))
+        batches = build_dataset(config, "train", world, True, catalog=catalog).as_numpy_iterator()
+        while True:
+            positions = next(batches)[2]
+            seen[rank] |= set(positions[:, 0].tolist())
+            for position, failure in dropped.look([positions]):
+                left[rank].add(position)
+                found[Path(failure.path).name] = f"{failure.path}: {failure.reason}"
+            if positions[-1, 0] > 2 * order.count:
+                break
+    # Every place of two epochs has been seen or left out, and none both.
+    assert not (seen[0] | seen[1]) & (left[0] | left[1])
+    assert set(range(2 * order.count)) <= seen[0] | seen[1] | left[0] | left[1]
+    assert found.keys() == bad.keys()
+    for name, said in bad.items():
+        assert said in found[name]
+
+
+def test_a_test_pass_tells_also_what_comes_last(sample: SampleData, tree: Path, tmp_path: Path) -> None:
+    config = load_config(sample.config(tmp_path / "config.json", data={"test_filelist": "val.txt", "on_error": "skip"}))
+    catalog = load_catalog(config.data, "test", World())
+    for item in (3, len(catalog) - 2, len(catalog) - 1):
+        Path(catalog.paths[item]).write_bytes(b"x")
+    names = []
+    for rank in range(3):
+        world = World(rank, 3)
+        positions = [each[2] for each in build_dataset(config, "test", world, True).as_numpy_iterator()]
+        seen = len(np.unique(np.concatenate(positions)[:, 0]))
+        found = Dropped(catalog, config.data, world, Stream.start(3)).look(positions, end=True)
+        assert seen + len(found) == len(range(rank, len(catalog), 3))
+        names += [left.failure.path for left in found]
+    assert sorted(names) == sorted(catalog.paths[item] for item in (3, len(catalog) - 2, len(catalog) - 1))
+
+
+def test_an_image_without_an_object_of_a_known_class_is_not_left_out(
+    sample: SampleData, tree: Path, tmp_path: Path
+) -> None:
+    data = {"train_filelist": "train.txt", "label_source": "object", "classes": ["n01440764"], "on_error": "skip"}
+    config = load_config(sample.config(tmp_path / "config.json", data={**data, "test_filelist": None}))
+    catalog = load_catalog(config.data, "train", World())
+    positions = [each[2] for each in build_dataset(config, "train", World(), True).take(3).as_numpy_iterator()]
+    gaps = set(range(positions[-1][-1, 0])) - set(np.concatenate(positions)[:, 0].tolist())
+    assert gaps
+    assert Dropped(catalog, config.data, World(), Stream.start(1)).look(positions) == []

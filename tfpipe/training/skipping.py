@@ -1,0 +1,96 @@
+"""`data.on_error` "skip" in training: what was left out is counted over all ranks and listed, and too much of it ends
+the run."""
+
+import logging
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog import Catalog
+from tfpipe.data.dropped import Dropped, Left
+from tfpipe.data.stream import Stream
+from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
+
+logger = logging.getLogger(__name__)
+
+BAD_FILES = "bad_files.txt"
+HEADING = "step\trank\tsplit\tposition\tfile\treason\n"
+
+
+class Skipping(keras.callbacks.Callback):
+    """Adds dropped_images, of all ranks, to an epoch's logs; looks every `interval` steps.
+
+    All ranks look after the same step, in one collective.
+    """
+
+    def __init__(
+        self, catalog: Catalog, config: DataConfig, world: World, stream: Stream, run_dir: Path, interval: int
+    ) -> None:
+        """Args: what is trained on, and from where in it; the run's directory; steps between two looks."""
+        super().__init__()
+        self.dropped = Dropped(catalog, config, world, stream)
+        self.world, self.interval = world, interval
+        self.record = BadFiles(run_dir, world, catalog, config.max_bad_fraction)
+        self.positions: list[np.ndarray] = []
+        self.images = 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        self.images = 0
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        self.positions.append(self.model.positions.numpy())
+        if len(self.positions) == self.interval or self.model.agreed.stop:
+            self._look()
+
+    def on_epoch_end(self, epoch: int, logs: dict) -> None:
+        self._look()
+        logs["dropped_images"] = self.images
+        if self.images:
+            logger.warning("epoch %d: %d images were left out, see %s", epoch + 1, self.images, self.record.path)
+
+    def _look(self) -> None:
+        found, self.positions = self.dropped.look(self.positions), []
+        self.images += self.record.add(self.model.meter.steps, found)
+        self.record.check(self.images)
+
+
+class BadFiles:
+    """The list of what was left out, in the run's directory; rank 0 writes it."""
+
+    def __init__(self, run_dir: Path, world: World, catalog: Catalog, max_fraction: float) -> None:
+        """Args: where to write; this rank; what the images are of; which share of them may be left out in an epoch."""
+        self.path = run_dir / BAD_FILES
+        self.world, self.catalog, self.max_fraction = world, catalog, max_fraction
+
+    def add(self, step: int, found: list[Left]) -> int:
+        """How many all ranks have found; every rank must call."""
+        count = int(self.world.sum(np.array([float(len(found))]))[0])
+        if count:
+            lines = self.world.gather(
+                [
+                    f"{step}\t{self.world.rank}\t{self.catalog.split}\t{position}\t{failure.path}\t{failure.reason}\n"
+                    for position, failure in found
+                ]
+            )
+            if self.world.rank == 0:
+                heading = "" if self.path.exists() else HEADING
+                with self.path.open("a") as file:
+                    file.write(heading + "".join(line for rank in lines for line in rank))
+        return count
+
+    def check(self, images: int) -> None:
+        """Ends the run if so many were left out of an epoch, or a test pass.
+
+        Raises:
+            TfpipeError: they are more than may be.
+        """
+        samples = self.catalog.samples
+        if images > self.max_fraction * samples:
+            raise TfpipeError(
+                f"rank {self.world.rank}: {images} of {samples} {self.catalog.split} samples cannot be used, more than "
+                f"the {self.max_fraction:.4g} that data.max_bad_fraction lets be left out; they are listed in "
+                f"{self.path}, and tfpipe check looks at all of them"
+            )
