@@ -88,7 +88,7 @@ def spoil(tree: Path) -> dict[str, str]:
         empty.name: "the file is empty",
         cut.name: "a JPEG without a whole header",
         page.name: "it is HTML or XML, as a failed download leaves it",
-        xml.name: f"{xml.name}: line 1",
+        xml.name: "is not XML: Premature end of data in tag object line 1",
     }
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from tfpipe.training.models import build_model
 from tfpipe.training.optimizers import build_loss, build_optimizer
 from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
 from tfpipe.training.profiling import Profile
+from tfpipe.training.recovery import Recovery
 from tfpipe.training.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
 from tfpipe.training.signals import Stop, stop_on_signals
 from tfpipe.training.skipping import Skipping
@@ -178,12 +180,11 @@ def fit(
         if start.epoch >= config.training.epochs:
             callbacks[-1].on_epoch_end(start.epoch - 1)
             return logs
-    dataset = build_dataset(
-        config, "train", world, with_positions=True, resume=start.stream, catalog=data.train, with_ready=True
-    )
+    build = partial(build_dataset, config, "train", world, with_positions=True, catalog=data.train, with_ready=True)
+    model.recovery = Recovery(lambda stream: build(resume=stream), start.stream, world)
     try:
         history = model.fit(
-            dataset,
+            build(resume=start.stream),
             initial_epoch=start.epoch,
             epochs=config.training.epochs,
             steps_per_epoch=data.steps,

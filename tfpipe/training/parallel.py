@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfpipe.data.clock import now_s
 from tfpipe.distributed import World
 from tfpipe.training.meter import Meter
+from tfpipe.training.recovery import Recovery
 
 
 class Wishes(NamedTuple):
@@ -35,6 +36,8 @@ class ParallelModel(keras.Model):
     """Of the training steps; made with the training function, if there is none."""
     input_wait_s = 0.0
     """Seconds spent waiting for the input so far."""
+    recovery: Recovery | None = None
+    """From errors that may pass, if any."""
     positions: tf.Tensor | None = None
     """int64 [batch, 2]: stream position and crop of the batch trained last."""
     wishes = Wishes()
@@ -69,7 +72,8 @@ class ParallelModel(keras.Model):
         self.meter = meter = self.meter or Meter()
 
         def train_function(iterator: Iterator[Any]) -> Any:
-            images, labels, positions, ready_at_s = meter.take(iterator)
+            batch = self.recovery.take(iterator, meter.take, self.positions) if self.recovery else meter.take(iterator)
+            images, labels, positions, ready_at_s = batch
             logs, agreed, reduce_s = step((images, labels, tf.constant(self.wishes, tf.float32)))
             self.positions = positions
             self.agreed = Wishes(*(agreed.numpy() > 0))
