@@ -1,4 +1,4 @@
-"""Packing: what is in the shards, and that they are the same however often it was interrupted, on however many ranks."""
+"""Packing: what is in the shards, and that they are the same however it was interrupted, on any number of ranks."""
 
 import hashlib
 import io

@@ -192,6 +192,6 @@ def write_other(shard: Path, data: bytes) -> None:
 
 def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, records: Path) -> None:
     data = {"label_source": "object", "classes": ["a"]}
-    with pytest.raises(ConfigError, match='data.label_source "object" is not for TFRecords'):
+    with pytest.raises(ConfigError, match="is not for TFRecords of ImageNet"):
         load_catalog(config_of(sample, tmp_path, "tfrecord", records, **data).data, "train", World())
     assert json.loads((tmp_path / "config.json").read_text())["data"]["label_source"] == "object"
