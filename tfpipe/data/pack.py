@@ -220,7 +220,7 @@ class Work:
             shown = progress(self._pictures(places), total, label, unit, self.world.rank == 0)
             for shard in shards:
                 self._write_shard(shard, islice(shown, self._records(shard)))
-        except TfpipeError as error:
+        except (TfpipeError, ValueError) as error:
             return [str(error)]
         return []
 
