@@ -36,7 +36,7 @@ def ffcv(given: Given, folder: Path, raw: bool) -> None:
     from ffcv.writer import DatasetWriter
 
     class Jpegs(RGBImageField):
-        def encode(self, destination, jpeg, malloc) -> None:  # noqa: ANN001
+        def encode(self, destination, jpeg, malloc) -> None:
             destination["mode"], destination["height"], destination["width"] = 0, SIDE, SIDE
             destination["data_ptr"], storage = malloc(len(jpeg))
             storage[:] = np.frombuffer(jpeg, np.uint8)
@@ -102,7 +102,7 @@ def mosaic(given: Given, folder: Path, raw: bool) -> None:
             writer.write({"image": _image(given, item, raw), "label": int(label)})
 
 
-def npy(given: Given, folder: Path, raw: bool) -> None:
+def npy(given: Given, folder: Path, _: bool) -> None:
     """The pixels as they are."""
     os.link(given.folder / "pixels.npy", folder / "pixels.npy")
     os.link(given.folder / "labels.npy", folder / "labels.npy")
@@ -118,9 +118,7 @@ def _image(given: Given, item: int, raw: bool) -> bytes:
 
 
 Writer = Callable[[Given, Path, bool], None]
-WRITERS: dict[str, Writer] = {
-    each.__name__: each for each in (ffcv, arrayrecord, tfrecord, webdataset, mosaic, npy)
-}
+WRITERS: dict[str, Writer] = {each.__name__: each for each in (ffcv, arrayrecord, tfrecord, webdataset, mosaic, npy)}
 
 if __name__ == "__main__":
     source = Given(Path(sys.argv[1]))

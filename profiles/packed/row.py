@@ -12,7 +12,7 @@ from pathlib import Path
 from given import Given, Work
 
 sys.path.append(str(Path(__file__).parents[1] / "compare"))
-from turns import answers, serve  # noqa: E402
+from turns import answers, serve
 
 PASSES = 100_000  # as good as endless
 
