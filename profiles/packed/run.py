@@ -81,16 +81,17 @@ def main(args: argparse.Namespace) -> None:
     chosen = [name for name in rows if name in tables or args.rows is None or name in args.rows]
     args.folder.mkdir(parents=True, exist_ok=True)
     given = prepare(args)
-    sizes = {name: size(given, name, rows[name]) for name in chosen if formats(args, rows[name])}
+    sizes = write_formats(args, given, {name: rows[name] for name in chosen})
     peers: list[Peer] = []
     try:
-        passes = {}
         for name in chosen:
             python = sys.executable if rows[name].module == "ours" else args.peers_python
             command = [python, str(HERE / "row.py"), rows[name].module, name, str(args.folder), str(args.threads)]
             peers.append(Peer(name, command, args.folder / f"{name}.log"))
-            passes[name] = peers[-1].answer()
-            print(f"{name}: one pass gives {passes[name]}", file=sys.stderr, flush=True)
+        passes = {}
+        for peer in peers:
+            passes[peer.name] = peer.answer()
+            print(f"{peer.name}: one pass gives {passes[peer.name]}", file=sys.stderr, flush=True)
         turns = take_turns(peers, args.turns, args.seconds)
     finally:
         for peer in peers:
@@ -126,18 +127,14 @@ def prepare(args: argparse.Namespace) -> Given:
     return Given(folder)
 
 
-def formats(args: argparse.Namespace, row: Row) -> bool:
-    """Whether the row has one on the disk; the peers' Python has written it then."""
-    if row.format is not None:
-        subprocess.run(
-            [args.peers_python, str(HERE / "formats.py"), str(args.folder), row.format], check=True, stdout=sys.stderr
-        )
-    return row.format is not None or row.label.startswith("**tfpipe")
-
-
-def size(given: Given, name: str, row: Row) -> float:
-    """Bytes a crop, with indexes."""
-    return bytes_each(given.folder / (row.format or ("raw" if name.endswith("-raw") else "crops")), len(given))
+def write_formats(args: argparse.Namespace, given: Given, rows: dict[str, Row]) -> dict[str, float]:
+    """Has the peers' Python write what is not there yet; of each row that has a format, its bytes a crop."""
+    names = {name: row.format for name, row in rows.items() if row.format is not None}
+    if names:
+        command = [args.peers_python, str(HERE / "formats.py"), str(args.folder), *sorted(set(names.values()))]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+    names |= {name: folder for name, folder in (("tfpipe", "crops"), ("tfpipe-raw", "raw")) if name in rows}
+    return {name: bytes_each(args.folder / folder, len(given)) for name, folder in names.items()}
 
 
 def table(
