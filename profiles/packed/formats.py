@@ -102,7 +102,7 @@ def mosaic(given: Given, folder: Path, raw: bool) -> None:
             writer.write({"image": _image(given, item, raw), "label": int(label)})
 
 
-def npy(given: Given, folder: Path, raw: bool) -> None:
+def npy(given: Given, folder: Path, _: bool) -> None:
     """The pixels as they are."""
     os.link(given.folder / "pixels.npy", folder / "pixels.npy")
     os.link(given.folder / "labels.npy", folder / "labels.npy")

@@ -1,4 +1,4 @@
-"""What every format holds: the crops of one pack as JPEGs, the same bytes for all; and whether a reader delivers them."""
+"""What every format holds: the crops of one pack, the same JPEGs for all; and whether a reader delivers them."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -79,7 +79,7 @@ def check(batches: Iterable[Batch], given: Given) -> dict[str, float]:
         nearest = np.argmin((known**2).sum(1) - 2 * cells @ known.T, axis=1)
         farthest = max(farthest, float(np.abs(cells - known[nearest]).max()))
         found.append(nearest)
-        labels.append(np.asarray(some).reshape(-1))
+        labels.append(np.array(some).reshape(-1))  # copied: FFCV's are overwritten
     order, delivered = np.concatenate(found), np.concatenate(labels)
     # An image that is in the list several times may be taken for any of its copies.
     copies = np.unique(known, axis=0, return_inverse=True)[1].reshape(-1)

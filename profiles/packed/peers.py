@@ -4,6 +4,7 @@ Each is a function of the crops, of whether they are raw, and of how many passes
 documentation offers, the fastest here is taken; profiles/README.md says what else was tried.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -157,19 +158,23 @@ def npy(work: Work) -> Iterator[Batch]:
     """One memory map; each thread gathers a whole batch, into buffers that are used again."""
     folder = _folder(work, "npy")
     pixels, labels = np.load(folder / "pixels.npy", "r"), np.load(folder / "labels.npy")
-    buffers = [np.empty((BATCH, *SHAPE), np.uint8) for _ in range(AHEAD + 2)]
 
-    def gather(slot: int, items: np.ndarray) -> Batch:
+    def gather(buffer: np.ndarray, items: np.ndarray) -> Batch:
         # The mode "raise" would copy the buffer.
-        images = np.take(pixels, items, axis=0, out=buffers[slot % len(buffers)][: len(items)], mode="clip")
-        return images, labels[items]
+        return np.take(pixels, items, axis=0, out=buffer, mode="clip"), labels[items]
 
+    return gathered(work, gather)
+
+
+def gathered(work: Work, gather: Callable[[np.ndarray, np.ndarray], Any]) -> Iterator[Any]:
+    """What `gather` makes of a buffer, uint8 [n, 224, 224, 3], and n item numbers; each thread has a whole batch."""
+    buffers = [np.empty((BATCH, *SHAPE), np.uint8) for _ in range(AHEAD + 2)]
     with ThreadPoolExecutor(work.threads) as pool:
-        ahead: list[Future[Batch]] = []
+        ahead: deque[Future[Any]] = deque()
         for slot, items in enumerate(shuffles(len(work.given), work.passes)):
-            ahead.append(pool.submit(gather, slot, items))
+            ahead.append(pool.submit(gather, buffers[slot % len(buffers)][: len(items)], items))
             if len(ahead) > AHEAD:
-                yield ahead.pop(0).result()
+                yield ahead.popleft().result()
         yield from (each.result() for each in ahead)
 
 
