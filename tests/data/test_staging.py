@@ -1,6 +1,7 @@
 """Copies on a local disk: what is there, what is copied again, and that training from them is the same."""
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from tests.conftest import SampleData, finish, run_ranks, start
 from tests.data.server import serving
 from tests.data.test_fetching import assert_same, batches, config_here, config_of
 from tfpipe import Config, World, load_config
+from tfpipe.cli import main
 from tfpipe.data import staging
 from tfpipe.data.catalog import load_catalog
 from tfpipe.data.filelist import read_filelist
@@ -144,6 +146,22 @@ def test_a_disk_that_is_too_small_is_refused_before(
     with pytest.raises(ConfigError, match=r"files of the train data need .* GB, of 0\.0001 GB free"):
         stage(config_here(sample, tmp_path).data, ["train"], tmp_path / "out", World())
     assert not files(tmp_path / "out")
+
+
+def test_the_command_says_what_it_did_and_how_to_go_on(
+    sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path, out = sample.config(tmp_path / "c.json"), tmp_path / "out"
+    stage_it = ["stage", "-c", str(path), "--out", str(out), "--split", "test"]
+    assert main(stage_it) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"{out}: \d+ files copied \(\d\.\d MB\), 0 were there", first)
+    assert last == f"train from it with: --set data.test_filelist={out}/val.txt"
+    assert main([*stage_it, "--share", "1/2"]) == 0
+    assert 'data.scope "shard"' in capsys.readouterr().out
+    for share in ("2/2", "1", "-1/2"):
+        with pytest.raises(SystemExit):
+            main([*stage_it, f"--share={share}"])
 
 
 def test_no_file_is_copied_out_of_the_folder() -> None:
