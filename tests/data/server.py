@@ -98,7 +98,8 @@ class Server:
             self._under_way -= 1
         status = 0 if self._stopping.is_set() else self.fail(path)
         if status == 0:
-            request.transport.abort()
+            if request.transport is not None:  # the client has not gone by itself
+                request.transport.abort()
             return web.Response()
         if status is not None:
             return web.Response(status=status)
