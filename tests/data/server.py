@@ -21,6 +21,8 @@ class Server:
         """Requests by path, failed ones too."""
         self.fail: Callable[[str], int | None] = lambda path: None
         """From a path to the status that a request ends with, 0 to drop the connection, None to answer it."""
+        self.answers: int | None = None
+        """Requests that are answered at all; the others wait until the server stops."""
         self.most = 0
         """Requests that were under way at once."""
         self._under_way = 0
@@ -88,14 +90,16 @@ class Server:
         self._under_way += 1
         self.most = max(self.most, self._under_way)
         try:
-            await asyncio.wait_for(self._stopping.wait(), self.latency_s)
+            silent = self.answers is not None and self.asked.total() > self.answers
+            await asyncio.wait_for(self._stopping.wait(), None if silent else self.latency_s)
         except asyncio.TimeoutError:
             pass
         finally:
             self._under_way -= 1
         status = 0 if self._stopping.is_set() else self.fail(path)
         if status == 0:
-            request.transport.abort()
+            if request.transport is not None:  # the client has not gone by itself
+                request.transport.abort()
             return web.Response()
         if status is not None:
             return web.Response(status=status)

@@ -2,7 +2,11 @@
 
 import re
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
+from subprocess import PIPE
 
 import boto3
 import numpy as np
@@ -10,7 +14,7 @@ import pytest
 import tensorflow as tf
 from moto.server import ThreadedMotoServer
 
-from tests.conftest import SampleData
+from tests.conftest import ROOT, SampleData, finish
 from tests.data.server import Server, serving
 from tfpipe import Config, Stream, World, build_dataset, load_config
 from tfpipe.config import Remote
@@ -24,6 +28,16 @@ from tfpipe.data.index_build import build_index
 from tfpipe.errors import ConfigError
 
 BUCKET = "imagenet"
+# Ends, when told to, while requests are under way.
+PROGRAM = """
+import sys
+from tfpipe import build_dataset, load_config
+
+batches = iter(build_dataset(load_config(sys.argv[1])))
+next(batches)
+print("begun", flush=True)
+sys.stdin.readline()
+"""
 # What moto accepts; also for whoever has credentials of their own.
 KEYS = {"key": "testing", "secret": "testing"}
 
@@ -186,3 +200,26 @@ def test_where_http_may_have_an_xml_nothing_is_asked(server: Server) -> None:
     paths = FileList.of([f"{server.url}/Data/CLS-LOC/train/n01/{number}.JPEG" for number in range(3)])
     assert existing(paths, LAYOUTS["ilsvrc"], remote=Remote()).all()
     assert not server.asked
+
+
+@pytest.mark.slow
+def test_a_program_ends_while_a_server_does_not_answer(sample: SampleData, tmp_path: Path, server: Server) -> None:
+    # The first batch takes 32 images and their XMLs, and the pipeline works ahead.
+    server.answers = 100
+    config_of(sample, tmp_path, server.url, {"concurrency": 4, "batch": 4})
+    # By its standard input, which `start` does not give, it is told to end.
+    command = [sys.executable, "-c", PROGRAM, tmp_path / "remote.json"]
+    program = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
+    try:
+        assert program.stdout.readline() == "begun\n"
+        deadline = time.monotonic() + 60
+        while server.asked.total() < 104 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.asked.total() >= 104, "four are under way"
+        # Those would be given up after 30 s, and repeated eight times.
+        program.stdin.write("\n")
+        done = finish(program, timeout_s=120)
+    finally:
+        program.kill()
+    assert done.code == 0, done.err
+    assert "Exception" not in done.err and "Traceback" not in done.err, done.err

@@ -296,3 +296,19 @@ def test_a_voc_tree_without_lists_is_refused(tmp_path):
     voc(tmp_path, cat_train="2007_1 1\n")
     with pytest.raises(ConfigError, match=r"no list in .*ImageSets/Main"):
         scan(tmp_path, show=False)
+
+
+def test_urls_are_left_as_they_are(tmp_path: Path) -> None:
+    urls = ["https://host:8000/a/1.JPEG", "s3://bucket/a/b/2.JPEG", "gs://bucket/3.JPEG", "https://host:8000/a/4.JPEG"]
+    (tmp_path / "list.txt").write_text("\n".join(urls))
+    paths = read_filelist(tmp_path / "list.txt")
+    assert list(paths) == urls and paths.remote
+    assert paths.folders == ["https://host:8000/a/", "s3://bucket/a/b/", "gs://bucket/"]
+    (tmp_path / "list.txt").write_text("http/1.JPEG\n")
+    assert not read_filelist(tmp_path / "list.txt").remote
+
+
+def test_urls_and_paths_do_not_mix(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("https://host/a/1.JPEG\n/b/2.JPEG\n")
+    with pytest.raises(ConfigError, match=r"both URLs and paths, e\.g\. of https://host/a/ and /b/: .*tfpipe stage"):
+        read_filelist(tmp_path / "list.txt")

@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations import read_xml
+from tfpipe.data.annotations import objects_in, read_xml
 from tfpipe.data.catalog import Catalog
+from tfpipe.data.fetching import fetcher
 from tfpipe.data.memory import free_memory
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -85,12 +86,17 @@ def _mean_crop_bytes(catalog: Catalog, config: DataConfig, block: int) -> float:
     elif catalog.boxes is not None:
         counts = np.diff(catalog.boxes.offsets(len(catalog)))
     else:
-        counts = [_objects(catalog.annotation(item)) for item in _sampled(catalog)]
-    return float(np.mean(-(-(np.array(counts) * size) // block) * block))
+        annotations = [catalog.annotation(item) for item in _sampled(catalog)]
+        texts = [None] * len(annotations) if catalog.remote is None else fetcher(catalog).fetch(annotations)
+        counts = map(_objects, annotations, texts)
+    return float(np.mean(-(-(np.array(list(counts)) * size) // block) * block))
 
 
-def _objects(annotation: str) -> int:
+def _objects(annotation: str, text: object) -> int:
+    """Of an annotation, given its text where it is behind a URL."""
     try:
+        if isinstance(text, bytes):
+            return max(1, len(objects_in([text], [annotation]).names))
         return max(1, len(read_xml(annotation).names)) if annotation else 1
     except (OSError, ValueError):  # left for the pipeline to name
         return 1
