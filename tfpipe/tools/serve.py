@@ -45,12 +45,12 @@ class Server:
         Raises:
             ConfigError: a port is taken.
         """
+        for each in filter(None, (port, data_port)):
+            _check_free(each)
+        _give_back()
         import tensorflow as tf
         from tensorflow.data.experimental import service
 
-        _give_back()
-        for each in filter(None, (port, data_port)):
-            _check_free(each)
         tf.config.threading.set_inter_op_parallelism_threads(threads or len(os.sched_getaffinity(0)))
         host = host or socket.gethostname()
         self._dispatcher = service.DispatchServer(service.DispatcherConfig(port=port))
