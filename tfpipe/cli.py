@@ -226,7 +226,9 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--shards", type=int, metavar="N", help="[one for 1252 training images, or 391 of the others]")
     added.add_argument("--quality", type=int, default=95, metavar="Q", help="of crops as JPEGs [%(default)s]")
     added = command(commands.serve)
-    added.add_argument("role", choices=("worker",), help="worker: reads, decodes and crops for trainings elsewhere")
+    added.add_argument(
+        "role", choices=("worker", "dispatcher"), help="worker; there is no dispatcher but the one in it"
+    )
     added.add_argument("--port", type=int, default=5000, help="on which trainings ask for it [%(default)s]")
     added.add_argument("--data-port", type=int, default=0, help="on which batches leave [any that is free]")
     added.add_argument("--host", help="the name or address by which trainings reach this host [its own name]")

@@ -226,6 +226,11 @@ def pack(args: argparse.Namespace) -> None:
 
 def serve(args: argparse.Namespace) -> None:
     """Serves trainings whose `data.service` names this process: reads, decodes and crops in their place."""
+    if args.role == "dispatcher":
+        raise ConfigError(
+            "a dispatcher would deal images out in no fixed order, so each worker has one of its own: start "
+            "`tfpipe serve worker` on each host, and list the addresses that they print in data.service.address"
+        )
     if args.parent is not None:
         from tfpipe.tools.serve import end_with
 

@@ -25,7 +25,7 @@ class Pretended:
     def __init__(self, **faults: str) -> None:
         """Args: by the server's name, what happens to it at block 5."""
         self.faults, self.asked, self.dead, self.begun = faults, iter("abcdef"), set(), []
-        self.never = threading.Event()
+        self.ended = []
 
     def find(self, number: int) -> str:
         assert number == 1
@@ -37,21 +37,33 @@ class Pretended:
     def give_up(self, address: str) -> None:
         self.dead.add(address)
 
-    def open_at(self, block: int, address: str) -> Iterator[Block]:
+    def open_at(self, block: int, address: str) -> "Pretended.Source":
         self.begun.append((address, block))
-        for number in range(block, 20, self.count):
-            fault = self.faults.get(address) if number == 5 else None
-            if fault == "dies":
-                self.dead.add(address)
-            if fault in ("dies", "hangs"):
-                self.never.wait()
-            elif fault == "fails":
-                raise tf.errors.InvalidArgumentError(None, None, "Iterator::Root: a bad image")
-            elif fault == "breaks":
-                raise KeyError("a mistake in here")
-            elif fault == "skips":
-                continue
-            yield Block(number)
+        return self.Source(self, block, address)
+
+    class Source:
+        def __init__(self, servers: "Pretended", block: int, address: str) -> None:
+            self.servers, self.block, self.address = servers, block, address
+            self.cancelled = threading.Event()
+
+        def cancel(self) -> None:
+            self.cancelled.set()
+
+        def __iter__(self) -> Iterator[Block]:
+            for number in range(self.block, 20, self.servers.count):
+                fault = self.servers.faults.get(self.address) if number == 5 else None
+                if fault == "dies":
+                    self.servers.dead.add(self.address)
+                if fault in ("dies", "hangs"):
+                    self.cancelled.wait()
+                    self.servers.ended.append(self.address)
+                    raise tf.errors.CancelledError(None, None, "cancelled")
+                if fault == "fails":
+                    raise tf.errors.InvalidArgumentError(None, None, "Iterator::Root: a bad image")
+                if fault == "breaks":
+                    raise KeyError("a mistake in here")
+                if fault != "skips":
+                    yield Block(number)
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +82,6 @@ def taken(servers: Pretended, timeout_s: float = 60.0) -> list[int]:
             found.append(got.number)
     finally:
         feed.close()
-        servers.never.set()
     raise AssertionError("no end")
 
 
@@ -79,6 +90,10 @@ def test_blocks_go_on_elsewhere(fault: str, caplog) -> None:
     servers = Pretended(a=fault, b="dies")
     assert taken(servers, timeout_s=1.0 if fault == "hangs" else 60.0) == list(range(1, 20, 2))
     assert servers.begun == [("a", 1), ("b", 5), ("c", 5)]
+    for thread in threading.enumerate():
+        if thread.name == "service":
+            thread.join(60)
+    assert servers.ended == (["a", "b"] if fault in ("dies", "hangs") else ["b"])
     assert Counter(record.levelname for record in caplog.records) == {"WARNING": 2}
     assert "goes on at b with block 5" in caplog.text
 

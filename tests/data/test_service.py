@@ -137,8 +137,8 @@ def test_a_file_that_cannot_be_decoded_is_named(
     catalog = load_catalog(config.data, "train", World())
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
-        for *_, reached in build_dataset(config, with_positions=True, catalog=catalog):  # noqa: B007
-            pass
+        for *_, positions in build_dataset(config, with_positions=True, catalog=catalog):
+            reached = positions
     assert 0 < reached[-1, 0] < 70
     message = str(named(caught.value, catalog, config.data, World(), Stream.start(1), reached))
     assert message.startswith(f"rank 0: cannot use {bad} of the train data: ")

@@ -5,7 +5,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -28,15 +28,25 @@ class Failed(Exception):
     """A server does not do its work; says in which way."""
 
 
-Open = Callable[[int, str], Iterator[Any]]
-"""From the number of a block and a server's address to the blocks from that one on, NamedTuples with a `number`."""
+class Source(Protocol):
+    """Blocks on their way from a server."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The blocks, NamedTuples with a `number`."""
+
+    def cancel(self) -> None:
+        """Ends the iteration, from any thread, with an error."""
+
+
+Open = Callable[[int, str], Source]
+"""From the number of a block and a server's address to the blocks from that one on."""
 
 
 class Feed:
     """Takes every n-th block, of n servers, from one of them.
 
-    TensorFlow's client waits in C++, for ever if its server is gone, and nothing ends that. So it waits in a thread of
-    its own, which is left behind when the server has died.
+    TensorFlow's client waits in C++, for ever if its server is gone, unless it is told not to. So it waits in a thread
+    of its own, while this one looks after the server.
     """
 
     def __init__(self, number: int, open_at: Open, servers: Servers, timeout_s: float) -> None:
@@ -77,12 +87,15 @@ class Feed:
             self._replace(block, found)
 
     def close(self) -> None:
-        """Lets the thread end as soon as the server has answered."""
+        """Lets the thread end: when the server has answered, or now if it is gone."""
         self._closed.set()
+        if not self._servers.lives(self._address):
+            self._source.cancel()
 
     def _begin(self, block: int, address: str) -> None:
-        self._address, self._came, self._closed = address, queue.Queue(WAITING), threading.Event()
-        args = (self._open, block, address, self._came, self._closed)
+        self._address, self._source = address, self._open(block, address)
+        self._came, self._closed = queue.Queue(WAITING), threading.Event()
+        args = (self._source, self._came, self._closed)
         threading.Thread(target=_pump, args=args, name="service", daemon=True).start()
 
     def _wait(self) -> Any:
@@ -100,6 +113,7 @@ class Feed:
 
     def _replace(self, block: int, error: Exception) -> None:
         self._closed.set()
+        self._source.cancel()
         self._failures += 1
         how = str(error) if isinstance(error, Failed) else f"has failed ({reason(error)})"
         said = f"{self._name}, at {self._address}, {how}"
@@ -113,7 +127,7 @@ class Feed:
         self._begin(block, address)
 
 
-def _pump(open_at: Open, block: int, address: str, came: queue.Queue, closed: threading.Event) -> None:
+def _pump(source: Source, came: queue.Queue, closed: threading.Event) -> None:
     """Hands on what comes, and at last None or an error."""
 
     def put(found: Any) -> None:
@@ -124,7 +138,7 @@ def _pump(open_at: Open, block: int, address: str, came: queue.Queue, closed: th
                 continue
 
     try:
-        for found in open_at(block, address):
+        for found in source:
             put(found)
             if closed.is_set():
                 return

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.python.eager.cancellation import CancellationManager, CancellationManagerContext
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
@@ -39,6 +40,36 @@ class Block(NamedTuple):
 
     number: Any  # int64 []: of the block
     crops: Any  # a NamedTuple of tensors or arrays [k, ...]
+
+
+class Distributed:
+    """The elements of a data set, as arrays, made by the server at an address."""
+
+    def __init__(self, make: Callable[[], tf.data.Dataset], address: str) -> None:
+        """Args: what makes the data set when its elements are first wanted, and where they are made."""
+        self._make, self._address, self._manager = make, address, CancellationManager()
+
+    def __iter__(self) -> Iterator[Any]:
+        distribute = tf.data.experimental.service.distribute(
+            tf.data.experimental.service.ShardingPolicy.OFF,
+            f"grpc://{self._address}",
+            max_outstanding_requests=UNDER_WAY,
+            # Pixels do not get smaller.
+            compression=None,
+        )
+        # Only what a function waits for can be cancelled.
+        get = tf.function(iter(self._make().apply(distribute)).get_next, autograph=False)
+        while True:
+            try:
+                with CancellationManagerContext(self._manager):
+                    element = get()
+            except tf.errors.OutOfRangeError:
+                return
+            yield tf.nest.map_structure(lambda each: each.numpy(), element)
+
+    def cancel(self) -> None:
+        """Ends the iteration, from any thread, with tf.errors.CancelledError."""
+        self._manager.start_cancel()
 
 
 def served(
@@ -73,15 +104,8 @@ def served(
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
         return dataset.with_options(server_options(theirs, world))
 
-    def open_at(first: int, address: str) -> Iterator[Block]:
-        distribute = tf.data.experimental.service.distribute(
-            tf.data.experimental.service.ShardingPolicy.OFF,
-            f"grpc://{address}",
-            max_outstanding_requests=UNDER_WAY,
-            # Pixels do not get smaller.
-            compression=None,
-        )
-        return blocks(tf.constant(first, tf.int64)).apply(distribute).as_numpy_iterator()
+    def open_at(first: int, address: str) -> Distributed:
+        return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
 
     spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
     nothing = type(spec)(*(np.zeros([0, *each.shape[1:]], each.dtype.as_numpy_dtype) for each in spec))

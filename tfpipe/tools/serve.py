@@ -1,5 +1,7 @@
 """A server of `data.service`: a dispatcher and a worker of tf.data service in this process."""
 
+import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -9,6 +11,8 @@ import time
 from tfpipe.errors import ConfigError
 
 LOOK_S = 0.5
+# Of malloc.h; a threshold that is set no longer grows by itself.
+M_MMAP_THRESHOLD, MMAP_BYTES = -3, 1_000_000
 # What ends a training, or asks it to save its state and end, often goes to all processes of a job.
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -41,11 +45,12 @@ class Server:
         Raises:
             ConfigError: a port is taken.
         """
+        for each in filter(None, (port, data_port)):
+            _check_free(each)
+        _give_back()
         import tensorflow as tf
         from tensorflow.data.experimental import service
 
-        for each in filter(None, (port, data_port)):
-            _check_free(each)
         tf.config.threading.set_inter_op_parallelism_threads(threads or len(os.sched_getaffinity(0)))
         host = host or socket.gethostname()
         self._dispatcher = service.DispatchServer(service.DispatcherConfig(port=port))
@@ -74,3 +79,9 @@ def _check_free(port: int) -> None:
             probe.bind(("", port))
         except OSError as error:
             raise ConfigError(f"cannot serve on port {port}: {error.strerror}; give another --port") from error
+
+
+def _give_back() -> None:
+    """Has glibc return what the graphs' tables took on their way: TensorFlow makes a dozen copies of them."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)

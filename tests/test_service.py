@@ -1,0 +1,123 @@
+"""Trainings with servers of their own, as real processes: all samples once, and nothing left running."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import ROOT, SampleData, finish, run, start
+from tfpipe import World, load_config
+from tfpipe.cli import main
+from tfpipe.data.boxes import read_boxes
+from tfpipe.data.catalog import load_catalog
+from tfpipe.errors import Stopped
+
+pytestmark = pytest.mark.slow
+WAIT_S = 240
+
+
+@pytest.fixture
+def config(sample: SampleData, tmp_path: Path) -> Path:
+    """Two epochs of 480 images; the list names each image five times."""
+    (tmp_path / "list.txt").write_text(sample.train.read_text() * 5)
+    data = {"train_filelist": "list.txt", "batch_size": 4, "service": {"workers": 2}}
+    return sample.config(tmp_path / "c.json", data=data, training={"epochs": 2, "log_positions": True})
+
+
+def children(pid: int) -> list[int]:
+    """The servers that a process has started."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            if b"serve\0worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
+    return found
+
+
+def running(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def wait_for(done: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not done():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def trained(run_dir: Path) -> Counter[tuple[int, int]]:
+    """How often each (position, crop) was trained."""
+    log = run_dir / "positions-0.csv"
+    lines = log.read_text().splitlines()[1:] if log.exists() else []
+    return Counter(tuple(map(int, line.split(",")[1:])) for line in lines if line.count(",") == 2)
+
+
+def check_epoch(run_dir: Path, config: Path) -> None:
+    """Each sample of the first epoch exactly once, and none of the second, if any, twice."""
+    data = load_config(config).data
+    catalog = load_catalog(data, "train", World())
+    boxes = Counter(read_boxes(catalog, World()).images.tolist())
+    items = catalog.order(data).items(np.arange(len(catalog)))
+    wanted = {(position, crop) for position, item in enumerate(items) for crop in range(boxes[int(item)])}
+    seen = trained(run_dir)
+    assert wanted <= seen.keys()
+    assert max(seen.values()) == 1
+
+
+def test_a_training_outlives_its_killed_worker(config: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    once = ("--set", "training.epochs=1")
+    process = start(sys.executable, ROOT / "train.py", "-c", config, "-l", run_dir, *once)
+    wait_for(lambda: len(trained(run_dir)) >= 100, process)
+    servers = children(process.pid)
+    assert len(servers) == 2
+    os.kill(servers[0], signal.SIGKILL)
+    wait_for(lambda: len(children(process.pid)) == 2 and servers[0] not in children(process.pid), process)
+    servers += children(process.pid)
+    done = finish(process)
+    assert done.code == 0, done.err
+    assert "no image is lost or comes twice" in done.err and "Traceback" not in done.err
+    check_epoch(run_dir, config)
+    wait_for(lambda: not running(servers))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_of_a_training_that_is_ended(config: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """A signal to stop goes to all processes of a job: the servers leave it to the training, which saves its state."""
+    run_dir = tmp_path / "run"
+    process = start(sys.executable, ROOT / "train.py", "-c", config, "-l", run_dir)
+    wait_for(lambda: len(trained(run_dir)) >= 20, process)
+    servers = children(process.pid)
+    assert len(servers) == 2
+    for pid in [*servers, process.pid] if number == signal.SIGTERM else [process.pid]:
+        os.kill(pid, number)
+    done = finish(process)
+    assert done.code == (Stopped.exit_code if number == signal.SIGTERM else -signal.SIGKILL), done.err
+    wait_for(lambda: not running(servers))
+    if number == signal.SIGTERM:
+        assert "goes on at" not in done.err
+        assert list((run_dir / "checkpoints").glob("step-*.npz"))
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run(sys.executable, "-m", "tfpipe", "serve", "worker", "--port", str(port))
+    assert done.code == 2
+    assert f"cannot serve on port {port}: Address already in use; give another --port" in done.err
+
+
+def test_there_is_no_dispatcher(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "dispatcher"]) == 2
+    assert "list the addresses that they print in data.service.address" in capsys.readouterr().err
