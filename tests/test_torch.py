@@ -20,7 +20,7 @@ from tfpipe.errors import ConfigError
 
 @pytest.fixture
 def config(sample: SampleData, tmp_path: Path) -> Config:
-    return load_config(sample.config(tmp_path / "config.json"), ["training.status=1"])
+    return load_config(sample.config(tmp_path / "config.json"), ["training.status=20"])
 
 
 def loader(dataset: tf.data.Dataset, **how: bool) -> DataLoader:
@@ -201,9 +201,9 @@ def test_the_example_learns(config: Config) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two that wait for each other are slow on a busy machine
     try:
-        losses, accuracy = example.train(config, steps=30, width=8)
+        losses, accuracy = example.train(config, steps=60, width=8)
     finally:
         torch.set_num_threads(threads)
-    assert len(losses) == 30
+    assert len(losses) == 60
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
-    assert accuracy > 0.3
+    assert accuracy > 0.25  # of 8 classes
