@@ -20,7 +20,7 @@ from tfpipe.errors import ConfigError
 
 @pytest.fixture
 def config(sample: SampleData, tmp_path: Path) -> Config:
-    return load_config(sample.config(tmp_path / "config.json"), ["training.status=1"])
+    return load_config(sample.config(tmp_path / "config.json"), ["training.status=20"])
 
 
 def loader(dataset: tf.data.Dataset, **how: bool) -> DataLoader:
@@ -136,56 +136,54 @@ import torch
 from torch.utils.data import DataLoader
 import tfpipe
 
-how, path = sys.argv[1:]
 torch.set_num_threads(1)
-config = tfpipe.load_config(path, ["data.storage_delay_ms=20", "data.threads=3"])
+config = tfpipe.load_config(sys.argv[1], ["data.storage_delay_ms=20", "data.threads=3"])
 batches = DataLoader(tfpipe.torch.iterable(tfpipe.build_dataset(config)), batch_size=None)
 
 
 def threads():
-    return set(os.listdir("/proc/self/task"))
+    return len(os.listdir("/proc/self/task"))
 
 
 def children():
-    return [open(f"/proc/self/task/{each}/children").read().split() for each in threads()]
+    return [child for each in os.listdir("/proc/self/task") for child in open(f"/proc/self/task/{each}/children")]
 
 
-def leave():
+def leave(how):
     for number, (images, labels) in enumerate(batches):
         assert len(labels) == 16
+        if number == 2 and how == "raise":
+            raise KeyError("early")
         if number == 2:
-            if how == "raise":
-                raise KeyError("early")
+            during.append(threads())
             break
 
 
-# The first time, TensorFlow starts the threads that it shares among all pipelines and never ends.
-counts = []
-for _ in range(6):
+# The first time, TensorFlow starts the threads that all pipelines share and that stay.
+during, after = [], []
+for how in ("break", "break", "raise", "break", "raise", "break"):
     try:
-        leave()
+        leave(how)
     except KeyError:
         pass
     gc.collect()
     deadline = time.monotonic() + 60
-    while counts and len(threads()) > counts[0] and time.monotonic() < deadline:
+    while after and threads() > after[0] and time.monotonic() < deadline:
         time.sleep(0.1)
-    counts.append(len(threads()))
-print(counts)
-assert counts[-1] <= counts[0], counts
-assert not any(children()), children()
-if how == "exit":
-    batches = iter(batches)
-    next(batches)
-    assert len(threads()) > counts[-1]
+    after.append(threads())
+assert min(during) > max(after) == after[0], (during, after)
+assert not children(), children()
+# One that is under way when the interpreter ends.
+last = iter(batches)
+next(last)
+print("leaving", flush=True)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["break", "raise", "exit"])
-def test_nothing_is_left_behind(sample: SampleData, tmp_path: Path, how: str) -> None:
-    done = finish(start(sys.executable, "-c", LEAVING, how, sample.config(tmp_path / "c.json")), timeout_s=120)
-    assert done.code == 0, done.err
+def test_nothing_is_left_behind(sample: SampleData, tmp_path: Path) -> None:
+    done = finish(start(sys.executable, "-c", LEAVING, sample.config(tmp_path / "c.json")), timeout_s=240)
+    assert (done.code, done.out) == (0, "leaving\n"), done.err
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +201,9 @@ def test_the_example_learns(config: Config) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # two that wait for each other are slow on a busy machine
     try:
-        losses, accuracy = example.train(config, steps=30, width=8)
+        losses, accuracy = example.train(config, steps=60, width=8)
     finally:
         torch.set_num_threads(threads)
-    assert len(losses) == 30
+    assert len(losses) == 60
     assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
-    assert accuracy > 0.3
+    assert accuracy > 0.25  # of 8 classes

@@ -247,6 +247,7 @@ def _parser() -> argparse.ArgumentParser:
     group = added.add_mutually_exclusive_group(required=True)
     group.add_argument("-c", "--config", type=Path, help="the JSON config")
     group.add_argument("--schema", action="store_true", help="print the JSON schema of all configs")
+    group.add_argument("--markdown", action="store_true", help="print every key with its type, default and meaning")
     add_set(added)
     return parser
 

@@ -269,8 +269,15 @@ def stage(args: argparse.Namespace) -> None:
 
 
 def config(args: argparse.Namespace) -> None:
-    """Prints the config with every default filled in, or its JSON schema."""
-    print(json.dumps(Config.model_json_schema(), indent=2) if args.schema else _config(args).model_dump_json(indent=2))
+    """Prints the config with every default filled in, its JSON schema, or its reference."""
+    if args.markdown:
+        from tfpipe.tools.reference import markdown
+
+        print(markdown(), end="")
+    elif args.schema:
+        print(json.dumps(Config.model_json_schema(), indent=2))
+    else:
+        print(_config(args).model_dump_json(indent=2))
 
 
 def _config(args: argparse.Namespace) -> Config:

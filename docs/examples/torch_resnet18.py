@@ -66,7 +66,7 @@ def train(config: tfpipe.Config, steps: int, width: int) -> tuple[list[float], f
     catalog = tfpipe.stages.load_catalog(data, "train", world)
     torch.manual_seed(config.training.seed)
     model = resnet18(len(catalog.classes), data.num_channels, width).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-5)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.002)
     if size > 1:
         dist.init_process_group()
         model = nn.parallel.DistributedDataParallel(model)

@@ -1,0 +1,121 @@
+"""The documents: links lead somewhere, commands are such as the parser knows, and what is generated is fresh."""
+
+import argparse
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tfpipe import cli
+from tfpipe.config import Config
+from tfpipe.config_errors import _known_paths
+from tfpipe.tools.reference import anchor, markdown
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "profiles/README.md"]
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"(?:^|[\s/])(tfpipe|train\.py)(?=\s|$)")
+
+by_name = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def prose(path: Path) -> str:
+    """A document without its blocks of code."""
+    return FENCE.sub("", path.read_text())
+
+
+def anchors(path: Path) -> set[str]:
+    return {anchor(heading.replace("`", "")) for heading in re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)}
+
+
+def commands(path: Path) -> Iterator[list[str]]:
+    """The words of each tfpipe or train.py command in a document's shell blocks and inline code."""
+    blocks = [body for _, language, body in FENCE.findall(path.read_text()) if language in ("bash", "sh", "console")]
+    lines = [line for body in blocks for line in body.replace("\\\n", " ").splitlines()]
+    # Inline code may be broken over two lines.
+    inline = (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose(path)))
+    lines += [code for code in inline if re.match(r"(mpirun .*|python )?(\S*/)?(tfpipe|train\.py)\b", code)]
+    for line in lines:
+        found = PROGRAM.search(line)
+        # Not what pip installs.
+        if found is None or "pip install" in line:
+            continue
+        words = shlex.split(line[found.start(1) :].replace("'", ""), comments=True)
+        end = next((at for at, word in enumerate(words) if word in ("|", "||", "&&", ";", ">", "&")), len(words))
+        program, *rest = words[:end]
+        yield ["train", *rest] if program == "train.py" else rest
+
+
+def options() -> dict[str, set[str]]:
+    """Each subcommand's options."""
+    (subcommands,) = (each for each in cli._parser()._actions if isinstance(each, argparse._SubParsersAction))
+    return {name: set(parser._option_string_actions) for name, parser in subcommands.choices.items()}
+
+
+def mistakes(words: list[str]) -> Iterator[str]:
+    """What the parser would not know in a command; nothing in a mere mention of tfpipe."""
+    known = options()
+    if not words:
+        return
+    if words[0] not in known:
+        yield f"no such subcommand: {words[0]}"
+        return
+    for word in words[1:]:
+        name = word.partition("=")[0]
+        if name.startswith("-") and not name.lstrip("-")[:1].isdigit() and name not in known[words[0]]:
+            yield f"{words[0]} has no {name}"
+
+
+@by_name
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^()\s]+)\)", prose(path)):
+        if target.startswith(("http://", "https://", "mailto:")):
+            continue
+        file, _, fragment = target.partition("#")
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), f"{path.name}: {target}"
+        assert linked.is_relative_to(ROOT), f"{path.name}: {target} is outside the repository"
+        if fragment and linked.suffix == ".md":
+            assert fragment in anchors(linked), f"{path.name}: {target}: there are {sorted(anchors(linked))}"
+
+
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name != "config.md"], ids=lambda path: path.name)
+def test_commands_are_known_to_the_parser(path: Path) -> None:
+    assert [(" ".join(words), mistake) for words in commands(path) for mistake in mistakes(words)] == []
+
+
+@by_name
+def test_set_names_keys_that_there_are(path: Path) -> None:
+    known = _known_paths(Config)
+    for key in re.findall(r"--set ([a-z_]+\.[a-z_.]+)=", path.read_text()):
+        # Below args stands what Keras takes.
+        assert key.partition(".args.")[0] in known, f"{path.name}: --set {key}"
+
+
+def test_mistakes_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "spoilt.md"
+    path.write_text(
+        "`tfpipe bench --satges` and\n\n```bash\n"
+        "mpirun -n 2 .venv/bin/tfpipe idnex -c c.json\n"
+        "python train.py -c c.json \\\n    --reusme   # --not-this\n"
+        "tfpipe view -c c.json -o a.png --first -1 | head -3\n```\n\n```python\ntfpipe nothing\n```\n"
+    )
+    found = [mistake for words in commands(path) for mistake in mistakes(words)]
+    assert sorted(found) == ["bench has no --satges", "no such subcommand: idnex", "train has no --reusme"]
+
+
+def test_the_configs_reference_is_fresh() -> None:
+    said = "make it anew: tfpipe config --markdown > docs/config.md"
+    assert (ROOT / "docs/config.md").read_text() == markdown(), said
+
+
+def test_the_reference_has_every_key_of_every_section() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| .+ \|$", markdown(), re.MULTILINE)
+    schema = Config.model_json_schema()
+    assert sorted(rows) == sorted(key for each in schema["$defs"].values() for key in each["properties"])
+    assert {"## data", "### data.parallel", "### data.train_filelist[]", "### training.checkpoint"} <= set(
+        markdown().splitlines()
+    )
+    assert "| `batch_size` | integer > 0 | `64` | Crops per batch and rank. |" in markdown()

@@ -1,0 +1,105 @@
+"""The config's reference in Markdown, made from the models that check it: docs/config.md."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tfpipe.config import Config
+
+HEAD = """\
+# The config, key by key
+
+<!-- Made by `tfpipe config --markdown > docs/config.md`: change the docstrings in tfpipe/config*.py instead. -->
+
+A config is a JSON file; only `data.train_filelist`, or `data.source` in its place, has to be given. A relative path is
+relative to the file. `--set data.batch_size=64` changes a key for one run. `tfpipe config -c FILE` prints a config with
+all defaults filled in, `tfpipe config --schema` the JSON schema that editors complete from.
+"""
+BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
+
+Schema = dict[str, Any]
+
+
+class Group(NamedTuple):
+    """The keys that one object of the config may have."""
+
+    path: str
+    """Where it stands, e.g. "data.parallel"; "data.train_filelist[]" for the elements of a list."""
+    schema: Schema
+
+
+def markdown() -> str:
+    """Every key with its type, default and meaning, group by group."""
+    whole = Config.model_json_schema()
+    groups = [group for path, schema in whole["properties"].items() for group in _groups(path, schema, whole["$defs"])]
+    return "\n".join([HEAD, *(_render(group) for group in groups)])
+
+
+def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[Group]:
+    """Those within a key, its own first."""
+    for member in _members(schema):
+        if "$ref" in member:
+            found = known[_name(member)]
+            yield Group(path, found)
+            for key, inner in found["properties"].items():
+                yield from _groups(f"{path}.{key}", inner, known)
+        elif isinstance(member.get("items"), dict):
+            yield from _groups(f"{path}[]", member["items"], known)
+
+
+def _render(group: Group) -> str:
+    return "\n".join(
+        [
+            f"{'###' if '.' in group.path else '##'} {group.path}",
+            "",
+            group.schema["description"],
+            "",
+            "| Key | Type | Default | Meaning |",
+            "|---|---|---|---|",
+            *(_row(group, key, schema) for key, schema in group.schema["properties"].items()),
+            "",
+        ]
+    )
+
+
+def _row(group: Group, key: str, schema: Schema) -> str:
+    members = _members(schema)
+    types = " or ".join(_type(f"{group.path}.{key}", member) for member in members)
+    if key in group.schema.get("required", []):
+        default = "required"
+    elif isinstance(schema["default"], dict) and any("$ref" in member for member in members):
+        default = "as there"
+    else:
+        default = f"`{json.dumps(schema['default'])}`"
+    meaning = " ".join(schema.get("description", "").split())
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in (f"`{key}`", types, default, meaning)) + " |"
+
+
+def _type(path: str, schema: Schema) -> str:
+    if "$ref" in schema:
+        return f"[{path}](#{anchor(path)})"
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    if choices:
+        return ", ".join(f"`{json.dumps(choice)}`" for choice in choices)
+    if schema.get("type") == "array":
+        places = schema.get("prefixItems")
+        if places:
+            return "[" + ", ".join(_type(path, place) for place in places) + "]"
+        return "list of " + " or ".join(_type(f"{path}[]", member) for member in _members(schema["items"]))
+    bounds = " and ".join(f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema)
+    return f"{schema.get('format', schema.get('type', 'anything'))} {bounds}".strip()
+
+
+def _members(schema: Schema) -> list[Schema]:
+    """What a union is of; of anything else, itself."""
+    return schema.get("anyOf", [schema])
+
+
+def _name(reference: Schema) -> str:
+    return reference["$ref"].rpartition("/")[2]
+
+
+def anchor(heading: str) -> str:
+    """By which GitHub links to a heading."""
+    kept = (letter for letter in heading.lower() if letter.isalnum() or letter in " -_")
+    return "".join(kept).replace(" ", "-")
