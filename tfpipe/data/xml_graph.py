@@ -92,6 +92,14 @@ def parse_xml(texts: tf.Tensor, paths: tf.Tensor) -> Objects:
     Raises:
         tf.errors.InvalidArgumentError: one is not whole, or an object lacks a name or a number; names the first.
     """
+    whole, objects = examine(texts, paths)
+    worst = tf.gather(paths, tf.argmin(tf.cast(whole, tf.int32)))
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(whole), [UNREADABLE, worst])]):
+        return Objects(*map(tf.identity, objects))
+
+
+def examine(texts: tf.Tensor, paths: tf.Tensor) -> tuple[tf.Tensor, Objects]:
+    """bool [n]: which of some XMLs can be read; and what they say, which counts where all can."""
     plain = tf.strings.regex_replace(texts, COMMENT, "")
     tokens = tokenize(plain)
     found = find(tokens)
@@ -100,11 +108,8 @@ def parse_xml(texts: tf.Tensor, paths: tf.Tensor) -> Objects:
     # Not within MOST or no number at all, as infinity is.
     whole = is_well_formed(tokens, texts, plain) & is_complete(found, texts) & tf.reduce_all(tf.abs(sizes) < MOST, 1)
     whole &= tf.equal(_count(~tf.reduce_all(tf.abs(boxes) < MOST, 1), found.objects, texts), 0)
-    whole |= tf.equal(paths, "")
-    worst = tf.gather(paths, tf.argmin(tf.cast(whole, tf.int32)))
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(whole), [UNREADABLE, worst])]):
-        names = tf.strings.strip(tf.strings.substr(found.names, 5, MAX_CHARS))
-        return Objects(found.objects, names, tf.identity(boxes), tf.identity(sizes))
+    names = tf.strings.strip(tf.strings.substr(found.names, 5, MAX_CHARS))
+    return whole | tf.equal(paths, ""), Objects(found.objects, names, boxes, sizes)
 
 
 def tokenize(plain: tf.Tensor) -> Tokens:
