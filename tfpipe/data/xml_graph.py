@@ -144,8 +144,7 @@ def _closing_alone(tokens: Tokens) -> tuple[tf.Tensor, tf.Tensor]:
     level = tf.gather(tf.cast(tokens.above + opening, tf.int64) + DEEPEST * tokens.image, ends)
     ends, level = (tf.gather(each, tf.argsort(level, stable=True)) for each in (ends, level))
     tag, closes = tf.gather(tokens.texts, ends), tf.gather(tokens.closing, ends)
-    tag = tf.where(closes, tf.strings.substr(tag, 1, MAX_CHARS), tag)
-    tag = tf.strings.regex_replace(tag, r"(?s)[\s/>].*", "", replace_global=False)
+    tag = tf.strings.regex_replace(tag, r"(?s)^/?([^\s/>]*).*", r"\1", replace_global=False)
     other = tf.not_equal(tag, tf.roll(tag, 1, 0)) | tf.not_equal(level, tf.roll(level, 1, 0)) | tf.roll(closes, 1, 0)
     return closes & other, tf.gather(tokens.image, ends)
 
