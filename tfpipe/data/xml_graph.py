@@ -109,6 +109,7 @@ def examine(texts: tf.Tensor, paths: tf.Tensor) -> tuple[tf.Tensor, Objects]:
     whole = is_well_formed(tokens, texts, plain) & is_complete(found, texts) & tf.reduce_all(tf.abs(sizes) < MOST, 1)
     whole &= tf.equal(_count(~tf.reduce_all(tf.abs(boxes) < MOST, 1), found.objects, texts), 0)
     names = tf.strings.strip(tf.strings.substr(found.names, 5, MAX_CHARS))
+    names = tf.strings.regex_replace(names, "\r\n?", "\n")  # as XML has line ends
     return whole | tf.equal(paths, ""), Objects(found.objects, names, boxes, sizes)
 
 
