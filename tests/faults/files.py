@@ -1,7 +1,6 @@
 """Images and XMLs that are not what they should be, made in code, and what each leads to.
 
-`says` is what training ends with, after "cannot use PATH of the train data: ", PATH for the file's own path; None where
-training goes on. `codes` are what `tfpipe check` finds. What else may be done about a bad file is a column of its own.
+What else than to stop may be done about a bad file would be a column more.
 """
 
 import gzip
@@ -24,10 +23,13 @@ class Fault(NamedTuple):
     """One bad file."""
 
     name: str
-    contents: bytes | None
+    contents: bytes | str | None
     """None: there is no such file."""
     says: str | None
+    """What training ends with, after "cannot use PATH of the train data: "; PATH for the file's own path, "..." at its
+    end where a library goes on in words of its own. None: training goes on."""
     codes: set[str]
+    """What `tfpipe check` finds."""
 
 
 def patched(contents: bytes, at: int, new: bytes) -> bytes:
@@ -57,92 +59,286 @@ def damaged_scan() -> bytes:
 FRAME = GOOD.index(b"\xff\xc0")
 PNG = encoded(PICTURE, format="PNG")
 GIF = encoded(PICTURE.quantize(32), format="GIF")
-NO_FILE = "No such file or directory"
-DECODING = "jpeg::Uncompress failed. Invalid JPEG data or crop window"
+UNKNOWN = "Unknown image file format. One of JPEG, JPEG XL, PNG, GIF, BMP, WebP required"
 
-IMAGES_RAW = {
-    "missing": None,
-    "empty": b"",
-    "one byte": b"\xff",
-    "zeros": bytes(4096),
-    "start of image only": GOOD[:3],
-    "100 bytes": GOOD[:100],
-    "half": GOOD[: len(GOOD) // 2],
-    "last 40 bytes gone": GOOD[:-40],
-    "no end of image": GOOD[:-2],
-    "no scan": GOOD[: GOOD.index(b"\xff\xda")],
-    "no Huffman tables": without(GOOD, b"\xff\xc4"),
-    "no quantization tables": without(GOOD, b"\xff\xdb"),
-    "no frame": without(GOOD, b"\xff\xc0"),
-    "0 pixels high": patched(GOOD, FRAME + 5, b"\0\0"),
-    "3,600 megapixels in the header": gigapixel(),
-    "12 bits": patched(GOOD, FRAME + 4, b"\x0c"),
-    "2 components": patched(GOOD, FRAME + 9, b"\x02"),
-    "arithmetic coding in the header": patched(GOOD, FRAME, b"\xff\xc9"),
-    "lossless in the header": patched(GOOD, FRAME, b"\xff\xc3"),
-    "text": b"not an image",
-    "HTML": b"<!DOCTYPE html><html>404 Not Found</html>",
-    "gzip": gzip.compress(GOOD, mtime=0),
-    "ZIP": b"PK\x03\x04" + bytes(100),
-    "PDF": b"%PDF-1.4\n",
-    "TIFF": encoded(PICTURE, format="TIFF"),
-    "PNG cut off": PNG[: len(PNG) // 2],
-    "PNG with a wrong checksum": patched(PNG, 29, b"\0\0\0\0"),
-    "GIF cut off": GIF[:60],
-    "BMP with a palette": encoded(PICTURE.quantize(32), format="BMP"),
-    "damaged scan": damaged_scan(),
-    "bytes between segments": GOOD[:2] + b"\x01\x02\x03" + GOOD[2:],
-    "stray bytes in front of the end": GOOD[:-2] + b"\x11\x22\x33" + GOOD[-2:],
-    "junk behind the end": GOOD + b"junk" * 50,
-    "bad EXIF": GOOD[:2] + segment(0xE1, b"Exif\0\0MM\0*\xff\xff\xff\xff") + GOOD[2:],
-    "turned by EXIF": turned(PICTURE),
-    "gray": encoded(PICTURE.convert("L")),
-    "CMYK": cmyk(PICTURE),
-    "YCCK": ycck(PICTURE),
-    "CMYK without a mark": unmarked(cmyk(PICTURE)),
-    "PNG": encoded(with_alpha(PICTURE), format="PNG"),
-    "16-bit PNG": png16(PICTURE),
-    "GIF": GIF,
-    "WebP": encoded(PICTURE, format="WEBP"),
-}
-LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
-XMLS_RAW = {
-    "empty": "",
-    "text": "hello",
-    "zeros": b"\0" * 64,
-    "JPEG": GOOD,
-    "cut off": GOOD_XML[:-30],
-    "two documents": GOOD_XML * 2,
-    "closed by another tag": note(thing(more="<pose>Left</part>")),
-    "without a name": note(thing(name="")),
-    "without xmin": note(thing(box=bndbox(xmin=None))),
-    "without a box": note(thing(box="")),
-    "no number": note(thing(box=bndbox(ymax="tall"))),
-    "infinite": note(thing(box=bndbox(ymax="1e999"))),
-    "NaN": note(thing(box=bndbox(ymax="nan"))),
-    "width of 1e300": note(thing(), size=sides("1e300", "3")),
-    "document type": "<!DOCTYPE annotation>" + GOOD_XML,
-    "entity of a file": '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/passwd">]>' + note(thing("<name>&e;</name>")),
-    "entity of the network": '<!DOCTYPE a SYSTEM "http://127.0.0.1:9/a.dtd">' + GOOD_XML,
-    "billion laughs": f'<!DOCTYPE a [<!ENTITY l0 "lol">{LAUGHS}]>' + note(thing("<name>&l9;</name>")),
-    "laughs in an attribute": f'<!DOCTYPE a [<!ENTITY l0 "lol">{LAUGHS}]><annotation a="&l9;"></annotation>',
-    "unknown entity": note(thing("<name>&nbsp;</name>")),
-    "too large": note(" " * MAX_BYTES),
-    "too deep": note("<a>" * 300 + "</a>" * 300),
-    "control character": note(thing(more="<pose>\x07</pose>")),
-    "not in its encoding": note(thing("<name>\xe9</name>")).encode("latin-1"),
-    "UTF-16": GOOD_XML.encode("utf-16"),
-    "swapped": note(thing("<name>n01</name>", bndbox("40", "30", "4", "5")), size=sides(str(WIDTH), str(HEIGHT))),
-    "out of range": note(
-        thing("<name>n01</name>", bndbox("-9", "5", "400", "30")), size=sides(str(WIDTH), str(HEIGHT))
+# Only a decoder that goes as far as the damage sees it: "graph" ends at the lowest window.
+BELOW_THE_CROP = ("last 40 bytes gone", "no end of image")
+IMAGES = [
+    Fault("missing", None, "No such file or directory", {"missing"}),
+    Fault("empty", b"", "the file is empty", {"empty"}),
+    Fault(
+        "one byte",
+        b"\xff",
+        UNKNOWN,
+        {"no image"},
     ),
-    "empty box": note(thing("<name>n01</name>", bndbox("9", "5", "9", "30")), size=sides(str(WIDTH), str(HEIGHT))),
-    "floats": note(thing("<name>n01</name>", bndbox("1e0", "5.0", "3.2e1", "+30.25")), size=sides("64.0", "48.")),
-    "no size": note(thing("<name>n01</name>"), size=""),
-    "size 0": note(thing("<name>n01</name>"), size=sides("0", "0")),
-    "another size": note(thing("<name>n01</name>"), size=sides("640", "480")),
-    "no object": note(size=sides(str(WIDTH), str(HEIGHT))),
-    "another class": note(thing("<name>n02</name>"), size=sides(str(WIDTH), str(HEIGHT))),
-    "unknown class": note(thing("<name>cow</name>"), size=sides(str(WIDTH), str(HEIGHT))),
-    "file name %s": GOOD_XML.replace("<size>", "<filename>%s</filename><size>"),
-}
+    Fault(
+        "zeros",
+        bytes(4096),
+        f"{UNKNOWN}; it is nothing but zeros",
+        {"no image"},
+    ),
+    Fault("start of image only", GOOD[:3], "a JPEG without a whole header", {"undecodable"}),
+    Fault("100 bytes", GOOD[:100], "a JPEG without a whole header", {"undecodable"}),
+    Fault("half", GOOD[: len(GOOD) // 2], "Premature end of JPEG file", {"truncated"}),
+    Fault("last 40 bytes gone", GOOD[:-40], "Premature end of JPEG file", {"truncated"}),
+    Fault("no end of image", GOOD[:-2], "Premature end of JPEG file", {"truncated"}),
+    Fault("no scan", GOOD[: GOOD.index(b"\xff\xda")], "a JPEG without a whole header", {"undecodable"}),
+    Fault("no Huffman tables", without(GOOD, b"\xff\xc4"), None, set()),
+    Fault(
+        "no quantization tables", without(GOOD, b"\xff\xdb"), "Quantization table 0x00 was not defined", {"undecodable"}
+    ),
+    Fault("no frame", without(GOOD, b"\xff\xc0"), "a JPEG without a whole header", {"undecodable"}),
+    Fault("0 pixels high", patched(GOOD, FRAME + 5, b"\0\0"), "a JPEG without a whole header", {"undecodable"}),
+    Fault(
+        "3,600 megapixels in the header",
+        gigapixel(),
+        "60000 x 60000 pixels are more than TensorFlow decodes",
+        {"undecodable"},
+    ),
+    Fault("12 bits", patched(GOOD, FRAME + 4, b"\x0c"), "Unsupported JPEG data precision 12", {"undecodable"}),
+    Fault("2 components", patched(GOOD, FRAME + 9, b"\x02"), "a JPEG without a whole header", {"undecodable"}),
+    Fault("arithmetic coding in the header", patched(GOOD, FRAME, b"\xff\xc9"), None, {"damaged"}),
+    Fault(
+        "lossless in the header",
+        patched(GOOD, FRAME, b"\xff\xc3"),
+        "Unsupported color conversion request",
+        {"undecodable"},
+    ),
+    Fault(
+        "text",
+        b"not an image",
+        UNKNOWN,
+        {"no image"},
+    ),
+    Fault(
+        "HTML",
+        b"<!DOCTYPE html><html>404 Not Found</html>",
+        f"{UNKNOWN}; it is HTML or XML, as a failed download leaves it",
+        {"no image"},
+    ),
+    Fault(
+        "gzip",
+        gzip.compress(GOOD, mtime=0),
+        f"{UNKNOWN}; it is gzip-compressed",
+        {"no image"},
+    ),
+    Fault(
+        "ZIP",
+        b"PK\x03\x04" + bytes(100),
+        f"{UNKNOWN}; it is a ZIP archive",
+        {"no image"},
+    ),
+    Fault(
+        "PDF",
+        b"%PDF-1.4\n",
+        f"{UNKNOWN}; it is a PDF",
+        {"no image"},
+    ),
+    Fault(
+        "TIFF",
+        encoded(PICTURE, format="TIFF"),
+        f"{UNKNOWN}; it is a TIFF",
+        {"no image"},
+    ),
+    Fault("PNG cut off", PNG[: len(PNG) // 2], "Invalid PNG data, ...", {"undecodable"}),
+    Fault(
+        "PNG with a wrong checksum",
+        patched(PNG, 29, b"\0\0\0\0"),
+        "Invalid PNG. Failed to initialize decoder",
+        {"undecodable"},
+    ),
+    Fault(
+        "GIF cut off",
+        GIF[:60],
+        "Invalid GIF data ...",
+        {"undecodable"},
+    ),
+    Fault(
+        "BMP with a palette",
+        encoded(PICTURE.quantize(32), format="BMP"),
+        "a BMP with a palette, which is not read as it should be: convert it",
+        {"undecodable"},
+    ),
+    Fault("damaged scan", damaged_scan(), None, {"damaged"}),
+    Fault(
+        "bytes between segments",
+        GOOD[:2] + b"\x01\x02\x03" + GOOD[2:],
+        "Corrupt JPEG data: 3 extraneous bytes before marker 0xe0",
+        {"undecodable"},
+    ),
+    Fault("stray bytes in front of the end", GOOD[:-2] + b"\x11\x22\x33" + GOOD[-2:], None, set()),
+    Fault("junk behind the end", GOOD + b"junk" * 50, None, set()),
+    Fault("bad EXIF", GOOD[:2] + segment(0xE1, b"Exif\0\0MM\0*\xff\xff\xff\xff") + GOOD[2:], None, set()),
+    Fault("turned by EXIF", turned(PICTURE), None, {"orientation"}),
+    Fault("gray", encoded(PICTURE.convert("L")), None, {"gray"}),
+    Fault("CMYK", cmyk(PICTURE), None, {"cmyk"}),
+    Fault("YCCK", ycck(PICTURE), None, {"cmyk"}),
+    Fault("CMYK without a mark", unmarked(cmyk(PICTURE)), None, {"cmyk"}),
+    Fault("PNG", encoded(with_alpha(PICTURE), format="PNG"), None, {"not jpeg"}),
+    Fault("16-bit PNG", png16(PICTURE), None, {"not jpeg"}),
+    Fault("GIF", GIF, None, {"gray", "not jpeg"}),
+    Fault("WebP", encoded(PICTURE, format="WEBP"), None, {"not jpeg"}),
+]
+LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
+XMLS = [
+    Fault("empty", "", "PATH is not XML: ...", {"bad xml"}),
+    Fault(
+        "text",
+        "hello",
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault("zeros", b"\0" * 64, "PATH is not XML: ...", {"bad xml"}),
+    Fault(
+        "JPEG",
+        GOOD,
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "cut off",
+        GOOD_XML[:-30],
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "two documents",
+        GOOD_XML * 2,
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "closed by another tag",
+        note(thing(more="<pose>Left</part>")),
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault("without a name", note(thing(name="")), "PATH: line 1: <object> without <name>", {"bad xml"}),
+    Fault(
+        "without xmin", note(thing(box=bndbox(xmin=None))), "PATH: line 1: <object> without <bndbox/xmin>", {"bad xml"}
+    ),
+    Fault("without a box", note(thing(box="")), "PATH: line 1: <object> without <bndbox/ymin>", {"bad xml"}),
+    Fault(
+        "no number",
+        note(thing(box=bndbox(ymax="tall"))),
+        'PATH: line 1: <bndbox/ymax> is "tall", not a number',
+        {"bad xml"},
+    ),
+    Fault(
+        "infinite",
+        note(thing(box=bndbox(ymax="1e999"))),
+        'PATH: line 1: <bndbox/ymax> is "1e999", more pixels than an image has',
+        {"bad xml"},
+    ),
+    Fault(
+        "NaN", note(thing(box=bndbox(ymax="nan"))), 'PATH: line 1: <bndbox/ymax> is "nan", not a number', {"bad xml"}
+    ),
+    Fault(
+        "width of 1e300",
+        note(thing(), size=sides("1e300", "3")),
+        'PATH: line 1: <size/width> is "1e300", more pixels than an image has',
+        {"bad xml"},
+    ),
+    Fault(
+        "document type",
+        "<!DOCTYPE annotation>" + GOOD_XML,
+        "PATH has a document type (<!DOCTYPE), which may draw in other files: take it out",
+        {"bad xml"},
+    ),
+    Fault(
+        "entity of a file",
+        '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/passwd">]>' + note(thing("<name>&e;</name>")),
+        "PATH has a document type (<!DOCTYPE), which may draw in other files: take it out",
+        {"bad xml"},
+    ),
+    Fault(
+        "entity of the network",
+        '<!DOCTYPE a SYSTEM "http://127.0.0.1:9/a.dtd">' + GOOD_XML,
+        "PATH has a document type (<!DOCTYPE), which may draw in other files: take it out",
+        {"bad xml"},
+    ),
+    Fault(
+        "billion laughs",
+        f'<!DOCTYPE a [<!ENTITY l0 "lol">{LAUGHS}]>' + note(thing("<name>&l9;</name>")),
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "laughs in an attribute",
+        f'<!DOCTYPE a [<!ENTITY l0 "lol">{LAUGHS}]><annotation a="&l9;"></annotation>',
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "unknown entity",
+        note(thing("<name>&nbsp;</name>")),
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "too large",
+        note(" " * MAX_BYTES),
+        "PATH is too large for an annotation: 1000092 bytes, at most 1000000 are read",
+        {"bad xml"},
+    ),
+    Fault(
+        "too deep",
+        note("<a>" * 300 + "</a>" * 300),
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "control character",
+        note(thing(more="<pose>\x07</pose>")),
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "not in its encoding",
+        note(thing("<name>\xe9</name>")).encode("latin-1"),
+        "PATH is not XML: ...",
+        {"bad xml"},
+    ),
+    Fault(
+        "UTF-16",
+        GOOD_XML.encode("utf-16"),
+        'lxml alone can read this XML: run tfpipe index, or set data.annotations to "lxml"',
+        {"unusual xml"},
+    ),
+    Fault(
+        "swapped",
+        note(thing("<name>n01</name>", bndbox("40", "30", "4", "5")), size=sides(str(WIDTH), str(HEIGHT))),
+        None,
+        {"box swapped"},
+    ),
+    Fault(
+        "out of range",
+        note(thing("<name>n01</name>", bndbox("-9", "5", "400", "30")), size=sides(str(WIDTH), str(HEIGHT))),
+        None,
+        {"box out of range"},
+    ),
+    Fault(
+        "empty box",
+        note(thing("<name>n01</name>", bndbox("9", "5", "9", "30")), size=sides(str(WIDTH), str(HEIGHT))),
+        None,
+        {"box empty"},
+    ),
+    Fault(
+        "floats",
+        note(thing("<name>n01</name>", bndbox("1e0", "5.0", "3.2e1", "+30.25")), size=sides("64.0", "48.")),
+        None,
+        set(),
+    ),
+    Fault("no size", note(thing("<name>n01</name>"), size=""), None, {"no size"}),
+    Fault("size 0", note(thing("<name>n01</name>"), size=sides("0", "0")), None, {"no size"}),
+    Fault("another size", note(thing("<name>n01</name>"), size=sides("640", "480")), None, {"size differs"}),
+    Fault("no object", note(size=sides(str(WIDTH), str(HEIGHT))), None, {"no object"}),
+    Fault(
+        "another class", note(thing("<name>n02</name>"), size=sides(str(WIDTH), str(HEIGHT))), None, {"class differs"}
+    ),
+    Fault(
+        "unknown class", note(thing("<name>cow</name>"), size=sides(str(WIDTH), str(HEIGHT))), None, {"class unknown"}
+    ),
+    Fault("file name %s", GOOD_XML.replace("<size>", "<filename>%s</filename><size>"), None, {"file name"}),
+]

@@ -17,6 +17,8 @@ SIDES = ("height", "width")
 MAX_BYTES = 1_000_000
 # Of a number, in pixels: larger than any image.
 MOST = 1e9
+# What XML takes for blank, which is less than Python does.
+BLANK = " \t\r\n"
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
 PARSER = etree.XMLParser(
@@ -102,7 +104,7 @@ def find_in_ordinary(text: bytes) -> Found | None:
     if len(text) > MAX_BYTES:
         return None
     # Latin-1 decodes all bytes, and those beyond ASCII match nothing.
-    whole = all_of_ordinary(BETWEEN_TAGS.sub("><", text.decode("latin-1").strip(" \t\r\n")))
+    whole = all_of_ordinary(BETWEEN_TAGS.sub("><", text.decode("latin-1").strip(BLANK)))
     if whole is None:
         return None
     width, height, objects = whole.groups()
@@ -143,7 +145,7 @@ def find_by_lxml(text: bytes, path: str) -> Found:
                 name = part.text or ""
         if name is None:
             raise ValueError(f"{path}: line {element.sourceline}: <object> without <name>")
-        names.append(name.strip())
+        names.append(name.strip(BLANK))
         edges += [_number(texts.get(tag), element, f"bndbox/{tag}", path) for tag in EDGES]
     return Found(names, edges, [_number(sides.get(tag, "0"), root, f"size/{tag}", path) for tag in SIDES])
 
@@ -151,7 +153,7 @@ def find_by_lxml(text: bytes, path: str) -> Found:
 def _add_texts(texts: dict[str, str], element: etree._Element) -> None:
     """Adds what each child says; of those of one tag the first counts."""
     for child in element:
-        texts.setdefault(child.tag, (child.text or "").strip())
+        texts.setdefault(child.tag, (child.text or "").strip(BLANK))
 
 
 def _number(text: str | None, element: etree._Element, tag: str, path: str) -> float:

@@ -92,6 +92,14 @@ def parse_xml(texts: tf.Tensor, paths: tf.Tensor) -> Objects:
     Raises:
         tf.errors.InvalidArgumentError: one is not whole, or an object lacks a name or a number; names the first.
     """
+    whole, objects = examine(texts, paths)
+    worst = tf.gather(paths, tf.argmin(tf.cast(whole, tf.int32)))
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(whole), [UNREADABLE, worst])]):
+        return Objects(*map(tf.identity, objects))
+
+
+def examine(texts: tf.Tensor, paths: tf.Tensor) -> tuple[tf.Tensor, Objects]:
+    """bool [n]: which of some XMLs can be read; and what they say, which counts where all can."""
     plain = tf.strings.regex_replace(texts, COMMENT, "")
     tokens = tokenize(plain)
     found = find(tokens)
@@ -100,11 +108,9 @@ def parse_xml(texts: tf.Tensor, paths: tf.Tensor) -> Objects:
     # Not within MOST or no number at all, as infinity is.
     whole = is_well_formed(tokens, texts, plain) & is_complete(found, texts) & tf.reduce_all(tf.abs(sizes) < MOST, 1)
     whole &= tf.equal(_count(~tf.reduce_all(tf.abs(boxes) < MOST, 1), found.objects, texts), 0)
-    whole |= tf.equal(paths, "")
-    worst = tf.gather(paths, tf.argmin(tf.cast(whole, tf.int32)))
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(whole), [UNREADABLE, worst])]):
-        names = tf.strings.strip(tf.strings.substr(found.names, 5, MAX_CHARS))
-        return Objects(found.objects, names, tf.identity(boxes), tf.identity(sizes))
+    names = tf.strings.strip(tf.strings.substr(found.names, 5, MAX_CHARS))
+    names = tf.strings.regex_replace(names, "\r\n?", "\n")  # as XML has line ends
+    return whole | tf.equal(paths, ""), Objects(found.objects, names, boxes, sizes)
 
 
 def tokenize(plain: tf.Tensor) -> Tokens:
@@ -139,8 +145,7 @@ def _closing_alone(tokens: Tokens) -> tuple[tf.Tensor, tf.Tensor]:
     level = tf.gather(tf.cast(tokens.above + opening, tf.int64) + DEEPEST * tokens.image, ends)
     ends, level = (tf.gather(each, tf.argsort(level, stable=True)) for each in (ends, level))
     tag, closes = tf.gather(tokens.texts, ends), tf.gather(tokens.closing, ends)
-    tag = tf.where(closes, tf.strings.substr(tag, 1, MAX_CHARS), tag)
-    tag = tf.strings.regex_replace(tag, r"(?s)[\s/>].*", "", replace_global=False)
+    tag = tf.strings.regex_replace(tag, r"(?s)^/?([^\s/>]*).*", r"\1", replace_global=False)
     other = tf.not_equal(tag, tf.roll(tag, 1, 0)) | tf.not_equal(level, tf.roll(level, 1, 0)) | tf.roll(closes, 1, 0)
     return closes & other, tf.gather(tokens.image, ends)
 

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import struct
+import warnings
 from typing import NamedTuple
 
 from PIL import Image
@@ -86,7 +87,8 @@ def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
 
 def _is_turned(contents: bytes) -> bool:
     try:
-        with Image.open(io.BytesIO(contents)) as image:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(contents)) as image:
+            warnings.simplefilter("ignore")  # of what is wrong with it
             return image.getexif().get(ORIENTATION, 1) in range(2, 9)
     except (OSError, ValueError, SyntaxError, KeyError, TypeError, struct.error):
         return False  # nobody reads it, and the picture is none the worse

@@ -1,0 +1,220 @@
+"""Lists, label files and configs that cannot be used, and what a command says of each, PATH for the folder's path."""
+
+from typing import Any, NamedTuple
+
+LIST = "JPEGImages/n01/a.jpg\nJPEGImages/n01/b.jpg\nJPEGImages/n02/c.jpg\n"
+DATA = {"train_filelist": "list.txt", "classes": ["n01", "n02"]}
+
+
+class Input(NamedTuple):
+    """What the user gave."""
+
+    name: str
+    files: dict[str, str | bytes | None]
+    """Beside list.txt, which is good; None for a folder."""
+    data: dict[str, Any] | str
+    """The config's data section, or its text."""
+    says: str
+    """After "tfpipe: error: "."""
+
+
+HOW = "make one with: tfpipe filelist ROOT --out DIR"
+LABELS = {**DATA, "train_label_file": "labels.txt"}
+INPUTS: list[Input] = [
+    Input(
+        "no list",
+        {},
+        {"train_filelist": "gone.txt"},
+        f"cannot read the filelist PATH/gone.txt: No such file or directory; {HOW}",
+    ),
+    Input("an empty list", {"list.txt": ""}, DATA, f"the filelist PATH/list.txt holds no line; {HOW}"),
+    Input("a list of blank lines", {"list.txt": " \n\n\t\n"}, DATA, f"the filelist PATH/list.txt holds no line; {HOW}"),
+    Input(
+        "a list that is a picture",
+        {"list.txt": b"\xff\xd8\xff\xe0\x80"},
+        DATA,
+        f"cannot read the filelist PATH/list.txt: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte; {HOW}",
+    ),
+    Input(
+        "a list that is a folder",
+        {"list.txt": None},
+        DATA,
+        f"cannot read the filelist PATH/list.txt: Is a directory; {HOW}",
+    ),
+    Input(
+        "a list of nowhere's files",
+        {"list.txt": "x/a.jpg\n"},
+        {**DATA, "classes": ["x"]},
+        'PATH/x/a.jpg is in no folder Data/CLS-LOC or JPEGImages, so where its XML would be is unknown; set data.layout to {"images": FOLDER, "annotations": FOLDER}, or data.annotations to "none"',
+    ),
+    Input(
+        "a list of two roots",
+        {"list.txt": LIST + "x/n01/a.jpg\n"},
+        DATA,
+        'PATH/x/n01/a.jpg is in no folder "JPEGImages", as data.layout has it',
+    ),
+    Input(
+        "a label that is no class",
+        {},
+        {**DATA, "classes": ["n01", "n03"]},
+        '1 of 3 images have a label that is no class, e.g. PATH/JPEGImages/n02/c.jpg: "n02" (its folder); the 2 classes are n01, n03 ...; for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv',
+    ),
+    Input(
+        "classes twice",
+        {},
+        {**DATA, "classes": ["n01", "n02", "n01"]},
+        'the class "n01" is there twice in data.classes',
+    ),
+    Input(
+        "too many classes",
+        {},
+        {**DATA, "num_classes": 1},
+        "data.num_classes is 1, but there are 2 classes in data.classes",
+    ),
+    Input(
+        "no class file",
+        {},
+        {**DATA, "classes": "gone.txt"},
+        "cannot read PATH/gone.txt: [Errno 2] No such file or directory: 'PATH/gone.txt'",
+    ),
+    Input(
+        "an empty class file", {"classes.txt": "\n"}, {**DATA, "classes": "classes.txt"}, "no class in PATH/classes.txt"
+    ),
+    Input(
+        "no label file",
+        {},
+        LABELS,
+        "cannot read PATH/labels.txt: [Errno 2] No such file or directory: 'PATH/labels.txt'",
+    ),
+    Input(
+        "an empty label file", {"labels.txt": ""}, LABELS, "PATH/labels.txt holds no label for 3 of 3 images, e.g. a"
+    ),
+    Input(
+        "a label too few",
+        {"labels.txt": "n01\nn01\n"},
+        LABELS,
+        "PATH/labels.txt holds 2 labels for 3 images; with a label and nothing else on a line there must be one for every image of the list, in the order of their names",
+    ),
+    Input(
+        "two labels for an image",
+        {"labels.txt": "a n01\na n02\nb n01\nc n02\n"},
+        LABELS,
+        "PATH/labels.txt holds two labels for a",
+    ),
+    Input(
+        "no label for an image",
+        {"labels.txt": "a n01\nb n01\n"},
+        LABELS,
+        "PATH/labels.txt holds no label for 1 of 3 images, e.g. c",
+    ),
+    Input(
+        "an unknown label",
+        {"labels.txt": "a n01\nb n01\nc cow\n"},
+        LABELS,
+        '1 of 3 images have a label that is no class, e.g. PATH/JPEGImages/n02/c.jpg: "cow" (in PATH/labels.txt); the 2 classes are n01, n02 ...; for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv',
+    ),
+    Input(
+        "labels that are a picture",
+        {"labels.txt": b"\xff\xd8\xff\xe0\x80"},
+        LABELS,
+        "cannot read PATH/labels.txt: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+    ),
+    Input(
+        "two images of a name",
+        {"list.txt": LIST + "JPEGImages/n02/a.jpg\n", "labels.txt": "a n01\n"},
+        LABELS,
+        "PATH/labels.txt goes by file names, but several images of the list are named a",
+    ),
+    Input(
+        "an empty solution file",
+        {"labels.txt": "ImageId,PredictionString\n"},
+        LABELS,
+        "PATH/labels.txt holds no label for 3 of 3 images, e.g. a",
+    ),
+    Input(
+        "no JSON",
+        {},
+        "{'data': 1}",
+        "the config PATH/c.json is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+    ),
+    Input(
+        "half a JSON",
+        {},
+        '{"data": {"train_filelist": "list.txt"',
+        "the config PATH/c.json is not JSON: Expecting ',' delimiter: line 1 column 39 (char 38)",
+    ),
+    Input("an empty config", {}, "", "the config PATH/c.json is not JSON: Expecting value: line 1 column 1 (char 0)"),
+    Input(
+        "a list for a config",
+        {},
+        "[]",
+        "1 error in the config PATH/c.json:\n  the config: received []; accepted: an object",
+    ),
+    Input("no data section", {}, "{}", "1 error in the config PATH/c.json:\n  data: is missing"),
+    Input(
+        "a misspelt key",
+        {},
+        {**DATA, "bach_size": 8},
+        "1 error in the config PATH/c.json:\n  data.bach_size: unknown key; did you mean data.batch_size?",
+    ),
+    Input(
+        "a batch of nothing",
+        {},
+        {**DATA, "batch_size": 0},
+        "1 error in the config PATH/c.json:\n  data.batch_size: received 0; accepted: greater than 0",
+    ),
+    Input(
+        "a batch in words",
+        {},
+        {**DATA, "batch_size": "many"},
+        '1 error in the config PATH/c.json:\n  data.batch_size: received "many"; accepted: a valid integer',
+    ),
+    Input(
+        "a crop of one side",
+        {},
+        {**DATA, "crop_image_size": [64]},
+        "1 error in the config PATH/c.json:\n  data.crop_image_size: received [64]; accepted: more elements",
+    ),
+    Input(
+        "two channels",
+        {},
+        {**DATA, "num_channels": 2},
+        "1 error in the config PATH/c.json:\n  data.num_channels: received 2; accepted: 1 or 3",
+    ),
+    Input(
+        "no such decoder",
+        {},
+        {**DATA, "decoder": "nvjpeg"},
+        "1 error in the config PATH/c.json:\n  data.decoder: received \"nvjpeg\"; accepted: 'auto', 'native' or 'graph'",
+    ),
+    Input(
+        "a decoder that cannot",
+        {},
+        {**DATA, "decoder": "native", "resize": "area"},
+        '1 error in the config PATH/c.json:\n  data: decoder "native" resizes "bilinear" only; resize "area" needs "graph" or "auto"',
+    ),
+    Input(
+        "no such layout",
+        {},
+        {**DATA, "layout": "coco"},
+        "1 error in the config PATH/c.json:\n  data.layout: received \"coco\"; accepted: 'auto', 'ilsvrc' or 'voc' or an object",
+    ),
+    Input(
+        "objects without classes",
+        {},
+        {"train_filelist": "list.txt", "label_source": "object"},
+        '1 error in the config PATH/c.json:\n  data: classes must be given (a list or a file) when label_source is "object", so that the numbering is the same on every rank and in every run',
+    ),
+    Input(
+        "an index that is not there",
+        {},
+        {**DATA, "annotations": "index"},
+        "there is no index PATH/list.index.parquet; make it with: tfpipe index -c CONFIG --split train",
+    ),
+    Input(
+        "a box file without an index",
+        {"boxes.csv": ""},
+        {**DATA, "train_box_file": "boxes.csv"},
+        "there is no index PATH/list.index.parquet; make it with: tfpipe index -c CONFIG --split train",
+    ),
+]

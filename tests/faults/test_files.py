@@ -1,0 +1,137 @@
+"""Each bad file has the outcome that it should have: in training, by both decoders, and in `tfpipe check`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tests.faults.files import BELOW_THE_CROP, GOOD, GOOD_XML, IMAGES, XMLS, Fault
+from tfpipe import World, load_config
+from tfpipe.cli import main
+from tfpipe.config import Config
+from tfpipe.data.catalog import load_catalog
+from tfpipe.data.decoders import choose_decoder
+from tfpipe.data.failures import cannot_use, explain
+from tfpipe.data.pipeline import crop, read, visit
+from tfpipe.data.stream import Stream
+from tfpipe.tools.check import Checked, check
+from tfpipe.tools.check.kinds import CODES, STOPS
+
+FAULTS = [*IMAGES, *XMLS]
+ALONE = World()
+
+
+def stem(number: int) -> str:
+    return f"{'image' if number < len(IMAGES) else 'xml'}-{number}"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image and its XML for each fault, one of which has it; and a good image that is listed last."""
+    root = tmp_path_factory.mktemp("faults")
+    for folder in ("JPEGImages/n01", "Annotations/n01"):
+        (root / folder).mkdir(parents=True)
+    names = []
+    for number, fault in enumerate([*FAULTS, Fault("good", GOOD, None, set())]):
+        name = stem(number)
+        # Behind the end, so that no two have the same contents.
+        image = fault.contents if number < len(IMAGES) else GOOD + name.encode()
+        xml = fault.contents if len(IMAGES) <= number < len(FAULTS) else GOOD_XML
+        if image is not None:
+            (root / f"JPEGImages/n01/{name}.jpg").write_bytes(image)
+        (root / f"Annotations/n01/{name}.xml").write_bytes(xml.encode() if isinstance(xml, str) else xml)
+        names.append(f"JPEGImages/n01/{name}.jpg\n")
+    (root / "list.txt").write_text("".join(names))
+    return root
+
+
+def config_of(tree: Path, **data: object) -> Config:
+    """In the list's order, one image at a time."""
+    keys = {"shuffle_buffer": 0, "crop_image_size": [16, 16], "num_parallel_readers": 1, "num_classes": 2, **data}
+    (tree / "c.json").write_text(
+        json.dumps({"data": {"train_filelist": "list.txt", "classes": ["n01", "n02"], **keys}})
+    )
+    return load_config(tree / "c.json")
+
+
+@pytest.mark.parametrize(("decoder", "channels"), [("native", 3), ("graph", 3), ("native", 1)])
+def test_training_stops_at_each_and_says_why(tree: Path, decoder: str, channels: int) -> None:
+    data = config_of(tree, decoder=decoder, num_channels=channels).data
+    catalog = load_catalog(data, "train", ALONE)
+    images = read(visit(catalog, data, ALONE, Stream.start(1)).take(len(catalog)), catalog, data)
+    # One at a call: an error of a dataset costs its own element, and the next ones come.
+    crops = iter(crop(images, catalog, data, decoder=choose_decoder(data)._replace(images=1)))
+    wrong = {}
+    for item, fault in enumerate(FAULTS):
+        try:
+            said = None
+            assert next(crops).images.shape == (1, 16, 16, channels)
+        except tf.errors.OpError as error:
+            failure = explain(catalog, data, item, error)
+            said = str(cannot_use(failure, catalog, ALONE))
+        own = catalog.paths[item] if item < len(IMAGES) else catalog.annotation(item)
+        expected = None
+        if fault.says is not None and not (decoder == "graph" and fault.name in BELOW_THE_CROP):
+            reason = fault.says.replace("PATH", own)
+            expected = f"rank 0: cannot use {own} of the train data: {reason}; repair it or take it out of the filelist"
+        if not same(said, expected):
+            wrong[fault.name] = said, expected
+    assert wrong == {}
+    assert next(crops).images.shape[0] == 1, "the good one, to the end"
+
+
+def same(said: str | None, expected: str | None) -> bool:
+    if said is None or expected is None or "..." not in expected:
+        return said == expected
+    start, end = expected.split("...")
+    return said.startswith(start) and said.endswith(end)
+
+
+@pytest.mark.parametrize("name", ["no end of image", "document type"])
+def test_the_command_ends_with_code_1_and_the_same_words(
+    tree: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    """Also where only the decoder that met the damage, below the crop, sees it."""
+    number = next(number for number, fault in enumerate(FAULTS) if fault.name == name)
+    (tree / "one.txt").write_text(
+        "".join(f"JPEGImages/n01/{stem(each)}.jpg\n" for each in (len(FAULTS), number, len(FAULTS)))
+    )
+    config_of(tree, train_filelist="one.txt", batch_size=2, decoder="native", num_parallel_readers="auto")
+    assert main(["view", "-c", str(tree / "c.json"), "-o", str(tree / "x.png"), "--count", "3"]) == 1
+    folder, suffix = ("JPEGImages", "jpg") if number < len(IMAGES) else ("Annotations", "xml")
+    own = str(tree / folder / "n01" / f"{stem(number)}.{suffix}")
+    reason = FAULTS[number].says.replace("PATH", own)
+    last = capfd.readouterr().err.splitlines()[-1]
+    assert last == (
+        f"tfpipe: error: rank 0: cannot use {own} of the train data: {reason}; repair it or take it out of the filelist"
+    )
+
+
+@pytest.fixture(scope="module")
+def checked(tree: Path) -> Checked:
+    (found,) = check(config_of(tree).data, ["train"], ALONE, processes=1)
+    return found
+
+
+def test_check_finds_each_and_nothing_else(checked: Checked) -> None:
+    found = [{code for code in CODES if checked.having([code])[item]} for item in range(len(checked.catalog))]
+    expected = [fault.codes for fault in FAULTS]
+    wrong = {fault.name: each for fault, each, codes in zip(FAULTS, found, expected, strict=False) if each != codes}
+    assert wrong == {}
+    assert found[-1] == set()
+
+
+def test_check_says_that_what_stops_training_does(checked: Checked) -> None:
+    stops = checked.having(STOPS)
+    for item, fault in enumerate(FAULTS):
+        assert stops[item] == (fault.says is not None), fault.name
+        # A kind that says all there is to say needs no reason.
+        if stops[item]:
+            assert checked.reasons.get(item) or fault.codes == {"no image"}, fault.name
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len({fault.name for fault in IMAGES}) == len(IMAGES)
+    assert len({fault.name for fault in XMLS}) == len(XMLS)
+    assert sum(fault.says is not None for fault in FAULTS) >= 40
