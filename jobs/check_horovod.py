@@ -1,6 +1,6 @@
-"""Do two ranks talk to each other through Horovod and mpi4py?  mpirun -n 2 python jobs/check_horovod.py
+"""Do two ranks talk to each other through Horovod?  mpirun -n 2 python jobs/check_horovod.py
 
-Sums rank + 1 over the ranks with each, and compares. One line from rank 0; exit code 1 if the sum or the size is wrong.
+Sums rank + 1 over the ranks and compares. One line from rank 0; exit code 1 if the sum or the size is wrong.
 """
 
 import os
@@ -36,24 +36,11 @@ def main() -> int:
     if total != expected:
         print(f"failed: rank {rank} got {total:g} from the allreduce, not {expected}")
         return 1
-    try:
-        from mpi4py import MPI  # after hvd.init(): it joins the MPI that is there, or fails
-
-        found = MPI.COMM_WORLD.allreduce(rank + 1)
-    except (ImportError, RuntimeError) as error:
-        print(f"failed: rank {rank}: mpi4py cannot be used: {error}")
-        return 1
-    if found != expected:
-        print(
-            f"failed: rank {rank} got {found} from mpi4py, not {expected}: it was built with another MPI than Horovod"
-        )
-        return 1
     if rank == 0:
-        library = MPI.Get_library_version().splitlines()[0].rstrip(",\0 ")
         devices = "GPUs" if gpus and enough else "CPUs"
         print(
             f"ok: Horovod {horovod.__version__} summed over {size} ranks on {devices} "
-            f"with {library} (TensorFlow {tf.__version__}, Python {sys.version.split()[0]})"
+            f"(TensorFlow {tf.__version__}, Python {sys.version.split()[0]})"
         )
     return 0
 

@@ -17,7 +17,7 @@ VENV=${VENV-$PWD/.venv}             # empty: the python of the modules
 MODULES=${MODULES:-}                # "cray-mpich": the MPI that Horovod was built with
 STAGE=${STAGE:-}                    # a node-local directory, to train from copies there; empty: where the data is
 PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first job into RUN, and reports at the end
-TRAIN_ARGS=${TRAIN_ARGS:-}          # more for train.py: "--set data.batch_size=128"
+SET=${SET:-}                        # more of the config: "data.batch_size=128 training.epochs=30"
 RANKS_PER_NODE=${RANKS_PER_NODE:-4}
 DEPTH=${DEPTH:-16}                  # the node's cores (64 on Theta), shared out: a rank decodes with all of its own
 SAVE_S=${SAVE_S:-300}               # seconds before the walltime is over at which the run saves and ends
@@ -34,7 +34,6 @@ resubmit() {
 
 nodes=${COBALT_JOBSIZE:-8}
 launch=(aprun -n $((nodes * RANKS_PER_NODE)) -N "$RANKS_PER_NODE" -d "$DEPTH" -j 1 --cc depth)
-one_a_node=(aprun -n "$nodes" -N 1 --cc none)
 # Seconds since 1970 at which the walltime is over; without a job, as if it began now.
 ends=${COBALT_ENDTIME:-$(($(date +%s) + 3600))}
 train_until_done $((${ends%.*} - $(date +%s) - SAVE_S))

@@ -1,10 +1,9 @@
 # shellcheck shell=bash disable=SC2034,SC2153,SC2154
 # What the job scripts share: from the settings at their top to trained epochs. A script sets
-#   launch      the words that start the job's ranks
-#   one_a_node  the words that start one process on each of its nodes, to stage data
+#   launch    the words that start the job's ranks
 # and may define `resubmit`, which puts the job into the queue again. See jobs/README.md.
 
-settings=(CONFIG RUN VENV MODULES STAGE TRAIN_ARGS) # what a job hands on to the next
+settings=(CONFIG RUN VENV MODULES STAGE SET) # what a job hands on to the next
 
 dry_run=""
 case ${1:-} in
@@ -36,6 +35,12 @@ enter_environment() {
     fi
     # By its path: a launcher may start ranks on other nodes with another PATH.
     python=${VENV:+$VENV/bin/}python
+}
+
+read_set() { # SET, as words for a command
+    local each
+    set=()
+    for each in $SET; do set+=(--set "$each"); done
 }
 
 newest_checkpoint() { compgen -G "$RUN/checkpoints/step-*.npz" | sort | tail -n 1 || true; }
@@ -72,24 +77,26 @@ supervise() { # seconds until it is told so, or nothing; the command
 
 # Begins the run in $RUN, or goes on with it; when its time is over before its epochs, submits the job again.
 train_until_done() { # seconds after which it is to save and end, or nothing: the scheduler says so by SIGUSR1
-    local options=() staged before cancelled="" again
+    local options=() said staged=() before cancelled=""
     enter_environment
+    read_set
     if [[ $STAGE ]]; then
-        stage=("${one_a_node[@]}" "$python" -m tfpipe stage -c "$CONFIG" --out "$STAGE")
+        stage=("${launch[@]}" "$python" -m tfpipe stage -c "$CONFIG" --out "$STAGE" --split all "${set[@]}")
         if [[ $dry_run ]]; then
             run "${stage[@]}"
-            options+=("(what that prints)")
+            staged=(--set "(what that says)")
         else
             say "copying the data to $STAGE of every node"
-            staged=$("${stage[@]}")
-            read -ra options <<<"$staged"
+            said=$("${stage[@]}")
+            say "$said"
+            read -ra staged <<<"$(sed -n 's/^train from it with: //p' <<<"$said")"
         fi
     fi
     before=$(newest_checkpoint)
     # The first job alone: the steps are counted from the beginning of each.
     [[ ! $PROFILE || $before ]] || options+=(--profile "$PROFILE")
-    read -ra again <<<"$TRAIN_ARGS"
-    supervise "$1" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" "${again[@]}"
+    supervise "$1" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" \
+        "${set[@]}" "${staged[@]}"
     if [[ $dry_run ]]; then
         say "then, with code 75, which is that of a run that has saved and ended early:"
         declare -F resubmit >/dev/null && resubmit
@@ -110,9 +117,9 @@ train_until_done() { # seconds after which it is to save and end, or nothing: th
 
 # A few traced steps, for a comparison; `sets` are the words that make the difference.
 train_traced() {
-    local launch more
+    local launch
     enter_environment
+    read_set
     read -ra launch <<<"$LAUNCH"
-    read -ra more <<<"$TRAIN_ARGS"
-    run "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" -n "$STEPS" --profile "$PROFILE" "${sets[@]}" "${more[@]}"
+    run "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" -n "$STEPS" --profile "$PROFILE" "${set[@]}" "${sets[@]}"
 }

@@ -11,7 +11,7 @@ VENV=${VENV-$PWD/.venv}             # empty: the python on PATH
 MODULES=${MODULES:-}
 STAGE=${STAGE:-}                    # a local directory of each host, to train from copies there; empty: where the data is
 PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first run into RUN, and reports at the end
-TRAIN_ARGS=${TRAIN_ARGS:-}          # more for train.py: "--set data.batch_size=128"
+SET=${SET:-}                        # more of the config: "data.batch_size=128 training.epochs=30"
 RANKS=${RANKS:-2}
 HOSTS=${HOSTS:-}                    # HOST:RANKS,HOST:RANKS; empty: this machine
 STOP_AFTER_S=${STOP_AFTER_S:-}      # seconds after which the run saves and ends
@@ -22,12 +22,9 @@ source jobs/common.sh
 # Without cores of their own, ranks share those of the host evenly; by default Open MPI, 5 and 4, binds to one.
 export PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_hwloc_base_binding_policy=none
 launch=(mpirun -n "$RANKS")
-one_a_node=(mpirun -n 1)
 if [[ $HOSTS ]]; then
     host=--host # of Open MPI
     [[ $(mpirun --version 2>&1) != *HYDRA* ]] || host=-hosts
     launch+=("$host" "$HOSTS")
-    IFS=, read -ra hosts <<<"$HOSTS"
-    one_a_node=(mpirun -n "${#hosts[@]}" "$host" "$(IFS=, && echo "${hosts[*]%:*}")")
 fi
 train_until_done "$STOP_AFTER_S"

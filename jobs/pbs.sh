@@ -19,7 +19,7 @@ VENV=${VENV-${PBS_O_WORKDIR:-$PWD}/.venv} # empty: the python of the modules
 MODULES=${MODULES:-}                # "PrgEnv-gnu cray-mpich": the MPI that Horovod was built with
 STAGE=${STAGE:-}                    # a node-local directory, to train from copies there; empty: where the data is
 PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first job into RUN, and reports at the end
-TRAIN_ARGS=${TRAIN_ARGS:-}          # more for train.py: "--set data.batch_size=128"
+SET=${SET:-}                        # more of the config: "data.batch_size=128 training.epochs=30"
 RANKS_PER_NODE=${RANKS_PER_NODE:-4} # one a GPU
 DEPTH=${DEPTH:-8}                   # the node's cores, shared out: a rank decodes with all of its own
 SAVE_S=${SAVE_S:-300}               # seconds before the walltime is over at which the run saves and ends
@@ -39,5 +39,4 @@ else
     nodes=2 walltime=01:00:00
 fi
 launch=(mpiexec -n $((nodes * RANKS_PER_NODE)) --ppn "$RANKS_PER_NODE" --depth "$DEPTH" --cpu-bind depth)
-one_a_node=(mpiexec -n "$nodes" --ppn 1 --cpu-bind none)
 train_until_done $(($(seconds "$walltime") - SAVE_S - SECONDS))

@@ -18,7 +18,7 @@ VENV=${VENV-$PWD/.venv}             # empty: the python of the modules
 MODULES=${MODULES:-}                # "gcc openmpi": the MPI that Horovod was built with
 STAGE=${STAGE:-}                    # a node-local directory, to train from copies there; empty: where the data is
 PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first job into RUN, and reports at the end
-TRAIN_ARGS=${TRAIN_ARGS:-}          # more for train.py: "--set data.batch_size=128"
+SET=${SET:-}                        # more of the config: "data.batch_size=128 training.epochs=30"
 LAUNCH=${LAUNCH:-srun}              # or mpirun, where srun and the MPI do not know each other
 MPI=${MPI:-}                        # srun --mpi: pmix for Open MPI, pmi2 or cray_shasta for MPICH; empty: the site's
 
@@ -28,15 +28,13 @@ source jobs/common.sh
 
 resubmit() { run scontrol requeue "${SLURM_JOB_ID:-JOB}"; }
 
-nodes=${SLURM_JOB_NUM_NODES:-2}
-srun=(srun ${MPI:+--mpi="$MPI"} --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}")
-one_a_node=("${srun[@]}" --ntasks="$nodes" --ntasks-per-node=1)
 if [[ $LAUNCH == mpirun ]]; then
     # Without cores of their own, ranks share those of the node evenly; by default Open MPI, 5 and 4, binds to one.
     launch=(env PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_hwloc_base_binding_policy=none
         mpirun -n "${SLURM_NTASKS:-8}")
 else
     # Ranks that wait for one that failed are ended, but not before all have had time to save and to end with code 75.
-    launch=("${srun[@]}" --cpu-bind=cores --kill-on-bad-exit=0 --wait=300)
+    launch=(srun ${MPI:+--mpi="$MPI"} --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" --cpu-bind=cores
+        --kill-on-bad-exit=0 --wait=300)
 fi
 train_until_done ""

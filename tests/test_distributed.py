@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -266,6 +267,19 @@ def test_horovod_switched_off_says_nothing_where_nothing_was_launched(launched_a
     launched_as({})
     World.detect(horovod=False)
     assert "alone" not in caplog.text
+
+
+@pytest.mark.parametrize(("environ", "named"), [(SRUN_PMIX, True), (OPEN_MPI, False)])
+def test_ranks_that_horovod_does_not_see_are_an_error_that_names_the_way_out(launched_as, monkeypatch, environ, named):
+    """As when srun starts a program whose MPI it does not know: every rank is the first of one."""
+    launched_as(environ, horovod=True)
+    numbers = {"init": None, "rank": 0, "size": 1, "local_rank": 0, "local_size": 1}
+    alone = SimpleNamespace(**{name: lambda number=number: number for name, number in numbers.items()})
+    monkeypatch.setitem(sys.modules, "horovod", SimpleNamespace(tensorflow=alone))
+    monkeypatch.setitem(sys.modules, "horovod.tensorflow", alone)
+    with pytest.raises(ConfigError, match="horovod sees 1 rank") as caught:
+        World.detect()
+    assert ("srun --mpi=pmix" in str(caught.value)) == named
 
 
 def python(code: str, **environ: str) -> subprocess.CompletedProcess[str]:

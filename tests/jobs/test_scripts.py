@@ -22,7 +22,9 @@ WAIT_S = 240
 PYTHON = """
 echo "[\\"python\\"$(printf ', "%s"' "$@")]" >> "$CALLS"
 case "$*" in
-    *"tfpipe stage"*) echo "--set data.train_filelist=/local/train.txt" ;;
+    *"tfpipe stage"*)
+        echo "/local: 7 files copied (0.1 MB), 0 were there"
+        echo "train from it with: --set data.train_filelist=/local/train.txt" ;;
     *"tfpipe report"*) echo "the report" ;;
     train.py*)
         if [[ ${STUCK:-} ]]; then
@@ -48,16 +50,10 @@ LAUNCHED = {
     "cobalt": "aprun -n 8 -N 4 -d 16 -j 1 --cc depth",
     "mpirun": "mpirun -n 2",
 }
-ONE_A_NODE = {
-    "slurm": "srun --cpus-per-task=4 --ntasks=2 --ntasks-per-node=1",
-    "pbs": "mpiexec -n 2 --ppn 1 --cpu-bind none",
-    "cobalt": "aprun -n 2 -N 1 --cc none",
-    "mpirun": "mpirun -n 1",
-}
 RESUBMITTED = {
     "slurm": "scontrol requeue 7",
-    "pbs": "qsub -v CONFIG,RUN,VENV,MODULES,STAGE,TRAIN_ARGS,RANKS_PER_NODE,DEPTH,SAVE_S jobs/pbs.sh",
-    "cobalt": "qsub --env CONFIG=c.json:RUN={run}:VENV={venv}:MODULES=:STAGE=:TRAIN_ARGS=--set training.epochs=2:"
+    "pbs": "qsub -v CONFIG,RUN,VENV,MODULES,STAGE,SET,RANKS_PER_NODE,DEPTH,SAVE_S jobs/pbs.sh",
+    "cobalt": "qsub --env CONFIG=c.json:RUN={run}:VENV={venv}:MODULES=:STAGE=:SET=training.epochs=2:"
     "RANKS_PER_NODE=4:DEPTH=16:SAVE_S=300 jobs/cobalt.sh",
 }
 
@@ -121,7 +117,7 @@ def pretending(cluster: Cluster) -> Cluster:
         "VENV": str(venv.parent),
         "CODES": f"{cluster.root}/codes",
         "CONFIG": "c.json",
-        "TRAIN_ARGS": "--set training.epochs=2",
+        "SET": "training.epochs=2",
     }
     return Cluster(cluster.root, {**cluster.environ, **settings})
 
@@ -140,11 +136,11 @@ def wait_for(done: Callable[[], bool], process: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
-def trained(cluster: Cluster, options: str = "") -> str:
+def trained(cluster: Cluster) -> str:
     """The words of a rank."""
     python = f"{cluster.environ['VENV']}/bin/python"
     train = f"train.py -c c.json -l {cluster.run_dir} --resume auto"
-    return f"{python} {train}{options} --set training.epochs=2"
+    return f"{python} {train} --set training.epochs=2"
 
 
 def resubmitted(cluster: Cluster, script: str) -> str:
@@ -175,18 +171,19 @@ def test_what_would_be_run_is_what_is_run(pretending: Cluster, script: str) -> N
     assert pretending.run(script).code == 0
 
 
-@pytest.mark.parametrize("script", ONE_A_NODE)
-def test_data_is_staged_once_a_node_and_trained_from_there(pretending: Cluster, script: str) -> None:
+@pytest.mark.parametrize("script", LAUNCHED)
+def test_data_is_staged_by_the_ranks_and_trained_from_there(pretending: Cluster, script: str) -> None:
     (pretending.root / "codes").write_text("0\n")
     done = pretending.run(script, STAGE="/local")
     assert done.code == 0, done.err
-    stage = "-m tfpipe stage -c c.json --out /local"
+    stage = "-m tfpipe stage -c c.json --out /local --split all --set training.epochs=2"
     calls = pretending.calls(but="")
     if script != "mpirun":
-        assert calls[0] == f"{ONE_A_NODE[script]} {pretending.environ['VENV']}/bin/python {stage}"
+        assert calls[0] == f"{LAUNCHED[script]} {pretending.environ['VENV']}/bin/python {stage}"
     assert f"python {stage}" in calls
-    train = trained(pretending, " --set data.train_filelist=/local/train.txt").partition("train.py")[2]
-    assert calls[-1] == f"python train.py{train}"
+    train = trained(pretending).partition("train.py")[2]
+    assert calls[-1] == f"python train.py{train} --set data.train_filelist=/local/train.txt"
+    assert "7 files copied" in done.out
 
 
 def test_steps_are_traced_in_the_first_job_and_reported_after_the_last(pretending: Cluster) -> None:
@@ -242,7 +239,7 @@ def test_the_two_profiles_differ_in_readers_and_prefetch_alone(pretending: Clust
     for name, run_dir in runs.items():
         done = pretending.run(f"profile_{name}", RUN=run_dir, SERIAL=runs["serial"], LAUNCH="aprun -n 1 -N 1 --cc none")
         assert done.code == 0, done.err
-    train = "train.py -c c.json -l {} -n 40 --profile 15:30{} --set training.epochs=2"
+    train = "train.py -c c.json -l {} -n 40 --profile 15:30 --set training.epochs=2{}"
     serial = " --set data.num_parallel_readers=1 --set data.prefetch_buffer_size=0"
     assert [call.removeprefix("python ") for call in pretending.calls(but="aprun")] == [
         train.format(runs["serial"], serial),
@@ -267,7 +264,7 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
         "VENV": "",  # which may have an mpiexec of its own, that would come first
         "RANKS_PER_NODE": "1",
         "DEPTH": "1",
-        "TRAIN_ARGS": "--set data.seed=3",
+        "SET": "data.seed=3",
     }
     log = cluster.run_dir / "positions-0.csv"
     job = cluster.start("pbs", **settings)

@@ -83,8 +83,9 @@ if [[ ! $SAMPLE ]]; then
     "$VENV/bin/python" -m tfpipe filelist "$SAMPLE" --out "$SAMPLE/lists"
 fi
 export RUN=$work/run CONFIG=configs/sample.json
-export TRAIN_ARGS="--set data.train_filelist=$SAMPLE/lists/train.txt --set data.test_filelist=$SAMPLE/lists/val.txt \
---set data.test_label_file=$SAMPLE/LOC_val_solution.csv --set training.epochs=$EPOCHS"
+export SET="data.train_filelist=$SAMPLE/lists/train.txt data.test_filelist=$SAMPLE/lists/val.txt \
+data.test_label_file=$SAMPLE/LOC_val_solution.csv training.epochs=$EPOCHS"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # for LAUNCH=mpirun
 # Slurm sends the signal up to a minute before it is due.
 job=$(sbatch --parsable --nodes=1 --ntasks-per-node=2 --cpus-per-task=1 --time="$TIME" --signal=B:USR1@"$SAVE_S" \
     --output="$work/job.log" jobs/slurm.sh)
