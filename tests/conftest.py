@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# How long an example takes says nothing on a machine that is busy.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 # The ALCF tutorial's own config, as it stands there.
@@ -128,7 +133,7 @@ class SampleData(NamedTuple):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Fast ones first: what trains or starts ranks waits until the rest has passed."""
-    items.sort(key=lambda item: any(item.get_closest_marker(name) for name in ("slow", "mpi")))
+    items.sort(key=lambda item: any(item.get_closest_marker(name) for name in ("slow", "alone", "mpi")))
 
 
 @pytest.fixture(scope="session")

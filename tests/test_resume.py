@@ -244,6 +244,7 @@ def test_to_resume_there_must_be_a_run(config: Path, tmp_path: Path, args: tuple
         assert none.code == 2 and "holds no checkpoint to go on from; --resume auto would start anew" in none.err
 
 
+@pytest.mark.alone
 def test_another_signal_ends_a_run_at_once(config: Path, tmp_path: Path) -> None:
     """Here while it is stuck: the list's first image is a pipe that nobody writes to."""
     pipe = tmp_path / "Data/CLS-LOC/train/n01440764/stuck.JPEG"

@@ -224,7 +224,7 @@ def real_config(sample: SampleData, path: Path, **training: Any) -> Config:
     return load_config(sample.config(path, data=data, training={"interval": 6, **training}))
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_a_real_run_that_waits_for_its_input_says_so(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,7 +300,7 @@ def test_a_real_rank_that_the_others_wait_for_is_named(sample: SampleData, tmp_p
     assert f"rank 2 (host {host}) is " in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 def test_a_real_run_that_is_resumed_writes_each_interval_once(sample: SampleData, tmp_path: Path) -> None:
     """Killed behind its checkpoint: here, by hand, lines that a crash would leave."""
     config, run_dir = tmp_path / "c.json", tmp_path / "run"
