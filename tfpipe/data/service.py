@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager.cancellation import CancellationManager, CancellationManagerContext
+from tensorflow.python.eager import context
+from tensorflow.python.eager.cancellation import CancellationManager
+from tensorflow.python.eager.execute import execute_with_cancellation
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
@@ -57,15 +59,27 @@ class Distributed:
             # Pixels do not get smaller.
             compression=None,
         )
-        # Only what a function waits for can be cancelled.
-        get = tf.function(iter(self._make().apply(distribute)).get_next, autograph=False)
+        dataset = self._make().apply(distribute)
+        iterator, specs = iter(dataset), tf.nest.flatten(dataset.element_spec)
+        attrs = (
+            *("output_types", [each.dtype.as_datatype_enum for each in specs]),
+            *("output_shapes", [each.shape.as_list() for each in specs]),
+        )
         while True:
             try:
-                with CancellationManagerContext(self._manager):
-                    element = get()
+                # As next() does, which cannot be cancelled; TensorFlow's CancellationManagerContext holds for all
+                # threads, those that train among them.
+                found = execute_with_cancellation(
+                    "IteratorGetNext",
+                    len(specs),
+                    [iterator._iterator_resource],
+                    attrs,
+                    context.context(),
+                    self._manager,
+                )
             except tf.errors.OutOfRangeError:
                 return
-            yield tf.nest.map_structure(lambda each: each.numpy(), element)
+            yield tf.nest.pack_sequence_as(dataset.element_spec, [each.numpy() for each in found])
 
     def cancel(self) -> None:
         """Ends the iteration, from any thread, with tf.errors.CancelledError."""
