@@ -22,13 +22,23 @@ CONTROL = r"\x00-\x08\x0B\x0C\x0E-\x1F\x{FFFE}\x{FFFF}"
 ENTITY = r"&(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);"
 COMMENT = rf"<!--(?:[^-{CONTROL}]|-[^-{CONTROL}])*-->|<\?[^{CONTROL}]*?\?>"
 COMMENT_IN_TAG = r"(?s).*<[^<>]*<[!?].*"
-ATTRIBUTE = rf"""\s+[^\s/>=&"']+\s*=\s*(?:"(?:[^"&{CONTROL}]|{ENTITY})*"|'(?:[^'&{CONTROL}]|{ENTITY})*')"""
-TOKEN = rf"(?:/[^\s/>]+\s*|[A-Za-z_:][^\s/>=&\"']*(?:{ATTRIBUTE})*\s*/?)>(?:[^&{CONTROL}]|{ENTITY})*"
+BLANK = r"[ \t\r\n]"
+LETTER = (
+    r"A-Za-z_:\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{2FF}\x{370}-\x{37D}\x{37F}-\x{1FFF}\x{200C}\x{200D}\x{2070}-\x{218F}"
+    r"\x{2C00}-\x{2FEF}\x{3001}-\x{D7FF}\x{F900}-\x{FDCF}\x{FDF0}-\x{FFFD}\x{10000}-\x{EFFFF}"
+)
+NAME = rf"[{LETTER}][-{LETTER}.0-9\x{{B7}}\x{{300}}-\x{{36F}}\x{{203F}}\x{{2040}}]*"
+ATTRIBUTE = rf"""{BLANK}+{NAME}{BLANK}*={BLANK}*(?:"(?:[^"&{CONTROL}]|{ENTITY})*"|'(?:[^'&{CONTROL}]|{ENTITY})*')"""
+# One attribute at most, since two of a name would have to be refused.
+TOKEN = rf"(?:/{NAME}{BLANK}*|{NAME}(?:{ATTRIBUTE})?{BLANK}*/?)>(?:[^&{CONTROL}]|{ENTITY})*"
 # Levels of tags that lxml reads; and more than the levels of an XML.
 MAX_DEPTH = 256
 DEEPEST = 2**31
 # From the root's start to its end: a file that was cut off, or is none, does not match.
-DOCUMENT = r"(?s)(\x{FEFF})?\s*(<[?!].*>\s*)?<annotation(\s*/>|[\s>].*</annotation\s*>)\s*(<!--.*-->\s*)?"
+DOCUMENT = (
+    rf"(?s)(\x{{FEFF}})?{BLANK}*(<[?!].*>{BLANK}*)?"
+    rf"<annotation({BLANK}*/>|[\s>].*</annotation{BLANK}*>){BLANK}*(<!--.*-->{BLANK}*)?"
+)
 
 
 class Tokens(NamedTuple):
