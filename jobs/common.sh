@@ -59,8 +59,12 @@ supervise() { # seconds until it is told so, or nothing; the command
     "$@" &
     local launcher=$!
     trap 'told=1; kill -USR1 "$launcher" 2>/dev/null' USR1
-    # Cancelled, and so not to be submitted again, but what was trained is kept.
-    trap 'told=1; cancelled=1; kill -USR1 "$launcher" 2>/dev/null' TERM
+    # Cancelled, and so not to be submitted again. A scheduler tells the ranks too, whom a second signal would end at once.
+    if declare -F resubmit >/dev/null; then
+        trap 'told=1; cancelled=1' TERM
+    else
+        trap 'told=1; cancelled=1; kill -USR1 "$launcher" 2>/dev/null' TERM
+    fi
     if [[ $seconds ]]; then
         (sleep "$seconds" && kill -USR1 $$) &
         timer=$!
@@ -78,6 +82,7 @@ supervise() { # seconds until it is told so, or nothing; the command
 # Begins the run in $RUN, or goes on with it; when its time is over before its epochs, submits the job again.
 train_until_done() { # seconds after which it is to save and end, or nothing: the scheduler says so by SIGUSR1
     local options=() said staged=() before cancelled=""
+    [[ ! $1 ]] || (($1 > 0)) || { say "the walltime is over before its last SAVE_S seconds begin" && exit 2; }
     enter_environment
     read_set
     if [[ $STAGE ]]; then
@@ -98,8 +103,10 @@ train_until_done() { # seconds after which it is to save and end, or nothing: th
     supervise "$1" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" \
         "${set[@]}" "${staged[@]}"
     if [[ $dry_run ]]; then
-        say "then, with code 75, which is that of a run that has saved and ended early:"
-        declare -F resubmit >/dev/null && resubmit
+        if declare -F resubmit >/dev/null; then
+            say "then, with code 75, which is that of a run that has saved and ended early:"
+            resubmit
+        fi
         [[ ! $PROFILE ]] || run "$python" -m tfpipe report "$RUN"
     elif ((code == 75)) && [[ $cancelled ]]; then
         say "cancelled; $RUN is saved, and the same job goes on with it"

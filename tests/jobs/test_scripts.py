@@ -28,8 +28,8 @@ case "$*" in
     *"tfpipe report"*) echo "the report" ;;
     train.py*)
         if [[ ${STUCK:-} ]]; then
-            trap 'echo > "$RUN/checkpoints/step-000000009.npz"; exit 75' USR1
-            mkdir -p "$RUN/checkpoints" && touch "$RUN/started"
+            trap 'echo > "$RUN/checkpoints/step-000000009.npz"; exit 75' USR1 TERM
+            mkdir -p "$RUN/checkpoints" && echo $$ > "$RUN/pid" && mv "$RUN/pid" "$RUN/started"
             while true; do /bin/sleep 0.05; done
         fi
         read -r code < "$CODES" && sed -i 1d "$CODES"
@@ -209,17 +209,30 @@ def test_a_job_that_trains_nothing_is_not_submitted_for_ever(pretending: Cluster
     assert not any(call.startswith("scontrol") for call in pretending.calls())
 
 
-@pytest.mark.parametrize(("number", "again"), [(signal.SIGUSR1, True), (signal.SIGTERM, False)])
+@pytest.mark.parametrize(
+    ("script", "number"),
+    [("slurm", signal.SIGUSR1), ("slurm", signal.SIGTERM), ("mpirun", signal.SIGUSR1), ("mpirun", signal.SIGTERM)],
+)
 def test_a_signal_saves_the_run_and_a_cancelled_job_is_not_submitted_again(
-    pretending: Cluster, number: signal.Signals, again: bool
+    pretending: Cluster, script: str, number: signal.Signals
 ) -> None:
-    job = pretending.start("slurm", STUCK="1")
-    wait_for((pretending.run_dir / "started").exists, job)
+    job = pretending.start(script, STUCK="1")
+    started = pretending.run_dir / "started"
+    wait_for(started.exists, job)
     job.send_signal(number)
+    if script == "slurm" and number == signal.SIGTERM:
+        os.kill(int(started.read_text()), number)  # scancel sends it to all processes of the job
     done = finish(job)
     assert done.code == 75, done.err
+    again = script == "slurm" and number == signal.SIGUSR1
     assert any(call.startswith("scontrol") for call in pretending.calls()) == again
-    assert ("cancelled" in done.out) != again
+    assert ("cancelled" in done.out) == (number == signal.SIGTERM)
+
+
+def test_a_walltime_too_short_to_save_in_is_refused(pretending: Cluster) -> None:
+    done = pretending.run("pbs", SAVE_S="3600")
+    assert done.code == 2 and "the walltime is over" in done.out
+    assert pretending.calls() == []
 
 
 @pytest.mark.parametrize("script", ["pbs", "cobalt"])
