@@ -1,6 +1,7 @@
 """Packs a split: in parallel over threads and ranks, and going on where it was interrupted."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -22,6 +23,7 @@ from tfpipe.data.pictures import Picture, Pictures
 from tfpipe.data.shard_files import Add, examples, pixels, tfrecords
 from tfpipe.data.shards import Kind, Records
 from tfpipe.data.sources import PREFIX, manifest_path
+from tfpipe.data.space import mean_bytes
 from tfpipe.data.whole import whole_file
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -34,7 +36,7 @@ QUALITY = 95
 SUBSAMPLING = "420"
 # As those scripts do, the training data is shuffled first, for readers that go through it shard by shard.
 SEED = 12345
-# Images packed to see how large they become, and the share of the disk that stays free.
+# Images whose crops are encoded to see how large they become, and the share of the disk that stays free.
 SAMPLED = 64
 SPARE = 0.02
 PART = pa.schema({"image": pa.int32(), "label": pa.int32(), "offset": pa.int64(), "length": pa.int64()})
@@ -218,7 +220,7 @@ class Work:
             shown = progress(self._pictures(places), total, label, unit, self.world.rank == 0)
             for shard in shards:
                 self._write_shard(shard, islice(shown, self._records(shard)))
-        except TfpipeError as error:
+        except (TfpipeError, ValueError) as error:
             return [str(error)]
         return []
 
@@ -263,21 +265,24 @@ class Work:
         return _read_about(pq.read_schema(part))["bytes"] == path.stat().st_size
 
     def _check_space(self, missing: list[int]) -> None:
-        """Packs some images in memory, to see how large they become."""
-        images = sum(int(self.bounds[shard + 1] - self.bounds[shard]) for shard in missing)
-        if not images:
-            return
-        places = np.unique(np.linspace(0, len(self.catalog) - 1, SAMPLED).astype(np.int64))
-        sampled = sum(
-            len(picture.contents) if isinstance(picture.contents, bytes) else picture.contents.nbytes
-            for picture in self._pictures(places)
-        )
-        wanted, free = sampled / len(places) * images, shutil.disk_usage(self.folder).free
-        if wanted > (1 - SPARE) * free:
+        free = (1 - SPARE) * shutil.disk_usage(self.folder).free
+        wanted = self._estimate(missing, free)
+        if wanted > free:
             raise ConfigError(
-                f"{self.folder}: {images} images need some {wanted / 1e9:.3g} GB, but {free / 1e9:.3g} GB are free; "
-                "choose a folder on a larger disk, or pack what is smaller: --kind crops, or a lower --quality"
+                f"{self.folder}: what is still to be packed needs some {wanted / 1e9:.3g} GB, {free / 1e9:.3g} GB are "
+                "free; choose a folder on a larger disk, or pack what is smaller: --kind crops, or a lower --quality"
             )
+
+    def _estimate(self, missing: list[int], free: float) -> float:
+        """Bytes that these shards will take, or a bound that is below `free`."""
+        images = sum(int(self.bounds[shard + 1] - self.bounds[shard]) for shard in missing)
+        if self.plan.kind == "original":
+            return mean_bytes(self.catalog, 1) * images
+        pixels = sum(map(self._records, missing)) * math.prod(self.config.crop_image_size) * self.config.num_channels
+        if self.plan.kind == "raw" or pixels <= free:
+            return pixels
+        places = np.unique(np.linspace(0, len(self.catalog) - 1, SAMPLED).astype(np.int64))
+        return sum(len(picture.contents) for picture in self._pictures(places)) / len(places) * images
 
     def _pictures(self, places: np.ndarray) -> Iterator[Picture]:
         pictures = Pictures(self.catalog, self.config, World(threads=self.world.threads), self.jpeg)

@@ -242,7 +242,7 @@ def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder:
     if config.classes is not None:
         then["data.classes"], now["data.classes"] = about["classes"], list(class_table(config, FileList.of([])))
     if about["kind"] != "original":
-        then |= about["pixels"]
+        then |= about
         now |= pixel_keys(config, split)
     problems = differences(then, now, "packed", "in the config")
     if problems:
@@ -253,9 +253,9 @@ def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder:
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], before: str, after: str) -> list[str]:
-    """What differs between two, by name, each with both values."""
-    names = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    return [f"{name}: {_short(then.get(name))} {before}, {_short(now.get(name))} {after}" for name in names]
+    """What differs between two, of what both have, by name, each with both values."""
+    names = [name for name in then if name in now and then[name] != now[name]]
+    return [f"{name}: {_short(then[name])} {before}, {_short(now[name])} {after}" for name in names]
 
 
 def _short(value: Any) -> str:
@@ -290,6 +290,7 @@ def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[
 
 def about_of(catalog: Catalog, config: DataConfig, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
     """The head of a manifest: all that the content depends on but the files' contents."""
+    pixels = {} if kind == "original" else pixel_keys(config, catalog.split)
     content = hashlib.sha256(catalog.labels.astype("<i4").tobytes() + catalog.annotated.tobytes())
     for array in catalog.boxes or ():
         content.update(array.tobytes())
@@ -303,5 +304,5 @@ def about_of(catalog: Catalog, config: DataConfig, kind: str, jpeg: dict[str, An
         "label_source": "object" if (catalog.labels == BY_OBJECT).any() else config.label_source,
         "labels and boxes": content.hexdigest(),
         "jpeg": jpeg,
-        "pixels": None if kind == "original" else pixel_keys(config, catalog.split),
+        **pixels,
     }

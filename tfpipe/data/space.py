@@ -49,7 +49,7 @@ def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 
         )
     else:
         seen = _images_seen(catalog, config, world)
-        what, mean = f"{seen} images", _mean_bytes(catalog, block)
+        what, mean = f"{seen} images", mean_bytes(catalog, block)
     wanted = mean * max(0, seen - kept)
     room = f"{wanted / 1e9:.3g} of {free / 1e9:.3g} GB free {where}"
     if world.local_size > 1:
@@ -100,7 +100,7 @@ def _sampled(catalog: Catalog) -> list[int]:
     return np.unique(np.linspace(0, len(catalog) - 1, SAMPLED).astype(int)).tolist()
 
 
-def _mean_bytes(catalog: Catalog, block: int) -> float:
+def mean_bytes(catalog: Catalog, block: int) -> float:
     """Of an image's files. One that cannot be read is left for the pipeline to name."""
     items, total = _sampled(catalog), 0
     for item in items:

@@ -60,8 +60,8 @@ def load_tfrecords(config: DataConfig, split: str, world: World) -> Catalog:
     """
     if config.label_source == "object":
         raise ConfigError(
-            'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their own: use '
-            '"directory", or pack the files with tfpipe pack'
+            'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their own: '
+            'use "directory", or pack the files with tfpipe pack'
         )
     table = _scanned(config, split, world)
     synsets = table["synset"].to_pylist()

@@ -45,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Limit:
-    """What the one thread does: simplejpeg and OpenCV's bilinear resize; with packed crops it decodes, or copies them."""
+    """What the one thread does: simplejpeg and OpenCV's bilinear resize; packed crops are decoded or copied."""
 
     images: int
     """Held in memory."""

@@ -1,0 +1,349 @@
+"""Training from packed data: the same samples as from the files, and what it cannot serve refused."""
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.conftest import ROOT, SampleData, read_metrics, run
+from tests.data.packs import config_of, crops, packed
+from tests.data.test_stream import Ranks
+from tfpipe import Config, Frontier, Stream, World, build_dataset
+from tfpipe.data.boxes import count_crops
+from tfpipe.data.catalog import Boxes, Catalog, load_catalog
+from tfpipe.data.failures import named
+from tfpipe.data.fetch import Rooms, loader
+from tfpipe.data.filelist import FileList
+from tfpipe.data.packed import verify
+from tfpipe.data.shards import Packed, Records
+from tfpipe.errors import ConfigError
+from tfpipe.training.checkpoints import contract_of
+
+KINDS = ("original", "crops", "raw")
+
+
+@pytest.fixture(scope="module")
+def folders(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base = tmp_path_factory.mktemp("packed")
+    config = config_of(sample, base)
+    return {kind: packed(config, base / kind, kind) for kind in KINDS}
+
+
+@pytest.fixture
+def copy(folders: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """What may be spoilt."""
+    return {kind: shutil.copytree(folder, tmp_path / kind) for kind, folder in folders.items()}
+
+
+def levels_apart(some: list[tuple], others: list[tuple]) -> float:
+    one, other = (np.frombuffer(b"".join(each[3] for each in those), np.uint8).astype(int) for those in (some, others))
+    return float(np.abs(one - other).mean())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("how", "world"),
+    [
+        ({}, World(0, 1)),
+        ({"unit": "box", "flip": True}, World(1, 2)),
+        ({"scope": "shard", "flip": True, "batch_size": 7}, World(2, 3)),
+        ({"unit": "box", "scope": "shard"}, World(1, 3)),
+        ({"shuffle_buffer": 0, "num_parallel_readers": 1}, World(0, 1)),
+    ],
+    ids=str,
+)
+def test_the_samples_are_those_of_the_files(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path], kind: str, how: dict, world: World
+) -> None:
+    """Over two epochs. JPEGs of crops lose a little, and nothing else does."""
+    expected = crops(config_of(sample, tmp_path, **how), "train", world, 24)
+    got = crops(config_of(sample, tmp_path, "packed", folders[kind], **how), "train", world, 24)
+    assert [each[:3] for each in got] == [each[:3] for each in expected]
+    if kind == "crops":
+        assert 0 < levels_apart(got, expected) < 5
+        other = crops(config_of(sample, tmp_path, seed=1, **how), "train", world, 24)[: len(got)]
+        assert levels_apart(got, other) > 20
+    else:
+        assert got == expected
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"crop": "random_resized", "crop_image_size": [24, 40]},
+        {"crop": "random_resized", "unit": "box"},
+        {"crop": "center", "num_channels": 1},
+        {"crop": "full", "decoder": "graph"},
+        {"annotations": "none"},
+        {"dtype": "float32", "scaled_decode": True, "crop_image_size": [8, 9]},
+    ],
+    ids=str,
+)
+def test_original_files_are_cropped_in_any_way(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path], how: dict
+) -> None:
+    loose, config = (
+        config_of(sample, tmp_path, **how),
+        config_of(sample, tmp_path, "packed", folders["original"], **how),
+    )
+    assert crops(config, "train", World(1, 2), 8) == crops(loose, "train", World(1, 2), 8)
+    assert crops(config, "test") == crops(loose, "test")
+    counts = [count_crops(load_catalog(each.data, "train", World()), each.data, World()) for each in (loose, config)]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"crop": "center", "num_channels": 1},
+        {"resize": "area", "crop_image_size": [20, 36]},
+        {"label_source": "object", "classes": "two", "test_label_file": None},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["crops", "raw"])
+def test_crops_are_packed_as_the_config_cuts_them(sample: SampleData, tmp_path: Path, how: dict, kind: str) -> None:
+    if "classes" in how:
+        names = sorted({line.split("/")[-2] for line in sample.train.read_text().split()})
+        how = {**how, "classes": names[:2]}
+    loose = config_of(sample, tmp_path, **how)
+    config = config_of(sample, tmp_path, "packed", packed(loose, tmp_path / "out", kind, 3), **how)
+    for split, steps in (("train", 10), ("test", -1)):
+        expected, got = crops(loose, split, steps=steps), crops(config, split, steps=steps)
+        assert [each[:3] for each in got] == [each[:3] for each in expected]
+        assert got == expected if kind == "raw" else levels_apart(got, expected) < 5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_test_pass_is_that_of_the_files(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path], kind: str, size: int
+) -> None:
+    for rank in range(size):
+        expected = crops(config_of(sample, tmp_path), "test", World(rank, size))
+        got = crops(config_of(sample, tmp_path, "packed", folders[kind]), "test", World(rank, size))
+        assert [each[:3] for each in got] == [each[:3] for each in expected]
+        assert kind == "crops" or got == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_begun_on_files_goes_on_packed(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path], kind: str
+) -> None:
+    """In the middle of an image of several crops, and with other ranks."""
+    loose, config = config_of(sample, tmp_path), config_of(sample, tmp_path, "packed", folders[kind])
+    whole = crops(loose, "train", World(1, 2), 12)
+    taken = next(number for number, each in enumerate(whole) if number > 40 and each[1] > 0)
+    streams = [Stream.start(2).at([Frontier(0), Frontier(*whole[taken][:2])])]
+    streams.append(Stream.start(3).at([Frontier(9, 1), Frontier(4), Frontier(17)]).over(2))
+    for stream in streams:
+        expected = crops(loose, "train", World(1, 2), 6, resume=stream)
+        got = crops(config, "train", World(1, 2), 6, resume=stream)
+        assert [each[:3] for each in got] == [each[:3] for each in expected]
+        assert kind == "crops" or got == expected
+    contracts = [contract_of(each, load_catalog(each.data, "train", World())) for each in (loose, config)]
+    different = {name for name in contracts[0] if contracts[0][name] != contracts[1][name]}
+    assert different == ({"crops as JPEG"} if kind == "crops" else set())
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.data())
+def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObject) -> None:
+    """Whatever the ranks, batches, crops and interruptions; each crop's pixel is its number."""
+    scope = data.draw(st.sampled_from(["global", "shard"]))
+    by_box = data.draw(st.booleans())
+    counts = np.array(data.draw(st.lists(st.integers(0, 5), min_size=3, max_size=40).filter(any)))
+    size = data.draw(st.integers(1, 3))
+    if scope == "shard":
+        counts += counts == 0
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = numbered(counts, Path(folder), by_box)
+        size = min(size, catalog.samples)
+        how = {"crop_image_size": [1, 1], "batch_size": data.draw(st.integers(1, 9)), "scope": scope}
+        config = Config.model_validate_json(json.dumps({"data": {"train_filelist": "none", **how}}))
+        order = catalog.order(config.data)
+        per_sample = np.ones(catalog.samples, int) if by_box else counts
+        stream = Stream.start(size)
+        steps = data.draw(st.integers(0, 6))
+        ran = Ranks(stream, order, per_sample, config.data.batch_size)
+        stream = ran.interrupted(ran.steps(steps))
+        if scope == "global":
+            stream = stream.over(data.draw(st.integers(1, 3)))
+        rank = data.draw(st.integers(0, stream.size - 1))
+        expected = Ranks(stream, order, per_sample, config.data.batch_size).steps(5)[rank]
+        dataset = build_dataset(config, "train", World(rank, stream.size), True, stream, catalog)
+        batches = list(dataset.take(5).as_numpy_iterator())
+        places = [tuple(map(int, place)) for _, _, positions in batches for place in positions]
+        assert places == expected
+        first = np.append(0, np.cumsum(per_sample))
+        items = order.items(np.array([position for position, _ in places]), World(rank, stream.size))
+        numbers = [int.from_bytes(pixels.tobytes(), "little") for images, _, _ in batches for pixels in images]
+        assert numbers == [first[item] + crop for item, (_, crop) in zip(items, places, strict=True)]
+        assert [int(label) for _, labels, _ in batches for label in labels] == [number % 7 for number in numbers]
+
+
+def numbered(counts: np.ndarray, folder: Path, by_box: bool) -> Catalog:
+    """A catalog of images with so many raw crops, of one pixel that is their number, in two shards."""
+    total = int(counts.sum())
+    pixels = np.arange(total, dtype="<u4").view(np.uint8).reshape(-1, 4)[:, :3].reshape(-1, 1, 1, 3)
+    half = total // 2
+    for shard, part in enumerate((pixels[:half], pixels[half:])):
+        (folder / str(shard)).write_bytes(b"-" + part.tobytes())
+    number = np.arange(total)
+    images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    labels = (number % 7).astype(np.int32)
+    shards = (number >= half).astype(np.int32)
+    offsets = 1 + 3 * (number - half * shards)
+    records = Records(images, labels, shards, offsets, np.full(total, 3))
+    paths = FileList.of(f"{item}.jpg" for item in range(len(counts)))
+    boxes = Boxes(images, np.zeros((total, 4), np.float32), labels)
+    whose = np.zeros(len(counts), np.int32)
+    where = Packed("raw", [str(folder / "0"), str(folder / "1")], records)
+    return Catalog("train", paths, [""], whose > 0, whose, tuple("abcdefg"), boxes, by_box=by_box, packed=where)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"crop_image_size": [32, 33]}, "data.crop_image_size: [32, 32] packed, [32, 33] in the config"),
+        ({"num_channels": 1}, "data.num_channels: 3 packed, 1 in the config"),
+        ({"crop": "random_resized"}, 'data.crop: "boxes" packed, "random_resized" in the config'),
+        ({"crop": "full"}, 'data.crop: "boxes" packed, "full" in the config'),
+        ({"resize": "area"}, 'data.resize: "bilinear" packed, "area" in the config'),
+        ({"decoder": "graph"}, 'data.decoder: "native" packed, "graph" in the config'),
+        ({"scaled_decode": True}, "data.scaled_decode: false packed, true in the config"),
+        ({"annotations": "none"}, 'data.annotations: "any" packed, "none" in the config'),
+        ({"classes": ["a", "b"]}, 'data.classes: ["n'),
+        ({"cache": "memory"}, "data.cache is of loose files"),
+        ({"num_classes": 3}, "data.num_classes is 3, but there are 8 classes"),
+    ],
+    ids=str,
+)
+def test_what_packed_crops_cannot_serve_is_refused(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path], how: dict, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        build_dataset(config_of(sample, tmp_path, "packed", folders["raw"], **how))
+
+
+def test_a_split_that_is_not_packed_is_named(sample: SampleData, tmp_path: Path, copy: dict[str, Path]) -> None:
+    (copy["raw"] / "validation.json").unlink()
+    config = config_of(sample, tmp_path, "packed", copy["raw"])
+    with pytest.raises(ConfigError, match=r"validation\.json: No such file"):
+        build_dataset(config, "test")
+    build_dataset(config)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_that_are_not_whole_are_named(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], kind: str
+) -> None:
+    config = config_of(sample, tmp_path, "packed", copy[kind])
+    shard = min(copy[kind].glob("train-00003*"))
+    contents = shard.read_bytes()
+    shard.write_bytes(contents[:-1])
+    with pytest.raises(ConfigError, match=rf"{shard} has {len(contents) - 1} bytes, its manifest says {len(contents)}"):
+        build_dataset(config)
+    shard.unlink()
+    with pytest.raises(ConfigError, match=f"cannot read {shard}"):
+        build_dataset(config)
+
+
+@pytest.mark.parametrize("kind", ["original", "crops"])
+def test_a_damaged_record_is_named(sample: SampleData, tmp_path: Path, copy: dict[str, Path], kind: str) -> None:
+    """With its shard, its number there, and the file that it was."""
+    config = config_of(sample, tmp_path, "packed", copy[kind], shuffle_buffer=0)
+    catalog = load_catalog(config.data, "train", World())
+    records = catalog.packed.records
+    bad = 40
+    shard = Path(catalog.packed.shards[records.shard[bad]])
+    contents = bytearray(shard.read_bytes())
+    begin = int(records.offset[bad])
+    contents[begin : begin + int(records.length[bad])] = bytes(int(records.length[bad]))
+    shard.write_bytes(contents)
+    number = sorted(records.offset[records.shard == records.shard[bad]].tolist()).index(begin)
+    with pytest.raises(tf.errors.OpError) as raised:
+        crops(config, "train", steps=12)
+    said = str(named(raised.value, catalog, config.data, World(), Stream.start(1), None))
+    assert f"record {number} of {shard}, of {catalog.paths[int(records.image[bad])]}: " in said
+    assert "tfpipe pack --verify" in said and "Traceback" not in said
+    with pytest.raises(ConfigError, match=f"1 of 14 files are not as packed:\n  {shard} is not what was packed"):
+        verify(copy[kind])
+
+
+def test_a_sound_folder_is_verified(folders: dict[str, Path]) -> None:
+    assert verify(folders["original"]) == f"{folders['original']}: all 14 files are as they were packed"
+
+
+def test_a_shard_that_is_cut_while_it_is_read_is_named(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raw crops too, where memory does not hold them all."""
+    monkeypatch.setattr("tfpipe.data.fetch.free_memory", lambda: 0)
+    for kind in ("raw", "crops"):
+        config = config_of(sample, tmp_path, "packed", copy[kind])
+        catalog = load_catalog(config.data, "train", World())
+        load = loader(catalog, (32, 32, 3))
+        whole = load(np.arange(20), np.zeros(0, bool))
+        expected = crops(config_of(sample, tmp_path, "packed", copy[kind], shuffle_buffer=0), "train", steps=2)[:20]
+        assert whole.tobytes() == b"".join(each[3] for each in expected)
+        last = int(np.argmax(catalog.packed.records.offset * (catalog.packed.records.shard == 2)))
+        Path(catalog.packed.shards[2]).write_bytes(Path(catalog.packed.shards[2]).read_bytes()[:-30])
+        with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
+            load(np.array([0, last]), np.zeros(0, bool))
+
+
+def test_arrays_are_used_again_once_nobody_holds_them() -> None:
+    rooms = Rooms()
+    first = rooms.take((5, 7))
+    address = first.ctypes.data
+    assert address % 64 == 0
+    view = first[2:].reshape(-1)[3:]
+    del first
+    assert rooms.take((5, 7)).ctypes.data != address
+    del view
+    assert address in [rooms.take((5, 7)).ctypes.data for _ in range(2)]
+    assert rooms.take((50, 7)).shape == (50, 7)
+
+
+def test_a_packed_split_holds_the_paths_it_was_made_of(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path]
+) -> None:
+    for split in ("train", "test"):
+        loose = load_catalog(config_of(sample, tmp_path).data, split, World())
+        for kind in KINDS:
+            catalog = load_catalog(config_of(sample, tmp_path, "packed", folders[kind]).data, split, World())
+            assert catalog.paths == loose.paths and catalog.paths.digest == loose.paths.digest
+            assert catalog.classes == loose.classes and np.array_equal(catalog.labels, loose.labels)
+            assert np.array_equal(catalog.annotated, loose.annotated)
+
+
+def test_crops_are_the_jpegs_that_the_manifest_says(folders: dict[str, Path]) -> None:
+    manifest = json.loads((folders["crops"] / "train.json").read_text())
+    assert manifest["jpeg"] == {"quality": 95, "subsampling": "420"}
+    assert manifest["data.crop_image_size"] == [32, 32] and len(manifest["shards"]) == 5
+    shards = [folders["crops"] / each["name"] for each in manifest["shards"]]
+    count = sum(1 for _ in tf.data.TFRecordDataset([str(each) for each in shards]))
+    assert count == sum(each["records"] for each in manifest["shards"])
+    example = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(str(shards[0])))).numpy())
+    jpeg = example.features.feature["image/encoded"].bytes_list.value[0]
+    assert simplejpeg.decode_jpeg_header(jpeg)[:4] == (32, 32, "YCbCr", "420")
+
+
+@pytest.mark.slow
+def test_a_model_trains_and_is_tested_on_packed_data(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path]
+) -> None:
+    config_of(sample, tmp_path, "packed", folders["raw"])
+    done = run(sys.executable, ROOT / "train.py", "-c", tmp_path / "config.json", "-l", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert read_metrics(tmp_path / "run")[0]["test_images"] == 37
