@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from subprocess import PIPE
@@ -26,6 +27,9 @@ from tfpipe.data.failures import find_failure, named
 from tfpipe.data.filelist import FileList
 from tfpipe.data.index_build import build_index
 from tfpipe.errors import ConfigError
+
+# Each builds several pipelines.
+pytestmark = pytest.mark.slow
 
 BUCKET = "imagenet"
 # Ends, when told to, while requests are under way.
@@ -99,8 +103,10 @@ def test_batches_from_a_web_server_are_those_from_files(
 ) -> None:
     there, here = config_of(sample, tmp_path, server.url, {"batch": 7}, **data), config_here(sample, tmp_path, **data)
     world = World(1, 2)
+    before = [thread.name for thread in threading.enumerate()].count("tfpipe-fetch")
     assert_same(batches(there, "train", 12, world), batches(here, "train", 12, world))
     assert_same(batches(there, "test"), batches(here, "test"))
+    assert [thread.name for thread in threading.enumerate()].count("tfpipe-fetch") <= before + 1, "for all pipelines"
     ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
     assert count_crops(ours, there.data, World()) == count_crops(theirs, here.data, World())
 
@@ -202,7 +208,6 @@ def test_where_http_may_have_an_xml_nothing_is_asked(server: Server) -> None:
     assert not server.asked
 
 
-@pytest.mark.slow
 def test_a_program_ends_while_a_server_does_not_answer(sample: SampleData, tmp_path: Path, server: Server) -> None:
     # The first batch takes 32 images and their XMLs, and the pipeline works ahead.
     server.answers = 100

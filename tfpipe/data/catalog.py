@@ -15,6 +15,7 @@ from tfpipe.data.filelist import FileList, read_filelist
 from tfpipe.data.labels import BY_OBJECT, class_table, image_labels
 from tfpipe.data.mixture import Mixture
 from tfpipe.data.order import Order
+from tfpipe.data.remote import is_optional
 from tfpipe.data.shards import Packed
 from tfpipe.data.sources import where
 from tfpipe.distributed import World
@@ -147,7 +148,9 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if config.annotations != "none" and needs_boxes:
         catalog = _with_annotations(catalog, config, filelist, world)
-    logger.info("%s: %d images, %d of them annotated", split, len(catalog), catalog.annotated.sum())
+    known = catalog.boxes is not None or not any(is_optional(f"{each}.xml") for each in catalog.annotation_folders)
+    count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
+    logger.info("%s: %d images, %s of them annotated", split, len(catalog), count)
     if split == "train" and config.unit == "box" and needs_boxes:
         catalog = replace(catalog, boxes=catalog.boxes or _read_boxes(catalog, world), by_box=True)
     if split == "train":

@@ -1,12 +1,13 @@
 """Remote images in graph: batches of them, each with its XML, are asked for together, by threads that wait."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, Remote
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.closing import close_at_exit
 from tfpipe.data.headers import jpeg_header
@@ -27,14 +28,21 @@ class Fetched(NamedTuple):
 
 
 def fetcher(catalog: Catalog) -> Fetcher:
-    """For the URLs of a catalog.
+    """For the URLs of a catalog; one for all that are fetched alike, so that they share its connections.
 
     Raises:
         ConfigError: as Fetcher.
     """
     # What it does at the process's end comes before what was registered first.
     close_at_exit()
-    return Fetcher(catalog.remote, catalog.paths.folders)
+    schemes = sorted({folder.partition("://")[0] for folder in catalog.paths.folders})
+    return _fetcher(catalog.remote.model_dump_json(), tuple(schemes))
+
+
+# TensorFlow never lets go of a Python function, nor of what it refers to: one for each pipeline would leave a thread.
+@functools.cache
+def _fetcher(config: str, schemes: tuple[str, ...]) -> Fetcher:
+    return Fetcher(Remote.model_validate_json(config), [f"{scheme}://" for scheme in schemes])
 
 
 def fetching(catalog: Catalog) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
