@@ -14,11 +14,11 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.crops import Crops, crop_seeds
 from tfpipe.data.decoders import ALIGNMENT
+from tfpipe.data.headers import START, header_of, jpeg_header
 from tfpipe.data.images import flipped
-from tfpipe.data.lookup import Located
 from tfpipe.data.memory import free_memory
 from tfpipe.data.scopes import stage
-from tfpipe.data.shards import Files, Packed
+from tfpipe.data.shards import Files, Packed, allow_open
 from tfpipe.data.stream import Visit
 from tfpipe.data.threads import calls_at_once
 from tfpipe.distributed import World
@@ -132,6 +132,7 @@ def _decoder(packed: Packed, shape: tuple[int, int, int]) -> Fill:
 def _mapped(packed: Packed, shape: tuple[int, int, int]) -> Fill:
     """Where the page cache comes to hold all of it, a copy from there takes 0.6 of the time of a read."""
     size = math.prod(shape)
+    allow_open(len(packed.shards))
     maps = [np.memmap(path, np.uint8, "r") for path in packed.shards]
 
     def copy(crop: np.ndarray, shard: int, offset: int, _length: int) -> None:
@@ -165,6 +166,8 @@ class Rooms:
     def take(self, shape: tuple[int, ...]) -> np.ndarray:
         """uint8 of that shape, aligned, of any content."""
         size = math.prod(shape)
+        if size == 0:
+            return np.empty(shape, np.uint8)
         room = self._reuse(size)
         if room is None:
             room = np.empty(size + ALIGNMENT - 1, np.uint8)
@@ -182,28 +185,20 @@ class Rooms:
         return room if len(room) >= size + ALIGNMENT - 1 else None
 
 
-def fetch_files(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World) -> tf.data.Dataset:
-    """Located -> (Located, its file: string), read some at a call."""
-    packed = catalog.packed
-    files = Files(packed.shards)
-    _, _, shards, offsets, lengths = packed.records
+def file_loader(catalog: Catalog) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """From images (int64 [n]) to their files (bytes [n]), and heights and widths (int32 [n, 2])."""
+    files = Files(catalog.packed.shards)
+    _, _, shards, offsets, lengths = catalog.packed.records
 
-    def load(images: np.ndarray) -> np.ndarray:
-        result = np.empty(len(images), object)
+    def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
         places = zip(shards[images].tolist(), offsets[images].tolist(), lengths[images].tolist(), strict=True)
         for number, (shard, offset, length) in enumerate(places):
-            result[number] = os.pread(files[shard], length, offset)
-            if len(result[number]) != length:
+            found = contents[number] = os.pread(files[shard], length, offset)
+            if len(found) != length:
                 raise ValueError(f"{packed_name(catalog, images[number])}: {CUT}")
-        return result
+            header = jpeg_header(found[:START])
+            sizes[number] = (header or header_of(found, packed_name(catalog, images[number])))[:2]
+        return contents, sizes
 
-    @stage("read")
-    def fetch_some(images: Located) -> tuple[Located, tf.Tensor]:
-        contents = tf.numpy_function(load, [images.item], tf.string, stateful=False)
-        return images, tf.ensure_shape(contents, images.item.shape)
-
-    calls = calls_at_once(config, world).read
-    some = dataset.batch(FILES).map(
-        fetch_some, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read"
-    )
-    return some.unbatch()
+    return load

@@ -44,9 +44,9 @@ def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
 
 @contextmanager
 def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add]:
-    """TFRecords of tf.train.Examples."""
+    """TFRecords of tf.train.Examples. Raises OSError where they cannot be written."""
     end = 0
-    with tf.io.TFRecordWriter(str(path)) as writer:
+    with _as_os_error(), tf.io.TFRecordWriter(str(path)) as writer:
 
         def add(picture: Picture) -> Place:
             nonlocal end
@@ -57,6 +57,14 @@ def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add
             return place
 
         yield add
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
 
 
 def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Picture], Example]:

@@ -66,7 +66,7 @@ class Files:
     """The shards of a split, each opened when first asked for."""
 
     def __init__(self, paths: list[str]) -> None:
-        _allow_open(len(paths))
+        allow_open(len(paths))
         self._paths, self._lock = paths, threading.Lock()
         self._opened: list[int | None] = [None] * len(paths)
 
@@ -89,7 +89,7 @@ class Files:
             os.close(file)
 
 
-def _allow_open(files: int) -> None:
+def allow_open(files: int) -> None:
     """Raises the number of files that this process may have open, where `files` more need it.
 
     Raises:
