@@ -30,10 +30,15 @@ CANNOT_FETCH = "cannot fetch "
 class FetchError(TfpipeError):
     """A URL that cannot be fetched: names it, the status or the reason, and the number of tries."""
 
-    def __init__(self, url: str, reason: str, missing: bool = False) -> None:
-        super().__init__(f"{CANNOT_FETCH}{url}: {reason}")
-        self.missing = missing
-        """Whether the server says that there is no such file."""
+    missing = False
+    """Whether the server says that there is no such file."""
+
+    @classmethod
+    def of(cls, url: str, reason: str, missing: bool = False) -> "FetchError":
+        """Of this URL. Not by the constructor, since ranks hand errors on, and pickle gives that the message."""
+        error = cls(f"{CANNOT_FETCH}{url}: {reason}")
+        error.missing = missing
+        return error
 
 
 def is_optional(url: str) -> bool:
@@ -136,7 +141,7 @@ class Fetcher:
         try:
             return self._loop.run(together) if urls else []
         except Ended:
-            return [FetchError(url, "the process is ending") for url in urls]
+            return [FetchError.of(url, "the process is ending") for url in urls]
 
     async def _tried(self, ask: Callable[[str], Awaitable[T]], url: str) -> T | FetchError:
         began, tries = time.monotonic(), self._config.retries + 1
@@ -150,7 +155,7 @@ class Fetcher:
                 break
             await asyncio.sleep(pause_s(done))
         often = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began:.0f} s"
-        return FetchError(url, f"{self._reason(failure)}; {often}", _status(failure) == HTTPStatus.NOT_FOUND)
+        return FetchError.of(url, f"{self._reason(failure)}; {often}", _status(failure) == HTTPStatus.NOT_FOUND)
 
     def _reason(self, error: Exception) -> str:
         status = _status(error)
