@@ -15,7 +15,7 @@ EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
 # An annotation is of some hundred bytes; one of a thousand objects of some hundred thousand.
 MAX_BYTES = 1_000_000
-# Of a number, in pixels: larger than any image.
+# Every number is smaller, in pixels: no image is so large.
 MOST = 1e9
 # What XML takes for blank, which is less than Python does.
 BLANK = " \t\r\n"
@@ -114,7 +114,7 @@ def find_in_ordinary(text: bytes) -> Found | None:
         edges += float(ymin), float(xmin), float(ymax), float(xmax)
     size = [float(height), float(width)]
     numbers = [*edges, *size]
-    return Found(names, edges, size) if max(numbers) <= MOST and min(numbers) >= -MOST else None
+    return Found(names, edges, size) if max(numbers) < MOST and min(numbers) > -MOST else None
 
 
 def find_by_lxml(text: bytes, path: str) -> Found:
@@ -161,6 +161,6 @@ def _number(text: str | None, element: etree._Element, tag: str, path: str) -> f
         raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
     if not IS_NUMBER(text):
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
-    if abs(float(text)) > MOST:
+    if abs(float(text)) >= MOST:
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", more pixels than an image has')
     return float(text)

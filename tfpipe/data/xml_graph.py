@@ -66,6 +66,7 @@ class Found(NamedTuple):
     side_of: tf.Tensor  # int64 [s]: number of the XML
     is_side: tf.Tensor  # bool [s, 2]: height or width
     stated_of: tf.Tensor  # int64 [t]: number of the XML of each side, whether its number can be read or not
+    said_of: tf.Tensor  # int32 [u]: number of the object of each name and edge, whether they can be read or not
 
 
 def parser(by_lxml: bool) -> Callable[[tf.Tensor, tf.Tensor], Objects]:
@@ -172,18 +173,21 @@ def find(tokens: Tokens) -> Found:
     is_object = _looks(first_tokens, r"(?s)object[\s/>].*")
     name_at = within(is_object, 3, r"name>[^<&]*")
     edge_at = within(is_object, 4, rf"[xy]m(in|ax)>{NUMBER}")
+    said_at = [within(is_object, 3, r"(?s)name[\s/>].*"), within(is_object, 4, r"(?s)[xy]m(in|ax)[\s/>].*")]
     is_size = _looks(first_tokens, r"(?s)size[\s/>].*")
     side_at = within(is_size, 3, rf"(width|height)>{NUMBER}")
     stated_at = within(is_size, 3, r"(?s)(width|height)[\s/>].*")
     names, edges, sides = (tf.gather(tokens.texts, each) for each in (name_at, edge_at, side_at))
 
     owner = tf.cumsum(tf.cast(is_object, tf.int32)) - 1
-    name_of, edge_of = (tf.gather(owner, tf.gather(child, each) - 1) for each in (name_at, edge_at))
+    name_of, edge_of, said_of = (
+        tf.gather(owner, tf.gather(child, each) - 1) for each in (name_at, edge_at, tf.concat(said_at, 0))
+    )
     side_of, stated_of = (tf.gather(tokens.image, each) for each in (side_at, stated_at))
     objects = tf.boolean_mask(tf.boolean_mask(tokens.image, is_child), is_object)
     is_edge = tf.equal(tf.strings.substr(edges, 0, 4)[:, None], EDGES)
     is_side = tf.equal(tf.strings.substr(sides, 0, 1)[:, None], ["h", "w"])
-    return Found(objects, names, name_of, edges, edge_of, is_edge, sides, side_of, is_side, stated_of)
+    return Found(objects, names, name_of, edges, edge_of, is_edge, sides, side_of, is_side, stated_of, said_of)
 
 
 def is_complete(found: Found, texts: tf.Tensor) -> tf.Tensor:
@@ -194,7 +198,9 @@ def is_complete(found: Found, texts: tf.Tensor) -> tf.Tensor:
     objects = found.objects
     names = _count(tf.ones_like(found.name_of), found.name_of, objects)
     once = tf.concat([_count(found.is_edge, found.edge_of, objects), names[:, None]], 1)
-    whole = tf.equal(_count(tf.reduce_any(tf.not_equal(once, 1), 1), objects, texts), 0)
+    said = _count(tf.ones_like(found.said_of), found.said_of, objects)
+    lacking = tf.reduce_any(tf.not_equal(once, 1), 1) | tf.not_equal(said, 1 + len(EDGES))
+    whole = tf.equal(_count(lacking, objects, texts), 0)
     whole &= tf.reduce_all(_count(found.is_side, found.side_of, texts) <= 1, axis=1)
     read, stated = (_count(tf.ones_like(of), of, texts) for of in (found.side_of, found.stated_of))
     return whole & tf.equal(read, stated)

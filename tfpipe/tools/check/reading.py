@@ -87,9 +87,10 @@ def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
 
 def _is_turned(contents: bytes) -> bool:
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(contents)) as image:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what is wrong with it
-            return image.getexif().get(ORIENTATION, 1) in range(2, 9)
+            with Image.open(io.BytesIO(contents)) as image:
+                return image.getexif().get(ORIENTATION, 1) in range(2, 9)
     except (OSError, ValueError, SyntaxError, KeyError, TypeError, struct.error):
         return False  # nobody reads it, and the picture is none the worse
 
