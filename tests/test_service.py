@@ -90,8 +90,7 @@ def check_epoch(run_dir: Path, config: Path) -> None:
 
 def test_a_training_outlives_its_killed_worker(begin: Begin, config: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    once = ("--set", "training.epochs=1")
-    process = begin("-c", config, "-l", run_dir, *once)
+    process = begin("-c", config, "-l", run_dir)
     wait_for(lambda: len(trained(run_dir)) >= 100, process)
     servers = children(process.pid)
     assert len(servers) == 2
