@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,9 @@ def children(pid: int) -> list[int]:
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
-            if b"serve\0worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(child)
+            with suppress(OSError):  # it has just ended
+                if b"serve\0worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(child)
     return found
 
 
