@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,8 @@ from tfpipe.data.catalog import load_catalog
 from tfpipe.errors import Stopped
 
 pytestmark = pytest.mark.slow
-WAIT_S = 240
+WAIT_S = 400
+Begin = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
@@ -32,13 +34,28 @@ def config(sample: SampleData, tmp_path: Path) -> Path:
     return sample.config(tmp_path / "c.json", data=data, training={"epochs": 2, "log_positions": True})
 
 
+@pytest.fixture
+def begin() -> Iterator[Begin]:
+    """Starts trainings, and ends those that a failed test has left."""
+    begun = []
+
+    def train(*args: str | Path) -> subprocess.Popen[str]:
+        begun.append(start(sys.executable, ROOT / "train.py", *args))
+        return begun[-1]
+
+    yield train
+    for process in begun:
+        process.kill()
+
+
 def children(pid: int) -> list[int]:
     """The servers that a process has started."""
     found = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         for child in map(int, path.read_text().split()):
-            if b"serve\0worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                found.append(child)
+            with suppress(OSError):  # it has just ended
+                if b"serve\0worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    found.append(child)
     return found
 
 
@@ -73,10 +90,9 @@ def check_epoch(run_dir: Path, config: Path) -> None:
     assert max(seen.values()) == 1
 
 
-def test_a_training_outlives_its_killed_worker(config: Path, tmp_path: Path) -> None:
+def test_a_training_outlives_its_killed_worker(begin: Begin, config: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    once = ("--set", "training.epochs=1")
-    process = start(sys.executable, ROOT / "train.py", "-c", config, "-l", run_dir, *once)
+    process = begin("-c", config, "-l", run_dir)
     wait_for(lambda: len(trained(run_dir)) >= 100, process)
     servers = children(process.pid)
     assert len(servers) == 2
@@ -91,10 +107,12 @@ def test_a_training_outlives_its_killed_worker(config: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_a_training_that_is_ended(config: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_nothing_is_left_of_a_training_that_is_ended(
+    begin: Begin, config: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     """A signal to stop goes to all processes of a job: the servers leave it to the training, which saves its state."""
     run_dir = tmp_path / "run"
-    process = start(sys.executable, ROOT / "train.py", "-c", config, "-l", run_dir)
+    process = begin("-c", config, "-l", run_dir)
     wait_for(lambda: len(trained(run_dir)) >= 20, process)
     servers = children(process.pid)
     assert len(servers) == 2

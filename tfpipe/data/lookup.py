@@ -2,11 +2,9 @@
 
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.catalog import Catalog
-from tfpipe.data.filelist import LINE_END
 from tfpipe.data.stream import Visit
 
 
@@ -23,16 +21,14 @@ class Located(NamedTuple):
 class Lookup:
     """The catalog's paths and labels, as a few tensors that graphs hold by reference: some 35 bytes an image.
 
-    They are of numbers, the base names too, which another process can be sent as they lie in memory: as strings, names
-    would take it five times as much.
+    A base name of up to 22 bytes takes TensorFlow 24, a longer one, or a whole path, an allocation of its own.
     """
 
     def __init__(self, catalog: Catalog) -> None:
         # On the CPU, where tf.data runs, and beside the graph, if one is being made: it is to hold them by reference.
         with tf.init_scope(), tf.device("CPU"):
-            letters = _letters(catalog.paths.names)
-            ends = np.flatnonzero(letters == LINE_END)
-            self._letters, self._ends = tf.constant(letters), tf.constant(ends.astype(np.int32))
+            # Not one string for all: a tensor of up to 128 elements would be copied into every graph.
+            self._names = tf.concat([tf.constant(names) for _, names in catalog.paths.chunks()], axis=0)
             self._folder = tf.constant(catalog.paths.folder)
             self._folders = tf.constant(catalog.paths.folders)
             self._annotation_folders = tf.constant(catalog.annotation_folders)
@@ -51,26 +47,11 @@ class Lookup:
 
     def path(self, items: tf.Tensor) -> tf.Tensor:
         """string [...]: the paths of `items`, int64 [...]."""
-        return tf.gather(self._folders, tf.gather(self._folder, items)) + self._name(items)
+        return tf.gather(self._folders, tf.gather(self._folder, items)) + tf.gather(self._names, items)
 
     def annotation(self, items: tf.Tensor) -> tf.Tensor:
         """string [...]: the paths of the XMLs of `items`, int64 [...]; "" where there is none."""
         folders = tf.gather(self._annotation_folders, tf.gather(self._folder, items))
         # As annotations.xml_name has it.
-        stems = tf.strings.regex_replace(self._name(items), r"(.)\.[^.]*$", r"\1")
+        stems = tf.strings.regex_replace(tf.gather(self._names, items), r"(.)\.[^.]*$", r"\1")
         return tf.where(tf.gather(self._annotated, items), tf.strings.join([folders, stems, ".xml"]), "")
-
-    def _name(self, items: tf.Tensor) -> tf.Tensor:
-        """string [...]: the base names of `items`, int64 [...]."""
-        numbers = tf.reshape(items, [-1])
-        begins = tf.where(numbers > 0, tf.gather(self._ends, tf.maximum(numbers - 1, 0)) + 1, 0)
-        places = tf.ragged.range(begins, tf.gather(self._ends, numbers))
-        letters = places.with_values(tf.cast(tf.gather(self._letters, places.values), tf.int32))
-        return tf.reshape(tf.strings.unicode_encode(letters, "UTF-8"), tf.shape(items))
-
-
-def _letters(names: bytes) -> np.ndarray:
-    """uint8 or int32 [k]: the code points of text in UTF-8."""
-    return (
-        np.frombuffer(names, np.uint8) if names.isascii() else np.frombuffer(names.decode().encode("utf-32-le"), "<i4")
-    )

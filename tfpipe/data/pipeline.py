@@ -78,19 +78,20 @@ def build_dataset(
         ConfigError: a filelist, a label, an annotation folder or the cache cannot be used.
         ValueError: `resume` is of another number of ranks.
     """
-    close_at_exit()
     data = config.data
+    # Before what closes iterators is registered: those of servers are to be closed while these still run.
+    servers = None if data.service is None else open_servers(data)
+    close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
 
     stream = resume or Stream.start(world.size)
     if catalog.packed is not None and catalog.packed.has_crops:
         dataset = fetch(catalog, data, world, stream)
     else:
-        if data.service is None:
+        if servers is None:
             dataset = load(catalog, data, world, stream)
         else:
-            load_part = partial(load, catalog, world=world, stream=stream)
-            dataset = served(load_part, open_servers(data), catalog, data, world)
+            dataset = served(partial(load, catalog, world=world, stream=stream), servers, catalog, data, world)
         # Copies each crop once, where unbatch and batch would twice.
         dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
