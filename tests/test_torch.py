@@ -110,7 +110,7 @@ def test_tensors_may_be_written_to(config: Config) -> None:
 
 @pytest.mark.parametrize("how", [{"num_workers": 1}, {"num_workers": 1, "multiprocessing_context": "spawn"}])
 def test_worker_processes_are_refused(config: Config, how: dict) -> None:
-    batches = DataLoader(tfpipe.torch.iterable(build_dataset(config)), batch_size=None, timeout=60, **how)
+    batches = DataLoader(tfpipe.torch.iterable(build_dataset(config)), batch_size=None, timeout=240, **how)
     with pytest.raises(ConfigError, match=r"cannot be taken into the processes of a DataLoader: use .* num_workers=0"):
         next(iter(batches))
 
