@@ -12,12 +12,11 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from formats import write
+from formats import HEAD, TAIL, write
 from given import Given, Work
 from peers import gathered
 
 Records = tuple[Any, None]  # bytes, or uint8 [n, 224, 224, 3]
-HEAD, TAIL = 12, 4  # around a TFRecord
 LABEL = 4  # bytes before what is in an ArrayRecord
 
 

@@ -6,7 +6,6 @@ A format is a folder beside the crops, and written once.
 import os
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from given import SIDE, Given
 
 SHARDS = 8
+HEAD, TAIL = 12, 4  # around a TFRecord, in bytes
 
 
 def write(given: Given, name: str) -> Path:
@@ -78,8 +78,7 @@ def tfrecord(given: Given, folder: Path, raw: bool) -> None:
                     ),
                 }
                 writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-        tool = Path(sys.executable).with_name("tfrecord2idx")
-        subprocess.run([sys.executable, str(tool), str(path), f"{path}.idx"], check=True, stdout=subprocess.DEVNULL)
+        (folder / f"{path.name}.idx").write_text(_index(path))
 
 
 def webdataset(given: Given, folder: Path, raw: bool) -> None:
@@ -111,6 +110,17 @@ def npy(given: Given, folder: Path, _: bool) -> None:
 def bytes_each(folder: Path, count: int) -> float:
     """On disk, with indexes, of one of `count` crops."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / count
+
+
+def _index(path: Path) -> str:
+    """As DALI's tfrecord2idx writes it, which loads TensorFlow for every file: where each record starts, its size."""
+    content, place, lines = path.read_bytes(), 0, []
+    while place < len(content):
+        (length,) = struct.unpack_from("<Q", content, place)
+        size = HEAD + length + TAIL
+        lines.append(f"{place} {size}\n")
+        place += size
+    return "".join(lines)
 
 
 def _image(given: Given, item: int, raw: bool) -> bytes:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +45,7 @@ def main(args: argparse.Namespace) -> None:
                 raise SystemExit(f"DALI: record {number}: {name} {str(theirs)[:80]} instead of {str(its)[:80]}")
     print(f"DALI reads {images} records of {len(shards)} shards: images, labels and {boxes} boxes are the same")
     if args.models:
-        sys.path.insert(0, str(args.models))
+        bring_in(args.models)
         for number, (one, label) in enumerate(zip(expected, by_models(shards), strict=True)):
             if one.label != label:
                 raise SystemExit(f"tf-models-official: record {number}: label {label} instead of {one.label}")
@@ -102,6 +103,14 @@ def by_dali(shards: list[str], count: int) -> Iterator[Record]:
                 yield Record(image.tobytes(), pixels.shape, int(label[0]), boxes, box_labels.tolist())
 
 
+def bring_in(folder: Path) -> None:
+    """Makes tf-models-official's modules importable, without all that its packages import when they are whole."""
+    sys.path.append(str(folder))
+    for name in ("official.core", "official.modeling", "official.vision", "official.vision.configs"):
+        package = sys.modules[name] = ModuleType(name)
+        package.__path__ = [str(folder.joinpath(*name.split(".")))]
+
+
 def by_models(shards: list[str]) -> Iterator[int]:
     """The labels of tf-models-official's images for evaluation."""
     import tensorflow as tf
@@ -119,5 +128,7 @@ def by_models(shards: list[str]) -> Iterator[int]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--models", type=Path, help="the folder that holds `official`, tf-models-official's package")
+    parser.add_argument(
+        "--models", type=Path, help="pip install --no-deps --target FOLDER tf-models-official tf_keras gin-config"
+    )
     main(parser.parse_args())
