@@ -88,9 +88,10 @@ def _xml_failure(annotation: str) -> Failure | None:
 def reason(error: tf.errors.OpError) -> str:
     """What an op says went wrong, without where in the graph it stands."""
     said = re.sub(r"\\(['\"])", r"\1", error.message.split("\n\t [[")[0])  # an assertion escapes quotes
-    # Of a Python function, without where in it.
-    said = re.sub(r"(?s)(?:\w+Error: )?(.*?)\nTraceback .*", r"\1", said)
-    return re.sub(r"(?s).*(?:Iterator::\S*: |\{\{.*?\}\} )", "", said).strip().removesuffix(".")
+    # Of a Python function: what it raised, without where in it.
+    said, traceback, _ = said.partition("\nTraceback ")
+    said = re.sub(r"(?s).*(?:Iterator::\S*: |\{\{.*?\}\} )", "", said).strip().removesuffix(".")
+    return re.sub(r"^\w+Error: ", "", said) if traceback else said
 
 
 def named(
@@ -111,7 +112,7 @@ def named(
         stream: what the dataset set out from.
         reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
     """
-    if catalog.packed is not None and catalog.packed.has_crops and "Iterator" in error.message:
+    if catalog.packed is not None and reason(error).startswith("record "):
         # It names the record itself.
         return TfpipeError(f"rank {world.rank}: cannot use {reason(error)}; {REPACK}")
     if "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
