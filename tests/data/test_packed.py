@@ -274,7 +274,7 @@ def test_a_damaged_record_is_named(sample: SampleData, tmp_path: Path, copy: dic
     with pytest.raises(tf.errors.OpError) as raised:
         crops(config, "train", steps=12)
     said = str(named(raised.value, catalog, config.data, World(), Stream.start(1), None))
-    assert f"record {number} of {shard}, of {catalog.paths[int(records.image[bad])]}: " in said
+    assert f"record {number} of {shard}, of {catalog.paths[int(records.image[bad])]}" in said
     assert "tfpipe pack --verify" in said and "Traceback" not in said
     with pytest.raises(ConfigError, match=f"1 of 14 files are not as packed:\n  {shard} is not what was packed"):
         verify(copy[kind])
@@ -297,7 +297,7 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
         expected = crops(config_of(sample, tmp_path, "packed", copy[kind], shuffle_buffer=0), "train", steps=2)[:20]
         assert whole.tobytes() == b"".join(each[3] for each in expected)
         last = int(np.argmax(catalog.packed.records.offset * (catalog.packed.records.shard == 2)))
-        Path(catalog.packed.shards[2]).write_bytes(Path(catalog.packed.shards[2]).read_bytes()[:-30])
+        Path(catalog.packed.shards[2]).write_bytes(Path(catalog.packed.shards[2]).read_bytes()[:-600])
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             load(np.array([0, last]), np.zeros(0, bool))
 

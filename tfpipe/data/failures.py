@@ -148,7 +148,7 @@ def named(
         stream: what the dataset set out from.
         reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
     """
-    if catalog.packed is not None and catalog.packed.has_crops and "Iterator" in error.message:
+    if catalog.packed is not None and reason(error).startswith("record "):
         # It names the record itself.
         return TfpipeError(f"rank {world.rank}: cannot use {reason(error)}; {REPACK}")
     unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", error.message)
