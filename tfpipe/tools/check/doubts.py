@@ -12,6 +12,8 @@ from tfpipe.progress import progress
 
 # What libjpeg-turbo says of it.
 CUT_OFF = "premature end"
+# Parsed at a call, which costs little more than one.
+XMLS = 64
 
 
 class Doubt(NamedTuple):
@@ -26,18 +28,20 @@ class Doubt(NamedTuple):
 
 def settle(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[set[str], str]]:
     """Codes of kinds.KINDS for each, and what is wrong with it. Loads TensorFlow."""
+    refused = _refused([doubt.xml for doubt in doubts if doubt.xml])
+    work = partial(_settle, channels=channels, refused=refused)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        settled = pool.map(partial(_settle, channels=channels), doubts)
+        settled = pool.map(work, doubts)
         return list(progress(settled, len(doubts), "trying the doubtful ones with TensorFlow", "image", show))
 
 
-def _settle(doubt: Doubt, channels: int) -> tuple[set[str], str]:
+def _settle(doubt: Doubt, channels: int, refused: set[str]) -> tuple[set[str], str]:
     codes, reasons = set(), []
     if doubt.damage:
         code, reason = _decoded(doubt, channels)
         codes |= {code} - {""}
         reasons.append(reason)
-    if doubt.xml and not _parses(doubt.xml):
+    if doubt.xml in refused:
         codes.add("unusual xml")
         reasons.append(doubt.xml)
     return codes, "; ".join(filter(None, reasons))
@@ -55,13 +59,21 @@ def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
     return "damaged", doubt.damage
 
 
-def _parses(xml: str) -> bool:
+def _refused(xmls: Sequence[str]) -> set[str]:
+    """Those of some XMLs that the graph does not read."""
+    if not xmls:
+        return set()
     import tensorflow as tf
 
-    from tfpipe.data.xml_graph import parse_xml
+    from tfpipe.data.xml_graph import examine
 
-    try:
-        parse_xml(tf.constant([read_whole(xml)]), tf.constant([xml]))
-    except tf.errors.OpError:
-        return False
-    return True
+    signature = [tf.TensorSpec([None], tf.string)] * 2
+    whole = tf.function(lambda texts, paths: examine(texts, paths)[0], input_signature=signature)
+
+    def refused_of(some: Sequence[str]) -> list[str]:
+        texts = [read_whole(xml) for xml in some]
+        return [xml for xml, good in zip(some, whole(texts, some).numpy().tolist(), strict=True) if not good]
+
+    together = [each for start in range(0, len(xmls), XMLS) for each in refused_of(xmls[start : start + XMLS])]
+    # Alone: one that is malformed may have spoilt another.
+    return {xml for each in together for xml in refused_of([each])}
