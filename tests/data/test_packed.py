@@ -21,8 +21,8 @@ from tfpipe import Config, Frontier, Stream, World, build_dataset
 from tfpipe.data.boxes import count_crops
 from tfpipe.data.catalog import Boxes, Catalog, load_catalog
 from tfpipe.data.failures import named
-from tfpipe.data.fetch import Rooms, loader
 from tfpipe.data.filelist import FileList
+from tfpipe.data.gathering import Rooms, loader
 from tfpipe.data.packed import verify
 from tfpipe.data.shards import Packed, Records
 from tfpipe.errors import ConfigError
@@ -288,7 +288,7 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
     sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Raw crops too, where memory does not hold them all."""
-    monkeypatch.setattr("tfpipe.data.fetch.free_memory", lambda: 0)
+    monkeypatch.setattr("tfpipe.data.gathering.free_memory", lambda: 0)
     for kind in ("raw", "crops"):
         config = config_of(sample, tmp_path, "packed", copy[kind])
         catalog = load_catalog(config.data, "train", World())

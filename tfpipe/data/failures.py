@@ -14,8 +14,8 @@ from tfpipe.data.cache import forget
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.damage import describe
 from tfpipe.data.decoders import choose_decoder
-from tfpipe.data.fetch import packed_name
 from tfpipe.data.fetching import fetcher
+from tfpipe.data.gathering import packed_name
 from tfpipe.data.pipeline import crop, read, visit
 from tfpipe.data.reasons import reason
 from tfpipe.data.remote import CANNOT_FETCH

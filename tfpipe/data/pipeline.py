@@ -8,23 +8,22 @@ in between. The name scopes are the names by which a trace knows the stages.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.cache import Store, reader
+from tfpipe.data.cache import Store
 from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.clock import now_s
 from tfpipe.data.closing import close_at_exit
-from tfpipe.data.crop_cache import Cut, crop_store, find, keeping
+from tfpipe.data.crop_cache import Cut, crop_store, keeping
 from tfpipe.data.crops import Crops, KnownTargets, choose_windows, crop_seeds, find_targets, from_first
 from tfpipe.data.decoders import Decoder, choose_decoder
-from tfpipe.data.fetch import FILES, fetch_crops, file_loader, find_crops
-from tfpipe.data.fetching import calls, check_cache, fetching
-from tfpipe.data.images import image_size, random_flip
-from tfpipe.data.late import late
-from tfpipe.data.lookup import Located, Lookup
+from tfpipe.data.gathering import find_crops, gather_crops
+from tfpipe.data.images import random_flip
+from tfpipe.data.lookup import Lookup
+from tfpipe.data.reading import Encoded, read_files, read_packed, read_remote
 from tfpipe.data.salvage import salvaging
 from tfpipe.data.scopes import stage
 from tfpipe.data.servers import open_servers
@@ -35,18 +34,6 @@ from tfpipe.data.user import load_function
 from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-
-
-class Encoded(NamedTuple):
-    """One image as read, then n of them."""
-
-    visit: Visit  # where in the stream, which item, and which of its crops are wanted
-    jpeg: tf.Tensor  # string: the file's bytes
-    size: tf.Tensor  # int32 [2]: height and width
-    xml: tf.Tensor  # string: the annotation's text, "" where there is none
-    xml_path: tf.Tensor  # string
-    label: tf.Tensor  # int32: class number, or BY_OBJECT
-    kept: tf.Tensor  # string: its crops, "" where they are still to be cut; where they are not, nothing is read
 
 
 def build_dataset(
@@ -86,7 +73,7 @@ def build_dataset(
 
     stream = resume or Stream.start(world.size)
     if catalog.packed is not None and catalog.packed.has_crops:
-        dataset = fetch(catalog, data, world, stream)
+        dataset = gather(catalog, data, world, stream)
     else:
         if servers is None:
             dataset = load(catalog, data, world, stream)
@@ -115,12 +102,12 @@ def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream, pa
     return _visits(catalog, config, world, stream, Lookup(catalog).located, part).unbatch()
 
 
-def fetch(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
+def gather(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
     """Batches of Crops, where those are packed: what `visit` to `crop` and the batching do otherwise."""
     blocks = _visits(catalog, config, world, stream, find_crops(catalog))
     # Of numbers: pixels are written where they stay.
     batches = blocks.rebatch(config.batch_size, drop_remainder=catalog.split == "train")
-    return fetch_crops(batches, catalog, config, world)
+    return gather_crops(batches, catalog, config, world)
 
 
 def _visits(
@@ -160,80 +147,10 @@ def read(
                 "data.source holds crops that were cut when they were packed, and this needs whole images: use data "
                 "packed with --kind original, or the files themselves"
             )
-        return _read_packed(dataset, catalog, config, world)
+        return read_packed(dataset, catalog, config, world)
     if catalog.remote is not None:
-        return _fetch(dataset, catalog, config, world, store)
-    load = reader(catalog, config, world)
-
-    def open_files(image: Located) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        path = late(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
-        jpeg, xml = load(image.item, path, ".jpg"), tf.constant("")
-        if catalog.boxes is None:
-            there = tf.not_equal(image.xml_path, "")
-            xml = tf.cond(there, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
-        return jpeg, image_size(jpeg), xml
-
-    @stage("read")
-    def read_one(image: Located) -> Encoded:
-        if store is None:
-            kept, (jpeg, size, xml) = tf.constant(""), open_files(image)
-        else:
-            kept, nothing = find(store, image.visit.item), ("", tf.zeros(2, tf.int32), "")
-            jpeg, size, xml = tf.cond(tf.equal(kept, ""), lambda: open_files(image), lambda: nothing)
-        return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
-
-    # In threads beside the pipeline's own: a read that waits holds one, and would keep a decoder from it.
-    calls = calls_at_once(config, world).read
-    dataset = dataset.map(read_one, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
-    return dataset.ignore_errors() if config.on_error == "skip" else dataset
-
-
-def _read_packed(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World) -> tf.data.Dataset:
-    """The same of packed files, whose boxes are known: some at a call of Python."""
-    load = file_loader(catalog)
-
-    @stage("read")
-    def read_some(images: Located) -> Encoded:
-        jpegs, sizes = tf.numpy_function(load, [images.item], (tf.string, tf.int32), stateful=False)
-        jpegs, sizes = tf.ensure_shape(jpegs, images.item.shape), tf.ensure_shape(sizes, [*images.item.shape, 2])
-        nothing = tf.fill(tf.shape(images.item), "")
-        return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label, nothing)
-
-    calls = calls_at_once(config, world).read
-    some = dataset.batch(FILES)
-    return some.map(
-        read_some, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read"
-    ).unbatch()
-
-
-def _fetch(
-    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
-) -> tf.data.Dataset:
-    """The same from URLs, `data.remote.batch` images at a call."""
-    check_cache(config)
-    fetch = fetching(catalog)
-
-    @stage("read")
-    def fetch_some(images: Located) -> Encoded:
-        kept = tf.zeros_like(images.path)
-        if store is not None:
-            kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
-        wanted = tf.equal(kept, "")
-        if config.storage_delay_ms:
-            with tf.control_dependencies([late(images.path[0], config.storage_delay_ms)]):
-                wanted = tf.identity(wanted)
-        xml_paths = images.xml_path if catalog.boxes is None else tf.zeros_like(images.xml_path)
-        jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, each, "") for each in (images.path, xml_paths)))
-        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
-
-    if config.on_error == "skip":
-        fetch_some = salvaging(fetch_some)
-    at_once = calls(catalog, config, world)
-    batches = dataset.batch(catalog.remote.batch)
-    some = batches.map(
-        fetch_some, num_parallel_calls=at_once, use_unbounded_threadpool=at_once is not None, name="read"
-    )
-    return some.unbatch()
+        return read_remote(dataset, catalog, config, world, store)
+    return read_files(dataset, catalog, config, world, store)
 
 
 def crop(

@@ -33,7 +33,7 @@ Fill = Callable[[np.ndarray, int, int, int], None]
 
 
 class Wanted(NamedTuple):
-    """Crops to be fetched."""
+    """Crops to be gathered."""
 
     records: tf.Tensor  # int64 [k]
     labels: tf.Tensor  # int32 [k]
@@ -58,14 +58,14 @@ def find_crops(catalog: Catalog) -> Callable[[Visit], Wanted]:
     return find
 
 
-def fetch_crops(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World) -> tf.data.Dataset:
+def gather_crops(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World) -> tf.data.Dataset:
     """Batches of Wanted -> of Crops: reads, and decodes what is JPEG; mirrors. Python is called once a batch."""
     shape = (*config.crop_image_size, config.num_channels)
     load = loader(catalog, shape)
     mirror = bool(config.flip) and catalog.split == "train"
 
-    @stage("fetch")
-    def fetch_batch(wanted: Wanted) -> Crops:
+    @stage("gather")
+    def gather_batch(wanted: Wanted) -> Crops:
         if mirror:
             flips = flipped(crop_seeds(2 * config.seed + 1, wanted.positions[:, 0], wanted.positions[:, 1]))
         else:
@@ -74,7 +74,7 @@ def fetch_crops(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, 
         images = tf.ensure_shape(images, [wanted.records.shape[0], *shape])
         return Crops(images, wanted.labels, wanted.positions)
 
-    return dataset.map(fetch_batch, num_parallel_calls=calls_at_once(config, world).decode, name="fetch")
+    return dataset.map(gather_batch, num_parallel_calls=calls_at_once(config, world).decode, name="fetch")
 
 
 def loader(catalog: Catalog, shape: tuple[int, int, int]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:

@@ -1,0 +1,109 @@
+"""Images and their annotations, as bytes: from files, from packed files, or from URLs. Waits for what holds them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.cache import Store, reader
+from tfpipe.data.catalog import Catalog
+from tfpipe.data.crop_cache import find
+from tfpipe.data.fetching import calls, check_cache, fetching
+from tfpipe.data.gathering import FILES, file_loader
+from tfpipe.data.images import image_size
+from tfpipe.data.late import late
+from tfpipe.data.lookup import Located
+from tfpipe.data.salvage import salvaging
+from tfpipe.data.scopes import stage
+from tfpipe.data.stream import Visit
+from tfpipe.data.threads import calls_at_once
+from tfpipe.distributed import World
+
+
+class Encoded(NamedTuple):
+    """One image as read, then n of them."""
+
+    visit: Visit  # where in the stream, which item, and which of its crops are wanted
+    jpeg: tf.Tensor  # string: the file's bytes
+    size: tf.Tensor  # int32 [2]: height and width
+    xml: tf.Tensor  # string: the annotation's text, "" where there is none
+    xml_path: tf.Tensor  # string
+    label: tf.Tensor  # int32: class number, or BY_OBJECT
+    kept: tf.Tensor  # string: its crops, "" where they are still to be cut; where they are not, nothing is read
+
+
+def read_files(
+    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
+) -> tf.data.Dataset:
+    """Located -> Encoded, or crops that `store` keeps, as pipeline.read has it: of files."""
+    load = reader(catalog, config, world)
+
+    def open_files(image: Located) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        path = late(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
+        jpeg, xml = load(image.item, path, ".jpg"), tf.constant("")
+        if catalog.boxes is None:
+            there = tf.not_equal(image.xml_path, "")
+            xml = tf.cond(there, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
+        return jpeg, image_size(jpeg), xml
+
+    @stage("read")
+    def read_one(image: Located) -> Encoded:
+        if store is None:
+            kept, (jpeg, size, xml) = tf.constant(""), open_files(image)
+        else:
+            kept, nothing = find(store, image.visit.item), ("", tf.zeros(2, tf.int32), "")
+            jpeg, size, xml = tf.cond(tf.equal(kept, ""), lambda: open_files(image), lambda: nothing)
+        return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
+
+    dataset = _waiting(dataset, read_one, calls_at_once(config, world).read)
+    return dataset.ignore_errors() if config.on_error == "skip" else dataset
+
+
+def read_packed(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World) -> tf.data.Dataset:
+    """The same of packed files, whose boxes are known: FILES at a call of Python."""
+    load = file_loader(catalog)
+
+    @stage("read")
+    def read_some(images: Located) -> Encoded:
+        jpegs, sizes = tf.numpy_function(load, [images.item], (tf.string, tf.int32), stateful=False)
+        jpegs, sizes = tf.ensure_shape(jpegs, images.item.shape), tf.ensure_shape(sizes, [*images.item.shape, 2])
+        nothing = tf.fill(tf.shape(images.item), "")
+        return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label, nothing)
+
+    if config.on_error == "skip":
+        read_some = salvaging(read_some)
+    return _waiting(dataset.batch(FILES), read_some, calls_at_once(config, world).read).unbatch()
+
+
+def read_remote(
+    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
+) -> tf.data.Dataset:
+    """The same from URLs, `data.remote.batch` images at a call."""
+    check_cache(config)
+    fetch = fetching(catalog)
+
+    @stage("read")
+    def fetch_some(images: Located) -> Encoded:
+        kept = tf.zeros_like(images.path)
+        if store is not None:
+            kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
+        wanted = tf.equal(kept, "")
+        if config.storage_delay_ms:
+            with tf.control_dependencies([late(images.path[0], config.storage_delay_ms)]):
+                wanted = tf.identity(wanted)
+        xml_paths = images.xml_path if catalog.boxes is None else tf.zeros_like(images.xml_path)
+        jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, each, "") for each in (images.path, xml_paths)))
+        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
+
+    if config.on_error == "skip":
+        fetch_some = salvaging(fetch_some)
+    return _waiting(dataset.batch(catalog.remote.batch), fetch_some, calls(catalog, config, world)).unbatch()
+
+
+def _waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:
+    """`read` of each element, so many at once; None for one, in the caller's own thread.
+
+    In threads beside the pipeline's own: a read that waits holds one, and would keep a decoder from it.
+    """
+    return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
