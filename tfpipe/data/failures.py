@@ -115,7 +115,8 @@ def named(
     if catalog.packed is not None and reason(error).startswith("record "):
         # It names the record itself.
         return TfpipeError(f"rank {world.rank}: cannot use {reason(error)}; {REPACK}")
-    if "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
+    has_images = catalog.packed is None or not catalog.packed.has_crops
+    if has_images and "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
         if reached is not None:
             frontiers = list(stream.frontiers)
             frontiers[world.rank] = Frontier(int(reached[-1, 0]))
