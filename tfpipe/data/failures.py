@@ -154,7 +154,8 @@ def named(
     unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", error.message)
     if unserved:
         return TfpipeError(f"rank {world.rank}: {unserved[1]}")
-    if "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
+    has_images = catalog.packed is None or not catalog.packed.has_crops
+    if has_images and "Iterator" in error.message:  # a stage of the pipeline failed, not the model or another rank
         unreachable = _unreachable(error)
         if unreachable is not None:
             return TfpipeError(
