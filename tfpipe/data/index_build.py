@@ -25,6 +25,7 @@ from tfpipe.data.index import FINGERPRINT, SCHEMA, fingerprint
 from tfpipe.data.index_rows import Annotated, Images, Rows, read_rows
 from tfpipe.data.lock import locked
 from tfpipe.data.processes import parallel
+from tfpipe.data.whole import whole_file
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
@@ -130,7 +131,7 @@ def _build_parts(
                 break
             if not bad:
                 path = _part_path(folder, part)
-                with _writing(path), _whole(path) as unfinished:
+                with _writing(path), whole_file(path) as unfinished:
                     pq.write_table(pa.concat_tables(each.table for each in rows), unfinished, compression="zstd")
     except ConfigError as error:
         errors.append(str(error))
@@ -162,7 +163,7 @@ def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
     schema = SCHEMA.with_metadata({FINGERPRINT: key})
     together = max(1, ROW_GROUP // PART)
     with _writing(target):
-        with _whole(target) as unfinished, pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+        with whole_file(target) as unfinished, pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
             for start in range(0, len(parts), together):
                 paths = [_part_path(folder, part) for part in parts[start : start + together]]
                 table = pa.concat_tables(map(pq.read_table, paths)).cast(schema).combine_chunks()
@@ -174,17 +175,6 @@ def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
         for other in target.parent.glob(f"{glob.escape(target.name)}.*{PARTS}"):
             shutil.rmtree(other)
     return Summary(target, images, annotated, boxes, dict(odd.most_common()))
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A path to write to, which becomes `path` once that is done."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield unfinished
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -176,6 +176,8 @@ def _as_a_list(checked: Checked, labels: Labels, table: BoxTable | None) -> Chec
 def _catalog(config: DataConfig, split: str, filelist: Path, world: World) -> tuple[Catalog, Labels, BoxTable | None]:
     """As catalog.load_catalog, but for an index, and also where labels are no classes."""
     paths = read_filelist(filelist)
+    if paths.remote:
+        raise ConfigError(f"{filelist} holds URLs, and check reads files: copy them first, with `tfpipe stage`")
     train_paths = paths if split == "train" or config.classes is not None else read_filelist(config.train_filelist)
     classes = class_table(config, train_paths)
     labels = find_labels(
