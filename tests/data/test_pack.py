@@ -250,7 +250,7 @@ def test_too_small_a_disk_is_told_before_anything_is_packed(
 ) -> None:
     """What crops take is known from some of them."""
     made = pack(config.data, "test", tmp_path / "whole", Plan(kind), World())
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(int(0.8 * made.bytes)))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(made.bytes // 2))
     with pytest.raises(ConfigError, match=r"needs some .* GB, .* GB are free"):
         pack(config.data, "test", tmp_path / "out", Plan(kind), World())
     assert not [*(tmp_path / "out").glob("validation-*")]

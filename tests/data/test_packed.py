@@ -71,7 +71,8 @@ def test_the_samples_are_those_of_the_files(
     if kind == "crops":
         assert 0 < levels_apart(got, expected) < 5
         other = crops(config_of(sample, tmp_path, seed=1, **how), "train", world, 24)[: len(got)]
-        assert levels_apart(got, other) > 20
+        # Without shuffling the seed does not count.
+        assert levels_apart(got, other) > 20 or how.get("shuffle_buffer") == 0
     else:
         assert got == expected
 

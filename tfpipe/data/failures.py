@@ -66,10 +66,7 @@ def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> It
     serial = config.model_copy(update=plain)
     # By the same decoder, since one that decodes a part alone does not see all damage.
     decoder = choose_decoder(serial)._replace(images=1)
-    source = catalog
-    if catalog.remote is not None:
-        source = replace(catalog, remote=catalog.remote.model_copy(update={"batch": 1, "cache": None}))
-    iterator = iter(crop(read(located, source, serial), catalog, serial, decoder=decoder))
+    iterator = iter(crop(read(located, _from_source(catalog), serial), catalog, serial, decoder=decoder))
     while True:
         try:
             next(iterator)
@@ -91,7 +88,7 @@ def explain(catalog: Catalog, config: DataConfig, item: int, error: tf.errors.Op
     # With all boxes known, no XML was opened.
     annotation = catalog.annotation(item) if catalog.boxes is None else ""
     if catalog.remote is not None:
-        return _xml_failure(annotation, catalog) or Failure(catalog.paths[item], reason(error))
+        return _xml_failure(annotation, _from_source(catalog)) or Failure(catalog.paths[item], reason(error))
     if annotation and annotation in error.message:
         return _xml_failure(annotation, catalog) or Failure(annotation, UNUSUAL)
     path = catalog.paths[item]
@@ -100,6 +97,13 @@ def explain(catalog: Catalog, config: DataConfig, item: int, error: tf.errors.Op
     except OSError as unread:
         return _xml_failure(annotation, catalog) or Failure(path, unread.strerror or reason(error))
     return _xml_failure(annotation, catalog) or Failure(path, describe(contents, config.num_channels, reason(error)))
+
+
+def _from_source(catalog: Catalog) -> Catalog:
+    """With URLs asked for one by one, and not kept."""
+    if catalog.remote is None:
+        return catalog
+    return replace(catalog, remote=catalog.remote.model_copy(update={"batch": 1, "cache": None}))
 
 
 def _unreachable(error: tf.errors.OpError) -> Failure | None:
