@@ -7,8 +7,10 @@ import pytest
 import tensorflow as tf
 
 from tests.conftest import SampleData
-from tfpipe import build_dataset, load_config
-from tfpipe.data.autotune import Stage, since, stages, tuned
+from tfpipe import World, build_dataset, load_config
+from tfpipe.data.autotune import Stage, since, stage_names, stages, tuned
+from tfpipe.data.catalog import load_catalog
+from tfpipe.data.pack import Plan, pack
 
 
 def test_between_two_accounts_a_stage_has_done_the_difference() -> None:
@@ -36,6 +38,24 @@ def test_every_stage_is_counted_under_its_own_name(sample: SampleData, tmp_path:
     assert {each.stage for each in sorted(last, key=lambda each: each.busy_ms)[-2:]} == {"read", "crop"}
     assert json.dumps([vars(each) for each in done.values()])
     assert {each.stage for each in tuned(iterator)} >= {"visit", "prefetch"}
+
+
+@pytest.mark.parametrize("kind", ["crops", "raw"])
+def test_packed_crops_are_gathered(sample: SampleData, tmp_path: Path, kind: str) -> None:
+    """Also where a transform of the user's own follows, which is not counted."""
+    given = load_config(sample.config(tmp_path / "c.json"))
+    pack(given.data, "train", tmp_path / "packed", Plan(kind), World())
+    source = {"source": {"kind": "packed", "path": str(tmp_path / "packed")}}
+    config = load_config(sample.config(tmp_path / "c.json", data=source))
+    catalog = load_catalog(config.data, "train", World())
+    iterator = iter(build_dataset(config, with_positions=True, with_ready=True, catalog=catalog))
+    for _ in range(3):
+        next(iterator)
+    names = stage_names(catalog, config.data)
+    done = {each.stage: each for each in stages(iterator, names)}
+    assert list(done) == ["visit", "gather", "finish"]
+    # A block of visits gives many batches.
+    assert done["gather"].elements >= done["finish"].elements >= 3 > done["visit"].elements - 2
 
 
 def test_a_pipeline_that_is_not_tuned_keeps_no_account() -> None:

@@ -6,8 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog import Catalog
+
 # The model knows ops, not stages; the maps come in the stages' order, and one that changes nothing is left out.
 STAGES = ("visit", "read", "crop", "finish")
+OF_PACKED_CROPS = ("visit", "gather", "finish")
+OF_SERVICE = ("service", "hand over")
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Stage:
     """What a stage has done since the pipeline's start, or between two moments."""
 
     stage: str
-    """"visit", "read", "crop" or "finish"."""
+    """As stage_names has it."""
     elements: int
     """That it has made: blocks of visits, images, calls of the decoder, batches."""
     busy_ms: float
@@ -34,10 +39,17 @@ class Stage:
     """Calls at once, at the end."""
 
 
-def tuned(iterator: Iterator[Any]) -> list[Tuned]:
+def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
+    """Of a pipeline's maps, in their order."""
+    if catalog.packed is not None and catalog.packed.has_crops:
+        return OF_PACKED_CROPS
+    return STAGES if config.service is None else OF_SERVICE
+
+
+def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]:
     """What AUTOTUNE chose for a whole pipeline, in its order; nothing where it is switched off."""
     result = []
-    names = iter(STAGES)
+    names = iter(names)
     for node in _nodes(iterator):
         # Only a transform of the user's own may follow those.
         stage = next(names, "transform") if "Map" in node.name else node.name.lower()
@@ -45,7 +57,7 @@ def tuned(iterator: Iterator[Any]) -> list[Tuned]:
     return result
 
 
-def stages(iterator: Iterator[Any]) -> list[Stage]:
+def stages(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Stage]:
     """What each stage has done so far; nothing where AUTOTUNE, which keeps the account, is switched off.
 
     Takes a fraction of a millisecond.
@@ -59,7 +71,7 @@ def stages(iterator: Iterator[Any]) -> list[Stage]:
             node.processing_time / 1e6,
             next((each.value for each in node.parameters if each.name == "parallelism"), 1.0),
         )
-        for stage, node in zip(STAGES, maps, strict=False)
+        for stage, node in zip(names, maps, strict=False)
     ]
 
 

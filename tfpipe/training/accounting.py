@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from tfpipe.data.autotune import Stage, since, stages, tuned
+from tfpipe.data.autotune import STAGES, Stage, since, stages, tuned
 from tfpipe.distributed import World
 from tfpipe.runqueue import queued_s, queued_since
 from tfpipe.training.callbacks import Logs, Record, Throughput
@@ -50,12 +50,18 @@ class Accounting(keras.callbacks.Callback):
     """
 
     def __init__(
-        self, world: World, interval: int, throughput: Throughput, visits: Visits, record: Record | None
+        self,
+        world: World,
+        interval: int,
+        throughput: Throughput,
+        visits: Visits,
+        record: Record | None,
+        names: Sequence[str] = STAGES,
     ) -> None:
-        """Comes after `throughput`; `record`, where to write, is rank 0's alone."""
+        """Comes after `throughput`; `record`, where to write, is rank 0's alone; `names` are autotune.stage_names."""
         super().__init__()
         self.world, self.interval, self.throughput, self.visits = world, interval, throughput, visits
-        self.record = record
+        self.record, self.names = record, names
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.hosts = self.world.gather(socket.gethostname())
@@ -110,7 +116,7 @@ class Accounting(keras.callbacks.Callback):
 
     def _stages(self) -> list[Stage]:
         iterator = self.model.meter.iterator
-        return [] if iterator is None or self.record is None else stages(iterator)
+        return [] if iterator is None or self.record is None else stages(iterator, self.names)
 
     def _share(self, own: RankFigures) -> list[RankFigures]:
         """Every rank's, in one allreduce of a table in which each fills its row: half the time of gathering objects."""
@@ -146,7 +152,7 @@ class Accounting(keras.callbacks.Callback):
             "read_bytes": spent.used.read_bytes,
             "storage_bytes": spent.used.storage_bytes,
             **spent.visited._asdict(),
-            "autotune": [] if iterator is None else [vars(each) for each in tuned(iterator)],
+            "autotune": [] if iterator is None else [vars(each) for each in tuned(iterator, self.names)],
             "stages": [_per_element(each) for each in spent.stages if each.elements],
             "ranks": described,
             "spread": {part: spread([each[part] for each in described]) for part in ("wait_ms", "own_ms")},

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
+from tfpipe.data.autotune import stage_names
 from tfpipe.data.boxes import COUNT_AT_MOST, count_crops
 from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.data.failures import named
@@ -143,7 +144,8 @@ def make_callbacks(
     checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
     record = Record(run_dir) if world.rank == 0 else None
     visits = Visits(data.train, config.data, world)
-    callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record), OverRanks(world)]
+    names = stage_names(data.train, config.data)
+    callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record, names), OverRanks(world)]
     if config.data.on_error == "skip":
         callbacks.append(Skipping(data.train, config.data, world, start.stream, run_dir, training.interval))
     if training.log_positions:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.autotune import Tuned, tuned
+from tfpipe.data.autotune import Tuned, stage_names, tuned
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.crops import Windows, halvings
 from tfpipe.data.decoders import choose_decoder
@@ -65,7 +65,7 @@ class Pipeline:
         next(source)
         self.first_batch_s.append(time.perf_counter() - start)
         segment = measure(source, seconds, self._warm_up_s, arrive)
-        self.tuned = tuned(iterator)
+        self.tuned = tuned(iterator, stage_names(self._catalog, self._config.data))
         return segment
 
     def _deliveries(self, iterator: Iterator[Any]) -> Iterator[Count]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tfpipe.config import Config
-from tfpipe.data.autotune import stages
+from tfpipe.data.autotune import stage_names, stages
 from tfpipe.data.catalog import load_catalog
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
@@ -30,4 +30,6 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
             tracer.begin()
             next(batches)
             tracer.end()
-        (folder / PIPELINE).write_text(json.dumps([vars(each) for each in stages(batches)]) + "\n")
+        (folder / PIPELINE).write_text(
+            json.dumps([vars(each) for each in stages(batches, stage_names(catalog, config.data))]) + "\n"
+        )

@@ -16,6 +16,8 @@ COLOURS = {
     "crop": "#937860",
     "decode": "#dd8452",
     "flip": "#da8bc3",
+    "gather": "#e5ae38",
+    "service": "#64b5cd",
     "finish": "#8172b3",
     "transform": "#c44e52",
     "tf.data": "#8c8c8c",

@@ -11,9 +11,11 @@ from tfpipe.errors import ConfigError
 
 # The name scopes of data/pipeline.py, in its order. What tf.data itself does to bring elements together is "batch",
 # and what it spends on calls that cannot be told apart "tf.data".
-SCOPES = ("visit", "read", "parse", "crop", "decode", "flip", "finish", "transform")
+SCOPES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", "finish", "transform")
+# Of ours, which hand over to code that releases the GIL.
+NATIVE = ("read", "decode", "gather", "service")
 CROP, BATCH, OTHER = "crop", "batch", "tf.data"
-STAGES = ("visit", "read", "parse", "crop", "decode", "flip", BATCH, "finish", "transform", OTHER)
+STAGES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", BATCH, "finish", "transform", OTHER)
 # Main thread.
 TRAIN, WAIT = "training step", "wait for input"
 STEP_MARK, ROOT = "train", "Iterator::Root"
@@ -231,7 +233,7 @@ def _stage_times(pieces: list[_Piece], lines: Iterable[list[_Event]]) -> Iterato
             scope = _scope(event.name)
             if scope:
                 ops[scope][event.name] += 1
-                if "PyFunc" in event.name and scope not in ("read", "decode"):
+                if "PyFunc" in event.name and scope not in NATIVE:
                     python.add(scope)
             elif event.name.endswith("::RebatchV2"):
                 ops[BATCH][event.name] += 1
