@@ -38,14 +38,16 @@ def left_running(run_dir: Path) -> str:
     return subprocess.run(["pgrep", "-af", str(run_dir)], capture_output=True, text=True).stdout
 
 
-def test_a_file_that_goes_in_mid_epoch_is_named(config: Path, tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_what_goes_in_mid_epoch_is_named(config: Path, tree: Path, tmp_path: Path, what: str) -> None:
     process = train(1, "-c", config, "-l", tmp_path / "run")
     wait_for(lambda: steps(tmp_path / "run") >= 3, process)
-    gone = images(tree)[5]
-    gone.unlink()
+    gone = images(tree)[5] if what == "file" else images(tree)[5].parent
+    gone.rename(gone.with_name("away"))
     ended = finish(process, BOUNDED_S)
     assert ended.code == 1
-    assert f"rank 0: cannot use {gone} of the train data: No such file or directory" in ended.err
+    assert f"rank 0: cannot use {gone}" in ended.err
+    assert "of the train data: No such file or directory; repair it or take it out of the filelist" in ended.err
 
 
 def test_storage_that_hangs_ends_the_run_and_is_named(config: Path, tree: Path, tmp_path: Path) -> None:

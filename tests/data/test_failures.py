@@ -43,7 +43,7 @@ def test_the_file_and_the_reason_are_found(
             reached = positions
     message = str(named(caught.value, catalog, config.data, world, Stream.start(world.size), reached))
     assert message.startswith(f"rank {world.rank}: cannot use {bad} of the train data: ")
-    assert message.endswith("; repair it or take it out of the filelist")
+    assert message.endswith("; repair it or take it out of the filelist; tfpipe check finds all such files")
     assert re.search(reason, message)
 
 

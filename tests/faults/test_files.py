@@ -7,11 +7,12 @@ import pytest
 import tensorflow as tf
 
 from tests.faults.files import BELOW_THE_CROP, GOOD, GOOD_XML, IMAGES, XMLS, Fault
-from tfpipe import World, load_config
+from tfpipe import World, build_dataset, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
 from tfpipe.data.catalog import load_catalog
 from tfpipe.data.decoders import choose_decoder
+from tfpipe.data.dropped import Dropped
 from tfpipe.data.failures import cannot_use, explain
 from tfpipe.data.pipeline import crop, read, visit
 from tfpipe.data.stream import Stream
@@ -19,6 +20,7 @@ from tfpipe.tools.check import Checked, check
 from tfpipe.tools.check.kinds import CODES, STOPS
 
 FAULTS = [*IMAGES, *XMLS]
+WHAT_TO_DO = "repair it or take it out of the filelist; tfpipe check finds all such files"
 ALONE = World()
 
 
@@ -74,11 +76,38 @@ def test_training_stops_at_each_and_says_why(tree: Path, decoder: str, channels:
         expected = None
         if fault.says is not None and not (decoder == "graph" and fault.name in BELOW_THE_CROP):
             reason = fault.says.replace("PATH", own)
-            expected = f"rank 0: cannot use {own} of the train data: {reason}; repair it or take it out of the filelist"
+            expected = f"rank 0: cannot use {own} of the train data: {reason}; {WHAT_TO_DO}"
         if not same(said, expected):
             wrong[fault.name] = said, expected
     assert wrong == {}
     assert next(crops).images.shape[0] == 1, "the good one, to the end"
+
+
+@pytest.mark.parametrize("decoder", ["native", "graph"])
+def test_skipping_leaves_out_exactly_these(tree: Path, decoder: str) -> None:
+    """Of a batch that shares a call with them, nothing else is missing."""
+    config = config_of(tree, decoder=decoder, on_error="skip", batch_size=8, num_parallel_readers="auto")
+    catalog = load_catalog(config.data, "train", ALONE)
+    seen, left = set(), {}
+    dropped = Dropped(catalog, config.data, ALONE, Stream.start(1))
+    for *_, positions in build_dataset(config, "train", ALONE, True, catalog=catalog).as_numpy_iterator():
+        seen |= set(positions[:, 0].tolist())
+        left |= dict(dropped.look([positions]))
+        if positions[-1, 0] >= len(catalog):
+            break
+    bad = {
+        item: fault
+        for item, fault in enumerate(FAULTS)
+        if fault.says is not None and not (decoder == "graph" and fault.name in BELOW_THE_CROP)
+    }
+    # Without shuffling, the positions of the first epoch are the places in the list.
+    whole = set(range(len(catalog)))
+    assert seen & whole == whole - bad.keys()
+    assert left.keys() & whole == bad.keys()
+    for item, fault in bad.items():
+        own = catalog.paths[item] if item < len(IMAGES) else catalog.annotation(item)
+        assert left[item].path == own
+        assert same(left[item].reason, fault.says.replace("PATH", own)), fault.name
 
 
 def same(said: str | None, expected: str | None) -> bool:
@@ -103,9 +132,7 @@ def test_the_command_ends_with_code_1_and_the_same_words(
     own = str(tree / folder / "n01" / f"{stem(number)}.{suffix}")
     reason = FAULTS[number].says.replace("PATH", own)
     last = capfd.readouterr().err.splitlines()[-1]
-    assert last == (
-        f"tfpipe: error: rank 0: cannot use {own} of the train data: {reason}; repair it or take it out of the filelist"
-    )
+    assert last == f"tfpipe: error: rank 0: cannot use {own} of the train data: {reason}; {WHAT_TO_DO}"
 
 
 @pytest.fixture(scope="module")

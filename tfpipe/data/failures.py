@@ -26,7 +26,7 @@ from tfpipe.errors import TfpipeError
 # More images than any pipeline has under way at once: its batches prefetched and its parallel calls.
 LOOK_AHEAD = 10_000
 REPACK = "see what else has changed with tfpipe pack --verify, then pack it anew"
-REPAIR = "repair it or take it out of the filelist"
+REPAIR = "repair it or take it out of the filelist; tfpipe check finds all such files"
 UNUSUAL = 'lxml alone can read this XML: run tfpipe index, or set data.annotations to "lxml"'
 
 
