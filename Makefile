@@ -25,8 +25,14 @@ train: $(VENV)/.installed $(SAMPLE)/.complete  ## make .venv and sample data whe
 # PATH: tests that start mpirun find the one in .venv, unless the machine has its own.
 PYTEST = PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest
 
+# 5: none of the tests that are asked for is among these.
+OR_NONE = || [ $$? -eq 5 ]
+
+# Two at a time; then, one by one, those that start ranks or measure times. Of these, one that fails is tried once more:
+# on a shared machine a time, or a launcher's connection between ranks, may be bad once.
 test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: PYTEST_ARGS
-	$(PYTEST) $(PYTEST_ARGS)
+	$(PYTEST) -n 2 -m 'not mpi and not alone' $(PYTEST_ARGS) $(OR_NONE)
+	$(PYTEST) --reruns 1 -m 'mpi or alone' $(PYTEST_ARGS) $(OR_NONE)
 
 lint: $(VENV)/.installed-test  ## say what is wrong with the style, and with the shell scripts
 	$(BIN)/ruff check .
@@ -34,7 +40,8 @@ lint: $(VENV)/.installed-test  ## say what is wrong with the style, and with the
 	$(BIN)/shellcheck -x jobs/*.sh tests/slurm/*.sh
 
 coverage: $(VENV)/.horovod  ## the tests, and the lines of tfpipe that they do not reach: PYTEST_ARGS
-	$(PYTEST) --cov --cov-report=term-missing $(PYTEST_ARGS)
+	$(PYTEST) -n 2 --cov --cov-report= -m 'not mpi and not alone' $(PYTEST_ARGS) $(OR_NONE)
+	$(PYTEST) --reruns 1 --cov --cov-append --cov-report=term-missing -m 'mpi or alone' $(PYTEST_ARGS) $(OR_NONE)
 
 format: $(VENV)/.installed-test  ## put the style right, as far as it can be done without asking
 	$(BIN)/ruff check --fix .
