@@ -10,6 +10,8 @@ READ = """
 import sys, time
 import tensorflow as tf
 from tfpipe.data.clock import now_s
+from tfpipe.data.closing import close_at_exit
+close_at_exit()
 if sys.argv[1] == "deterministic":
     tf.config.experimental.enable_op_determinism()
 @tf.function
@@ -30,5 +32,5 @@ assert time.time() - float(next(ahead)) > 0.3, "nothing was prepared while nobod
 
 @pytest.mark.parametrize("how", ["as it is", "deterministic"])
 def test_time_goes_on_also_where_operations_are_deterministic(how: str) -> None:
-    done = subprocess.run([sys.executable, "-c", READ, how], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", READ, how], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
