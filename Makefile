@@ -28,11 +28,12 @@ PYTEST = PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest
 # 5: none of the tests that are asked for is among these.
 OR_NONE = || [ $$? -eq 5 ]
 
-# Two at a time; then, one by one, those that start ranks or measure times. Of these, one that fails is tried once more:
-# on a shared machine a time, or a launcher's connection between ranks, may be bad once.
+# Two at a time; then, one by one, those that start ranks or measure times. One that fails is tried once more, and the
+# summary says so: on a shared machine a time, or a launcher's connection between ranks, may be bad once.
+TESTS = $(PYTEST) --reruns 1 -r aR
 test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: PYTEST_ARGS
-	$(PYTEST) -n 2 -m 'not mpi and not alone' $(PYTEST_ARGS) $(OR_NONE)
-	$(PYTEST) --reruns 1 -m 'mpi or alone' $(PYTEST_ARGS) $(OR_NONE)
+	$(TESTS) -n 2 -m 'not mpi and not alone' $(PYTEST_ARGS) $(OR_NONE)
+	$(TESTS) -m 'mpi or alone' $(PYTEST_ARGS) $(OR_NONE)
 
 lint: $(VENV)/.installed-test  ## say what is wrong with the style, and with the shell scripts
 	$(BIN)/ruff check .
@@ -40,8 +41,8 @@ lint: $(VENV)/.installed-test  ## say what is wrong with the style, and with the
 	$(BIN)/shellcheck -x jobs/*.sh tests/slurm/*.sh
 
 coverage: $(VENV)/.horovod  ## the tests, and the lines of tfpipe that they do not reach: PYTEST_ARGS
-	$(PYTEST) -n 2 --cov --cov-report= -m 'not mpi and not alone' $(PYTEST_ARGS) $(OR_NONE)
-	$(PYTEST) --reruns 1 --cov --cov-append --cov-report=term-missing -m 'mpi or alone' $(PYTEST_ARGS) $(OR_NONE)
+	$(TESTS) -n 2 --cov --cov-report= -m 'not mpi and not alone' $(PYTEST_ARGS) $(OR_NONE)
+	$(TESTS) --cov --cov-append --cov-report=term-missing -m 'mpi or alone' $(PYTEST_ARGS) $(OR_NONE)
 
 format: $(VENV)/.installed-test  ## put the style right, as far as it can be done without asking
 	$(BIN)/ruff check --fix .
