@@ -43,8 +43,7 @@ class Dropped:
             batches: int64 [batch, 2] each, as build_dataset gives positions; one after the other, none left out.
             end: whether they are the last ones of a test pass.
         """
-        missing, _ = self._gaps.passed(batches)
-        found = self._explained(missing)
+        found = self._explained(self._gaps.passed(batches))
         if end:
             found += self._explained(self._gaps.rest(self._order.count))
         return found

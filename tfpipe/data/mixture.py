@@ -57,14 +57,6 @@ class Mixture:
     def scope(self) -> str:
         return self.orders[0].scope
 
-    def cycle(self, world: World) -> int:
-        """As Order.cycle."""
-        return Order(self.count, scope=self.scope).cycle(world)
-
-    def epochs(self, positions: Array, world: World) -> Array:
-        """As Order.epochs."""
-        return Order(self.count, scope=self.scope).epochs(positions, world)
-
     def positions(self, epoch: int, world: World) -> range:
         """As Order.positions."""
         return Order(self.count, scope=self.scope).positions(epoch, world)

@@ -44,15 +44,15 @@ class Gaps:
         self._stream, self._order, self._world = stream, order, world
         self._last = -1
 
-    def passed(self, batches: Sequence[np.ndarray]) -> tuple[Visit, int]:
-        """What the next batches have passed over: the visits without a crop, and the number of all visits.
+    def passed(self, batches: Sequence[np.ndarray]) -> Visit:
+        """The visits without a crop that the next batches have passed over.
 
         Args:
             batches: int64 [batch, 2] each, as build_dataset gives positions; one after the other, none left out.
         """
         seen = np.concatenate([np.zeros((0, 2), np.int64), *batches])
         if not len(seen):
-            return Visit(*np.zeros((3, 0), np.int64)), 0
+            return Visit(*np.zeros((3, 0), np.int64))
         rank, last = self._world.rank, Frontier.after(seen[-1])
         frontiers = list(self._stream.frontiers)
         frontiers[rank] = last
@@ -63,7 +63,7 @@ class Gaps:
         new = visits.position != self._last
         missing = new & ~np.isin(visits.position, seen[:, 0])
         self._stream, self._last = ahead, last.position
-        return Visit(*(each[missing] for each in visits)), int(new.sum())
+        return Visit(*(each[missing] for each in visits))
 
     def rest(self, end: int) -> Visit:
         """The visits that are left below position `end`, of a stream of which none had been used."""
