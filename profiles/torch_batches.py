@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 from torch.utils.data import DataLoader
 
-import tfpipe
+import tfpipe.torch
+
+import tensorflow as tf  # isort: skip  # after tfpipe.torch, which says why
 
 TURNS, BATCHES = 5, 2000
 

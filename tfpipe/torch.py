@@ -1,18 +1,22 @@
-"""Batches for PyTorch: those of build_dataset, as torch tensors in the same memory."""
+"""Batches for PyTorch: those of build_dataset, as torch tensors in the same memory. Import it before TensorFlow."""
 
 from collections.abc import Iterator
 from typing import Any, NoReturn
-
-import tensorflow as tf
-
-from tfpipe.data.closing import close_at_exit
-from tfpipe.errors import ConfigError
 
 try:
     import torch
     from torch.utils.data import IterableDataset, get_worker_info
 except ImportError as error:
     raise ImportError(f"tfpipe.torch needs PyTorch ({error}): pip install 'tfpipe[torch]'") from error
+
+from tfpipe.triton import load_triton
+
+load_triton()
+
+import tensorflow as tf  # noqa: E402
+
+from tfpipe.data.closing import close_at_exit  # noqa: E402
+from tfpipe.errors import ConfigError  # noqa: E402
 
 WORKERS = (
     "tfpipe.torch.iterable works in threads of its own and cannot be taken into the processes of a DataLoader: "

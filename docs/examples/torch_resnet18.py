@@ -9,13 +9,14 @@ import os
 import time
 from pathlib import Path
 
-import tensorflow as tf
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader
 
-import tfpipe
+import tfpipe.torch
+
+import tensorflow as tf  # isort: skip  # after tfpipe.torch, which says why
 
 
 def unit(inputs: int, outputs: int, stride: int = 1, size: int = 3) -> nn.Sequential:
