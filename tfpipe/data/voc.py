@@ -33,17 +33,22 @@ PARSER = etree.XMLParser(
 )
 
 # What ImageNet's XMLs are made of, and most of Pascal VOC's: ASCII, without attributes, comments, entities or anything
-# else that would have another meaning than the plain text.
-BETWEEN_TAGS = re.compile(r">[ \t\r\n]+<")
+# else that would have another meaning than the plain text. Blanks may follow any tag that no text follows; no two
+# patterns of them meet, so that a text is gone through once.
+BLANKS = r"[ \t\r\n]*"
 PLAIN = r"[\w .,:;/()+-]*"
 
 
 def _element(tag: str, inner: str) -> str:
-    return f"<{tag}>{inner}</{tag}>"
+    return f"<{tag}>{inner}</{tag}>{BLANKS}"
+
+
+def _parent(tag: str, *inner: str) -> str:
+    return _element(tag, BLANKS + "".join(inner))
 
 
 def _asides(*tags: str) -> str:
-    return f"(?:{'|'.join(f'<{tag}>{PLAIN}</{tag}>' for tag in tags)})*"
+    return f"(?:{'|'.join(_element(tag, PLAIN) for tag in tags)})*"
 
 
 def _numbers(*tags: str) -> str:
@@ -54,20 +59,20 @@ def _uncaptured(pattern: str) -> str:
     return re.sub(r"\((?!\?)", "(?:", pattern)
 
 
-OBJECT = _element(
+OBJECT = _parent(
     "object",
-    _element("name", r"([\w.-]+)")
-    + _asides("pose", "truncated", "difficult", "occluded")
-    + _element("bndbox", _numbers("xmin", "ymin", "xmax", "ymax"))
-    + _asides("truncated", "difficult", "occluded"),
+    _element("name", r"([\w.-]+)"),
+    _asides("pose", "truncated", "difficult", "occluded"),
+    _parent("bndbox", _numbers("xmin", "ymin", "xmax", "ymax")),
+    _asides("truncated", "difficult", "occluded"),
 )
-DOCUMENT = _element(
+DOCUMENT = BLANKS + _parent(
     "annotation",
-    _asides("folder", "filename")
-    + f"(?:{_element('source', _asides('database', 'annotation', 'image'))})?"
-    + _element("size", _numbers("width", "height") + _asides("depth"))
-    + _asides("segmented")
-    + f"((?:{_uncaptured(OBJECT)})*)",
+    _asides("folder", "filename"),
+    f"(?:{_parent('source', _asides('database', 'annotation', 'image'))})?",
+    _parent("size", _numbers("width", "height"), _asides("depth")),
+    _asides("segmented"),
+    f"((?:{_uncaptured(OBJECT)})*)",
 )
 all_of_ordinary = re.compile(DOCUMENT, re.ASCII).fullmatch
 objects_of_ordinary = re.compile(OBJECT, re.ASCII).findall
@@ -99,12 +104,12 @@ def find_objects(text: bytes, path: str) -> Found:
 def find_in_ordinary(text: bytes) -> Found | None:
     """The objects in an XML written as ImageNet's are, as find_by_lxml has them; None of any other.
 
-    Takes time in proportion to the text: nothing in the pattern can match one run of blanks in two ways.
+    Takes time in proportion to the text.
     """
     if len(text) > MAX_BYTES:
         return None
     # Latin-1 decodes all bytes, and those beyond ASCII match nothing.
-    whole = all_of_ordinary(BETWEEN_TAGS.sub("><", text.decode("latin-1").strip(BLANK)))
+    whole = all_of_ordinary(text.decode("latin-1"))
     if whole is None:
         return None
     width, height, objects = whole.groups()
