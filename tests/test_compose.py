@@ -11,10 +11,10 @@ import tensorflow as tf
 import torch
 
 from tests.conftest import ROOT, SampleData
+from tests.reader import blocks
 from tfpipe import build_dataset, load_config
 
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/compose.md").read_text(), re.MULTILINE | re.DOTALL)
-TRANSFORM, CHAIN, RESUME, TORCH = BLOCKS
+TRANSFORM, CHAIN, RESUME, TORCH = blocks(ROOT / "docs/compose.md", "python")
 
 
 @pytest.fixture

@@ -1,22 +1,35 @@
-"""The documents: links lead somewhere, commands are such as the parser knows, and what is generated is fresh."""
+"""The documents: links lead somewhere, commands and configs are such as are known, and what is generated is fresh."""
 
 import argparse
+import json
 import re
+import runpy
 import shlex
+import sys
 from collections.abc import Iterator
+from functools import reduce
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.reader import FENCE, blocks, lines
 from tfpipe import cli
-from tfpipe.config import Config
+from tfpipe.config import Config, load_config
 from tfpipe.config_errors import _known_paths
+from tfpipe.errors import ConfigError
 from tfpipe.tools.reference import anchor, markdown
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "profiles/README.md"]
-FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "jobs/README.md",
+    ROOT / "profiles/README.md",
+]
 PROGRAM = re.compile(r"(?:^|[\s/])(tfpipe|train\.py)(?=\s|$)")
+# What a key of `data` cannot be without, which the text around it says.
+WITH = {"label_source": {"classes": ["cat", "dog"]}, "cache_stage": {"cache": "memory"}}
+PROFILE = re.compile(r"python\S* (profiles/\S+\.py.*)")
 
 by_name = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 
@@ -30,14 +43,16 @@ def anchors(path: Path) -> set[str]:
     return {anchor(heading.replace("`", "")) for heading in re.findall(r"^#+ (.*)$", prose(path), re.MULTILINE)}
 
 
+def inline(path: Path) -> Iterator[str]:
+    """A document's inline code, which may be broken over two lines."""
+    for code in re.findall(r"`([^`]+)`", prose(path)):
+        yield " ".join(code.split())
+
+
 def commands(path: Path) -> Iterator[list[str]]:
     """The words of each tfpipe or train.py command in a document's shell blocks and inline code."""
-    blocks = [body for _, language, body in FENCE.findall(path.read_text()) if language in ("bash", "sh", "console")]
-    lines = [line for body in blocks for line in body.replace("\\\n", " ").splitlines()]
-    # Inline code may be broken over two lines.
-    inline = (" ".join(code.split()) for code in re.findall(r"`([^`]+)`", prose(path)))
-    lines += [code for code in inline if re.match(r"(mpirun .*|python )?(\S*/)?(tfpipe|train\.py)\b", code)]
-    for line in lines:
+    codes = [code for code in inline(path) if re.match(r"(mpirun .*|python )?(\S*/)?(tfpipe|train\.py)\b", code)]
+    for line in [*lines(path), *codes]:
         found = PROGRAM.search(line)
         # Not what pip installs.
         if found is None or "pip install" in line:
@@ -81,7 +96,7 @@ def test_links_lead_somewhere(path: Path) -> None:
             assert fragment in anchors(linked), f"{path.name}: {target}: there are {sorted(anchors(linked))}"
 
 
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if path.name != "config.md"], ids=lambda path: path.name)
+@by_name
 def test_commands_are_known_to_the_parser(path: Path) -> None:
     assert [(" ".join(words), mistake) for words in commands(path) for mistake in mistakes(words)] == []
 
@@ -92,6 +107,89 @@ def test_set_names_keys_that_there_are(path: Path) -> None:
     for key in re.findall(r"--set ([a-z_]+\.[a-z_.]+)=", path.read_text()):
         # Below args stands what Keras takes.
         assert key.partition(".args.")[0] in known, f"{path.name}: --set {key}"
+
+
+class Parsed(Exception):
+    """What was to be seen has been seen; the measuring need not begin."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted(
+        {
+            found[1].partition(" #")[0].strip()
+            for path in DOCUMENTS
+            for code in (*lines(path), *inline(path))
+            if (found := PROFILE.search(code))
+        }
+    ),
+)
+def test_profiles_know_their_options(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command that measures, up to where its script has read the command line."""
+    script, *words = shlex.split(command)
+    parse = argparse.ArgumentParser.parse_args
+
+    def parsed(parser: argparse.ArgumentParser) -> None:
+        parse(parser)
+        raise Parsed
+
+    folder = (ROOT / script).parent
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+    monkeypatch.setattr(sys, "argv", [script, *words])
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")  # which one sets for good
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    known = set(sys.modules)
+    try:
+        with pytest.raises(Parsed):
+            runpy.run_path(str(ROOT / script), run_name="__main__")
+    finally:
+        # Two folders there have modules of the same name.
+        for name in set(sys.modules) - known:
+            if str(getattr(sys.modules[name], "__file__", None)).startswith(str(ROOT / "profiles")):
+                del sys.modules[name]
+
+
+def problem(fragment: dict, path: Path) -> str | None:
+    """What is wrong with a part of a config, in one that has no more than it must."""
+    data = {} if "source" in fragment.get("data", {}) else {"train_filelist": "train.txt"}
+    path.write_text(json.dumps({**fragment, "data": {**data, **fragment.get("data", {})}}))
+    try:
+        load_config(path)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+@by_name
+def test_blocks_of_json_are_configs(path: Path, tmp_path: Path) -> None:
+    for block in blocks(path, "json"):
+        fragment = json.loads(block if block.startswith("{") else "{" + block + "}")
+        assert problem(fragment, tmp_path / "c.json") is None, block
+
+
+@by_name
+def test_inline_json_is_of_configs(path: Path, tmp_path: Path) -> None:
+    """`"key": value` belongs to one section at least, `data` in most cases."""
+    for code in inline(path):
+        if not re.match(r'"\w+": ', code):
+            continue
+        ((key, value),) = json.loads("{" + code + "}").items()
+        sections = [known.rpartition(".")[0] for known in _known_paths(Config) if known.rpartition(".")[2] == key]
+        fragments = [
+            reduce(lambda inner, name: {name: inner}, each.split(".")[::-1], {key: value, **WITH.get(key, {})})
+            for each in sections
+        ]
+        found = [problem(fragment, tmp_path / "c.json") for fragment in fragments]
+        assert None in found, f"{code}: {found}"
+
+
+@by_name
+def test_tests_that_are_named_exist(path: Path) -> None:
+    """Those of PYTEST_ARGS='-k WORD'."""
+    sources = (file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    tests = [test for source in sources for test in re.findall(r"^def (test_\w+)", source, re.MULTILINE)]
+    for word in re.findall(r"PYTEST_ARGS='[^']*-k (\w+)'", path.read_text()):
+        assert any(word in test for test in tests), f"-k {word}"
 
 
 def test_mistakes_are_found(tmp_path: Path) -> None:
