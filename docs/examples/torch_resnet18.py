@@ -100,6 +100,8 @@ def train(config: tfpipe.Config, steps: int, width: int) -> tuple[list[float], f
             right += torch.stack([hits, torch.tensor(len(labels), device=device)])
     if size > 1:
         dist.all_reduce(right)
+        # Before the group: if it went last, it would wait for the group's threads, and they for Python's lock.
+        del model
         dist.destroy_process_group()
     return losses, (right[0] / right[1]).item()
 
