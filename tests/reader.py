@@ -16,6 +16,8 @@ from tests.data.server import Server
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
+WAIT_S = 300
+
 # What a test cannot run, and why.
 CANNOT = {
     "make ": "`make train` is what the clone is prepared as; `make test` is what runs this",
@@ -119,13 +121,15 @@ class Reader(NamedTuple):
             command = re.sub(r"\bnode\d+:\d+\b", self.addresses[0], command)
         return f"{command} {more}".strip()
 
-    def start(self, command: str, before: str = "") -> subprocess.Popen[str]:
-        return start("bash", "-c", f"cd {shlex.quote(str(self.clone))} && {before}{command}", **self.environ)
+    def start(self, command: str, *before: str) -> subprocess.Popen[str]:
+        """In the clone; the words `before` come before the shell's."""
+        return start(*before, "bash", "-c", f"cd {shlex.quote(str(self.clone))} && {command}", **self.environ)
 
     def run(self, command: str) -> None:
         """Runs a document's command, which must succeed and leave what it is there for."""
         prepared, began_s = self.prepared(command), time.monotonic()
-        done = finish(self.start(prepared))
+        # timeout: where a launcher hangs, its ranks are told to end too.
+        done = finish(self.start(prepared, "timeout", "-k", "30", str(WAIT_S)), WAIT_S + 60)
         print(f"{time.monotonic() - began_s:6.1f} s  {prepared}")
         assert done.code == 0, f"{prepared}\n{done.out}\n{done.err}"
         for part, left in LEAVES.items():
@@ -136,7 +140,7 @@ class Reader(NamedTuple):
     def serving(self, command: str) -> Iterator[None]:
         """Runs one that serves until it is ended."""
         # exec: what is ended is the server, not the shell that started it.
-        process = self.start(self.prepared(command), before="exec ")
+        process = self.start(f"exec {self.prepared(command)}")
         try:
             said = process.stdout.readline()
             assert said.startswith("serving at "), f"{command}\n{said}\n{finish(process).err}"
