@@ -42,6 +42,7 @@ class Wanted(NamedTuple):
 
 def find_crops(catalog: Catalog) -> Callable[[Visit], Wanted]:
     """In graph: from visits, int64 [n] each, to the crops that they want."""
+    assert catalog.packed is not None, "these are packed"
     records = catalog.packed.records
     first = np.arange(catalog.samples + 1) if catalog.by_box else records.offsets(len(catalog))
     with tf.device("CPU"):  # where tf.data runs
@@ -86,8 +87,8 @@ def loader(catalog: Catalog, shape: tuple[int, int, int]) -> Callable[[np.ndarra
     import cv2
 
     cv2.setNumThreads(1)
-    packed = catalog.packed
-    rooms = Rooms()
+    packed, rooms = catalog.packed, Rooms()
+    assert packed is not None, "these are packed"
     if packed.kind == "crops":
         fill = _decoder(packed, shape)
     elif sum(map(os.path.getsize, packed.shards)) < free_memory():
@@ -147,7 +148,7 @@ def _copier(packed: Packed) -> Fill:
     files = Files(packed.shards)
 
     def copy(crop: np.ndarray, shard: int, offset: int, length: int) -> None:
-        if os.preadv(files[shard], [crop], offset) != length:
+        if os.preadv(files[shard], [crop.data], offset) != length:
             raise ValueError(CUT)
 
     return copy
@@ -155,7 +156,9 @@ def _copier(packed: Packed) -> Fill:
 
 def packed_name(catalog: Catalog, record: int) -> str:
     """A record, for a message: where it is, and of what."""
-    return f"{catalog.packed.name(record)}, of {catalog.paths[int(catalog.packed.records.image[record])]}"
+    packed = catalog.packed
+    assert packed is not None, "it is of records"
+    return f"{packed.name(record)}, of {catalog.paths[int(packed.records.image[record])]}"
 
 
 class Rooms:
@@ -174,7 +177,7 @@ class Rooms:
             room = np.empty(size + ALIGNMENT - 1, np.uint8)
         start = -room.ctypes.data % ALIGNMENT
         # The base of all views of it, whoever makes them, since it is not the array itself that it is made from.
-        base = np.frombuffer(memoryview(room)[start : start + size], np.uint8)
+        base = np.frombuffer(room.data[start : start + size], np.uint8)
         weakref.finalize(base, self._free.append, room).atexit = False
         return base.reshape(shape)
 
@@ -188,8 +191,10 @@ class Rooms:
 
 def file_loader(catalog: Catalog) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """From images (int64 [n]) to their files (bytes [n]), and heights and widths (int32 [n, 2])."""
-    files = Files(catalog.packed.shards)
-    _, _, shards, offsets, lengths = catalog.packed.records
+    packed = catalog.packed
+    assert packed is not None, "these are packed"
+    files = Files(packed.shards)
+    _, _, shards, offsets, lengths = packed.records
 
     def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
