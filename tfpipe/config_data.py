@@ -348,6 +348,12 @@ class DataConfig(Section):
         auto = self.decoder == "auto" and self.resize == "bilinear" and self.service is None
         return self.decoder == "native" or auto
 
+    def filelist_for(self, split: str) -> Path | list[WeightedList]:
+        """The filelist of `split` ("train" or "test"), or those that are mixed; it must have one."""
+        filelist = self.train_filelist if split == "train" else self.test_filelist
+        assert filelist is not None, f"no {split} filelist"
+        return filelist
+
     def box_file_for(self, split: str) -> Path | None:
         """The table that has the boxes of `split` ("train" or "test"); None: its XMLs have them."""
         return self.train_box_file if split == "train" else self.test_box_file

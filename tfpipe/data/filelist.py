@@ -177,7 +177,8 @@ def _read_lines(path: Path) -> Iterator[list[str]]:
 
 def _pack(chunks: Iterable[list[str]], base: str) -> FileList:
     folders = _Folders(base)
-    folder, text = [np.empty(0, np.int32)], io.BytesIO()
+    folder: list[np.ndarray] = [np.empty(0, np.int32)]
+    text = io.BytesIO()
     for lines in chunks:
         parts = list(map(str.rpartition, lines, repeat("/")))  # twice as fast as slicing each line
         heads = list(map(itemgetter(0), parts))

@@ -44,6 +44,7 @@ class Wanted(NamedTuple):
 
 def find_crops(catalog: Catalog) -> Callable[[Visit], Wanted]:
     """In graph: from visits, int64 [n] each, to the crops that they want."""
+    assert catalog.packed is not None, "these are packed"
     records = catalog.packed.records
     first = np.arange(catalog.samples + 1) if catalog.by_box else records.offsets(len(catalog))
     with tf.device("CPU"):  # where tf.data runs
@@ -88,8 +89,8 @@ def loader(catalog: Catalog, shape: tuple[int, int, int]) -> Callable[[np.ndarra
     import cv2
 
     cv2.setNumThreads(1)
-    packed = catalog.packed
-    rooms = Rooms()
+    packed, rooms = catalog.packed, Rooms()
+    assert packed is not None, "these are packed"
     fits = sum(map(os.path.getsize, packed.shards)) < free_memory()
     if packed.kind == "crops":
         fill = _decoder(_mapped(packed) if fits else _read(packed), shape)
@@ -115,9 +116,9 @@ def loader(catalog: Catalog, shape: tuple[int, int, int]) -> Callable[[np.ndarra
 
 
 def _mapped(packed: Packed) -> Contents:
-    """Where the page cache comes to hold all of it: what is mapped costs nothing, a call to read 9 microseconds a JPEG."""
+    """Where the page cache comes to hold all of it: mapped, it costs nothing; a call to read, 9 microseconds a JPEG."""
     allow_open(len(packed.shards))
-    maps = [memoryview(np.memmap(path, np.uint8, "r")) for path in packed.shards]
+    maps = [np.memmap(path, np.uint8, "r").data for path in packed.shards]
     return lambda shard, offset, length: maps[shard][offset : offset + length]
 
 
@@ -158,7 +159,7 @@ def _reader(packed: Packed) -> Fill:
     files = Files(packed.shards)
 
     def read(crop: np.ndarray, shard: int, offset: int, length: int) -> None:
-        if os.preadv(files[shard], [crop], offset) != length:
+        if os.preadv(files[shard], [crop.data], offset) != length:
             raise ValueError(CUT)
 
     return read
@@ -166,7 +167,9 @@ def _reader(packed: Packed) -> Fill:
 
 def packed_name(catalog: Catalog, record: int) -> str:
     """A record, for a message: where it is, and of what."""
-    return f"{catalog.packed.name(record)}, of {catalog.paths[int(catalog.packed.records.image[record])]}"
+    packed = catalog.packed
+    assert packed is not None, "it is of records"
+    return f"{packed.name(record)}, of {catalog.paths[int(packed.records.image[record])]}"
 
 
 class Rooms:
@@ -185,7 +188,7 @@ class Rooms:
             room = np.empty(size + ALIGNMENT - 1, np.uint8)
         start = -room.ctypes.data % ALIGNMENT
         # The base of all views of it, whoever makes them, since it is not the array itself that it is made from.
-        base = np.frombuffer(memoryview(room)[start : start + size], np.uint8)
+        base = np.frombuffer(room.data[start : start + size], np.uint8)
         weakref.finalize(base, self._free.append, room).atexit = False
         return base.reshape(shape)
 
@@ -199,8 +202,10 @@ class Rooms:
 
 def file_loader(catalog: Catalog) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """From images (int64 [n]) to their files (bytes [n]), and heights and widths (int32 [n, 2])."""
-    files = Files(catalog.packed.shards)
-    _, _, shards, offsets, lengths = catalog.packed.records
+    packed = catalog.packed
+    assert packed is not None, "these are packed"
+    files = Files(packed.shards)
+    _, _, shards, offsets, lengths = packed.records
 
     def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)

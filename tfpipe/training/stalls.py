@@ -127,6 +127,7 @@ class StallWatch:
                 self._tell(stall)
             stall = self.lasts_for_ever()
             if stall is not None:
+                assert self._limit is not None, "it has come to it"
                 what = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.seconds:.3g} seconds"
                 self._end(f"{what}, {PARTS[stall.part]}: {self._limit.reason(stall)}")
                 return
