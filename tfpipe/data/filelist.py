@@ -170,7 +170,7 @@ def read_filelist(path: str | Path) -> FileList:
 
 def _read_lines(path: Path) -> Iterator[list[str]]:
     """The lines, some thousands at a time: a list of millions would take ten times the memory of a FileList."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         while lines := file.readlines(CHUNK_CHARS):
             yield [line for line in map(str.strip, lines) if line]
 
@@ -207,7 +207,7 @@ def check_filelists(paths: Iterable[Path | None]) -> None:
     errors = []
     for path in filter(None, paths):
         try:
-            with open(path, encoding="utf-8") as lines:
+            with open(path, encoding="utf-8-sig") as lines:
                 if not any(line.strip() for line in lines):
                     errors.append(f"the filelist {path} holds no line")
         except (OSError, UnicodeDecodeError) as error:

@@ -127,8 +127,8 @@ def find_by_lxml(text: bytes, path: str) -> Found:
     """The objects in any XML: no entities, no network, no huge trees.
 
     Raises:
-        ValueError: it is not XML, larger than MAX_BYTES or with a document type, or an object lacks a name or a number;
-            says which, and names `path`.
+        ValueError: it is not XML, no annotation, larger than MAX_BYTES or with a document type, or an object lacks a
+            name or a number; says which, and names `path`.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
@@ -138,6 +138,8 @@ def find_by_lxml(text: bytes, path: str) -> Found:
         raise ValueError(f"{path} is not XML: {error}") from error
     if root.getroottree().docinfo.doctype:
         raise ValueError(f"{path} has a document type (<!DOCTYPE), which may draw in other files: take it out")
+    if root.tag != "annotation":
+        raise ValueError(f"{path} is no annotation: it is a <{root.tag}>, not an <annotation>")
     names: list[str] = []
     edges: list[float] = []
     sides: dict[str, str] = {}

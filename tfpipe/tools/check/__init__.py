@@ -102,9 +102,12 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
         processes: of this rank; None: one per CPU that it may use.
 
     Raises:
-        ConfigError: a list, the classes or a label file cannot be used.
+        ConfigError: there is no list, or it, the classes or a label file cannot be used.
         TfpipeError: a process was killed.
     """
+    if config.source is not None:
+        verify = f"tfpipe pack --verify {config.source.path}"
+        raise ConfigError(f"check reads the files of a list, and data.source has none: {verify} compares its checksums")
     lists = {"train": config.train_filelist, "test": config.test_filelist}
     single: dict[str, Path] = {}
     for split in splits:
