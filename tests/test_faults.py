@@ -54,7 +54,7 @@ def test_storage_that_hangs_ends_the_run_and_is_named(config: Path, tree: Path, 
     pipe = images(tree)[5]
     pipe.unlink()
     os.mkfifo(pipe)
-    how = ["--set", "data.stall_timeout_s=15"]  # longer than the first step takes on a busy machine, to trace its graph
+    how = ["--set", "data.stall_timeout_s=4"]
     ended = finish(train(1, "-c", config, "-l", tmp_path / "run", *how), BOUNDED_S)
     assert ended.code == 1
     last = ended.err.splitlines()[-1]

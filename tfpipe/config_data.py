@@ -248,8 +248,8 @@ class DataConfig(Section):
     """With `on_error` "skip": the share of an epoch's samples, or of a test pass's, that may be left out; more end the
     run."""
     stall_timeout_s: Annotated[float, Field(gt=0)] | None = 900.0
-    """Seconds without a batch after which a rank names the files that it waits for and ends the run on all ranks; null:
-    it waits for ever."""
+    """Seconds without a batch after which a rank names the files that it waits for and ends the run on all ranks; a
+    quarter more where the step does not end, and four times as many of the first; null: it waits for ever."""
     memory_budget: PositiveInt | None = None
     """Bytes that the batches prepared ahead may take on this rank; null: as tf.data has it, half of the memory."""
     transform: str | None = None

@@ -33,19 +33,21 @@ class Limit(NamedTuple):
     """When a stall is taken to last for ever."""
 
     seconds: float
-    """Without a batch. Ranks that wait for that rank get LONGER times as many, so that it speaks first."""
+    """Without a batch. Ranks that wait for that rank get LONGER times as many, so that it speaks first; in the first step
+    of a process, which traces the graphs, FIRST times as many."""
     reason: Callable[[Stall], str]
     """What to say of it."""
 
 
 LONGER = 1.25
+FIRST = 4
 
 
 class StallWatch:
     """A thread that warns of stalls, and once more each time that one has lasted twice as long.
 
     A stall is a step open for `after_s`, and for ten times the median step. The first step of a process, which traces
-    the graphs and starts the pipeline, gets four times as long. What Python cannot see is where in the training step
+    the graphs and starts the pipeline, gets FIRST times as long. What Python cannot see is where in the training step
     it hangs: computing, or in the allreduce.
     """
 
@@ -107,7 +109,7 @@ class StallWatch:
 
     def _limit_s(self) -> float:
         recent_s = list(self._meter.recent_s)
-        return max(self._after_s, 10 * statistics.median(recent_s)) if recent_s else 4 * self._after_s
+        return max(self._after_s, 10 * statistics.median(recent_s)) if recent_s else FIRST * self._after_s
 
     def lasts_for_ever(self) -> Stall | None:
         """The stall that is open, if it has come to its limit."""
@@ -115,10 +117,10 @@ class StallWatch:
         if self._limit is None or now_open is None:
             return None
         seconds = self._meter.clock() - now_open.since_s
-        longer = 1.0 if now_open.part == "input" else LONGER
-        return (
-            Stall(self._meter.epoch, step, seconds, now_open.part) if seconds >= longer * self._limit.seconds else None
-        )
+        longer = 1 if now_open.part == "input" else LONGER if self._meter.recent_s else FIRST
+        if seconds < longer * self._limit.seconds:
+            return None
+        return Stall(self._meter.epoch, step, seconds, now_open.part)
 
     def _run(self) -> None:
         while not self._done.wait(min(self._after_s, self._limit.seconds if self._limit else self._after_s) / 10):
