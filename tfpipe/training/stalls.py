@@ -28,13 +28,18 @@ class Stall(NamedTuple):
     part: str
     """"input" or "step"."""
 
+    @property
+    def lasted(self) -> str:
+        """How long it has been open, in words."""
+        return f"{self.seconds:.0f} seconds" if self.seconds >= 10 else f"{self.seconds:.2g} seconds"
+
 
 class Limit(NamedTuple):
     """When a stall is taken to last for ever."""
 
     seconds: float
-    """Without a batch. Ranks that wait for that rank get LONGER times as many, so that it speaks first; in the first step
-    of a process, which traces the graphs, FIRST times as many."""
+    """Without a batch. A rank that waits for that one, in a step, gets LONGER times as many, so that it speaks second;
+    in the first step of a process, which traces the graphs, FIRST times as many."""
     reason: Callable[[Stall], str]
     """What to say of it."""
 
@@ -130,17 +135,17 @@ class StallWatch:
             stall = self.lasts_for_ever()
             if stall is not None:
                 assert self._limit is not None, "it has come to it"
-                what = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.seconds:.3g} seconds"
+                what = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.lasted}"
                 self._end(f"{what}, {PARTS[stall.part]}: {self._limit.reason(stall)}")
                 return
 
     def _tell(self, stall: Stall) -> None:
         logger.warning(
-            "rank %d: %s %d has been open for %.3g seconds, %s",
+            "rank %d: %s %d has been open for %s, %s",
             self._rank,
             self._name,
             stall.step,
-            stall.seconds,
+            stall.lasted,
             PARTS[stall.part],
         )
         if self._path is not None:
