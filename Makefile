@@ -35,9 +35,10 @@ test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: PYTE
 	$(TESTS) -n 2 -m 'not mpi and not alone' $(PYTEST_ARGS) $(OR_NONE)
 	$(TESTS) -m 'mpi or alone' $(PYTEST_ARGS) $(OR_NONE)
 
-lint: $(VENV)/.installed-test  ## say what is wrong with the style, and with the shell scripts
+lint: $(VENV)/.installed-test  ## say what is wrong with the style, the types and the shell scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(BIN)/shellcheck -x jobs/*.sh tests/slurm/*.sh
 
 coverage: $(VENV)/.horovod  ## the tests, and the lines of tfpipe that they do not reach: PYTEST_ARGS

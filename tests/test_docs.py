@@ -9,14 +9,17 @@ import sys
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SampleData, read_lines, run_train
 from tests.reader import FENCE, blocks, lines
 from tfpipe import cli
 from tfpipe.config import Config, load_config
 from tfpipe.config_errors import _known_paths
+from tfpipe.data.index import ODD, SCHEMA
 from tfpipe.errors import ConfigError
 from tfpipe.tools.reference import anchor, markdown
 
@@ -173,7 +176,7 @@ def test_inline_json_is_of_configs(path: Path, tmp_path: Path) -> None:
     for code in inline(path):
         if not re.match(r'"\w+": ', code):
             continue
-        ((key, value),) = json.loads("{" + code + "}").items()
+        ((key, value),) = json.loads("{" + code.replace(", ...", "") + "}").items()  # more of the same
         sections = [known.rpartition(".")[0] for known in _known_paths(Config) if known.rpartition(".")[2] == key]
         fragments = [
             reduce(lambda inner, name: {name: inner}, each.split(".")[::-1], {key: value, **WITH.get(key, {})})
@@ -217,3 +220,45 @@ def test_the_reference_has_every_key_of_every_section() -> None:
         markdown().splitlines()
     )
     assert "| `batch_size` | integer > 0 | `64` | Crops per batch and rank. |" in markdown()
+
+
+def keys(value: Any) -> Iterator[str]:
+    """Of all objects in a JSON value, at any depth."""
+    if isinstance(value, dict):
+        yield from value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from keys(each)
+
+
+@pytest.mark.slow
+def test_what_a_run_leaves_is_described(sample: SampleData, tmp_path: Path) -> None:
+    run_dir, described = tmp_path / "run", set(re.findall(r"`([^`]+)`", prose(ROOT / "docs/formats.md")))
+    training = {"epochs": 1, "interval": 2, "log_positions": True}
+    done = run_train("-c", sample.config(tmp_path / "c.json", training=training), "-l", run_dir)
+    assert done.code == 0, done.err
+    fields = {key for line in read_lines(run_dir) for key in keys(line)}
+    assert {"loss", "test_crops", "queued_fraction", "busy_ms", "own_ms"} <= fields <= described
+    with np.load(next(run_dir.glob("checkpoints/*.npz"))) as saved:
+        assert {re.sub(r"\d+$", "NNNNN", name) for name in saved.files} <= described
+        assert json.loads(str(saved["about"])).keys() <= described
+    known = {"config.json", "metrics.jsonl", "model.keras", "positions-RANK.csv", "checkpoints", "train/", "test/"}
+    assert known - described == {"checkpoints"}
+    left = {each.name for each in run_dir.iterdir()}
+    assert left == {each.rstrip("/").replace("RANK", "0") for each in known}
+    assert (run_dir / "positions-0.csv").read_text().startswith("step,position,crop\n1,0,0\n")
+
+
+def test_the_index_is_described() -> None:
+    _, _, section = (ROOT / "docs/formats.md").read_text().partition("## The annotation index\n")
+    rows = re.findall(r"^\| (`.+?) \| (.+?) \| (.*) \|$", section.partition("\n## ")[0], re.MULTILINE)
+    types = {name: kind for names, kind, _ in rows for name in re.findall(r"`(\w+)`", names)}
+    short = {
+        "list<element: fixed_size_list<element: float>[4]>": "list of float32 [4]",
+        "list<element: int32>": "list of int32",
+    }
+    short |= {"list<element: string>": "list of string"}
+    assert list(types) == SCHEMA.names
+    said = [re.sub(r"\bitem:", "element:", str(field.type)) for field in SCHEMA]
+    assert list(types.values()) == [short.get(each, each) for each in said]
+    odd = next(meaning for names, _, meaning in rows if names == "`odd`")
+    assert re.findall(r"`([^`]+)`", odd) == list(ODD)

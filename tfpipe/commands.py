@@ -166,7 +166,7 @@ def check(args: argparse.Namespace) -> None:
     if args.fix_list is not None and len(splits) > 1:
         raise ConfigError("--fix-list writes one list: choose --split train or --split test")
     lists = {"train": config.train_filelist, "test": config.test_filelist}
-    check_filelists([lists[split] for split in splits if isinstance(lists[split], Path)])
+    check_filelists([each for each in map(lists.get, splits) if isinstance(each, Path)])
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with nullcontext() if args.debug else without_chatter():
         world = World() if launch is None or launch.size == 1 else World.mpi()
@@ -217,7 +217,7 @@ def pack(args: argparse.Namespace) -> None:
 
         for split in splits:
             made = pack(config, split, args.out.resolve(), Plan(args.kind, args.shards, args.quality), world)
-            if world.rank == 0:
+            if world.rank == 0 and made is not None:
                 print(
                     f"{made.path}: {made.images} images, {made.records} records in {made.shards} shards, "
                     f"{made.bytes / 1e6:.1f} MB"

@@ -16,6 +16,8 @@ from tfpipe.config_data import (
     Remote,
     Section,
     Seed,
+    Service,
+    Source,
     WeightedList,
 )
 from tfpipe.config_errors import explain
@@ -29,6 +31,8 @@ __all__ = [
     "Parallel",
     "RandomResizedCrop",
     "Remote",
+    "Service",
+    "Source",
     "WeightedList",
     "load_config",
 ]

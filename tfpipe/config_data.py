@@ -248,8 +248,8 @@ class DataConfig(Section):
     """With `on_error` "skip": the share of an epoch's samples, or of a test pass's, that may be left out; more end the
     run."""
     stall_timeout_s: Annotated[float, Field(gt=0)] | None = 900.0
-    """Seconds without a batch after which a rank names the files that it waits for and ends the run on all ranks; null:
-    it waits for ever."""
+    """Seconds without a batch after which a rank names the files that it waits for and ends the run on all ranks; a
+    quarter more where the step does not end, and four times as many of the first; null: it waits for ever."""
     memory_budget: PositiveInt | None = None
     """Bytes that the batches prepared ahead may take on this rank; null: as tf.data has it, half of the memory."""
     transform: str | None = None
@@ -347,6 +347,12 @@ class DataConfig(Section):
         """Whether libraries decode, not TensorFlow."""
         auto = self.decoder == "auto" and self.resize == "bilinear" and self.service is None
         return self.decoder == "native" or auto
+
+    def filelist_for(self, split: str) -> Path | list[WeightedList]:
+        """The filelist of `split` ("train" or "test"), or those that are mixed; it must have one."""
+        filelist = self.train_filelist if split == "train" else self.test_filelist
+        assert filelist is not None, f"no {split} filelist"
+        return filelist
 
     def box_file_for(self, split: str) -> Path | None:
         """The table that has the boxes of `split` ("train" or "test"); None: its XMLs have them."""

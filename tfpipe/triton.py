@@ -23,6 +23,7 @@ def load_triton() -> None:
         return
     if "tensorflow" in sys.modules:
         log.warning(LATE)
-        sys.modules["triton"] = None  # an ImportError to whoever imports it, which torch expects
+        # An ImportError to whoever imports it, which torch expects; Python's own way, which typeshed does not know.
+        sys.modules["triton"] = None  # type: ignore[assignment]
     else:
         import triton  # noqa: F401

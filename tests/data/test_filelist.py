@@ -105,6 +105,11 @@ def test_a_list_of_any_paths_is_read_as_os_path_join_has_them(tmp_path_factory, 
     assert list(read_filelist(path)) == [os.path.join(path.parent, line) for line in paths]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_path(tmp_path):
+    (tmp_path / "list.txt").write_text("/a.JPEG\n/b.JPEG\n", encoding="utf-8-sig")
+    assert list(read_filelist(tmp_path / "list.txt")) == ["/a.JPEG", "/b.JPEG"]
+
+
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
 def test_a_list_of_many_chunks_is_read_whole(tmp_path, ends):
     paths = [f"/data/n{number % 7}/é{number}.JPEG" for number in range(3 * CHUNK_NAMES + 1)]

@@ -214,6 +214,12 @@ XMLS = [
         "PATH is not XML: ...",
         {"bad xml"},
     ),
+    Fault(
+        "another root",
+        GOOD_XML.replace("annotation>", "labels>"),
+        "PATH is no annotation: it is a <labels>, not an <annotation>",
+        {"bad xml"},
+    ),
     Fault("without a name", note(thing(name="")), "PATH: line 1: <object> without <name>", {"bad xml"}),
     Fault(
         "without xmin", note(thing(box=bndbox(xmin=None))), "PATH: line 1: <object> without <bndbox/xmin>", {"bad xml"}

@@ -109,10 +109,15 @@ def test_the_thread_ends_with_what_it_watches_also_after_an_error() -> None:
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize(("part", "limit_s"), [("input", 600), ("step", 750)])
+@pytest.mark.parametrize(
+    ("part", "recent_s", "limit_s"),
+    [("input", [1.0], 600), ("step", [1.0], 750), ("input", [], 600), ("step", [], 2400)],
+)
 def test_a_stall_at_its_limit_ends_the_process_and_says_why(
-    clock: Clock, meter: Meter, part: str, limit_s: int
+    clock: Clock, meter: Meter, part: str, recent_s: list[float], limit_s: int
 ) -> None:
+    """The first step of a process, of which none is recent, traces the graphs."""
+    meter.recent_s.extend(recent_s)
     said = []
     limit = Limit(600, lambda stall: f"a {stall.part} stall")
     watch = StallWatch(meter, 2, limit=limit, name="test batch", end=said.append)

@@ -94,7 +94,7 @@ def existing(paths: FileList, layout: Layout, show: bool = False, remote: Remote
         paths: of the images.
         layout: where their XMLs would be.
         show: whether to show progress.
-        remote: how to list what is behind URLs, where `paths` are some.
+        remote: how to list what is behind URLs; None where `paths` are none.
 
     Raises:
         ConfigError: as annotation_folders, or as Fetcher.
@@ -105,7 +105,7 @@ def existing(paths: FileList, layout: Layout, show: bool = False, remote: Remote
     if optional.all():
         logger.info("HTTP lists no folders: with each image its XML is asked for, and where there is none it is whole")
         return optional
-    if paths.remote:
+    if remote is not None:
         fetcher = Fetcher(remote, folders)
         groups = [folders[start : start + LISTED_TOGETHER] for start in range(0, len(folders), LISTED_TOGETHER)]
         listings = (names for group in groups for names in fetcher.names(group))
@@ -143,7 +143,7 @@ def read_xml(path: str) -> Objects:
     return objects_in([read_whole(path)], [path])
 
 
-def objects_in(texts: Sequence[bytes], paths: Sequence[str]) -> Objects:
+def objects_in(texts: Iterable[bytes], paths: Iterable[str]) -> Objects:
     """The objects in some XMLs, by lxml; none where a path is "".
 
     Raises:

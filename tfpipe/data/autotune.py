@@ -49,10 +49,10 @@ def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
 def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]:
     """What AUTOTUNE chose for a whole pipeline, in its order; nothing where it is switched off."""
     result = []
-    names = iter(names)
+    left = iter(names)
     for node in _nodes(iterator):
         # Only a transform of the user's own may follow those.
-        stage = next(names, "transform") if "Map" in node.name else node.name.lower()
+        stage = next(left, "transform") if "Map" in node.name else node.name.lower()
         result += [Tuned(stage, each.name, each.value) for each in node.parameters if each.tunable]
     return result
 
@@ -92,7 +92,7 @@ def _nodes(iterator: Iterator[Any]) -> list[Any]:
         model = tf.data.experimental.get_model_proto(iterator)
     except tf.errors.NotFoundError:
         return []
-    nodes = []
+    nodes: list[Any] = []
     number = model.output
     while number:
         nodes.insert(0, model.nodes[number])

@@ -11,6 +11,7 @@ from tfpipe.data.crops import WHOLE_IMAGE, Targets, find_targets
 from tfpipe.data.fetching import fetching
 from tfpipe.data.images import image_size
 from tfpipe.data.lookup import Lookup
+from tfpipe.data.mixture import Mixture
 from tfpipe.data.reasons import reason
 from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
@@ -39,9 +40,9 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     one_each |= config.crop_for(catalog.split) == "random_resized" and not catalog.by_object
     if one_each or catalog.by_box:
         return CropCount(catalog.samples, exact=True)
-    if not catalog.lists:
-        return _count(catalog, range(len(catalog)), world)
     order = catalog.order(config)
+    if not isinstance(order, Mixture):
+        return _count(catalog, range(len(catalog)), world)
     found = [_count(catalog, each.images, world).crops / len(each.images) for each in catalog.lists]
     per_place = np.dot(found, order.shares) / sum(order.shares)
     return CropCount(round(per_place * order.count), exact=False)
@@ -72,7 +73,7 @@ def read_boxes(catalog: Catalog, world: World) -> Boxes:
     parts = world.gather(_read(catalog, share, show=world.rank == 0))
     if not catalog.by_object:
         plain = np.flatnonzero(~catalog.annotated)
-        parts.append(Boxes(plain, np.repeat(np.float32(WHOLE_IMAGE), len(plain), axis=0), catalog.labels[plain]))
+        parts.append(Boxes(plain, np.repeat(WHOLE_IMAGE, len(plain), axis=0), catalog.labels[plain]))
     images, boxes, labels = map(np.concatenate, zip(*parts, strict=True))
     order = np.argsort(images, kind="stable")
     return Boxes(images[order].astype(np.int32), boxes[order], labels[order])

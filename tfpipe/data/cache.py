@@ -61,7 +61,7 @@ def open_stores(
     Raises:
         ConfigError: what this rank will come to see does not fit, or the cache's folder cannot be made or written.
     """
-    if config.cache == "memory":
+    if not isinstance(config.cache, Path):  # "memory"
         check_space(catalog, config, world)
         return {kind: _in_memory() for kind in kinds}
     folder = cache_folder(name, config.cache, world)

@@ -24,7 +24,7 @@ from tfpipe.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 
-WHOLE_IMAGE = [[0.0, 0.0, 1.0, 1.0]]
+WHOLE_IMAGE = np.array([[0, 0, 1, 1]], np.float32)
 
 
 class Boxes(NamedTuple):
@@ -85,9 +85,15 @@ class Catalog:
         return bool((self.labels == BY_OBJECT).any())
 
     @property
+    def sampled_boxes(self) -> Boxes | None:
+        """The boxes, where every one is a sample of its own; None where images are."""
+        return self.boxes if self.by_box else None
+
+    @property
     def samples(self) -> int:
         """How many there are: boxes or images."""
-        return len(self.boxes.labels) if self.by_box else len(self)
+        boxes = self.sampled_boxes
+        return len(self) if boxes is None else len(boxes.labels)
 
     def order(self, config: DataConfig) -> Order | Mixture:
         """In which order the samples come; test data is neither shuffled nor kept to its rank."""
@@ -98,17 +104,19 @@ class Catalog:
         )
         if not self.lists:
             return order
-        stops = [each.images.stop for each in self.lists]
-        ends = self.boxes.offsets(len(self))[stops].tolist() if self.by_box else stops
+        ends, boxes = [each.images.stop for each in self.lists], self.sampled_boxes
+        if boxes is not None:
+            ends = boxes.offsets(len(self))[ends].tolist()
         counts = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
         return Mixture.of(order, counts, tuple(each.weight for each in self.lists))
 
     def image_and_box(self, sample: int) -> tuple[int, int | None]:
         """The image that a sample is of, and which of its boxes; None where it is of the image whole."""
-        if not self.by_box:
+        boxes = self.sampled_boxes
+        if boxes is None:
             return sample, None
-        image = int(self.boxes.images[sample])
-        return image, sample - int(np.searchsorted(self.boxes.images, image))
+        image = int(boxes.images[sample])
+        return image, sample - int(np.searchsorted(boxes.images, image))
 
     def annotation(self, item: int) -> str:
         """Path of the XML of image `item`, "" where there is none."""
@@ -129,14 +137,16 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
 
         return load_source(config, split, world)
     if split == "train":
-        filelist, label_file = config.train_filelist, config.train_label_file
+        label_file = config.train_label_file
     elif split == "test" and config.test_filelist is not None:
-        filelist, label_file = config.test_filelist, config.test_label_file
+        label_file = config.test_label_file
     else:
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
+    filelist = config.filelist_for(split)
     paths, lists = read_lists(filelist)
     # Test data is numbered as training data is.
-    train_paths = paths if split == "train" or config.classes is not None else read_lists(config.train_filelist)[0]
+    numbered = split == "train" or config.classes is not None
+    train_paths = paths if numbered else read_lists(config.filelist_for("train"))[0]
     classes = class_table(config, train_paths)
     labels = image_labels(paths, classes, config, label_file)
     by_lxml = config.annotations == "lxml"
@@ -205,9 +215,8 @@ def _with_annotations(
 ) -> Catalog:
     """The catalog with its index's boxes, or else, without boxes, with what XMLs there are."""
     paths = catalog.paths
-    source = config.box_file_for(catalog.split)
-    if source is None:
-        source = find_layout(config.layout, paths)
+    source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
+    if isinstance(source, Layout):
         catalog = replace(catalog, annotation_folders=annotation_folders(paths, source))
 
     def find() -> Any:
@@ -223,6 +232,7 @@ def _with_annotations(
     index = world.from_rank0(find)
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
+    assert isinstance(source, Layout), "a table's boxes come by the index alone, without which find_index raises"
     packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, catalog.remote)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
 

@@ -3,7 +3,7 @@
 Everything here is of n images at once, which costs little more than one, since a graph's cost is per op.
 """
 
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import tensorflow as tf
 
@@ -15,7 +15,21 @@ from tfpipe.data.scale import choose_halvings
 
 # No image has more crops; keeps the seeds of two images' crops apart.
 MAX_CROPS = 2**16
-T = TypeVar("T", bound=tuple)
+
+
+class OfImages(Protocol):
+    """A NamedTuple of tensors [k, ...], these two among them."""
+
+    @property
+    def images(self) -> tf.Tensor:
+        """int64 [k]: number of the image, ascending."""
+
+    @property
+    def numbers(self) -> tf.Tensor:
+        """int64 [k]: of the crop among its image's."""
+
+
+T = TypeVar("T", bound=OfImages)
 
 
 class Targets(NamedTuple):
@@ -48,10 +62,12 @@ class KnownTargets:
     """The boxes of a catalog that knows them: of each image, or each a target of its own."""
 
     def __init__(self, catalog: Catalog) -> None:
+        boxes = catalog.boxes
+        assert boxes is not None, "it knows them"
         # On the CPU, where tf.data runs, and beside the graph, if one is being made: it is to hold them by reference.
         with tf.init_scope(), tf.device("CPU"):
-            self._boxes, self._labels = tf.constant(catalog.boxes.boxes), tf.constant(catalog.boxes.labels)
-            self._offsets = None if catalog.by_box else tf.constant(catalog.boxes.offsets(len(catalog)))
+            self._boxes, self._labels = tf.constant(boxes.boxes), tf.constant(boxes.labels)
+            self._offsets = None if catalog.by_box else tf.constant(boxes.offsets(len(catalog)))
 
     def at(self, samples: tf.Tensor) -> Targets:
         """The targets of `samples` (int64 [n]): boxes or images."""
@@ -158,13 +174,15 @@ def from_first(crops: T, first: tf.Tensor) -> T:
     """Without those that come before each image's `first` (int64 [n]).
 
     Args:
-        crops: a NamedTuple of tensors [k, ...], `images` and `numbers` among them, as Windows has them.
+        crops: of some images, e.g. Windows.
         first: which of an image's crops is the first that is wanted.
     """
     wanted = crops.numbers >= tf.gather(first, crops.images)
     # Copies them, and only where a run goes on in the middle of an image is one not wanted.
     return tf.cond(
-        tf.reduce_all(wanted), lambda: crops, lambda: type(crops)(*(tf.boolean_mask(each, wanted) for each in crops))
+        tf.reduce_all(wanted),
+        lambda: crops,
+        lambda: tf.nest.map_structure(lambda each: tf.boolean_mask(each, wanted), crops),
     )
 
 

@@ -94,7 +94,8 @@ class Feed:
 
     def _begin(self, block: int, address: str) -> None:
         self._address, self._source = address, self._open(block, address)
-        self._came, self._closed = queue.Queue(WAITING), threading.Event()
+        self._came: queue.Queue[Any] = queue.Queue(WAITING)
+        self._closed = threading.Event()
         args = (self._source, self._came, self._closed)
         threading.Thread(target=_pump, args=args, name="service", daemon=True).start()
 
@@ -127,7 +128,7 @@ class Feed:
         self._begin(block, address)
 
 
-def _pump(source: Source, came: queue.Queue, closed: threading.Event) -> None:
+def _pump(source: Source, came: queue.Queue[Any], closed: threading.Event) -> None:
     """Hands on what comes, and at last None or an error."""
 
     def put(found: Any) -> None:

@@ -46,13 +46,15 @@ class FetchCache:
         Raises:
             ConfigError: the folder cannot be used.
         """
+        assert config.cache is not None, "data.remote.cache is set"
         self._folder, self._limit = config.cache, int(config.cache_gb * 1e9)
         # The same URL of another server is another file.
         self._about = json.dumps(config.options, sort_keys=True, default=str)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with self._alone() as note:
-                if self._noted(note) is None or self._noted(note) > self._limit:
+                noted = self._noted(note)
+                if noted is None or noted > self._limit:
                     self._note(note, self._make_room(0))
         except OSError as error:
             raise ConfigError(f"data.remote.cache: cannot use the folder {self._folder}: {error.strerror}") from error

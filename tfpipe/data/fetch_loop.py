@@ -48,19 +48,21 @@ class Loop:
     def close(self) -> None:
         """Gives up what is under way, and ends the thread."""
         with self._lock:
-            started, self._closed = self._loop is not None and not self._closed, True
-        if started:
+            loop, self._closed = None if self._closed else self._loop, True
+        if loop is not None:
             # Behind whatever was handed over before, so that nobody waits for ever.
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            loop.call_soon_threadsafe(loop.stop)
             if threading.current_thread() is not self._thread:
                 self._thread.join()
 
     def _work(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        tasks = asyncio.all_tasks(self._loop)
+        loop = self._loop
+        assert loop is not None, "run() makes it, then starts this thread"
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(self._last())
-        self._loop.close()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(self._last())
+        loop.close()

@@ -35,6 +35,7 @@ def fetcher(catalog: Catalog) -> Fetcher:
     """
     # What it does at the process's end comes before what was registered first.
     close_at_exit()
+    assert catalog.remote is not None, "its paths are URLs"
     schemes = sorted({folder.partition("://")[0] for folder in catalog.paths.folders})
     return _fetcher(catalog.remote.model_dump_json(), tuple(schemes))
 
@@ -84,14 +85,14 @@ def fetching(catalog: Catalog) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
     return in_graph
 
 
-def calls(catalog: Catalog, config: DataConfig, world: World) -> int | None:
+def calls(remote: Remote, config: DataConfig, world: World) -> int | None:
     """Batches to be asked for at once; None for one, where files would be read one at a time.
 
     Twice as many as `data.remote.concurrency` takes, so that none has to wait for the last request of another.
     """
     if calls_at_once(config, world).read is None:
         return None
-    return 2 * -(-catalog.remote.concurrency // catalog.remote.batch)
+    return 2 * -(-remote.concurrency // remote.batch)
 
 
 def check_cache(config: DataConfig) -> None:

@@ -170,14 +170,15 @@ def read_filelist(path: str | Path) -> FileList:
 
 def _read_lines(path: Path) -> Iterator[list[str]]:
     """The lines, some thousands at a time: a list of millions would take ten times the memory of a FileList."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8-sig") as file:
         while lines := file.readlines(CHUNK_CHARS):
             yield [line for line in map(str.strip, lines) if line]
 
 
 def _pack(chunks: Iterable[list[str]], base: str) -> FileList:
     folders = _Folders(base)
-    folder, text = [np.empty(0, np.int32)], io.BytesIO()
+    folder: list[np.ndarray] = [np.empty(0, np.int32)]
+    text = io.BytesIO()
     for lines in chunks:
         parts = list(map(str.rpartition, lines, repeat("/")))  # twice as fast as slicing each line
         heads = list(map(itemgetter(0), parts))
@@ -206,7 +207,7 @@ def check_filelists(paths: Iterable[Path | None]) -> None:
     errors = []
     for path in filter(None, paths):
         try:
-            with open(path, encoding="utf-8") as lines:
+            with open(path, encoding="utf-8-sig") as lines:
                 if not any(line.strip() for line in lines):
                     errors.append(f"the filelist {path} holds no line")
         except (OSError, UnicodeDecodeError) as error:

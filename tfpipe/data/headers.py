@@ -74,6 +74,7 @@ def pillow_header(file: str | IO[bytes], path: str) -> Header:
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
+            assert image.format is not None, "it is of a file"
             kind = "JPEG" if image.format == "MPO" else image.format  # a JPEG with further ones behind it
             return Header(image.height, image.width, len(image.getbands()), kind)
     except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:

@@ -81,8 +81,8 @@ def _decode_jpeg(contents: tf.Tensor, channels: int, decode: Callable[[tf.Tensor
     inks = tf.equal(tf.io.extract_jpeg_shape(contents)[2], 4)
     jpeg = tf.cond(inks, lambda: tf.strings.join([START, ADOBE, tf.strings.substr(contents, 2, END)]), lambda: contents)
     if channels == 3:
-        return decode(jpeg, channels=3)
-    return tf.cond(inks, lambda: _gray(decode(jpeg, channels=3)), lambda: decode(jpeg, channels=1))
+        return decode(jpeg, 3)
+    return tf.cond(inks, lambda: _gray(decode(jpeg, 3)), lambda: decode(jpeg, 1))
 
 
 def _decode_other(contents: tf.Tensor, channels: int) -> tf.Tensor:

@@ -68,9 +68,9 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     """
     if config.source is not None:
         raise ConfigError("data.source is packed, and what is packed has its boxes with it: it needs no index")
-    source = config.box_file_for(split)
+    box_file = config.box_file_for(split)
     plain = {
-        "annotations": "xml" if source is None else "none",
+        "annotations": "xml" if box_file is None else "none",
         "crop": "boxes",
         "test_crop": "boxes",
         "unit": "image",
@@ -78,18 +78,17 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     }
     catalog = load_catalog(config.model_copy(update=plain), split, world)
     table = None
-    if source is None:
-        source = find_layout(config.layout, catalog.paths)
-    else:
-        table = world.from_rank0(lambda: read_box_table(source, catalog.paths, catalog.labels, catalog.classes))
+    if box_file is not None:
+        table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))
+    source = box_file or find_layout(config.layout, catalog.paths)
     key = fingerprint(catalog.paths, catalog.classes, catalog.labels, source)
-    target = index_path(config, config.train_filelist if split == "train" else config.test_filelist)
+    target = index_path(config, config.filelist_for(split))
     folder = target.with_name(f"{target.name}.{key[:16]}{PARTS}")
     parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
     with ExitStack() as held:
         missing = world.from_rank0(lambda: _start(target, folder, parts, held))
-        errors = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
-        errors = [error for rank in errors for error in rank][:MAX_ERRORS]
+        found = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
+        errors = [error for rank in found for error in rank][:MAX_ERRORS]
         if errors:
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
             raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))

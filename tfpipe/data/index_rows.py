@@ -69,14 +69,13 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows
     fetcher = Fetcher(remote, images.paths)
     texts = fetcher.fetch(images.annotations)
     starts = fetcher.starts(images.paths, START)
-    headers = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
-    whole = iter(fetcher.fetch([path for path, header in zip(images.paths, headers, strict=True) if header is None]))
+    known = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
+    whole = iter(fetcher.fetch([path for path, header in zip(images.paths, known, strict=True) if header is None]))
     fetcher.close()
-    found, errors = [], []
-    for number, (path, annotation, text) in enumerate(zip(images.paths, images.annotations, texts, strict=True)):
+    headers, found, errors = [], [], []
+    for path, header, annotation, text in zip(images.paths, known, images.annotations, texts, strict=True):
         try:
-            if headers[number] is None:
-                headers[number] = pillow_header(BytesIO(_fetched(next(whole))), path)
+            headers.append(header or pillow_header(BytesIO(_fetched(next(whole))), path))
             if text is not None:
                 found.append(find_objects(_fetched(text), annotation))
         except (FetchError, OSError, ValueError) as error:
@@ -87,10 +86,10 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows
     return Rows(tabulate(images._replace(annotations=there), headers, found, classes), [])
 
 
-def _fetched(contents: bytes | FetchError) -> bytes:
+def _fetched(contents: bytes | FetchError | None) -> bytes:
     if isinstance(contents, FetchError):
         raise contents
-    return contents
+    return contents or b""
 
 
 def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
@@ -111,7 +110,7 @@ def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
     kept &= (classes < 0) | (classes == labels[images])
     without = np.flatnonzero(np.bincount(images[kept], minlength=len(labels)) == 0)
     images = np.concatenate([images[kept], without])
-    boxes = np.concatenate([relative[kept], np.repeat(np.float32(WHOLE_IMAGE), len(without), axis=0)])
+    boxes = np.concatenate([relative[kept], np.repeat(WHOLE_IMAGE, len(without), axis=0)])
     order = np.argsort(images, kind="stable")
     return Boxes(images[order].astype(np.int32), boxes[order], labels[images[order]])
 
@@ -135,7 +134,7 @@ def tabulate(images: Images, headers: list[Header], found: list[Found], classes:
     real = np.array([heights, widths], np.float32).T
     if images.known is None:
         annotated, counts, objects, stated = _from_xmls(images, found, classes)
-        is_stated = (stated >= 1).all(axis=1)
+        is_stated = np.all(stated >= 1, axis=1)
         sizes = np.where(is_stated[:, None], stated, real)
     else:
         objects, stated, is_stated = images.known, real, np.ones(len(real), bool)

@@ -34,7 +34,8 @@ class Lookup:
             self._annotation_folders = tf.constant(catalog.annotation_folders)
             self._annotated = tf.constant(catalog.annotated)
             self._labels = tf.constant(catalog.labels)
-            self._images = tf.constant(catalog.boxes.images) if catalog.by_box else None
+            boxes = catalog.sampled_boxes
+            self._images = None if boxes is None else tf.constant(boxes.images)
 
     def located(self, visits: Visit) -> Located:
         """What `visits`, each an int64 scalar or [k], are of."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfpipe.data.order import Array, Order, permute, take, where
+from tfpipe.data.order import Array, Order, Scope, permute, take, where
 from tfpipe.distributed import World
 
 SLOTS = 1024
@@ -54,7 +54,7 @@ class Mixture:
         return self.orders[0].shuffle
 
     @property
-    def scope(self) -> str:
+    def scope(self) -> Scope:
         return self.orders[0].scope
 
     def positions(self, epoch: int, world: World) -> range:
@@ -106,7 +106,7 @@ def shares(weights: tuple[float, ...]) -> tuple[int, ...]:
     whole = np.floor(exact).astype(int)
     whole[np.argsort(whole - exact, kind="stable")[: SLOTS - whole.sum()]] += 1
     if whole.min() == 0:
-        small = weights[int(whole.argmin())]
+        small = weights[int(np.argmin(whole))]
         raise ValueError(f"the weight {small:g} is less than 1/{SLOTS} of all weights, {sum(weights):g}")
     return tuple(map(int, whole))
 

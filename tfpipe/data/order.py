@@ -20,6 +20,7 @@ import numpy as np
 
 from tfpipe.distributed import World
 
+Scope = Literal["global", "shard"]
 Array = TypeVar("Array", np.ndarray, Any)
 """A numpy array or a TensorFlow tensor; what goes in comes out."""
 
@@ -40,7 +41,7 @@ class Order:
     """False for the list's own order."""
     reshuffle: bool = True
     """False to repeat the first epoch's order."""
-    scope: Literal["global", "shard"] = "global"
+    scope: Scope = "global"
 
     def __post_init__(self) -> None:
         if not 0 < self.count <= MAX_ITEMS:
@@ -162,7 +163,7 @@ def _cast(values: Array, dtype: type) -> Array:
     return values.astype(dtype) if isinstance(values, np.ndarray) else _tf().cast(values, dtype)
 
 
-def _constant(value: int, like: Array) -> Array:
+def _constant(value: int, like: Any) -> Any:
     return np.uint64(value) if isinstance(like, np.ndarray) else _tf().constant(value, np.uint64)
 
 

@@ -148,11 +148,12 @@ class Work:
             same |= {"crop": "boxes", "test_crop": "boxes"}
         config = config.model_copy(update=same)
         catalog = load_catalog(config, split, world)
-        of_boxes = config.crop_for(split) == "boxes"
-        if of_boxes and catalog.boxes is None:
-            catalog = replace(catalog, boxes=read_boxes(catalog, world))
-        crops = of_boxes and plan.kind != "original"
-        counts = np.diff(catalog.boxes.offsets(len(catalog))) if crops else np.ones(len(catalog), np.int64)
+        counts: np.ndarray = np.ones(len(catalog), np.int64)
+        if config.crop_for(split) == "boxes":
+            boxes = catalog.boxes or read_boxes(catalog, world)
+            catalog = replace(catalog, boxes=boxes)
+            if plan.kind != "original":
+                counts = np.diff(boxes.offsets(len(catalog)))
         firsts = np.append(0, np.cumsum(counts[catalog.order(config).items(np.arange(len(catalog)))]))
         shards = min(plan.shards or -(-len(catalog) // IN_A_SHARD[split]), len(catalog))
         bounds = np.arange(shards + 1) * len(catalog) // shards

@@ -25,7 +25,7 @@ from tfpipe.data.filelist import FileList
 from tfpipe.data.index import SCHEMA, index_of
 from tfpipe.data.labels import BY_OBJECT, class_table
 from tfpipe.data.shards import Packed, Records
-from tfpipe.data.sources import PREFIX, manifest_path
+from tfpipe.data.sources import PREFIX, manifest_path, source_of
 from tfpipe.data.whole import whole_file
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -125,7 +125,7 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
     """What crops depend on, by the config's keys."""
     kind = config.crop_for(split)
     name = "data.crop" if split == "train" or config.test_crop is None else "data.test_crop"
-    keys = {
+    keys: dict[str, Any] = {
         name: kind,
         "data.crop_image_size": list(config.crop_image_size),
         "data.num_channels": config.num_channels,
@@ -157,7 +157,7 @@ def load_source(config: DataConfig, split: str, world: World) -> Catalog:
             )
     if split not in PREFIX:
         raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
-    if config.source.kind == "tfrecord":
+    if source_of(config).kind == "tfrecord":
         # Parses by TensorFlow, which nothing else here needs.
         from tfpipe.data.tfrecords import load_tfrecords
 
@@ -167,7 +167,7 @@ def load_source(config: DataConfig, split: str, world: World) -> Catalog:
 
 def load_packed(config: DataConfig, split: str, world: World) -> Catalog:
     """The same of what `tfpipe pack` made."""
-    folder = config.source.path
+    folder = source_of(config).path
     manifest = world.from_rank0(lambda: _checked(folder, split))
     _check_config(manifest.about, config, split, folder)
     images, records = (pq.read_table(folder / each["name"]) for each in manifest.tables)
@@ -209,13 +209,13 @@ def as_catalog(
     Raises:
         ConfigError: there are too few classes or samples.
     """
-    where = config.source.path
+    where = source_of(config).path
     if config.num_classes is not None and len(classes) > config.num_classes:
         raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(classes)} classes in {where}")
     annotated, boxes = np.zeros(len(paths), bool), None
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if needs_boxes and config.annotations == "none":
-        whole = np.repeat(np.float32(WHOLE_IMAGE), len(paths), axis=0)
+        whole = np.repeat(WHOLE_IMAGE, len(paths), axis=0)
         boxes = Boxes(np.arange(len(paths), dtype=np.int32), whole, labels)
     elif needs_boxes:
         annotated, boxes = index
@@ -238,7 +238,8 @@ def _checked(folder: Path, split: str) -> Manifest:
 
 def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder: Path) -> None:
     """Raises: ConfigError: what is packed is not what `config` asks for; names the keys and both values."""
-    then, now = {"data.label_source": about["label_source"]}, {"data.label_source": config.label_source}
+    then: dict[str, Any] = {"data.label_source": about["label_source"]}
+    now: dict[str, Any] = {"data.label_source": config.label_source}
     if config.classes is not None:
         then["data.classes"], now["data.classes"] = about["classes"], list(class_table(config, FileList.of([])))
     if about["kind"] != "original":

@@ -87,6 +87,7 @@ class Pictures:
     def _encode(self, crops: np.ndarray) -> np.ndarray:
         import simplejpeg
 
+        assert self._jpeg is not None, "crops become JPEGs"
         gray = crops.shape[-1] == 1
         result = np.empty(len(crops), object)
         for number, pixels in enumerate(crops):

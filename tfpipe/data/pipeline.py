@@ -67,7 +67,7 @@ def build_dataset(
     """
     data = config.data
     # Before what closes iterators is registered: those of servers are to be closed while these still run.
-    servers = None if data.service is None else open_servers(data)
+    servers = None if data.service is None else open_servers(data.service)
     close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
 

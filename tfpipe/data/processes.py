@@ -3,7 +3,7 @@
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
 
@@ -32,7 +32,7 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
     # A fork would copy MPI's and TensorFlow's threads' locks.
     context = get_context("forkserver")
     context.set_forkserver_preload([preload])
-    waiting = deque()
+    waiting: deque[Future[B]] = deque()
     with ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         for task in tasks:
             waiting.append(pool.submit(work, task))

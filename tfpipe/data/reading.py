@@ -81,7 +81,8 @@ def read_remote(
 ) -> tf.data.Dataset:
     """The same from URLs, `data.remote.batch` images at a call."""
     check_cache(config)
-    fetch = fetching(catalog)
+    remote, fetch = catalog.remote, fetching(catalog)
+    assert remote is not None, "its paths are URLs"
 
     @stage("read")
     def fetch_some(images: Located) -> Encoded:
@@ -98,7 +99,7 @@ def read_remote(
 
     if config.on_error == "skip":
         fetch_some = salvaging(fetch_some)
-    return _waiting(dataset.batch(catalog.remote.batch), fetch_some, calls(catalog, config, world)).unbatch()
+    return _waiting(dataset.batch(remote.batch), fetch_some, calls(remote, config, world)).unbatch()
 
 
 def _waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:

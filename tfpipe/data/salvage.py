@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.data.mixture import Mixture
 from tfpipe.data.order import Order
 from tfpipe.data.stream import Frontier, Stream, Visit
 from tfpipe.distributed import World
@@ -39,7 +40,7 @@ def salvaging(work: Callable[[Any], T]) -> Callable[[Any], T]:
 class Gaps:
     """Tells from the positions of a rank's batches which of its visits gave no crop."""
 
-    def __init__(self, stream: Stream, order: Order, world: World) -> None:
+    def __init__(self, stream: Stream, order: Order | Mixture, world: World) -> None:
         """Args: what the batches set out from, which item is at a position, and which rank this is."""
         self._stream, self._order, self._world = stream, order, world
         self._last = -1

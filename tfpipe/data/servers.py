@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 import tfpipe
-from tfpipe.config import DataConfig
+from tfpipe.config import Service
 from tfpipe.errors import TfpipeError
 
 # To load TensorFlow, from a slow file system at that.
@@ -46,11 +46,12 @@ class Servers(Protocol):
         """Takes the server there, which no longer does its work, for dead."""
 
 
-def open_servers(config: DataConfig) -> Servers:
+def open_servers(service: Service) -> Servers:
     """Those that `data.service` asks for."""
-    if config.service.workers is not None:
-        return beside(config.service.workers)
-    address = config.service.address
+    if service.workers is not None:
+        return beside(service.workers)
+    address = service.address
+    assert address is not None, "one of the two is given"
     return Elsewhere([address] if isinstance(address, str) else address, PATIENCE_S)
 
 
@@ -111,8 +112,8 @@ class Beside:
             for process in self._processes:
                 process.kill()
             for process in self._processes:
-                process.wait()
-                process.stdout.close()
+                with process:  # closes its pipe
+                    process.wait()
 
 
 class Elsewhere:
@@ -169,6 +170,7 @@ def _address(process: subprocess.Popen[str]) -> str:
     Raises:
         TfpipeError: it ends before, or takes too long.
     """
+    assert process.stdout is not None, "a pipe"
     ready, _, _ = select.select([process.stdout], [], [], START_S)
     line = process.stdout.readline().strip() if ready else ""
     if not line:

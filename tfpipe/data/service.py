@@ -107,7 +107,9 @@ def served(
         ConfigError: the catalog is too large to be sent, or names files that need Python to be read.
     """
     check(catalog)
-    theirs = of_server(config, world)
+    service = config.service
+    assert service is not None, "data.service is set"
+    theirs = of_server(config, service.workers, world)
 
     # Traced once for all servers, with the catalog's tables beside it, held once.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
@@ -116,7 +118,7 @@ def served(
         dataset = together(load(theirs, part=part))
         numbers = tf.data.Dataset.range(first, tf.int64.max, servers.count)
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
-        return dataset.with_options(server_options(theirs, world))
+        return dataset.with_options(server_options(theirs, service.workers, world))
 
     def open_at(first: int, address: str) -> Distributed:
         return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
@@ -128,7 +130,7 @@ def served(
         feeds: list[Feed] = []
         try:
             for number in range(servers.count):
-                feeds.append(Feed(number, open_at, servers, config.service.timeout_s))
+                feeds.append(Feed(number, open_at, servers, service.timeout_s))
             for number, feed in zip(itertools.count(), itertools.cycle(feeds), strict=False):
                 block = feed.take(number)
                 if block is None:
@@ -196,18 +198,18 @@ def together(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.ragged_batch(IMAGES).map(join, name="block")
 
 
-def of_server(config: DataConfig, world: World) -> DataConfig:
+def of_server(config: DataConfig, workers: int | None, world: World) -> DataConfig:
     """What a server does for a rank: with the threads that are its share, or with those it has."""
-    if config.service.workers is not None:
-        return config.model_copy(update={"threads": max(1, thread_budget(config, world) // config.service.workers)})
+    if workers is not None:
+        return config.model_copy(update={"threads": max(1, thread_budget(config, world) // workers)})
     if config.threads is not None or config.num_parallel_readers != "auto" or config.parallel.decode is not None:
         return config
     # How many threads that are is known where it runs.
     return config.model_copy(update={"parallel": config.parallel.model_copy(update={"decode": tf.data.AUTOTUNE})})
 
 
-def server_options(config: DataConfig, world: World) -> tf.data.Options:
+def server_options(config: DataConfig, workers: int | None, world: World) -> tf.data.Options:
     """Of a pipeline on a server."""
-    if config.service.workers is not None or config.threads is not None or config.num_parallel_readers == 1:
+    if workers is not None or config.threads is not None or config.num_parallel_readers == 1:
         return options(config, world)
     return tf.data.Options()

@@ -70,16 +70,17 @@ def _as_os_error() -> Iterator[None]:
 def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Picture], Example]:
     """What a record says of a picture of `catalog`, a crop or a file."""
     words = _words(config.classes) if isinstance(config.classes, Path) else {}
-    offsets = None if crops else catalog.boxes.offsets(len(catalog))
+    known = None if crops else catalog.boxes
+    offsets = np.zeros(0, np.int64) if known is None else known.offsets(len(catalog))
 
     def example(picture: Picture) -> Example:
         item, label = picture.item, picture.label
         synset = "" if label == BY_OBJECT else catalog.classes[label]
-        boxes, labels = np.float32(WHOLE_IMAGE), np.array([label])
-        if offsets is not None:
+        boxes, labels = WHOLE_IMAGE, np.array([label])
+        if known is not None:
             # An image that is its own target has no box.
             own = slice(offsets[item], offsets[item + 1] if catalog.annotated[item] else offsets[item])
-            boxes, labels = catalog.boxes.boxes[own], catalog.boxes.labels[own]
+            boxes, labels = known.boxes[own], known.labels[own]
         header = header_of(picture.contents, catalog.paths[item])
         text = words.get(synset, synset)
         return Example(picture.contents, header, catalog.paths.name(item), label, synset, text, boxes, labels)

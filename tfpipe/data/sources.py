@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, Source
 from tfpipe.data.filelist import check_filelists
 from tfpipe.errors import ConfigError
 
@@ -18,6 +18,12 @@ def manifest_path(folder: Path, split: str) -> Path:
 def record_files(folder: Path, split: str) -> list[Path]:
     """The TFRecords of `split` in a folder, sorted: train-00000-of-01024 ..."""
     return sorted(path for path in folder.glob(f"{PREFIX[split]}-*-of-*") if not path.name.endswith(".npy"))
+
+
+def source_of(config: DataConfig) -> Source:
+    """What is packed, of a config that reads packed data."""
+    assert config.source is not None, "data.source is set"
+    return config.source
 
 
 def has_test(config: DataConfig) -> bool:

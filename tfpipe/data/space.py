@@ -3,6 +3,8 @@
 import logging
 import math
 import shutil
+from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -37,10 +39,10 @@ def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 
     Raises:
         ConfigError: it does not fit; gives both sizes, and what to do.
     """
-    if config.cache == "memory":
-        free, where, block = free_memory(), "in memory", 1
-    else:
+    if isinstance(config.cache, Path):
         free, where, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK
+    else:
+        free, where, block = free_memory(), "in memory", 1
     free //= world.local_size
     if config.cache_stage == "crops":
         seen = _seen(catalog, config, world, catalog.samples)
@@ -66,8 +68,9 @@ def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 
 
 def _images_seen(catalog: Catalog, config: DataConfig, world: World) -> int:
     """How many images a rank comes to see over all epochs."""
-    if catalog.by_box and config.scope == "shard":
-        return len(np.unique(catalog.boxes.images[world.rank :: world.size]))
+    boxes = catalog.sampled_boxes
+    if boxes is not None and config.scope == "shard":
+        return len(np.unique(boxes.images[world.rank :: world.size]))
     return _seen(catalog, config, world, len(catalog))
 
 
@@ -82,7 +85,7 @@ def _mean_crop_bytes(catalog: Catalog, config: DataConfig, block: int) -> float:
     """Of a sample's crops; as many as it has objects where its XML is still to be read."""
     size = math.prod(config.crop_image_size) * config.num_channels
     if catalog.by_box or config.crop_for(catalog.split) != "boxes":
-        counts = [1]
+        counts: Iterable[int] = [1]
     elif catalog.boxes is not None:
         counts = np.diff(catalog.boxes.offsets(len(catalog)))
     else:

@@ -9,7 +9,7 @@ import functools
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -62,7 +62,9 @@ class Copied(NamedTuple):
 
     def plus(self, other: "Copied") -> "Copied":
         """Both together."""
-        return Copied(*(one + two for one, two in zip(self, other, strict=True)))
+        return Copied(
+            self.files + other.files, self.there + other.there, self.bytes + other.bytes, self.errors + other.errors
+        )
 
 
 class Staged(NamedTuple):
@@ -148,18 +150,19 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
 
 def _on_all(world: World, work: Callable[[], T], out: Path) -> list[T]:
     """What `work()` gives on every rank, by rank; an error on one is raised on all."""
-    result, problem = None, None
+    outcome: T | TfpipeError
     try:
-        result = work()
+        outcome = work()
     except OSError as error:
-        problem = ConfigError(f"rank {world.rank}: cannot write to {out}: {error}")
+        outcome = ConfigError(f"rank {world.rank}: cannot write to {out}: {error}")
     except TfpipeError as error:
-        problem = error
-    outcomes = world.gather((result, problem))
-    for _, problem in outcomes:
-        if problem is not None:
-            raise problem
-    return [result for result, _ in outcomes]
+        outcome = error
+    results = []
+    for each in world.gather(outcome):
+        if isinstance(each, TfpipeError):
+            raise each
+        results.append(each)
+    return results
 
 
 def target_of(out: Path, source: str) -> str:
@@ -176,8 +179,9 @@ def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share 
     whose = share or (Share(world.rank, world.size) if config.scope == "shard" else node)
     images = np.arange(whose.rank, len(catalog), whose.size)
     if split == "train" and config.unit == "box" and whose.size > 1 and whose != node:
-        boxes = load_catalog(config, split, world).boxes
-        images = np.unique(boxes.images[whose.rank :: whose.size]).astype(np.int64)
+        boxes = load_catalog(config, split, world).sampled_boxes
+        if boxes is not None:
+            images = np.unique(boxes.images[whose.rank :: whose.size]).astype(np.int64)
     annotated = np.flatnonzero(catalog.annotated) if catalog.boxes is None else np.zeros(0, np.int64)
     paths = replace(catalog.paths, folders=[target_of(out, folder) for folder in catalog.paths.folders])
     return Plan(catalog, paths, images, annotated[annotated % node.size == node.rank])
@@ -195,19 +199,19 @@ class _Copier:
     def copy(self, files: list[File]) -> Copied:
         """Those that are not there; does not raise."""
         there = [os.path.exists(file.target) for file in files]
-        sizes = iter(self.sizes([file.source for file, is_there in zip(files, there, strict=True) if is_there]))
+        known = iter(self.sizes([file.source for file, is_there in zip(files, there, strict=True) if is_there]))
         # A file appears whole; where its source does not say its size, it is right.
         left = [
             file
             for file, is_there in zip(files, there, strict=True)
-            if not (is_there and next(sizes) in (None, os.path.getsize(file.target)))
+            if not (is_there and next(known) in (None, os.path.getsize(file.target)))
         ]
         copied = [each for each in map(self._put, left, self._contents(left)) if each is not None]
         errors = tuple(each for each in copied if isinstance(each, str))
-        sizes = [each for each in copied if isinstance(each, int)]
-        return Copied(len(sizes), len(files) - len(left), sum(sizes), errors)
+        done = [each for each in copied if isinstance(each, int)]
+        return Copied(len(done), len(files) - len(left), sum(done), errors)
 
-    def sizes(self, sources: list[str]) -> list[int | Exception | None]:
+    def sizes(self, sources: list[str]) -> Sequence[int | Exception | None]:
         """In bytes, None where the server does not say, or why they cannot be known."""
         if self._fetcher is not None:
             return self._fetcher.sizes(sources)
@@ -297,9 +301,8 @@ def _write_lists(config: DataConfig, split: str, plan: Plan, out: Path) -> None:
         paths = read_filelist(target)
         source = config.box_file_for(split) or find_layout(config.layout, paths)
         key = fingerprint(paths, plan.catalog.classes, plan.catalog.labels, source)
-        filelist = config.train_filelist if split == "train" else config.test_filelist
         beside = config.model_copy(update={"index": None})
-        copy_index(index_path(config, filelist), index_path(beside, target), paths, key)
+        copy_index(index_path(config, config.filelist_for(split)), index_path(beside, target), paths, key)
 
 
 def _overrides(config: DataConfig, splits: list[str], out: Path) -> list[str]:

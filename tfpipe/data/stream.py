@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tfpipe.data.mixture import Mixture
 from tfpipe.data.order import Array, Order, take, where
 from tfpipe.distributed import World
 
@@ -109,7 +110,7 @@ class Stream:
         dealt = Stream((), rest, late)
         return replace(dealt, frontiers=tuple(dealt._first(rank) for rank in range(size)))
 
-    def visits(self, order: Order, world: World, count: int) -> Visit:
+    def visits(self, order: Order | Mixture, world: World, count: int) -> Visit:
         """The next `count` visits of a rank: int64 [count] each."""
         place = self.place(world.rank)
         places = place + self.size * np.arange(count)
@@ -118,7 +119,7 @@ class Stream:
 
     def dataset(
         self,
-        order: Order,
+        order: Order | Mixture,
         world: World,
         end: int | None = None,
         look_up: Callable[[Visit], Any] = lambda visits: visits,
@@ -129,7 +130,7 @@ class Stream:
 
     def blocks(
         self,
-        order: Order,
+        order: Order | Mixture,
         world: World,
         end: int | None = None,
         look_up: Callable[[Visit], Any] = lambda visits: visits,

@@ -26,7 +26,7 @@ from tfpipe.data.index import Index
 from tfpipe.data.labels import class_table
 from tfpipe.data.packed import as_catalog
 from tfpipe.data.shards import Packed, Records
-from tfpipe.data.sources import PREFIX, record_files
+from tfpipe.data.sources import PREFIX, record_files, source_of
 from tfpipe.data.whole import whole_file
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -72,11 +72,12 @@ def load_tfrecords(config: DataConfig, split: str, world: World) -> Catalog:
         classes = tuple(sorted(set(train["synset"].to_pylist()) - {""}))
         # Without names, by number.
         classes = classes or tuple(str(label) for label in range(1, int(np.max(train["label"].to_numpy())) + 1))
-    labels = _labels(table, synsets, classes, config.source.path)
+    folder = source_of(config).path
+    labels = _labels(table, synsets, classes, folder)
     paths = FileList.of(table["name"].to_pylist())
     places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
     records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-    packed = Packed("original", [str(path) for path in record_files(config.source.path, split)], records)
+    packed = Packed("original", [str(path) for path in record_files(folder, split)], records)
     return as_catalog(config, split, world, paths, classes, labels, _boxes(table, labels), packed)
 
 
@@ -109,14 +110,14 @@ def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
     images, boxes = images[kept], boxes[kept]
     without = np.setdiff1d(np.arange(len(table), dtype=np.int32), images)
     images = np.concatenate([images, without])
-    boxes = np.concatenate([boxes, np.repeat(np.float32(WHOLE_IMAGE), len(without), axis=0)])
+    boxes = np.concatenate([boxes, np.repeat(WHOLE_IMAGE, len(without), axis=0)])
     order = np.argsort(images, kind="stable")
     return Index(counts > 0, Boxes(images[order], boxes[order], labels[images[order]]))
 
 
 def _scanned(config: DataConfig, split: str, world: World) -> pa.Table:
     """The scan of all shards of a split: as it was kept, or else made now, by all ranks together, and kept."""
-    folder = config.source.path
+    folder = source_of(config).path
     shards = world.from_rank0(lambda: _sizes(folder, split))
     key = json.dumps([FORMAT, [[path.name, size] for path, size in shards]]).encode()
     path = _scan_path(config, split)
@@ -144,7 +145,7 @@ def _scanned(config: DataConfig, split: str, world: World) -> pa.Table:
 
 
 def _scan_path(config: DataConfig, split: str) -> Path:
-    folder = config.source.path
+    folder = source_of(config).path
     if config.index is None:
         return folder / f"{PREFIX[split]}.tfrecord-index.parquet"
     where = hashlib.sha256(os.fsencode(folder)).hexdigest()

@@ -113,7 +113,8 @@ def find_in_ordinary(text: bytes) -> Found | None:
     if whole is None:
         return None
     width, height, objects = whole.groups()
-    names, edges = [], []
+    names: list[str] = []
+    edges: list[float] = []
     for name, xmin, ymin, xmax, ymax in objects_of_ordinary(objects):
         names.append(name)
         edges += float(ymin), float(xmin), float(ymax), float(xmax)
@@ -126,8 +127,8 @@ def find_by_lxml(text: bytes, path: str) -> Found:
     """The objects in any XML: no entities, no network, no huge trees.
 
     Raises:
-        ValueError: it is not XML, larger than MAX_BYTES or with a document type, or an object lacks a name or a number;
-            says which, and names `path`.
+        ValueError: it is not XML, no annotation, larger than MAX_BYTES or with a document type, or an object lacks a
+            name or a number; says which, and names `path`.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
@@ -137,12 +138,17 @@ def find_by_lxml(text: bytes, path: str) -> Found:
         raise ValueError(f"{path} is not XML: {error}") from error
     if root.getroottree().docinfo.doctype:
         raise ValueError(f"{path} has a document type (<!DOCTYPE), which may draw in other files: take it out")
-    names, edges, sides = [], [], {}
+    if root.tag != "annotation":
+        raise ValueError(f"{path} is no annotation: it is a <{root.tag}>, not an <annotation>")
+    names: list[str] = []
+    edges: list[float] = []
+    sides: dict[str, str] = {}
     for element in root.iterchildren("object", "size"):
         if element.tag == "size":
             _add_texts(sides, element)
             continue
-        name, texts = None, {}
+        name: str | None = None
+        texts: dict[str, str] = {}
         for part in element.iterchildren("name", "bndbox"):
             if part.tag == "bndbox":
                 _add_texts(texts, part)

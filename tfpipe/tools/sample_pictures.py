@@ -88,12 +88,12 @@ def _surface(wnid: str, x: Array, y: Array, depth: Array, variant: int) -> tuple
             dark = [_step(0.13 + 0.02 * variant - np.hypot(x - u, abs(y) - v)) for u, v in spots]
             head = 1 - _step(0.79 - r) * _step(x + 0.58)
             cheeks = _step(0.13 - np.hypot(x + 0.72, abs(y) - 0.3))
-            return cheeks, np.maximum.reduce([*dark, head, _step(0.02 - abs(y))]) * (1 - cheeks)
+            return cheeks, np.max([*dark, head, _step(0.02 - abs(y))], axis=0) * (1 - cheeks)
         case 3:  # veins, a dark margin with light dots, the body
             angle = np.arctan2(y + 0.05, abs(x))
             dots = _step(np.cos(angle * 24), 0.5) * _step(0.05 - abs(depth - 0.62))
             veins = _step(0.025 - r * abs(np.sin(angle * (5 + variant % 2) + 0.4)) / 6, 0.03)
-            return dots, np.maximum.reduce([veins, _step(0.76 - depth, 0.1), _step(0.06 - abs(x))]) * (1 - dots)
+            return dots, np.max([veins, _step(0.76 - depth, 0.1), _step(0.06 - abs(x))], axis=0) * (1 - dots)
         case 4:  # bumps, a ridge along each arm
             bumps = _step(np.cos((16 + 2 * variant) * x) * np.cos((16 + 2 * variant) * y) - 0.3, 0.4)
             return np.maximum(bumps, _step(0.05 - r * abs(np.sin(angle * 2.5)))), 0.4 * _step(0.6 - depth, 0.2)
@@ -141,7 +141,7 @@ def _background(rng: np.random.Generator, size: tuple[int, int]) -> Array:
     steps = np.linspace(0, 3, 256)
     ramps = [
         np.stack([np.interp(steps, range(4), p[:, c]) for c in range(3)], 1)
-        for p in (rng.choice(PALETTES), rng.choice(PALETTES[[2, 2, 3, 4, 6]]))
+        for p in (PALETTES[rng.choice(len(PALETTES))], PALETTES[rng.choice([2, 2, 3, 4, 6])])
     ]
     cloud = _cloud(rng, half, rng.uniform(0.6, 1.1))
     scene = ramps[0][np.clip(cloud * 30 + rng.uniform(70, 170), 0, 255).astype(np.uint8)]

@@ -1,9 +1,10 @@
 """What goes into a pipeline and what comes out, to be looked at: a batch, images with their boxes, broken files."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
@@ -47,13 +48,14 @@ BROKEN_PX = (240, 180)
 ALONE = World()
 
 
-class What(NamedTuple):
+@dataclass(frozen=True)
+class What:
     """What to show."""
 
     kind: Literal["batch", "boxes", "errors"] = "batch"
     """Crops as training sees them; images with their boxes, and the crops they become; files that cannot be used."""
     split: str = "train"
-    count: int | None = None  # type: ignore[assignment]
+    count: int | None = None
     """Crops, images or files at most; None for as many as are easily looked at."""
     first: int = 0
     """Position in the stream to begin at, as `tfpipe order` prints them; of no account for "errors"."""

@@ -1,7 +1,7 @@
 """Data-parallel training: the model whose gradients are averaged over ranks, and equal weights on all of them."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import keras
@@ -36,6 +36,8 @@ class ParallelModel(keras.Model):
     """Of the training steps; made with the training function, if there is none."""
     input_wait_s = 0.0
     """Seconds spent waiting for the input so far."""
+    train_function: Callable[[Iterator[Any]], Any] | None
+    """As Keras has it: None until it is made."""
     recovery: Recovery | None = None
     """From errors that may pass, if any."""
     positions: tf.Tensor | None = None
@@ -66,8 +68,8 @@ class ParallelModel(keras.Model):
 
     def make_train_function(self, force: bool = False) -> Any:
         """As Keras', but the batch is taken outside the graph, where the time waited for it can be seen."""
-        if self.train_function is not None and not force:  # type: ignore[has-type]
-            return self.train_function  # type: ignore[has-type]
+        if self.train_function is not None and not force:
+            return self.train_function
         step = tf.function(self.train_step, reduce_retracing=True)
         self.meter = meter = self.meter or Meter()
 

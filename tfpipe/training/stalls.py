@@ -28,24 +28,31 @@ class Stall(NamedTuple):
     part: str
     """"input" or "step"."""
 
+    @property
+    def lasted(self) -> str:
+        """How long it has been open, in words."""
+        return f"{self.seconds:.0f} seconds" if self.seconds >= 10 else f"{self.seconds:.2g} seconds"
+
 
 class Limit(NamedTuple):
     """When a stall is taken to last for ever."""
 
     seconds: float
-    """Without a batch. Ranks that wait for that rank get LONGER times as many, so that it speaks first."""
+    """Without a batch. A rank that waits for that one, in a step, gets LONGER times as many, so that it speaks second;
+    in the first step of a process, which traces the graphs, FIRST times as many."""
     reason: Callable[[Stall], str]
     """What to say of it."""
 
 
 LONGER = 1.25
+FIRST = 4
 
 
 class StallWatch:
     """A thread that warns of stalls, and once more each time that one has lasted twice as long.
 
     A stall is a step open for `after_s`, and for ten times the median step. The first step of a process, which traces
-    the graphs and starts the pipeline, gets four times as long. What Python cannot see is where in the training step
+    the graphs and starts the pipeline, gets FIRST times as long. What Python cannot see is where in the training step
     it hangs: computing, or in the allreduce.
     """
 
@@ -107,7 +114,7 @@ class StallWatch:
 
     def _limit_s(self) -> float:
         recent_s = list(self._meter.recent_s)
-        return max(self._after_s, 10 * statistics.median(recent_s)) if recent_s else 4 * self._after_s
+        return max(self._after_s, 10 * statistics.median(recent_s)) if recent_s else FIRST * self._after_s
 
     def lasts_for_ever(self) -> Stall | None:
         """The stall that is open, if it has come to its limit."""
@@ -115,10 +122,10 @@ class StallWatch:
         if self._limit is None or now_open is None:
             return None
         seconds = self._meter.clock() - now_open.since_s
-        longer = 1.0 if now_open.part == "input" else LONGER
-        return (
-            Stall(self._meter.epoch, step, seconds, now_open.part) if seconds >= longer * self._limit.seconds else None
-        )
+        longer = 1 if now_open.part == "input" else LONGER if self._meter.recent_s else FIRST
+        if seconds < longer * self._limit.seconds:
+            return None
+        return Stall(self._meter.epoch, step, seconds, now_open.part)
 
     def _run(self) -> None:
         while not self._done.wait(min(self._after_s, self._limit.seconds if self._limit else self._after_s) / 10):
@@ -127,17 +134,18 @@ class StallWatch:
                 self._tell(stall)
             stall = self.lasts_for_ever()
             if stall is not None:
-                what = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.seconds:.3g} seconds"
+                assert self._limit is not None, "it has come to it"
+                what = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.lasted}"
                 self._end(f"{what}, {PARTS[stall.part]}: {self._limit.reason(stall)}")
                 return
 
     def _tell(self, stall: Stall) -> None:
         logger.warning(
-            "rank %d: %s %d has been open for %.3g seconds, %s",
+            "rank %d: %s %d has been open for %s, %s",
             self._rank,
             self._name,
             stall.step,
-            stall.seconds,
+            stall.lasted,
             PARTS[stall.part],
         )
         if self._path is not None:

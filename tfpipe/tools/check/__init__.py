@@ -17,7 +17,7 @@ import numpy as np
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations import annotation_folders, existing, find_layout
 from tfpipe.data.box_tables import BoxTable, read_box_table
-from tfpipe.data.catalog import Catalog, index_path
+from tfpipe.data.catalog import Catalog, index_path, read_lists
 from tfpipe.data.filelist import read_filelist
 from tfpipe.data.index_build import images_of
 from tfpipe.data.labels import Labels, class_table, find_labels
@@ -43,7 +43,8 @@ class Example(NamedTuple):
     """What is wrong with it, where there is more to say than the kind does."""
 
 
-class Oddity(NamedTuple):
+@dataclass(frozen=True)
+class Oddity:
     """One kind of oddity in a list."""
 
     code: str
@@ -101,15 +102,21 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
         processes: of this rank; None: one per CPU that it may use.
 
     Raises:
-        ConfigError: a list, the classes or a label file cannot be used.
+        ConfigError: there is no list, or it, the classes or a label file cannot be used.
         TfpipeError: a process was killed.
     """
+    if config.source is not None:
+        verify = f"tfpipe pack --verify {config.source.path}"
+        raise ConfigError(f"check reads the files of a list, and data.source has none: {verify} compares its checksums")
     lists = {"train": config.train_filelist, "test": config.test_filelist}
+    single: dict[str, Path] = {}
     for split in splits:
-        if not isinstance(lists[split], Path):
-            why = "is not set" if lists[split] is None else "is several; check them one at a time, with --set"
+        filelist = lists[split]
+        if not isinstance(filelist, Path):
+            why = "is not set" if filelist is None else "is several; check them one at a time, with --set"
             raise ConfigError(f"no {split} list to check: data.{split}_filelist {why}")
-    found = [_check_split(config, split, lists[split], world, processes) for split in splits]
+        single[split] = filelist
+    found = [_check_split(config, split, filelist, world, processes) for split, filelist in single.items()]
     if world.rank > 0:
         return found
     others = {"train": lists["test"], "test": lists["train"]}
@@ -141,7 +148,8 @@ def _check_split(config: DataConfig, split: str, filelist: Path, world: World, p
     if problems:
         raise TfpipeError(problems[0])
     codes, digests = np.zeros(len(catalog), np.int64), np.zeros(len(catalog), f"V{DIGEST_BYTES}")
-    reasons, size = {}, 0
+    reasons: dict[int, str] = {}
+    size = 0
     for rank, (packed, _) in enumerate(gathered):
         where = [item for chunk in chunks[rank :: world.size] for item in chunk]
         codes[where], digests[where] = packed.codes, packed.digests
@@ -178,7 +186,8 @@ def _catalog(config: DataConfig, split: str, filelist: Path, world: World) -> tu
     paths = read_filelist(filelist)
     if paths.remote:
         raise ConfigError(f"{filelist} holds URLs, and check reads files: copy them first, with `tfpipe stage`")
-    train_paths = paths if split == "train" or config.classes is not None else read_filelist(config.train_filelist)
+    numbered = split == "train" or config.classes is not None
+    train_paths = paths if numbered else read_lists(config.filelist_for("train"))[0]
     classes = class_table(config, train_paths)
     labels = find_labels(
         paths, classes, config, config.train_label_file if split == "train" else config.test_label_file
