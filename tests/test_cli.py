@@ -10,6 +10,7 @@ import pytest
 
 import tfpipe
 from tests.conftest import ROOT, TUTORIAL, Finished, SampleData, read_metrics, run, run_train
+from tfpipe.cli import main
 
 # Most of these start a process that loads TensorFlow.
 pytestmark = pytest.mark.slow
@@ -28,6 +29,12 @@ def test_importing_tfpipe_loads_nothing_heavy_and_sets_nothing() -> None:
         "assert not {'tensorflow', 'keras', 'horovod', 'mpi4py'} & set(sys.modules)"
     )
     assert run(sys.executable, "-c", code) == (0, "", "")
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"tfpipe {tfpipe.__version__}\n"
 
 
 def test_the_public_names_are_there() -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tfpipe import commands
+from tfpipe import __version__, commands
 from tfpipe.console import configure_logging
 from tfpipe.distributed import find_launch
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
@@ -84,6 +84,7 @@ def _share(text: str) -> tuple[int, int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds ImageNet-style data to Keras.")
+    parser.add_argument("--version", action="version", version=f"tfpipe {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
