@@ -24,7 +24,10 @@ tear_down() {
     local code=$?
     scancel --user root 2>/dev/null || true
     for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-    wait
+    # slurmd waits for a job that does not end.
+    (sleep 30 && kill -9 "${pids[@]}") 2>/dev/null &
+    for pid in "${pids[@]}"; do wait "$pid" || true; done
+    kill $! 2>/dev/null || true
     ((code == 0)) && rm -rf "$work" || echo "logs are in $work" >&2
 }
 trap tear_down EXIT
