@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # jobs/slurm.sh in a real Slurm of one node, this machine: two ranks train the sample, are told to stop before the
-# walltime, save, are queued again, and end with all epochs. Needs root and `apt install slurm-wlm munge libpmix2`; everything
+# walltime, save, are queued again, and end with all epochs. Needs root and `apt install slurm-wlm munge libpmix-dev`; everything
 # of Slurm's is in a temporary directory, and gone afterwards.
 #   tests/slurm/run.sh                                        with .venv, as `make test` makes it; VENV=... for another
 #   LAUNCH=mpirun tests/slurm/run.sh                          settings of jobs/slurm.sh: LAUNCH, MPI
@@ -15,7 +15,7 @@ export VENV=${VENV:-$PWD/.venv} MPI=${MPI-pmix} LAUNCH=${LAUNCH:-srun}
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [[ $(id -u) == 0 ]] || { echo "root alone can start Slurm" >&2 && exit 2; }
 for tool in munged slurmctld slurmd sbatch; do
-    command -v $tool >/dev/null || { echo "there is no $tool: apt install slurm-wlm munge libpmix2" >&2 && exit 2; }
+    command -v $tool >/dev/null || { echo "there is no $tool: apt install slurm-wlm munge libpmix-dev" >&2 && exit 2; }
 done
 work=$(mktemp -d /tmp/tfpipe-slurm.XXXXXX)
 chmod 755 "$work"

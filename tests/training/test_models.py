@@ -1,14 +1,16 @@
 """Networks: shapes, what is done to the pixels, and models that load without tfpipe."""
 
+import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
+from tests.conftest import run
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, build_model
+from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, _block, build_model
 
 
 def config(name: str = "resnet18", dtype: str = "uint8", channels: int = 3, side: int = 32, **args: object) -> Config:
@@ -26,6 +28,38 @@ def test_resnet18_has_the_weights_of_the_paper(args: dict, weights: int) -> None
     trainable = sum(int(np.prod(each.shape)) for each in model.trainable_weights)
     assert trainable == weights + 10 * (512 + 1)
     assert model.output_shape == (None, 10)
+
+
+NARROW = """
+import keras, numpy as np
+from tfpipe.training.models import resnet18
+
+inputs = keras.Input((48, 48, 3))
+model = keras.Model(inputs, keras.layers.Dense(8)(resnet18(inputs, width=8, stem="small")))
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+draw = np.random.default_rng(0)
+for _ in range(15):
+    model.train_on_batch(draw.random((32, 48, 48, 3), np.float32), draw.integers(0, 8, 32))
+"""
+
+
+@pytest.mark.slow
+def test_a_narrow_network_does_not_end_the_process() -> None:
+    done = run(sys.executable, "-c", NARROW)
+    assert done.code == 0, done.err
+
+
+def test_a_shortcut_takes_every_other_pixel() -> None:
+    """As one of a stride of 2 would, also of an odd number of them."""
+    inputs = keras.Input((7, 7, 16))
+    model = keras.Model(inputs, _block(inputs, 32, stride=2, norm="batch"))
+    (kernel,) = (
+        each.kernel for each in model.layers if isinstance(each, keras.layers.Conv2D) and each.kernel_size == (1, 1)
+    )
+    pixels = np.random.default_rng(0).random((2, 7, 7, 16), np.float32)
+    # What the other branch adds begins as nothing.
+    expected = np.maximum(pixels[:, ::2, ::2] @ kernel.numpy()[0, 0], 0) / np.sqrt(1 + 1e-5)
+    np.testing.assert_allclose(model(pixels), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_pixels_are_normalised_inside_the_model_whatever_the_dtype() -> None:

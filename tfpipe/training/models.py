@@ -93,7 +93,10 @@ def resnet18(x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm
 def _block(x: keras.KerasTensor, channels: int, stride: int, norm: str) -> keras.KerasTensor:
     shortcut = x
     if stride > 1 or x.shape[-1] != channels:
-        shortcut = _conv(x, channels, kernel=1, stride=stride, norm=norm, activation=None)
+        # Every other pixel, then 1x1: what a stride of 2 does, but whose gradient in TensorFlow 2.21's oneDNN writes
+        # beyond its memory where channels are few, as in 8 of 48x48, and so ends the process.
+        shortcut = layers.MaxPooling2D(1, stride)(x) if stride > 1 else x
+        shortcut = _conv(shortcut, channels, kernel=1, stride=1, norm=norm, activation=None)
     x = _conv(x, channels, kernel=3, stride=stride, norm=norm)
     # Starts as the identity, which makes large batches train (Goyal et al. 2017, 5.1).
     x = _conv(x, channels, kernel=3, stride=1, norm=norm, activation=None, gamma="zeros")
