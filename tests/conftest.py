@@ -116,6 +116,11 @@ class SampleData(NamedTuple):
     train: Path
     val: Path
 
+    @property
+    def classes(self) -> list[str]:
+        """The names of its folders, sorted."""
+        return sorted(path.name for path in (self.root / "Data/CLS-LOC/train").iterdir())
+
     def config(self, path: Path, **sections: Any) -> Path:
         """Writes a config for it at `path`: small and quick unless `sections` say otherwise."""
         data = {
