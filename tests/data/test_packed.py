@@ -22,7 +22,7 @@ from tfpipe.data.boxes import count_crops
 from tfpipe.data.catalog import Boxes, Catalog, load_catalog
 from tfpipe.data.failures import named
 from tfpipe.data.filelist import FileList
-from tfpipe.data.gathering import Rooms, loader
+from tfpipe.data.gathering import loader
 from tfpipe.data.packed import verify
 from tfpipe.data.shards import Packed, Records
 from tfpipe.errors import ConfigError
@@ -304,19 +304,8 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
         Path(catalog.packed.shards[2]).write_bytes(Path(catalog.packed.shards[2]).read_bytes()[:-600])
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             load(np.array([0, last]), np.zeros(0, bool))
-
-
-def test_arrays_are_used_again_once_nobody_holds_them() -> None:
-    rooms = Rooms()
-    first = rooms.take((5, 7))
-    address = first.ctypes.data
-    assert address % 64 == 0
-    view = first[2:].reshape(-1)[3:]
-    del first
-    assert rooms.take((5, 7)).ctypes.data != address
-    del view
-    assert address in [rooms.take((5, 7)).ctypes.data for _ in range(2)]
-    assert rooms.take((50, 7)).shape == (50, 7)
+        with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
+            loader(catalog, (32, 32, 3))
 
 
 def test_a_packed_split_holds_the_paths_it_was_made_of(
