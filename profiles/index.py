@@ -1,6 +1,7 @@
 """What the annotation index costs: python profiles/index.py build, or python profiles/index.py load.
 
-build: `build_index` of generated XMLs and tiny JPEGs, against lxml alone over the same bytes in memory.
+build: `build_index` of generated XMLs and tiny JPEGs, against lxml alone over the same bytes in memory, in one process
+and in several at once, which on cores that share their parts is slower than one in each.
 load: time to load an index as large as ImageNet's training list, boxes included.
 """
 
@@ -10,6 +11,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from io import BytesIO
+from multiprocessing import get_context
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import numpy as np
@@ -76,23 +80,54 @@ def build(args: argparse.Namespace) -> None:
         config = write_tree(Path(folder), args.count)
         texts = [path.read_bytes() for path in Path(folder).glob("Annotations/*/*/*/*.xml")]
         size = sum(map(len, texts)) / len(texts)
-        ways: dict[str, Callable[[], object]] = {
+        ways: dict[str, Callable[[], object] | Together] = {
             f"index, {args.processes} processes": lambda: build_index(config, "train", World(), args.processes),
             "index, 1 process": lambda: build_index(config, "train", World(), 1),
+            f"lxml, and what it holds, {args.processes} processes": Together(texts, args.processes),
             "lxml, and what it holds": lambda: [find_by_lxml(text, "") for text in texts],
             "lxml alone": lambda: [etree.fromstring(text) for text in texts],
             "as the index reads them": lambda: [find_objects(text, "") for text in texts],
         }
-        turns = [{name: cost(work) for name, work in ways.items()} for _ in range(args.repeats)]
+        turns = [{name: measured(work) for name, work in ways.items()} for _ in range(args.repeats)]
     taken = {name: np.array([turn[name] for turn in turns]) for name in ways}
     print(f"{args.count:,} XMLs of {size:.0f} bytes, {cpus} CPUs, median (smallest) of {args.repeats} turns")
     for name, runs in taken.items():
         wall, cpu = np.median(runs, axis=0) / args.count
         print(f"{name}: {1e6 * wall:.1f} us an image ({1e6 * runs[:, 0].min() / args.count:.1f}), CPU {1e6 * cpu:.1f}")
-    several, one, extracted, alone, _ = (np.median(runs, axis=0) for runs in taken.values())
+    several, one, together, extracted, alone, _ = (np.median(runs, axis=0) for runs in taken.values())
+    print(f"index against lxml, and what it holds, in {args.processes} processes: {together[0] / several[0]:.2f}")
     for name, plain in (("lxml, and what it holds", extracted), ("lxml alone", alone)):
         print(f"index against {name} x {cpus} CPUs: {plain[0] / cpus / several[0]:.2f}; by CPU {plain[1] / one[1]:.2f}")
     print(f"{IMAGENET_XMLS:,} XMLs would take {several[0] * IMAGENET_XMLS / args.count:.0f} s")
+
+
+class Together:
+    """lxml in several processes at once, each with its share of the XMLs in memory."""
+
+    def __init__(self, texts: list[bytes], processes: int) -> None:
+        self.shares = [texts[number::processes] for number in range(processes)]
+
+    def measure(self) -> tuple[float, float]:
+        """Seconds by the clock from when all are ready until the last has done, and of the processes' CPU time."""
+        context = get_context("spawn")
+        ready, results = context.Barrier(len(self.shares)), context.Queue()
+        processes = [context.Process(target=_parse_share, args=(share, ready, results)) for share in self.shares]
+        for process in processes:
+            process.start()
+        taken = [results.get() for _ in processes]
+        for process in processes:
+            process.join()
+        return max(clock for clock, _ in taken), sum(cpu for _, cpu in taken)
+
+
+def _parse_share(texts: list[bytes], ready: Barrier, results: Queue) -> None:
+    ready.wait()
+    results.put(cost(lambda: [find_by_lxml(text, "") for text in texts]))
+
+
+def measured(work: Callable[[], object] | Together) -> tuple[float, float]:
+    """As cost."""
+    return work.measure() if isinstance(work, Together) else cost(work)
 
 
 def cost(work: Callable[[], object]) -> tuple[float, float]:

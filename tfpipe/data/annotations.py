@@ -116,7 +116,9 @@ def existing(paths: FileList, layout: Layout, show: bool = False, remote: Remote
             listed = _listed(pool.map(_names_in, folders), len(folders), show)
     if not listed:
         return optional
-    found = (folder in listed and xml_name(name) in listed[folder] for folder, name in paths.entries())
+    nothing: set[str] = set()
+    listings_of = [listed.get(number, nothing) for number in range(len(folders))]
+    found = (xml_name(name) in listings_of[folder] for folder, name in paths.entries())
     return np.fromiter(found, bool, len(paths)) | optional
 
 

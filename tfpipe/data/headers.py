@@ -15,9 +15,11 @@ TOO_LARGE = 2**29
 # Enough of a JPEG to hold its size, unless a thumbnail or a colour profile comes first.
 START = 4096
 START_OF_IMAGE = b"\xff\xd8"
-# Its mark, kind and length; and, of a frame, its depth, height, width and components.
-SEGMENT = struct.Struct(">BBHBHHB")
-START_OF_FRAME = (0xC0, 0xC1, 0xC2)  # baseline, extended, progressive
+# Its mark, kind and length, which counts itself but not what is before it.
+SEGMENT = struct.Struct(">BBH")
+# Behind that, of a frame: its depth, height, width and components.
+FRAME = struct.Struct(">BHHB")
+START_OF_FRAME = frozenset((0xC0, 0xC1, 0xC2))  # baseline, extended, progressive
 
 
 class Header(NamedTuple):
@@ -49,16 +51,18 @@ def header_of(contents: bytes, path: str) -> Header:
 
 
 def jpeg_header(start: bytes) -> Header | None:
-    """Of the JPEG that begins so, four times as fast as Pillow; None where that does not tell, or is out of the
+    """Of the JPEG that begins so, many times as fast as Pillow; None where that does not tell, or is out of the
     ordinary."""
     if not start.startswith(START_OF_IMAGE):
         return None
     at = len(START_OF_IMAGE)
-    while at + SEGMENT.size <= len(start):
-        mark, kind, length, depth, height, width, components = SEGMENT.unpack_from(start, at)
+    last = len(start) - SEGMENT.size - FRAME.size
+    while at <= last:
+        mark, kind, length = SEGMENT.unpack_from(start, at)
         if mark != 0xFF:
             return None
         if kind in START_OF_FRAME:
+            depth, height, width, components = FRAME.unpack_from(start, at + SEGMENT.size)
             ordinary = depth == 8 and height and width and components in (1, 3, 4)
             return Header(height, width, components, "JPEG") if ordinary else None
         at += 2 + length

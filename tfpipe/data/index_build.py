@@ -96,7 +96,19 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
 
 
 def _part_path(folder: Path, part: range) -> Path:
-    return folder / f"{part.start:09}-{part.stop:09}.parquet"
+    return folder / f"{part.start:09}-{part.stop:09}.arrow"
+
+
+def _write_part(table: pa.Table, path: Path) -> None:
+    # Written and read again in a fifth of the time that Parquet takes, on the one process that the others wait for.
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
+        writer.write_table(table)
+
+
+def _read_part(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+        return reader.read_all()
 
 
 def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> list[range]:
@@ -131,7 +143,7 @@ def _build_parts(
             if not bad:
                 path = _part_path(folder, part)
                 with _writing(path), whole_file(path) as unfinished:
-                    pq.write_table(pa.concat_tables(each.table for each in rows), unfinished, compression="zstd")
+                    _write_part(pa.concat_tables(each.table for each in rows), unfinished)
     except ConfigError as error:
         errors.append(str(error))
     except BrokenProcessPool:
@@ -162,10 +174,12 @@ def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
     schema = SCHEMA.with_metadata({FINGERPRINT: key})
     together = max(1, ROW_GROUP // PART)
     with _writing(target):
-        with whole_file(target) as unfinished, pq.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+        # Dictionaries, the default, make the file larger, and it is read half as fast: what repeats, zstd finds.
+        options = {"compression": "zstd", "use_dictionary": False}
+        with whole_file(target) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
             for start in range(0, len(parts), together):
                 paths = [_part_path(folder, part) for part in parts[start : start + together]]
-                table = pa.concat_tables(map(pq.read_table, paths)).cast(schema).combine_chunks()
+                table = pa.concat_tables(map(_read_part, paths)).cast(schema).combine_chunks()
                 writer.write_table(table, row_group_size=ROW_GROUP)
                 images += len(table)
                 annotated += pc.sum(table["annotated"]).as_py()

@@ -1,7 +1,7 @@
 """Rows of the annotation index: what the XMLs and headers of some images say; without TensorFlow, in many processes."""
 
 from io import BytesIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,36 @@ class Images(NamedTuple):
     """How to fetch them, where the paths are URLs."""
 
 
+class Said:
+    """What headers and XMLs say, in turn: plain values in a few lists.
+
+    An object kept of each file would have the garbage collector look at them again and again, a tenth of all the work.
+    """
+
+    def __init__(self) -> None:
+        self.headers: list[Any] = []
+        """Height, width, components and format of each image."""
+        self.names: list[str] = []
+        """Of the objects."""
+        self.edges: list[float] = []
+        """ymin, xmin, ymax, xmax of each object, in pixels, as annotated."""
+        self.counts: list[int] = []
+        """How many objects each XML has."""
+        self.sizes: list[float] = []
+        """Height and width of the image as each XML states them; 0 where it does not."""
+
+    def add_header(self, header: Header) -> None:
+        """What the next image's header says."""
+        self.headers += header
+
+    def add_objects(self, found: Found) -> None:
+        """What the XML says of the next image that has one."""
+        self.names += found.names
+        self.edges += found.edges
+        self.counts.append(len(found.names))
+        self.sizes += found.size
+
+
 class Rows(NamedTuple):
     """What was read."""
 
@@ -53,15 +83,15 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
     """Reads each XML and header once; `classes` are the classes' numbers."""
     if images.remote is not None:
         return _fetch_rows(images, images.remote, classes)
-    headers, found, errors = [], [], []
+    said, errors = Said(), []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
-            headers.append(read_header(path))
+            said.add_header(read_header(path))
             if annotation:
-                found.append(find_objects(read_whole(annotation), annotation))
+                said.add_objects(find_objects(read_whole(annotation), annotation))
         except (OSError, ValueError) as error:
             errors.append(str(error))
-    return Rows(None, errors) if errors else Rows(tabulate(images, headers, found, classes), [])
+    return Rows(None, errors) if errors else Rows(tabulate(images, said, classes), [])
 
 
 def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows:
@@ -72,18 +102,18 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows
     known = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
     whole = iter(fetcher.fetch([path for path, header in zip(images.paths, known, strict=True) if header is None]))
     fetcher.close()
-    headers, found, errors = [], [], []
+    said, errors = Said(), []
     for path, header, annotation, text in zip(images.paths, known, images.annotations, texts, strict=True):
         try:
-            headers.append(header or pillow_header(BytesIO(_fetched(next(whole))), path))
+            said.add_header(header or pillow_header(BytesIO(_fetched(next(whole))), path))
             if text is not None:
-                found.append(find_objects(_fetched(text), annotation))
+                said.add_objects(find_objects(_fetched(text), annotation))
         except (FetchError, OSError, ValueError) as error:
             errors.append(str(error))
     if errors:
         return Rows(None, errors)
     there = ["" if text is None else url for url, text in zip(images.annotations, texts, strict=True)]
-    return Rows(tabulate(images._replace(annotations=there), headers, found, classes), [])
+    return Rows(tabulate(images._replace(annotations=there), said, classes), [])
 
 
 def _fetched(contents: bytes | FetchError | None) -> bytes:
@@ -121,19 +151,18 @@ def _clamped(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.clip(low, 0, sizes), np.clip(high, 0, sizes)
 
 
-def tabulate(images: Images, headers: list[Header], found: list[Found], classes: dict[str, int]) -> pa.Table:
+def tabulate(images: Images, said: Said, classes: dict[str, int]) -> pa.Table:
     """index.SCHEMA's rows, one an image.
 
     Args:
         images: n of them.
-        headers: their n headers.
-        found: what the XMLs say, of those images that have one.
+        said: what their headers say, and the XMLs of those that have one.
         classes: the classes' numbers, by name.
     """
-    heights, widths, components, formats = zip(*headers, strict=True)
+    heights, widths, components, formats = (said.headers[column :: len(Header._fields)] for column in range(4))
     real = np.array([heights, widths], np.float32).T
     if images.known is None:
-        annotated, counts, objects, stated = _from_xmls(images, found, classes)
+        annotated, counts, objects, stated = _from_xmls(images, said, classes)
         is_stated = np.all(stated >= 1, axis=1)
         sizes = np.where(is_stated[:, None], stated, real)
     else:
@@ -161,26 +190,26 @@ def tabulate(images: Images, headers: list[Header], found: list[Found], classes:
         "components": components,
         "format": formats,
         "annotated": annotated,
-        "boxes": _lists(boxes.images, pa.FixedSizeListArray.from_arrays(boxes.boxes.ravel(), 4), len(headers)),
-        "box_labels": _lists(boxes.images, pa.array(boxes.labels), len(headers)),
-        "odd": _lists(row, pa.array(np.array(list(ODD), object)[code], pa.string()), len(headers)),
+        "boxes": _lists(boxes.images, pa.FixedSizeListArray.from_arrays(boxes.boxes.ravel(), 4), len(real)),
+        "box_labels": _lists(boxes.images, pa.array(boxes.labels), len(real)),
+        "odd": _lists(row, pa.array(np.array(list(ODD), object)[code], pa.string()), len(real)),
     }
     return pa.table(columns, schema=SCHEMA)
 
 
 def _from_xmls(
-    images: Images, found: list[Found], classes: dict[str, int]
+    images: Images, said: Said, classes: dict[str, int]
 ) -> tuple[np.ndarray, np.ndarray, Annotated, np.ndarray]:
     """Which images have an XML, how many objects each has, the objects, and float32 [n, 2] the stated sizes or 0."""
     annotated = np.array([path != "" for path in images.annotations])
     counts = np.zeros(len(annotated), np.int64)
-    counts[annotated] = [len(each.names) for each in found]
+    counts[annotated] = said.counts
     stated = np.zeros((len(annotated), 2), np.float32)
-    stated[annotated] = [each.size for each in found] if found else 0
+    stated[annotated] = np.array(said.sizes, np.float32).reshape(-1, 2)
     objects = Annotated(
         np.repeat(np.arange(len(annotated)), counts),
-        np.array([edge for each in found for edge in each.edges], np.float32).reshape(-1, 4),
-        np.array([classes.get(name, -1) for each in found for name in each.names], np.int32),
+        np.array(said.edges, np.float32).reshape(-1, 4),
+        np.array([classes.get(name, -1) for name in said.names], np.int32),
     )
     return annotated, counts, objects, stated
 

@@ -36,7 +36,8 @@ PARSER = etree.XMLParser(
 # else that would have another meaning than the plain text. Blanks may follow any tag that no text follows; no two
 # patterns of them meet, so that a text is gone through once.
 BLANKS = r"[ \t\r\n]*"
-PLAIN = r"[\w .,:;/()+-]*"
+WORD = "A-Za-z0-9_"  # as \\w, and tested faster: by one table of bytes
+PLAIN = rf"[{WORD} .,:;/()+-]*"
 
 
 def _element(tag: str, inner: str) -> str:
@@ -52,7 +53,8 @@ def _asides(*tags: str) -> str:
 
 
 def _numbers(*tags: str) -> str:
-    return "".join(_element(tag, r"([-+]?\d+(?:\.\d+)?)") for tag in tags)
+    # So few digits that they are below MOST.
+    return "".join(_element(tag, r"([-+]?[0-9]{1,8}(?:\.[0-9]+)?)") for tag in tags)
 
 
 def _uncaptured(pattern: str) -> str:
@@ -61,7 +63,7 @@ def _uncaptured(pattern: str) -> str:
 
 OBJECT = _parent(
     "object",
-    _element("name", r"([\w.-]+)"),
+    _element("name", rf"([{WORD}.-]+)"),
     _asides("pose", "truncated", "difficult", "occluded"),
     _parent("bndbox", _numbers("xmin", "ymin", "xmax", "ymax")),
     _asides("truncated", "difficult", "occluded"),
@@ -72,6 +74,7 @@ DOCUMENT = BLANKS + _parent(
     f"(?:{_parent('source', _asides('database', 'annotation', 'image'))})?",
     _parent("size", _numbers("width", "height"), _asides("depth")),
     _asides("segmented"),
+    f"(?:{OBJECT})?",  # most hold one
     f"((?:{_uncaptured(OBJECT)})*)",
 )
 all_of_ordinary = re.compile(DOCUMENT, re.ASCII).fullmatch
@@ -112,15 +115,15 @@ def find_in_ordinary(text: bytes) -> Found | None:
     whole = all_of_ordinary(text.decode("latin-1"))
     if whole is None:
         return None
-    width, height, objects = whole.groups()
-    names: list[str] = []
-    edges: list[float] = []
-    for name, xmin, ymin, xmax, ymax in objects_of_ordinary(objects):
+    width, height, name, xmin, ymin, xmax, ymax, further = whole.groups()
+    size = [float(height), float(width)]
+    if name is None:
+        return Found([], [], size)
+    names, edges = [name], [float(ymin), float(xmin), float(ymax), float(xmax)]
+    for name, xmin, ymin, xmax, ymax in objects_of_ordinary(further) if further else ():
         names.append(name)
         edges += float(ymin), float(xmin), float(ymax), float(xmax)
-    size = [float(height), float(width)]
-    numbers = [*edges, *size]
-    return Found(names, edges, size) if max(numbers) < MOST and min(numbers) > -MOST else None
+    return Found(names, edges, size)
 
 
 def find_by_lxml(text: bytes, path: str) -> Found:

@@ -13,7 +13,7 @@ from PIL import Image
 from tfpipe.data.damage import find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.files import read_whole
 from tfpipe.data.headers import Header, header_of
-from tfpipe.data.index_rows import Images, tabulate
+from tfpipe.data.index_rows import Images, Said, tabulate
 from tfpipe.data.voc import NOTHING, Found, find_by_lxml, find_in_ordinary
 from tfpipe.tools.check.kinds import HUGE_PIXELS
 
@@ -45,9 +45,12 @@ def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
     """Reads each image and XML once; decodes each image whole."""
     pictures = [_picture(path, channels) for path in images.paths]
     notes = [_annotation(xml, path) for xml, path in zip(images.annotations, images.paths, strict=True)]
-    headers = [header or Header(1, 1, 3, "JPEG") for _, header in pictures]
-    found = [found for xml, (_, found) in zip(images.annotations, notes, strict=True) if xml]
-    odd = tabulate(images, headers, found, classes)["odd"].to_pylist()
+    said = Said()
+    for (_, header), (_, found), xml in zip(pictures, notes, images.annotations, strict=True):
+        said.add_header(header or Header(1, 1, 3, "JPEG"))
+        if xml:
+            said.add_objects(found)
+    odd = tabulate(images, said, classes)["odd"].to_pylist()
     return [_together(*each) for each in zip(pictures, notes, odd, strict=True)]
 
 
