@@ -13,7 +13,7 @@ from PIL import Image
 from tests.data.test_images import bilinear, encoded, picture
 from tfpipe.config import DataConfig
 from tfpipe.data.crops import Windows, halvings
-from tfpipe.data.decoders import NATIVE_IMAGES, choose_decoder
+from tfpipe.data.decoders import NATIVE_IMAGES, choose_decoder, mirror_in_place
 
 # Of 255: OpenCV cuts off where TensorFlow rounds.
 LEVELS, MEAN = 1, 0.3
@@ -40,7 +40,11 @@ def _traced(decoder: str, channels: int, scaled: bool) -> tuple[DataConfig, int,
         tf.TensorSpec([None, 2], tf.int32),
         Windows(some, some, tf.TensorSpec([None, 4], tf.int32), number, number),
     ]
-    return config, chosen.images, tf.function(chosen.decode, input_signature=signature, autograph=False)
+
+    def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows) -> tf.Tensor:
+        return chosen.decode(jpegs, sizes, windows, tf.zeros(0, tf.bool))
+
+    return config, chosen.images, tf.function(decode, input_signature=signature, autograph=False)
 
 
 def _decode(
@@ -110,6 +114,36 @@ def test_more_images_than_one_call_takes_come_in_their_order() -> None:
     jpegs = [encoded(Image.new("RGB", (16, 16), tuple(map(int, colour))), quality=100) for colour in colours]
     crops = decode("native", jpegs, [[[0, 0, 16, 16]]] * len(jpegs))
     assert np.abs(crops.mean(axis=(1, 2)) - colours).max() < 3
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize("decoder", ["native", "graph"])
+def test_crops_are_mirrored_that_are_to_be(decoder: str, channels: int) -> None:
+    jpeg, windows = encoded(picture(90, 120)), some_windows(90, 120, 6, 0)
+    flips = np.array([True, False, False, True, True, False])
+    plain = decode(decoder, [jpeg], [windows], channels)
+    expected = np.where(flips[:, None, None, None], plain[:, :, ::-1], plain)
+    config, _, _ = _traced(decoder, channels, False)
+    chosen, numbers, sizes = choose_decoder(config), tf.zeros(6, tf.int64), tf.constant([[90, 120]])
+    some = Windows(numbers, numbers, tf.constant(windows), tf.zeros(6, tf.int32), tf.zeros(6, tf.int32))
+
+    @tf.function(autograph=False)
+    def at_once() -> tf.Tensor:
+        return chosen.decode(tf.constant([jpeg]), sizes, some, tf.constant(flips))
+
+    assert (at_once().numpy() == expected).all()
+    assert (tf.function(chosen.mirror, autograph=False)(plain, flips).numpy() == expected).all()
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+@pytest.mark.parametrize("width", [1, 2, 7, 31, 224])
+def test_mirroring_in_place_is_exact(width: int, channels: int) -> None:
+    crops = np.random.default_rng(0).integers(0, 256, (3, 5, width, channels), np.uint8)
+    before = crops.copy()
+    mirror_in_place(crops, np.array([False, True, True]))
+    assert (crops[0] == before[0]).all() and (crops[1:] == before[1:, :, ::-1]).all()
+    mirror_in_place(crops, np.zeros(0, bool))
+    assert (crops[1:] == before[1:, :, ::-1]).all()
 
 
 def test_no_window_gives_no_crop() -> None:

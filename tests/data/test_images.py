@@ -13,9 +13,10 @@ from tfpipe.data.images import (
     center_windows,
     decode_crops,
     decode_window,
+    flipped,
     full_windows,
     image_size,
-    random_flip,
+    mirror,
     random_window,
 )
 
@@ -185,11 +186,14 @@ def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:
 
 
 def test_flips_about_half_and_the_same_for_the_same_seed() -> None:
-    crops = tf.reshape(tf.range(400 * 4, dtype=tf.int32), [400, 1, 4, 1])
     seeds = tf.stack([tf.zeros([400], tf.int64), tf.range(400, dtype=tf.int64)], 1)
-    flipped = random_flip(crops, seeds).numpy()
-    mirrored = (flipped == crops.numpy()[:, :, ::-1]).all(axis=(1, 2, 3))
-    untouched = (flipped == crops.numpy()).all(axis=(1, 2, 3))
-    assert (mirrored ^ untouched).all()
-    assert 160 < mirrored.sum() < 240
-    assert (random_flip(crops, seeds).numpy() == flipped).all()
+    flips = flipped(seeds).numpy()
+    assert flips.dtype == bool and 160 < flips.sum() < 240
+    assert (flipped(seeds).numpy() == flips).all()
+    assert (flipped(seeds + tf.constant([1, 0], tf.int64)).numpy() != flips).sum() > 100
+
+
+def test_a_crop_that_is_to_be_mirrored_is() -> None:
+    crops = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 2), np.uint8)
+    flips = np.arange(50) % 3 == 0
+    assert (mirror(crops, flips).numpy() == np.where(flips[:, None, None, None], crops[:, :, ::-1], crops)).all()

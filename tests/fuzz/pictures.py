@@ -98,6 +98,7 @@ def _decoder(name: str, channels: int) -> Callable[[tf.Tensor], tf.Tensor]:
     def whole(contents: tf.Tensor) -> tf.Tensor:
         sizes, zero = image_size(contents)[None], tf.zeros([1], tf.int64)
         number = tf.zeros([1], tf.int32)
-        return decode(contents[None], sizes, Windows(zero, zero, full_windows(sizes), number, number))
+        windows = Windows(zero, zero, full_windows(sizes), number, number)
+        return decode(contents[None], sizes, windows, tf.zeros(0, tf.bool))
 
     return whole

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.crops import Windows
 from tfpipe.data.headers import TOO_LARGE
-from tfpipe.data.images import decode_crops, decode_image
+from tfpipe.data.images import decode_crops, decode_image, mirror
 from tfpipe.data.scale import halved
 
 # Images handed over at a call: half as many cost 2 %, twice as many gain nothing.
@@ -26,20 +26,24 @@ class Decoder(NamedTuple):
 
     images: int
     """At a call."""
-    decode: Callable[[tf.Tensor, tf.Tensor, Windows], tf.Tensor]
-    """From JPEGs (string [n]), their sizes (int32 [n, 2]) and windows in them to uint8 [k, height, width, channels]."""
+    decode: Callable[[tf.Tensor, tf.Tensor, Windows, tf.Tensor], tf.Tensor]
+    """From JPEGs (string [n]), their sizes (int32 [n, 2]), windows in them, and which of these to mirror (bool [k], or
+    [0] for none) to uint8 [k, height, width, channels]."""
+    mirror: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    """Of crops, uint8 [k, height, width, channels], mirrors those of which bool [k] says so."""
 
 
 def choose_decoder(config: DataConfig) -> Decoder:
     """As `data.decoder` says; "auto" is "native" where OpenCV has the kernel of `data.resize`."""
     target, channels = config.crop_image_size, config.num_channels
     if config.native:
-        return Decoder(NATIVE_IMAGES, partial(_decode_natively, target=target, channels=channels))
+        return Decoder(NATIVE_IMAGES, partial(_decode_natively, target=target, channels=channels), _mirror_natively)
 
-    def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows) -> tf.Tensor:
+    def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
         def crops() -> tf.Tensor:
             halvings = _of_jpegs(windows, jpegs)[0]
-            return decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize, halvings)
+            made = decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize, halvings)
+            return made if flips.shape[0] == 0 else mirror(made, flips)
 
         return tf.cond(
             tf.size(windows.images) > 0,
@@ -47,7 +51,7 @@ def choose_decoder(config: DataConfig) -> Decoder:
             lambda: tf.zeros([0, *target, channels], tf.uint8),
         )
 
-    return Decoder(1, decode)
+    return Decoder(1, decode, mirror)
 
 
 def _of_jpegs(windows: Windows, jpegs: tf.Tensor) -> tf.Tensor:
@@ -57,7 +61,7 @@ def _of_jpegs(windows: Windows, jpegs: tf.Tensor) -> tf.Tensor:
 
 
 def _decode_natively(
-    jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, target: tuple[int, int], channels: int
+    jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor, target: tuple[int, int], channels: int
 ) -> tf.Tensor:
     """By simplejpeg and OpenCV, which release the GIL: decodes each image whole, once, then resizes out of it.
 
@@ -86,7 +90,12 @@ def _decode_natively(
             return decode_image(contents, channels, halvings).numpy()
 
     def decode(
-        jpegs: np.ndarray, sizes: np.ndarray, images: np.ndarray, windows: np.ndarray, halvings: np.ndarray
+        jpegs: np.ndarray,
+        sizes: np.ndarray,
+        images: np.ndarray,
+        windows: np.ndarray,
+        halvings: np.ndarray,
+        flips: np.ndarray,
     ) -> np.ndarray:
         crops = _empty((len(windows), *target, channels))
         last = None
@@ -96,11 +105,33 @@ def _decode_natively(
                 picture, last = whole(jpegs[number], sizes[number].tolist(), times), number
             window = picture[top : top + height, left : left + width]
             cv2.resize(window, target[::-1], dst=crop, interpolation=cv2.INTER_LINEAR)
+        mirror_in_place(crops, flips)
         return crops
 
     halvings = _of_jpegs(windows, jpegs)
-    inputs = [jpegs, sizes, windows.images, halved(windows.windows, halvings), halvings]
+    inputs = [jpegs, sizes, windows.images, halved(windows.windows, halvings), halvings, flips]
     return tf.numpy_function(decode, inputs, tf.uint8, stateful=False)
+
+
+def _mirror_natively(crops: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
+    """By OpenCV, in a fifth of the time that TensorFlow takes; one call of Python for all."""
+
+    def mirrored(crops: np.ndarray, flips: np.ndarray) -> np.ndarray:
+        # What a tensor holds is not to be changed.
+        made = _empty(crops.shape)
+        np.copyto(made, crops)
+        mirror_in_place(made, flips)
+        return made
+
+    return tf.ensure_shape(tf.numpy_function(mirrored, [crops, flips], tf.uint8, stateful=False), crops.shape)
+
+
+def mirror_in_place(crops: np.ndarray, flips: np.ndarray) -> None:
+    """Mirrors crops (uint8 [k, height, width, channels]) of which bool [k] says so, or none for bool [0]."""
+    import cv2
+
+    for number in np.flatnonzero(flips).tolist():
+        cv2.flip(crops[number], 1, dst=crops[number])
 
 
 def _empty(shape: tuple[int, ...]) -> np.ndarray:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.crops import Crops, crop_seeds
+from tfpipe.data.decoders import mirror_in_place
 from tfpipe.data.headers import START, header_of, jpeg_header
 from tfpipe.data.images import flipped
 from tfpipe.data.mapping import Mapped, map_files
@@ -102,8 +103,7 @@ def loader(catalog: Catalog, shape: tuple[int, int, int]) -> Callable[[np.ndarra
     def load(records: np.ndarray, flips: np.ndarray) -> np.ndarray:
         crops = rooms.take((len(records), *shape))
         fill(crops, records)
-        for number in np.flatnonzero(flips).tolist():
-            cv2.flip(crops[number], 1, dst=crops[number])
+        mirror_in_place(crops, flips)
         return crops
 
     return load

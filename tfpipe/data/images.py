@@ -193,9 +193,9 @@ def random_window(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor, how: Rando
     return tf.concat([begin[:2], sides[:2]], 0)
 
 
-def random_flip(crops: tf.Tensor, seeds: tf.Tensor) -> tf.Tensor:
-    """Mirrors about half of `crops` ([k, height, width, channels]); the seeds (int64 [k, 2]) say which."""
-    chosen = tf.where(flipped(seeds))
+def mirror(crops: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
+    """`crops` ([k, height, width, channels]), those mirrored of which `flips` (bool [k]) says so."""
+    chosen = tf.where(flips)
     shape = crops.shape[1:]
     # Of those alone, and as rows of pixels, for which tf.reverse has a fast way: 0.15 ms a crop of 224x224, not 0.52.
     rows = tf.reshape(tf.gather_nd(crops, chosen), [-1, *shape[1:]])

@@ -21,7 +21,7 @@ from tfpipe.data.crop_cache import Cut, crop_store, keeping
 from tfpipe.data.crops import Crops, KnownTargets, choose_windows, crop_seeds, find_targets, from_first
 from tfpipe.data.decoders import Decoder, choose_decoder
 from tfpipe.data.gathering import find_crops, gather_crops
-from tfpipe.data.images import random_flip
+from tfpipe.data.images import flipped
 from tfpipe.data.lookup import Lookup
 from tfpipe.data.reading import Encoded, read_files, read_packed, read_remote
 from tfpipe.data.salvage import salvaging
@@ -166,11 +166,14 @@ def crop(
     With a store of crops, those that are not kept yet. By `decoder`, or as `data.decoder` says.
     """
     close_at_exit()  # also where the chain is written by hand
-    flip = config.crop == "random_resized" if config.flip is None else config.flip
+    flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
     parse = parser(catalog.by_lxml)
     known = None if catalog.boxes is None else KnownTargets(catalog)
     decoder = decoder or choose_decoder(config)
+
+    def flips_of(visit: Visit, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+        return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
 
     def cut(encoded: Encoded) -> Cut:
         visit, sizes = encoded.visit, encoded.size
@@ -181,7 +184,10 @@ def crop(
             targets = known.at(visit.item) if known else find_targets(objects, encoded.label, sizes, catalog)
             windows = from_first(choose_windows(targets, sizes, visit.position, config, catalog), visit.first_crop)
         with tf.name_scope("decode"):
-            pixels = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows), [None, *shape])
+            # What is kept is mirrored later, in each epoch anew.
+            at_once = flip and store is None
+            flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
+            pixels = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows, flips), [None, *shape])
         return Cut(pixels, windows.images, windows.numbers, windows.labels)
 
     find_or_cut = cut if store is None else keeping(cut, store, shape)
@@ -189,11 +195,11 @@ def crop(
     @stage("crop")
     def crop_some(encoded: Encoded) -> Crops:
         images, owners, numbers, labels = find_or_cut(encoded)
-        positions = tf.gather(encoded.visit.position, owners)
-        if flip and catalog.split == "train":
+        if flip and store is not None:
             with tf.name_scope("flip"):
-                images = random_flip(images, crop_seeds(2 * config.seed + 1, positions, numbers))
-        return Crops(images, labels, tf.stack([positions, numbers], axis=1))
+                images = decoder.mirror(images, flips_of(encoded.visit, owners, numbers))
+        positions = tf.stack([tf.gather(encoded.visit.position, owners), numbers], axis=1)
+        return Crops(images, labels, positions)
 
     some, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
     if config.on_error == "skip":

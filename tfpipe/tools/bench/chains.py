@@ -141,7 +141,8 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
         numbers = tf.range(decoder.images, dtype=tf.int64)
         windows = full_windows(some.size)
         times = halvings(windows, numbers, data)
-        return decoder.decode(some.jpeg, some.size, Windows(numbers, 0 * numbers, windows, some.label, times))
+        whole = Windows(numbers, 0 * numbers, windows, some.label, times)
+        return decoder.decode(some.jpeg, some.size, whole, tf.zeros(0, tf.bool))
 
     def chain(name: str, work: Callable[[Encoded], tf.Tensor]) -> Chain:
         done = files.map(tf.autograph.experimental.do_not_convert(work), num_parallel_calls=tf.data.AUTOTUNE)
