@@ -178,10 +178,10 @@ class DataConfig(Section):
     to files that are kept go unnoticed: remove the folder. null: every epoch reads from the source."""
     cache_stage: Literal["files", "crops"] = "files"
     """What `cache` keeps. "files": as above. "crops": the crops as cut and resized, so that later epochs neither read,
-    parse nor decode: the second had 8 times the rate of the first, or 6 with flips, which are still drawn anew (500x375
-    to 224x224, two cores); the first costs a sixth more. A crop takes its height x width x channels in bytes, 150 kB at
-    224x224, often more than its file. Changes to files or XMLs go unnoticed here too. Not for `crop` "random_resized",
-    whose crops are others each epoch."""
+    parse nor decode: they had 8 times the rate of epochs whose crops are not kept, or 6.6 with flips, which are still
+    drawn anew (500x375 to 224x224, two cores); the first costs a sixth more. A crop takes its height x width x channels
+    in bytes, 150 kB at 224x224, often more than its file. Changes to files or XMLs go unnoticed here too. Not for
+    `crop` "random_resized", whose crops are others each epoch."""
     crop_image_size: tuple[PositiveInt, PositiveInt] = (224, 224)
     """Height and width of a crop, in pixels."""
     resize: Kernel = "bilinear"

@@ -126,6 +126,7 @@ def served(
     spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
     nothing = type(spec)(*(np.zeros([0, *each.shape[1:]], each.dtype.as_numpy_dtype) for each in spec))
 
+    # Python, once for IMAGES images; the trainer pays 0.35 ms an image for what comes, nearly all of it for copies.
     def generate() -> Iterator[tuple[str, Any]]:
         feeds: list[Feed] = []
         try:
