@@ -61,8 +61,10 @@ def read_files(
 
 
 def read_packed(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World) -> tf.data.Dataset:
-    """The same of packed files, whose boxes are known: FILES at a call of Python, 7 microseconds an image of the 18 that
-    reading one of 115 kB takes, the rest without the GIL."""
+    """The same of packed files, whose boxes are known: FILES at a call of Python.
+
+    That takes 7 microseconds an image of the 18 for one of 115 kB; the rest is without the GIL.
+    """
     load = file_loader(catalog)
 
     @stage("read")
