@@ -19,7 +19,8 @@ START_OF_IMAGE = b"\xff\xd8"
 SEGMENT = struct.Struct(">BBH")
 # Behind that, of a frame: its depth, height, width and components.
 FRAME = struct.Struct(">BHHB")
-START_OF_FRAME = frozenset((0xC0, 0xC1, 0xC2))  # baseline, extended, progressive
+SEQUENTIAL = frozenset((0xC0, 0xC1))  # baseline, extended
+START_OF_FRAME = SEQUENTIAL | {0xC2}  # progressive
 
 
 class Header(NamedTuple):
@@ -53,6 +54,23 @@ def header_of(contents: bytes, path: str) -> Header:
 def jpeg_header(start: bytes) -> Header | None:
     """Of the JPEG that begins so, many times as fast as Pillow; None where that does not tell, or is out of the
     ordinary."""
+    frame = find_frame(start)
+    if frame is None:
+        return None
+    depth, height, width, components = FRAME.unpack_from(start, frame.at)
+    ordinary = depth == 8 and height and width and components in (1, 3, 4)
+    return Header(height, width, components, "JPEG") if ordinary else None
+
+
+class Frame(NamedTuple):
+    """What a JPEG has of its image's size."""
+
+    kind: int  # of START_OF_FRAME
+    at: int  # where FRAME is
+
+
+def find_frame(start: bytes) -> Frame | None:
+    """The frame of the JPEG that begins so; None where that is not enough to hold it, or out of the ordinary."""
     if not start.startswith(START_OF_IMAGE):
         return None
     at = len(START_OF_IMAGE)
@@ -62,9 +80,7 @@ def jpeg_header(start: bytes) -> Header | None:
         if mark != 0xFF:
             return None
         if kind in START_OF_FRAME:
-            depth, height, width, components = FRAME.unpack_from(start, at + SEGMENT.size)
-            ordinary = depth == 8 and height and width and components in (1, 3, 4)
-            return Header(height, width, components, "JPEG") if ordinary else None
+            return Frame(kind, at + SEGMENT.size)
         at += 2 + length
     return None
 
