@@ -1,4 +1,6 @@
-"""What decoding an image for its boxes costs: whole, in part, or box by box: python profiles/decode.py -c CONFIG.
+"""What decoding an image for its boxes costs, whole, down to the lowest, in part, or box by box.
+
+    python profiles/decode.py -c CONFIG
 
 For the images of a list that have an XML, by how many boxes they have: milliseconds of CPU time an image, one thread.
 Then what `data.scaled_decode` gains, by the crops' size: images a second of CPU time, and how far the crops are from
@@ -26,6 +28,7 @@ from tfpipe.data.catalog import load_catalog
 from tfpipe.data.crops import Windows, halvings
 from tfpipe.data.decoders import choose_decoder
 from tfpipe.data.images import DCT, MARGIN, box_windows
+from tfpipe.data.top import decode_top
 
 REPEATS = 3
 SIDES = (224, 128, 64, 32)
@@ -48,9 +51,10 @@ def main(args: argparse.Namespace) -> None:
         if group:
             found[group].append(costs(*chosen[-1]))
     print(
-        "| boxes | images | whole, once (simplejpeg) | the part that holds all (TensorFlow) | each alone (TensorFlow) |"
+        "| boxes | images | whole (simplejpeg) | down to the lowest | the part that holds all (TensorFlow) | "
+        "each alone (TensorFlow) |"
     )
-    print("|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|")
     for group in GROUPS:
         if found[group]:
             columns = " | ".join(f"{mean(each) * 1e3:.2f}" for each in zip(*found[group], strict=True))
@@ -84,7 +88,7 @@ def scaled(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> str:
     )
 
 
-def batches(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> list[tuple[tf.Tensor, tf.Tensor, Windows]]:
+def batches(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> list[tuple[Any, ...]]:
     """What the decoder is called with, as many images at once as it takes."""
     result, some = [], choose_decoder(config).images
     for at in range(0, len(images), some):
@@ -93,7 +97,8 @@ def batches(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> list[
         owner = tf.repeat(tf.range(len(jpegs), dtype=tf.int64), [len(each) for each in boxes])
         windows = box_windows(tf.constant(np.concatenate(boxes)), tf.gather(sizes, owner))
         times = halvings(windows, owner, config)
-        result.append((tf.constant(jpegs), sizes, Windows(owner, 0 * owner, windows, 0 * times, times)))
+        some_windows = Windows(owner, 0 * owner, windows, 0 * times, times)
+        result.append((tf.constant(jpegs), sizes, some_windows, tf.zeros(0, tf.bool)))
     return result
 
 
@@ -107,18 +112,22 @@ def antialiased(jpeg: bytes, boxes: np.ndarray, target: tuple[int, int]) -> np.n
 
 
 def costs(jpeg: bytes, boxes: np.ndarray) -> list[float]:
-    """Seconds of CPU time for each of the three ways."""
+    """Seconds of CPU time for each of the four ways."""
     size = np.array(simplejpeg.decode_jpeg_header(jpeg)[:2], np.int32)
     windows = box_windows(tf.constant(boxes), tf.repeat(size[None], len(boxes), axis=0)).numpy()
     low = np.maximum(windows[:, :2] - MARGIN, 0)
     high = np.minimum(windows[:, :2] + windows[:, 2:] + MARGIN, size)
     hull = np.concatenate([low.min(0), high.max(0) - low.min(0)])
 
+    def top() -> np.ndarray | None:
+        return decode_top(jpeg, "RGB", int((windows[:, 0] + windows[:, 2]).max()))
+
     def cut(window: np.ndarray) -> tf.Tensor:
         return tf.raw_ops.DecodeAndCropJpeg(contents=jpeg, crop_window=window, channels=3, dct_method=DCT)
 
     return [
         seconds(lambda: simplejpeg.decode_jpeg(jpeg)),
+        seconds(lambda: top() is not None or simplejpeg.decode_jpeg(jpeg)),
         seconds(lambda: cut(hull)),
         seconds(lambda: [cut(window) for window in np.concatenate([low, high - low], axis=1)]),
     ]
