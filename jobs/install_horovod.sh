@@ -123,7 +123,7 @@ fi
 command -v timeout >/dev/null && check+=(timeout --foreground 300)
 check+=("${mpirun[@]}" -n 2 "$python")
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/tfpipe-horovod.XXXXXX")
+work=$(mktemp -d)
 log=$work/build.log
 ticker=""
 cleanup() {

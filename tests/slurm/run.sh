@@ -17,7 +17,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 for tool in munged slurmctld slurmd sbatch; do
     command -v $tool >/dev/null || { echo "there is no $tool: apt install slurm-wlm munge libpmix-dev" >&2 && exit 2; }
 done
-work=$(mktemp -d /tmp/tfpipe-slurm.XXXXXX)
+work=$(mktemp -d -p /tmp)
 chmod 755 "$work"
 pids=()
 tear_down() {

@@ -36,7 +36,7 @@ PARSER = etree.XMLParser(
 # else that would have another meaning than the plain text. Blanks may follow any tag that no text follows; no two
 # patterns of them meet, so that a text is gone through once.
 BLANKS = r"[ \t\r\n]*"
-WORD = "A-Za-z0-9_"  # as \\w, and tested faster: by one table of bytes
+WORD = "A-Za-z0-9_"  # as \w, and tested faster: by one table of bytes
 PLAIN = rf"[{WORD} .,:;/()+-]*"
 
 
