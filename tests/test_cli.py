@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import tfpipe
-from tests.conftest import ROOT, TUTORIAL, Finished, SampleData, read_metrics, run, run_train
+from tests.support.commands import ROOT, Finished, run, run_train
+from tests.support.runs import read_metrics
+from tests.support.sample import TUTORIAL, SampleData
 from tfpipe.cli import main
 
 # Most of these start a process that loads TensorFlow.

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, SampleData
-from tests.data.server import serving
-from tests.reader import CANNOT, INSTEAD, LEAVES, SHORTER, Reader, blocks, commands, matches
-from tests.test_main_job import make_blood
+from tests.support.blood import make_blood
+from tests.support.commands import ROOT
+from tests.support.documents import CANNOT, INSTEAD, LEAVES, SHORTER, Reader, blocks, commands, matches
+from tests.support.sample import SampleData
+from tests.support.server import serving
 from tfpipe.data.filelist import scan, write_filelist
 
 # Those of profiles/README.md take hours, and are asked only whether they are known: in test_docs.py.

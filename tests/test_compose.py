@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 import torch
 
-from tests.conftest import ROOT, SampleData
-from tests.reader import blocks
+from tests.support.commands import ROOT
+from tests.support.documents import blocks
+from tests.support.sample import SampleData
 from tfpipe import build_dataset, load_config
 
 TRANSFORM, CHAIN, RESUME, TORCH = blocks(ROOT / "docs/compose.md", "python")

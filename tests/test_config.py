@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from tests.conftest import TUTORIAL
+from tests.support.sample import TUTORIAL
 from tfpipe import config as config_module
 from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.config_errors import explain

@@ -3,13 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support.commands import ROOT
 from tfpipe.console import without_chatter
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # Recorded from TensorFlow 2.21.
 CHATTER = [

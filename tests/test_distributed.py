@@ -4,7 +4,6 @@ import logging
 import os
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.commands import ROOT
 from tfpipe.distributed import LAUNCHERS, Launch, World, cpu_share, find_launch
 from tfpipe.errors import ConfigError
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # What a batch script is given, and so everything started in it.
 SBATCH = {

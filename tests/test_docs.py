@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, SampleData, read_lines, run_train
-from tests.reader import FENCE, blocks, lines
+from tests.support.commands import ROOT, run_train
+from tests.support.documents import FENCE, blocks, lines
+from tests.support.runs import read_lines
+from tests.support.sample import SampleData
 from tfpipe import cli
 from tfpipe.config import Config, load_config
 from tfpipe.config_errors import _known_paths

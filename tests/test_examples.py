@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import ROOT, SampleData, run
+from tests.support.commands import ROOT, run
+from tests.support.sample import SampleData
 from tfpipe.cli import main
 
 # These start processes that load TensorFlow.

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, SampleData, finish, read_metrics, run, run_train
-from tests.test_resume import steps, train, trained, wait_for
+from tests.support.commands import ROOT, finish, run, run_train
+from tests.support.runs import read_metrics, steps, train, trained, wait_for
+from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog import load_catalog
 

@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image, ImageDraw
 
-from tests.conftest import ROOT, SampleData, read_metrics, run, run_train
+from tests.support.blood import make_blood
+from tests.support.commands import ROOT, run, run_train
+from tests.support.runs import read_metrics
+from tests.support.sample import SampleData
 from tfpipe.data.filelist import scan, write_filelist
 from tfpipe.tools.sample import write_sample
 
@@ -56,30 +57,6 @@ def test_permuted_labels_stay_at_chance(larger_sample: SampleData, tmp_path: Pat
     metrics = last_metrics(larger_sample, tmp_path, annotations="none", train_label_file=permuted)
     assert metrics["test_images"] == 300
     assert abs(metrics["test_top1"] - 1 / 8) < 4 * (1 / 8 * 7 / 8 / 300) ** 0.5
-
-
-def make_blood(root: Path) -> None:
-    """A stand-in for BCCD in its layout: many red, some large purple and some small dark discs on an image."""
-    kinds = {"RBC": (8, 40, (210, 120, 120)), "WBC": (1, 70, (110, 60, 170)), "Platelets": (1, 14, (90, 50, 120))}
-    random_ = np.random.default_rng(0)
-    for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
-        (root / folder).mkdir(parents=True)
-    names = [f"blood{number:03}" for number in range(200)]
-    for name in names:
-        image = Image.new("RGB", (320, 240), (235, 225, 220))
-        objects = ""
-        for kind, (count, side, colour) in kinds.items():
-            for _ in range(count):
-                x, y = (int(random_.integers(0, length - side)) for length in image.size)
-                ImageDraw.Draw(image).ellipse((x, y, x + side, y + side), fill=colour)
-                edges = {"xmin": x, "ymin": y, "xmax": x + side, "ymax": y + side}
-                box = "".join(f"<{edge}>{value}</{edge}>" for edge, value in edges.items())
-                objects += f"<object><name>{kind}</name><bndbox>{box}</bndbox></object>"
-        image.save(root / f"JPEGImages/{name}.jpg")
-        size = "<size><width>320</width><height>240</height><depth>3</depth></size>"
-        (root / f"Annotations/{name}.xml").write_text(f"<annotation>{size}{objects}</annotation>")
-    for split, chosen in (("trainval", names[:150]), ("test", names[150:])):
-        (root / f"ImageSets/Main/{split}.txt").write_text("\n".join(chosen))
 
 
 def test_blood_cells_are_told_apart_object_by_object(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import keras
 import numpy as np
 import pytest
 
-from tests.conftest import ROOT, Finished, SampleData, read_metrics, run_ranks, run_train
+from tests.support.commands import ROOT, Finished, run_ranks, run_train
+from tests.support.runs import read_metrics
+from tests.support.sample import SampleData
 
 pytestmark = pytest.mark.mpi
 

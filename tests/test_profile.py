@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, SampleData, finish, run, run_train, start, start_ranks
+from tests.support.commands import ROOT, finish, run, run_train, start, start_ranks
+from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog import load_catalog
 from tfpipe.data.filelist import scan, write_filelist

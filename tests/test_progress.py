@@ -14,14 +14,12 @@ import termios
 import time
 import types
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.support.commands import ROOT
 from tfpipe import progress as progress_module
 from tfpipe.progress import progress
-
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture

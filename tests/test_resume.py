@@ -4,10 +4,8 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
@@ -15,14 +13,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import ROOT, Finished, SampleData, finish, read_metrics, run_train, start, start_ranks
-from tfpipe import World, load_config
-from tfpipe.data.boxes import read_boxes
-from tfpipe.data.catalog import load_catalog
+from tests.support.commands import Finished, finish, run_train
+from tests.support.runs import check_epoch, read_metrics, steps, train, trained, wait_for
+from tests.support.sample import SampleData
 from tfpipe.errors import Stopped
 
 pytestmark = pytest.mark.slow
-WAIT_S = 120
 
 
 @pytest.fixture
@@ -32,29 +28,6 @@ def config(sample: SampleData, tmp_path: Path) -> Path:
     training = {"epochs": 2, "log_positions": True, "checkpoint": {"every_steps": 15}}
     data = {"train_filelist": "list.txt", "batch_size": 4}
     return sample.config(tmp_path / "c.json", data=data, training=training)
-
-
-def train(size: int, *args: str | Path) -> subprocess.Popen[str]:
-    command = (sys.executable, ROOT / "train.py", *args)
-    return start(*command) if size == 1 else start_ranks(size, *command)
-
-
-def trained(run_dir: Path) -> list[tuple[int, int, int]]:
-    """(step, position, crop) of every crop that the run's logs hold, over all ranks."""
-    lines = [line for path in sorted(run_dir.glob("positions-*.csv")) for line in path.read_text().splitlines()[1:]]
-    return [tuple(map(int, line.split(","))) for line in lines if line.count(",") == 2]
-
-
-def wait_for(done: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not done():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def steps(run_dir: Path) -> int:
-    return max((step for step, *_ in trained(run_dir)), default=0)
 
 
 def interrupted(size: int, config: Path, run_dir: Path, after: int, number: signal.Signals, *args: str) -> Finished:
@@ -67,25 +40,6 @@ def interrupted(size: int, config: Path, run_dir: Path, after: int, number: sign
         newest = ["-n"] if number != signal.SIGKILL else []
         subprocess.run(["pkill", f"-{number.name}", *newest, "-f", str(run_dir)], check=True)
     return finish(process)
-
-
-def epoch_of(config: Path, overrides: Sequence[str] = ()) -> Counter[tuple[int, int]]:
-    """(position, crop) of everything in the first epoch."""
-    data = load_config(config, overrides).data
-    catalog = load_catalog(data, "train", World())
-    order = catalog.order(data)
-    boxes = catalog.boxes if catalog.boxes is not None else read_boxes(catalog, World())
-    crops = np.bincount(boxes.images, minlength=len(catalog)) if catalog.boxes is None else np.ones(order.count, int)
-    items = order.items(np.arange(order.count))
-    return Counter((position, crop) for position, item in enumerate(items) for crop in range(crops[item]))
-
-
-def check_epoch(run_dir: Path, config: Path, overrides: Sequence[str] = ()) -> None:
-    """Each sample of the first epoch exactly once, and none of the second twice."""
-    seen = Counter((position, crop) for _, position, crop in trained(run_dir))
-    wanted = epoch_of(config, overrides)
-    assert {place: count for place, count in seen.items() if place in wanted} == wanted
-    assert max(seen.values()) == 1
 
 
 @pytest.mark.mpi

@@ -5,20 +5,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.conftest import ROOT, SampleData, finish, run, start
-from tfpipe import World, load_config
+from tests.support.commands import ROOT, finish, run, start
+from tests.support.runs import check_epoch, trained, wait_for
+from tests.support.sample import SampleData
 from tfpipe.cli import main
-from tfpipe.data.boxes import read_boxes
-from tfpipe.data.catalog import load_catalog
 from tfpipe.errors import Stopped
 
 pytestmark = pytest.mark.slow
@@ -63,47 +59,20 @@ def running(pids: list[int]) -> list[int]:
     return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
 
 
-def wait_for(done: Callable[[], object], process: subprocess.Popen[str] | None = None) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not done():
-        assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def trained(run_dir: Path) -> Counter[tuple[int, int]]:
-    """How often each (position, crop) was trained."""
-    log = run_dir / "positions-0.csv"
-    lines = log.read_text().splitlines()[1:] if log.exists() else []
-    return Counter(tuple(map(int, line.split(",")[1:])) for line in lines if line.count(",") == 2)
-
-
-def check_epoch(run_dir: Path, config: Path) -> None:
-    """Each sample of the first epoch exactly once, and none of the second, if any, twice."""
-    data = load_config(config).data
-    catalog = load_catalog(data, "train", World())
-    boxes = Counter(read_boxes(catalog, World()).images.tolist())
-    items = catalog.order(data).items(np.arange(len(catalog)))
-    wanted = {(position, crop) for position, item in enumerate(items) for crop in range(boxes[int(item)])}
-    seen = trained(run_dir)
-    assert wanted <= seen.keys()
-    assert max(seen.values()) == 1
-
-
 def test_a_training_outlives_its_killed_worker(begin: Begin, config: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     process = begin("-c", config, "-l", run_dir)
-    wait_for(lambda: len(trained(run_dir)) >= 100, process)
+    wait_for(lambda: len(trained(run_dir)) >= 100, process, WAIT_S)
     servers = children(process.pid)
     assert len(servers) == 2
     os.kill(servers[0], signal.SIGKILL)
-    wait_for(lambda: len(children(process.pid)) == 2 and servers[0] not in children(process.pid), process)
+    wait_for(lambda: len(children(process.pid)) == 2 and servers[0] not in children(process.pid), process, WAIT_S)
     servers += children(process.pid)
     done = finish(process)
     assert done.code == 0, done.err
     assert "no image is lost or comes twice" in done.err and "Traceback" not in done.err
     check_epoch(run_dir, config)
-    wait_for(lambda: not running(servers))
+    wait_for(lambda: not running(servers), timeout_s=WAIT_S)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -113,14 +82,14 @@ def test_nothing_is_left_of_a_training_that_is_ended(
     """A signal to stop goes to all processes of a job: the servers leave it to the training, which saves its state."""
     run_dir = tmp_path / "run"
     process = begin("-c", config, "-l", run_dir)
-    wait_for(lambda: len(trained(run_dir)) >= 20, process)
+    wait_for(lambda: len(trained(run_dir)) >= 20, process, WAIT_S)
     servers = children(process.pid)
     assert len(servers) == 2
     for pid in [*servers, process.pid] if number == signal.SIGTERM else [process.pid]:
         os.kill(pid, number)
     done = finish(process)
     assert done.code == (Stopped.exit_code if number == signal.SIGTERM else -signal.SIGKILL), done.err
-    wait_for(lambda: not running(servers))
+    wait_for(lambda: not running(servers), timeout_s=WAIT_S)
     if number == signal.SIGTERM:
         assert "goes on at" not in done.err
         assert list((run_dir / "checkpoints").glob("step-*.npz"))

@@ -13,7 +13,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import tfpipe
-from tests.conftest import ROOT, SampleData, finish, start
+from tests.support.commands import ROOT, finish, start
+from tests.support.sample import SampleData
 from tfpipe import Config, build_dataset, load_config
 from tfpipe.errors import ConfigError
 

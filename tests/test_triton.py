@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import finish, start
+from tests.support.commands import finish, start
 
 STAND_IN = """
 import os, sys

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe import load_config
 from tfpipe.config import Config
 

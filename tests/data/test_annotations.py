@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.xmls import bndbox, note, thing
+from tests.support.xmls import bndbox, note, thing
 from tfpipe.config import Layout
 from tfpipe.data.annotations import LAYOUTS, annotation_folders, existing, find_layout, read_xml, xml_name
 from tfpipe.data.filelist import FileList

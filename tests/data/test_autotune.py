@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe import World, build_dataset, load_config
 from tfpipe.data.autotune import Stage, since, stage_names, stages, tuned
 from tfpipe.data.catalog import load_catalog

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe import Frontier, Stream, World, load_config
 from tfpipe.data.awaited import next_paths, unanswered
 from tfpipe.data.catalog import load_catalog

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data.test_crops import BOX, LABEL, OTHER_BOX, STATED, WHOLE, catalog_of, data_config, targets_of
+from tests.support.targets import BOX, LABEL, OTHER_BOX, STATED, WHOLE, catalog_of, data_config, targets_of
 from tfpipe.data import boxes as boxes_module
 from tfpipe.data.annotations import read_xml
 from tfpipe.data.boxes import CropCount, count_crops, read_boxes

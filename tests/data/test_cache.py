@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.conftest import SampleData
-from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
+from tests.support.caches import check_a_bad_image, configured, epochs, whole
+from tests.support.sample import SampleData
+from tfpipe import Frontier, Stream, World, build_dataset
 from tfpipe.data import space
 from tfpipe.data.catalog import load_catalog
-from tfpipe.data.failures import named
 from tfpipe.errors import ConfigError
 
 CROPS = 16
@@ -24,34 +24,6 @@ def kept(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def configured(sample: SampleData, tree: Path, **data: object) -> Config:
-    """No index: boxes come from the XMLs."""
-    lists = {"train_filelist": "train.txt", "test_filelist": "val.txt", "annotations": "xml"}
-    return load_config(sample.config(tree.parent / "c.json", data={**lists, **data}))
-
-
-def epochs(config: Config, world: World = World(), **how: object) -> list[list[tuple]]:
-    """What two epochs give: (position, crop, label, pixels) of each crop.
-
-    In between, all sources are removed if there is a cache.
-    """
-    catalog = load_catalog(config.data, "train", world)
-    seen: list[list[tuple]] = [[], []]
-    spoilt = False
-    dataset = build_dataset(config, "train", world, True, catalog=catalog, **how)
-    for images, labels, positions in dataset.as_numpy_iterator():
-        for image, label, (position, crop) in zip(images, labels, positions, strict=True):
-            epoch = int(position) // catalog.samples
-            if epoch == 2:
-                return seen
-            seen[epoch].append((int(position), int(crop), int(label), image.tobytes()))
-        # The pipeline reads ahead, but by the end of the first epoch it has read no more than two.
-        if seen[1] and not spoilt and config.data.cache:
-            spoilt = True
-            shutil.rmtree(Path(config.data.train_filelist).parent / "tree")
-    raise AssertionError("training data ends")
-
-
 @pytest.mark.parametrize("unit", ["image", "box"])
 def test_the_second_epoch_is_the_same_without_any_source(sample: SampleData, tree: Path, kept: str, unit: str) -> None:
     how = {"unit": unit, "crop": "random_resized"}
@@ -59,11 +31,6 @@ def test_the_second_epoch_is_the_same_without_any_source(sample: SampleData, tre
     assert [position for position, *_ in expected[0]] != [position for position, *_ in expected[1]]
     assert epochs(configured(sample, tree, **how, cache=kept)) == expected
     assert not tree.exists()
-
-
-def whole(config: Config, split: str = "test", world: World = World(), steps: int = -1, **how: object) -> list:
-    dataset = build_dataset(config, split, world, with_positions=True, **how).take(steps)
-    return [[part.tobytes() for part in batch] for batch in dataset.as_numpy_iterator()]
 
 
 def test_every_test_pass_after_the_first_needs_no_source(sample: SampleData, tree: Path, kept: str) -> None:
@@ -164,22 +131,6 @@ def test_a_folder_that_cannot_be_made_is_named(sample: SampleData, tree: Path) -
     (tree.parent / "near").write_text("a file")
     with pytest.raises(ConfigError, match=rf"data.cache: cannot use the folder {re.escape(str(tree.parent))}/near/tf"):
         build_dataset(configured(sample, tree, cache="near"))
-
-
-def check_a_bad_image(sample: SampleData, tree: Path, **kept: object) -> None:
-    """It is named, and read anew once it is repaired."""
-    config = configured(sample, tree, **kept)
-    catalog = load_catalog(config.data, "test", World())
-    expected = whole(configured(sample, tree))
-    bad = Path(catalog.paths[20])
-    sound = bad.read_bytes()
-    bad.write_bytes(sound[: len(sound) // 2])
-    with pytest.raises(tf.errors.OpError) as caught:
-        whole(config)
-    message = str(named(caught.value, catalog, config.data, World(), Stream.start(1), None))
-    assert message.startswith(f"rank 0: cannot use {bad} of the test data: ")
-    bad.write_bytes(sound)
-    assert whole(config) == expected
 
 
 def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: SampleData, tree: Path, kept: str) -> None:

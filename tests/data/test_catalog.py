@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.annotations import annotation_folders, find_layout, xml_name
 from tfpipe.data.catalog import load_catalog

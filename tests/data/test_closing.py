@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from tests.conftest import SampleData, finish, start
+from tests.support.commands import finish, start
+from tests.support.sample import SampleData
 
 PROGRAM = """
 import sys

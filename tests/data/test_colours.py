@@ -8,9 +8,8 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.data.pictures import cmyk, png16, turned, unmarked, with_alpha, ycck
-from tests.data.test_decoders import decode
-from tests.data.test_images import encoded, picture
+from tests.support.decoding import decode
+from tests.support.images import cmyk, encoded, picture, png16, turned, unmarked, with_alpha, ycck
 from tfpipe.data.images import decode_image, decode_window, image_size
 
 SIZE = (61, 90)

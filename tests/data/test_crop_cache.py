@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SampleData
-from tests.data.test_cache import check_a_bad_image, configured, epochs, whole
+from tests.support.caches import check_a_bad_image, configured, epochs, whole
+from tests.support.sample import SampleData
 from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
 from tfpipe.data import space
 from tfpipe.data.catalog import load_catalog

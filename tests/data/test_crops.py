@@ -1,7 +1,5 @@
 """Crops: which objects of an image count, and which windows they give."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,101 +8,30 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.targets import (
+    BOX,
+    CLASSES,
+    DIRECTORY,
+    LABEL,
+    OBJECT,
+    OTHER_BOX,
+    OTHER_RELATIVE,
+    REAL,
+    RELATIVE,
+    WHOLE,
+    catalog_of,
+    data_config,
+    targets_of,
+)
 from tfpipe.config import DataConfig, RandomResizedCrop
-from tfpipe.data.annotations import Objects
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.crops import (
     MAX_CROPS,
     Targets,
     choose_windows,
     crop_seeds,
-    find_targets,
     from_first,
 )
-from tfpipe.data.filelist import FileList
-from tfpipe.data.labels import BY_OBJECT
-
-# Of however many XMLs, as functions are traced for.
-OBJECT_SPECS = Objects(
-    tf.TensorSpec([None], tf.int64),
-    tf.TensorSpec([None], tf.string),
-    tf.TensorSpec([None, 4], tf.float32),
-    tf.TensorSpec([None, 2], tf.float32),
-)
-CLASSES = ("n01", "n02", "n03")
-WHOLE = [[0.0, 0.0, 1.0, 1.0]]
-LABEL = 1  # n02
-STATED, REAL = (100.0, 200.0), (300, 600)
-
-
-def data_config(**keys: Any) -> DataConfig:
-    if keys.get("label_source") == "object":
-        keys = {"classes": list(CLASSES)} | keys
-    return DataConfig(train_filelist=Path("train.txt"), **keys)
-
-
-def catalog_of(labels: Sequence[int], annotations: Sequence[str] | None = None, split: str = "train") -> Catalog:
-    """Of images /x/0.JPEG, /x/1.JPEG ..., whose XMLs (FOLDER/0.xml ..., "" for none) are `annotations`."""
-    paths = FileList.of(f"/x/{number}.JPEG" for number in range(len(labels)))
-    annotations = annotations or [""] * len(labels)
-    folders = {f"{Path(path).parent}/" for path in annotations if path} or {""}
-    annotated = np.array([bool(path) for path in annotations])
-    return Catalog(split, paths, list(folders), annotated, np.array(labels, np.int32), CLASSES)
-
-
-DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
-
-
-def _traced(catalog: Catalog):
-    signature = [OBJECT_SPECS, tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.int32)]
-    return tf.function(
-        lambda objects, labels, sizes: find_targets(objects, labels, sizes, catalog), input_signature=signature
-    )
-
-
-_FIND = {False: _traced(DIRECTORY), True: _traced(OBJECT)}
-
-
-def targets_of(
-    objects: Sequence[tuple[str, Sequence[float]]],
-    by_object: bool = False,
-    stated: tuple[float, float] = STATED,
-    real: tuple[int, int] = REAL,
-) -> tuple[list[list[float]], list[int]]:
-    label = BY_OBJECT if by_object else LABEL
-    # Beside two others, which must not count.
-    (found,) = targets_of_many([[("n03", BOX)], objects, []], [label] * 3, [stated] * 3, [real] * 3)[1:2]
-    return found
-
-
-def targets_of_many(
-    objects: Sequence[Sequence[tuple[str, Sequence[float]]]],
-    labels: Sequence[int],
-    stated: Sequence[tuple[float, float]],
-    real: Sequence[tuple[int, int]],
-) -> list[tuple[list[list[float]], list[int]]]:
-    """Boxes and labels of each of some images."""
-    flat = [(image, *each) for image, of in enumerate(objects) for each in of]
-    found = _FIND[labels[0] == BY_OBJECT](
-        Objects(
-            tf.constant([image for image, _, _ in flat], tf.int64, shape=[len(flat)]),
-            tf.constant([name for _, name, _ in flat], tf.string, shape=[len(flat)]),
-            tf.constant(np.array([box for _, _, box in flat], np.float32).reshape(-1, 4)),
-            tf.constant(stated, tf.float32),
-        ),
-        tf.constant(labels),
-        tf.constant(real),
-    )
-    assert (found.images.dtype, found.boxes.dtype, found.labels.dtype) == (tf.int64, tf.float32, tf.int32)
-    assert (np.diff(found.images) >= 0).all()
-    of = [found.images.numpy() == image for image in range(len(objects))]
-    return [(found.boxes.numpy()[mine].tolist(), found.labels.numpy()[mine].tolist()) for mine in of]
-
-
-BOX = (25, 50, 75, 150)  # of STATED
-RELATIVE = [0.25, 0.25, 0.75, 0.75]
-OTHER_BOX, OTHER_RELATIVE = (0, 100, 50, 200), [0.0, 0.5, 0.5, 1.0]
-
 
 # ---- targets ---------------------------------------------------------------------------------------------------
 

@@ -1,60 +1,19 @@
 """Decoders: libraries and TensorFlow's ops give the same crops, of any image and any number of windows."""
 
 import io
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.data.test_images import bilinear, encoded, picture
-from tfpipe.config import DataConfig
-from tfpipe.data.crops import Windows, halvings
+from tests.support.decoding import decode, traced
+from tests.support.images import bilinear, encoded, picture
+from tfpipe.data.crops import Windows
 from tfpipe.data.decoders import NATIVE_IMAGES, choose_decoder, mirror_in_place
 
 # Of 255: OpenCV cuts off where TensorFlow rounds.
 LEVELS, MEAN = 1, 0.3
-
-
-def decode(
-    decoder: str, jpegs: list[bytes], windows: list[list[list[int]]], channels: int = 3, scaled: bool = False
-) -> np.ndarray:
-    """The crops of some images, in each of which some windows; in graph, as the pipeline has it."""
-    config, images, graph = _traced(decoder, channels, scaled)
-    some = range(0, len(jpegs), images)
-    return np.concatenate([_decode(graph, jpegs[at : at + images], windows[at : at + images], config) for at in some])
-
-
-@cache
-def _traced(decoder: str, channels: int, scaled: bool) -> tuple[DataConfig, int, Callable[..., tf.Tensor]]:
-    """A config, its decoder's images a call, and the decoder as a graph, which takes a second to make."""
-    options = {"decoder": decoder, "crop_image_size": (40, 56), "num_channels": channels, "scaled_decode": scaled}
-    config = DataConfig(train_filelist=Path("x"), **options)
-    chosen = choose_decoder(config)
-    some, number = tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.int32)
-    signature = [
-        tf.TensorSpec([None], tf.string),
-        tf.TensorSpec([None, 2], tf.int32),
-        Windows(some, some, tf.TensorSpec([None, 4], tf.int32), number, number),
-    ]
-
-    def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows) -> tf.Tensor:
-        return chosen.decode(jpegs, sizes, windows, tf.zeros(0, tf.bool))
-
-    return config, chosen.images, tf.function(decode, input_signature=signature, autograph=False)
-
-
-def _decode(
-    graph: Callable[..., tf.Tensor], jpegs: list[bytes], windows: list[list[list[int]]], config: DataConfig
-) -> np.ndarray:
-    images = tf.constant([number for number, of in enumerate(windows) for _ in of], tf.int64)
-    flat = tf.constant([window for of in windows for window in of], tf.int32, shape=[len(images), 4])
-    sizes = tf.constant([Image.open(io.BytesIO(jpeg)).size[::-1] for jpeg in jpegs])
-    zeros, times = tf.zeros_like(images), halvings(flat, images, config)
-    return graph(tf.constant(jpegs), sizes, Windows(images, zeros, flat, tf.cast(zeros, tf.int32), times)).numpy()
 
 
 def some_windows(height: int, width: int, count: int, seed: int) -> list[list[int]]:
@@ -123,7 +82,7 @@ def test_crops_are_mirrored_that_are_to_be(decoder: str, channels: int) -> None:
     flips = np.array([True, False, False, True, True, False])
     plain = decode(decoder, [jpeg], [windows], channels)
     expected = np.where(flips[:, None, None, None], plain[:, :, ::-1], plain)
-    config, _, _ = _traced(decoder, channels, False)
+    config, _, _ = traced(decoder, channels, False)
     chosen, numbers, sizes = choose_decoder(config), tf.zeros(6, tf.int64), tf.constant([[90, 120]])
     some = Windows(numbers, numbers, tf.constant(windows), tf.zeros(6, tf.int32), tf.zeros(6, tf.int32))
 

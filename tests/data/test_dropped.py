@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SampleData
-from tests.data.test_pipeline import changed
-from tests.data.test_salvage import spoil
+from tests.support.configs import changed
+from tests.support.sample import SampleData
+from tests.support.spoilt import spoil
 from tfpipe import Stream, World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data.catalog import load_catalog

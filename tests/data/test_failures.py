@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe import Config, Stream, World, build_dataset, load_config
 from tfpipe.data.boxes import read_boxes
 from tfpipe.data.catalog import Catalog, load_catalog

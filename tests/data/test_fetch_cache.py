@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import finish, start
+from tests.support.commands import finish, start
 from tfpipe.config import Remote
 from tfpipe.data.fetch_cache import FetchCache
 from tfpipe.errors import ConfigError

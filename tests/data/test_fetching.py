@@ -15,9 +15,12 @@ import pytest
 import tensorflow as tf
 from moto.server import ThreadedMotoServer
 
-from tests.conftest import ROOT, SampleData, finish
-from tests.data.server import Server, serving
-from tfpipe import Config, Stream, World, build_dataset, load_config
+from tests.support.batches import assert_same, batches
+from tests.support.commands import ROOT, finish
+from tests.support.configs import config_here, config_of
+from tests.support.sample import SampleData
+from tests.support.server import Server, serving
+from tfpipe import Stream, World, build_dataset
 from tfpipe.config import Remote
 from tfpipe.data import remote
 from tfpipe.data.annotations import LAYOUTS, existing
@@ -73,28 +76,6 @@ def store(sample: SampleData):
         yield url
     finally:
         made.stop()
-
-
-def config_of(sample: SampleData, tmp_path: Path, root: str, remote: dict | None = None, **data: object) -> Config:
-    """Of the sample's lists, with `root` in the place of its folder."""
-    for split, path in (("train", sample.train), ("val", sample.val)):
-        (tmp_path / f"{split}.txt").write_text(path.read_text().replace(str(sample.root), root))
-    lists = {"train_filelist": "train.txt", "test_filelist": "val.txt", "remote": remote or {}}
-    return load_config(sample.config(tmp_path / "remote.json", data={**lists, **data}))
-
-
-def config_here(sample: SampleData, tmp_path: Path, **data: object) -> Config:
-    return load_config(sample.config(tmp_path / "local.json", data=data))
-
-
-def batches(config: Config, split: str = "train", count: int = -1, world: World = World()) -> list[tuple]:
-    return list(build_dataset(config, split, world, with_positions=True).take(count).as_numpy_iterator())
-
-
-def assert_same(some: list[tuple], others: list[tuple]) -> None:
-    assert len(some) == len(others) > 0
-    for one, other in zip(some, others, strict=True):
-        assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("data", [{"crop": "random_resized"}, {"unit": "box"}, {"annotations": "lxml"}])

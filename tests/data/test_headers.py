@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe.data.headers import Header, jpeg_header, read_header
 
 

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
+from tests.support.images import bilinear, encoded, picture
 from tfpipe.config import RandomResizedCrop
 from tfpipe.data.images import (
     box_windows,
@@ -22,32 +23,6 @@ from tfpipe.data.images import (
 
 # Largest and mean difference in levels of 255: both round to the nearest level, from sums in another order.
 MOST, MEAN = 1, 0.01
-
-
-def picture(height: int, width: int, seed: int = 0) -> Image.Image:
-    """Smooth colours under some noise, so that a crop in the wrong place cannot look right."""
-    random = np.random.default_rng(seed)
-    coarse = Image.fromarray(random.integers(0, 256, (7, 9, 3), np.uint8)).resize((width, height), Image.BICUBIC)
-    noisy = np.asarray(coarse, np.int16) + random.integers(-20, 21, (height, width, 3))
-    return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
-
-
-def encoded(image: Image.Image, **options: object) -> bytes:
-    file = io.BytesIO()
-    image.save(file, **{"format": "JPEG", "quality": 90, **options})
-    return file.getvalue()
-
-
-def bilinear(image: np.ndarray, target: tuple[int, int]) -> np.ndarray:
-    """Bilinear interpolation with half-pixel centres and edges repeated, in float64."""
-    for axis, wanted in enumerate(target):
-        length = image.shape[axis]
-        at = ((np.arange(wanted) + 0.5) * length / wanted - 0.5).clip(0, length - 1)
-        low = np.floor(at).astype(int)
-        share = (at - low).reshape([-1 if each == axis else 1 for each in range(3)])
-        high = np.minimum(low + 1, length - 1)
-        image = image.take(low, axis) * (1 - share) + image.take(high, axis) * share
-    return image
 
 
 KINDS = {

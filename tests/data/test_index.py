@@ -11,10 +11,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import SampleData
-from tests.data.flawed import FLAWS, write_tree
-from tests.data.test_crops import CLASSES, DIRECTORY, LABEL, OBJECT, OBJECT_SPECS, STATED
-from tfpipe import World, build_dataset, load_config
+from tests.support.batches import batches
+from tests.support.flawed import FLAWS, write_tree
+from tests.support.sample import SampleData
+from tests.support.targets import CLASSES, DIRECTORY, LABEL, OBJECT, OBJECT_SPECS, STATED
+from tfpipe import World, load_config
 from tfpipe.config import Config
 from tfpipe.data.annotations import Objects
 from tfpipe.data.boxes import count_crops, read_boxes
@@ -25,12 +26,6 @@ from tfpipe.data.index_build import build_index
 from tfpipe.data.index_rows import Annotated, targets
 from tfpipe.data.labels import BY_OBJECT
 from tfpipe.errors import ConfigError
-
-
-def batches(config: Config, split: str, count: int) -> list[list[np.ndarray]]:
-    dataset = build_dataset(config, split, with_positions=True).take(count)
-    return [list(batch) for batch in dataset.as_numpy_iterator()]
-
 
 # ---- what it holds ---------------------------------------------------------------------------------------------
 

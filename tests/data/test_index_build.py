@@ -10,8 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SampleData, run, run_ranks
-from tests.data.flawed import OWN, write_tree
+from tests.support.commands import run, run_ranks
+from tests.support.flawed import OWN, write_tree
+from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import Config
 from tfpipe.data import index_build

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import finish, start
+from tests.support.commands import finish, start
 from tfpipe.data.lock import locked
 from tfpipe.errors import ConfigError
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import SampleData
-from tests.data.test_stream import Ranks, everything, rest_of
+from tests.support.ranks import Ranks, everything, rest_of
+from tests.support.sample import SampleData
 from tfpipe import Stream, World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data.boxes import count_crops

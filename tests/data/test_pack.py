@@ -16,8 +16,9 @@ import simplejpeg
 import tensorflow as tf
 from PIL import Image
 
-from tests.conftest import SampleData, run, run_ranks
-from tests.data.packs import config_of, packed
+from tests.support.commands import run, run_ranks
+from tests.support.packs import config_of, packed
+from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.data import pack as module
 from tfpipe.data.annotations import read_xml

@@ -14,9 +14,12 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import ROOT, SampleData, read_metrics, run
-from tests.data.packs import config_of, crops, packed
-from tests.data.test_stream import Ranks
+from tests.support.batches import crops
+from tests.support.commands import ROOT, run
+from tests.support.packs import config_of, packed
+from tests.support.ranks import Ranks
+from tests.support.runs import read_metrics
+from tests.support.sample import SampleData
 from tfpipe import Config, Frontier, Stream, World, build_dataset
 from tfpipe.data.boxes import count_crops
 from tfpipe.data.catalog import Boxes, Catalog, load_catalog

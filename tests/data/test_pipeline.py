@@ -13,7 +13,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.conftest import SampleData
+from tests.support.batches import crops
+from tests.support.configs import changed
+from tests.support.sample import SampleData
 from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
 from tfpipe.config import Parallel
 from tfpipe.data.annotations import read_xml
@@ -25,22 +27,6 @@ from tfpipe.errors import ConfigError
 @pytest.fixture
 def config(sample: SampleData, tmp_path: Path) -> Config:
     return load_config(sample.config(tmp_path / "config.json"))
-
-
-def changed(config: Config, **data: object) -> Config:
-    return config.model_copy(update={"data": config.data.model_copy(update=data)})
-
-
-def crops(config: Config, split: str, world: World = World(), steps: int | None = None, **how: object) -> list[tuple]:
-    """(position, crop, label, pixels) of each crop in the first `steps` batches, or in all."""
-    dataset = build_dataset(config, split, world, with_positions=True, **how)
-    seen = []
-    for images, labels, positions in dataset.take(-1 if steps is None else steps).as_numpy_iterator():
-        seen += [
-            (int(position), int(crop), int(label), image.tobytes())
-            for (position, crop), label, image in zip(positions, labels, images, strict=True)
-        ]
-    return seen
 
 
 def test_elements_are_as_documented(config: Config) -> None:

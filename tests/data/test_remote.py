@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.server import Server, serving
+from tests.support.server import Server, serving
 from tfpipe.config import Remote
 from tfpipe.data import remote
 from tfpipe.data.remote import Fetcher, FetchError, pause_s

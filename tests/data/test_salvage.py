@@ -8,8 +8,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.data.test_pipeline import changed, crops
-from tests.data.test_stream import Ranks
+from tests.support.batches import crops
+from tests.support.configs import changed
+from tests.support.ranks import Ranks
+from tests.support.spoilt import spoil
 from tfpipe import Stream, World, load_config
 from tfpipe.config import Config
 from tfpipe.data.catalog import load_catalog
@@ -68,28 +70,6 @@ def test_gaps_are_the_visits_that_gave_no_crop(counts: list[int], runs: list[tup
 def test_without_batches_nothing_is_passed() -> None:
     gaps = Gaps(Stream.start(1), Order(5), World())
     assert gaps.passed([]).position.size == 0
-
-
-def spoil(tree: Path) -> dict[str, str]:
-    """Spoils some images of a tree: by the name of the file at fault, what is to be said of it."""
-    images = sorted((tree / "Data/CLS-LOC/train").rglob("*.JPEG"))
-    xmls = [Path(str(image).replace("Data", "Annotations")).with_suffix(".xml") for image in images]
-    gone, empty, cut, page = images[0], images[7], images[11], images[12]
-    gone.unlink()
-    empty.write_bytes(b"")
-    cut.write_bytes(cut.read_bytes()[:200])
-    page.write_bytes(b"<html>not found</html>")
-    xml = next(
-        xml for image, xml in zip(images, xmls, strict=True) if xml.exists() and image not in (gone, empty, cut, page)
-    )
-    xml.write_text("<annotation><object>")
-    return {
-        gone.name: "No such file or directory",
-        empty.name: "the file is empty",
-        cut.name: "a JPEG without a whole header",
-        page.name: "it is HTML or XML, as a failed download leaves it",
-        xml.name: "is not XML: Premature end of data in tag object line 1",
-    }
 
 
 @pytest.mark.parametrize(("decoder", "size"), [("native", 1), ("graph", 1), ("native", 3)])

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import SampleData, start
+from tests.support.batches import assert_same, batches
+from tests.support.commands import start
+from tests.support.sample import SampleData
 from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
 from tfpipe.data import servers as serving
 from tfpipe.data import service
@@ -45,16 +47,6 @@ def configured(sample: SampleData, tmp_path: Path, how: dict | None, **data: obj
     return load_config(sample.config(tmp_path / "c.json", data=data))
 
 
-def batches(config: Config, steps: int = -1, split: str = "train", world: World = World(), **how) -> list[tuple]:
-    return list(build_dataset(config, split, world, with_positions=True, **how).take(steps).as_numpy_iterator())
-
-
-def assert_same(one: list[tuple], other: list[tuple]) -> None:
-    assert len(one) == len(other) > 0
-    for these, those in zip(one, other, strict=True):
-        assert all(np.array_equal(a, b) for a, b in zip(these, those, strict=True))
-
-
 # Into the second epoch, which no number of blocks ends with.
 @pytest.mark.parametrize(
     ("world", "split", "data"),
@@ -69,8 +61,8 @@ def test_batches_are_those_of_this_process(
     servers: Beside, sample: SampleData, tmp_path: Path, world: World, split: str, data: dict
 ) -> None:
     steps = 12 if split == "train" else -1
-    own = batches(configured(sample, tmp_path, None, **data), steps, split, world)
-    assert_same(own, batches(configured(sample, tmp_path, BESIDE, **data), steps, split, world))
+    own = batches(configured(sample, tmp_path, None, **data), split, steps, world)
+    assert_same(own, batches(configured(sample, tmp_path, BESIDE, **data), split, steps, world))
 
 
 def test_a_resumed_stream_is_that_of_this_process(addresses: list[str], sample: SampleData, tmp_path: Path) -> None:
@@ -79,15 +71,15 @@ def test_a_resumed_stream_is_that_of_this_process(addresses: list[str], sample: 
     stream = Stream.start(3).at([Frontier(9), Frontier(34, 1), Frontier(5)]).over(2)
     three = {"address": [*addresses, addresses[0]]}
     for rank in range(2):
-        own = batches(configured(sample, tmp_path, None), 6, world=World(rank, 2), resume=stream)
-        served = batches(configured(sample, tmp_path, three), 6, world=World(rank, 2), resume=stream)
+        own = batches(configured(sample, tmp_path, None), count=6, world=World(rank, 2), resume=stream)
+        served = batches(configured(sample, tmp_path, three), count=6, world=World(rank, 2), resume=stream)
         assert_same(own, served)
 
 
 def test_a_killed_worker_is_replaced_and_nothing_lost_or_repeated(
     servers: Beside, sample: SampleData, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    own = batches(configured(sample, tmp_path, None), 40)
+    own = batches(configured(sample, tmp_path, None), count=40)
     served = build_dataset(configured(sample, tmp_path, BESIDE), with_positions=True).take(40).as_numpy_iterator()
     before = servers.pids
     first = list(itertools.islice(served, 2))
@@ -107,7 +99,7 @@ def test_others_take_over_from_a_server_elsewhere(
         assert line.startswith("serving at localhost:"), process.communicate()
         alone = line.split()[-1]
         both = configured(sample, tmp_path, {"address": [addresses[0], alone]})
-        own = batches(configured(sample, tmp_path, None), 40)
+        own = batches(configured(sample, tmp_path, None), count=40)
         served = build_dataset(both, with_positions=True).take(40).as_numpy_iterator()
         first = list(itertools.islice(served, 2))
         process.kill()
@@ -119,7 +111,7 @@ def test_others_take_over_from_a_server_elsewhere(
         gone = configured(sample, tmp_path, {"address": alone})
         catalog = load_catalog(gone.data, "train", World())
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-            batches(gone, 1, catalog=catalog)
+            batches(gone, count=1, catalog=catalog)
         message = str(named(caught.value, catalog, gone.data, World(), Stream.start(1), None))
         assert message.startswith(f"rank 0: data.service: none of {alone} has answered for 1 seconds; start them")
     finally:

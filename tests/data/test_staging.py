@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SampleData, finish, run_ranks, start
-from tests.data.server import serving
-from tests.data.test_fetching import assert_same, batches, config_here, config_of
+from tests.support.batches import assert_same, batches
+from tests.support.commands import finish, run_ranks, start
+from tests.support.configs import config_here, config_of
+from tests.support.sample import SampleData
+from tests.support.server import serving
 from tfpipe import Config, World, load_config
 from tfpipe.cli import main
 from tfpipe.data import staging

@@ -1,48 +1,18 @@
 """The stream: whatever the ranks, batches, crops and interruptions, each crop of an epoch is trained exactly once."""
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.ranks import Ranks, everything, rest_of
 from tfpipe.data.order import Order
 from tfpipe.data.stream import BLOCK, Frontier, Stream, Visit
 from tfpipe.distributed import World
 
-Place = tuple[int, int]
 scopes = st.sampled_from(["global", "shard"])
-
-
-class Ranks:
-    """What a run's ranks train, worked out without a pipeline: `steps(k)` gives the crops of k steps by rank."""
-
-    def __init__(self, stream: Stream, order: Order, crops: np.ndarray, batch: int) -> None:
-        self.stream, self.order, self.crops, self.batch = stream, order, crops, batch
-        self.streams = [self._stream(World(rank, stream.size)) for rank in range(stream.size)]
-
-    def _stream(self, world: World) -> Iterator[Place]:
-        for length in itertools.count(64, 64):
-            visits = zip(*self.stream.visits(self.order, world, length), strict=True)
-            for position, item, first in itertools.islice(visits, length - 64, None):
-                yield from ((int(position), crop) for crop in range(int(first), self.crops[item]))
-
-    def steps(self, count: int) -> list[list[Place]]:
-        """[rank][crop]; moves on."""
-        return [list(itertools.islice(stream, count * self.batch)) for stream in self.streams]
-
-    def interrupted(self, trained: list[list[Place]]) -> Stream:
-        """The stream after what each rank has trained, as a checkpoint holds it."""
-        ends = [Frontier.after(places[-1]) if places else self.stream.frontiers[r] for r, places in enumerate(trained)]
-        return self.stream.at(ends)
-
-
-def everything(crops: np.ndarray, order: Order, below: int) -> set[Place]:
-    """All crops at the positions below `below`."""
-    items = order.items(np.arange(below))
-    return {(position, crop) for position, item in enumerate(items) for crop in range(crops[item])}
 
 
 crop_counts = st.integers(1, 60).flatmap(
@@ -68,17 +38,6 @@ def test_nothing_is_lost_or_trained_twice_however_often_and_with_how_many_ranks_
     below = max(frontier.position for frontier in stream.frontiers) + 2 * len(crops)
     left = [rest_of(stream, World(rank, stream.size), order, crops, below) for rank in range(stream.size)]
     assert sorted(trained + list(itertools.chain(*left))) == sorted(everything(crops, order, below) | set(trained))
-
-
-def rest_of(stream: Stream, world: World, order: Order, crops: np.ndarray, below: int) -> list[Place]:
-    """What a rank has yet to train at positions below `below`."""
-    visits = stream.visits(order, world, below + len(stream.late))
-    return [
-        (int(position), crop)
-        for position, item, first in zip(*visits, strict=True)
-        if position < below
-        for crop in range(int(first), crops[item])
-    ]
 
 
 @settings(deadline=None, max_examples=100)

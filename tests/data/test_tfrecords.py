@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.conftest import SampleData
-from tests.data.packs import config_of, crops
+from tests.support.batches import crops
+from tests.support.packs import config_of
+from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.data import tfrecords as module
 from tfpipe.data.annotations import read_xml

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.data.test_images import encoded, picture
+from tests.support.images import encoded, picture
 from tfpipe.data.top import TOGETHER, decode_top
 
 END = b"\xff\xd9"

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 
-from tests.data.xmls import LATIN_1, PASCAL_VOC, REFUSED, UNUSUAL, annotations, note, thing
+from tests.support.xmls import LATIN_1, PASCAL_VOC, REFUSED, UNUSUAL, annotations, note, thing
 from tfpipe.data.voc import Found, find_by_lxml, find_in_ordinary, find_objects
 
 IMAGENET = """<annotation>

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 
-from tests.data.xmls import (
+from tests.support.xmls import (
     CAT,
     PASCAL_VOC,
     REFUSED,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.faults.files import BELOW_THE_CROP, GOOD, GOOD_XML, IMAGES, XMLS, Fault
+from tests.support.bad_files import BELOW_THE_CROP, GOOD, GOOD_XML, IMAGES, XMLS, Fault
 from tfpipe import World, build_dataset, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config

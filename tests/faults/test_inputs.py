@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.test_images import encoded, picture
-from tests.faults.inputs import INPUTS, LIST, Input
+from tests.support.bad_inputs import INPUTS, LIST, Input
+from tests.support.images import encoded, picture
 from tfpipe.cli import main
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tests.data.pictures import cmyk, turned, unmarked, with_alpha, ycck
-from tests.data.test_images import encoded, picture
+from tests.support.images import cmyk, encoded, picture, turned, unmarked, with_alpha, ycck
 from tfpipe.config import DataConfig
 from tfpipe.data.crops import Windows
 from tfpipe.data.decoders import choose_decoder

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
-from tests.data.xmls import changed, generated
+from tests.support.xmls import changed, generated
 from tfpipe.data.annotations import Objects
 from tfpipe.data.catalog import Catalog
 from tfpipe.data.crops import find_targets

@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import MPI_ENVIRON, ROOT, Finished, SampleData, finish, read_metrics, start
+from tests.support.commands import MPI_ENVIRON, ROOT, Finished, finish, start
+from tests.support.runs import read_metrics, wait_for
+from tests.support.sample import SampleData
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 WAIT_S = 240
@@ -128,14 +129,6 @@ def mpirun() -> str:
     return found
 
 
-def wait_for(done: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not done():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def trained(cluster: Cluster) -> str:
     """The words of a rank."""
     python = f"{cluster.environ['VENV']}/bin/python"
@@ -218,7 +211,7 @@ def test_a_signal_saves_the_run_and_a_cancelled_job_is_not_submitted_again(
 ) -> None:
     job = pretending.start(script, STUCK="1")
     started = pretending.run_dir / "started"
-    wait_for(started.exists, job)
+    wait_for(started.exists, job, WAIT_S)
     job.send_signal(number)
     if script == "slurm" and number == signal.SIGTERM:
         os.kill(int(started.read_text()), number)  # scancel sends it to all processes of the job
@@ -281,7 +274,7 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
     }
     log = cluster.run_dir / "positions-0.csv"
     job = cluster.start("pbs", **settings)
-    wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 20, job)
+    wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 20, job, WAIT_S)
     job.send_signal(signal.SIGUSR1)
     told = finish(job)
     assert told.code == 75, told.err

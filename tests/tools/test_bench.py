@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Finished, SampleData, run
+from tests.support.commands import Finished, run
+from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.config import DataConfig, load_config
 from tfpipe.data.autotune import Tuned

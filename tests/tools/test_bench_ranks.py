@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SampleData, run, run_ranks
+from tests.support.commands import run, run_ranks
+from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.config import load_config
 from tfpipe.data.filelist import read_filelist

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT, SampleData, run, run_ranks
-from tests.data.pictures import cmyk, turned
-from tests.data.test_images import encoded, picture
-from tests.data.xmls import bndbox, note, sides, thing
+from tests.support.commands import ROOT, run, run_ranks
+from tests.support.images import cmyk, encoded, picture, turned
+from tests.support.sample import SampleData
+from tests.support.xmls import bndbox, note, sides, thing
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.filelist import read_filelist

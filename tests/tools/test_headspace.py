@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.conftest import SampleData, run
+from tests.support.commands import run
+from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.config import Config, load_config
 from tfpipe.data.catalog import Catalog, load_catalog

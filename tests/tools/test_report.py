@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import SampleData, run
+from tests.support.commands import run
+from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import DataConfig
 from tfpipe.errors import ConfigError

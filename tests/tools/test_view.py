@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe import World, build_dataset
 from tfpipe.cli import main
 from tfpipe.config import load_config

@@ -13,7 +13,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import testing
 
-from tests.conftest import SampleData, read_intervals, read_lines, read_metrics, run_ranks, run_train
+from tests.support.commands import run_ranks, run_train
+from tests.support.runs import read_intervals, read_lines, read_metrics
+from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.data.catalog import load_catalog
 from tfpipe.training import loop

@@ -14,32 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import ROOT
-from tfpipe.data.stream import Frontier, Stream
+from tests.support.checkpoints import CONTRACT, STATE
+from tests.support.commands import ROOT
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpoints import (
     FOLDER,
     Batch,
     Checkpoint,
-    State,
     carried_over,
     check_contract,
     read,
     read_latest,
     write,
-)
-
-CONTRACT = {"data.scope": "global", "data.seed": 0, "images": 96, "data.train_filelist": "ab" * 32}
-STATE = State(
-    epoch=3,
-    step=7,
-    total_steps=41,
-    batch=Batch(2, 16),
-    stream=Stream((Frontier(12, 2), Frontier(31)), 30, np.array([[12, 1], [17, 0]])),
-    contract=CONTRACT,
-    untested={"loss": 0.5},
-    seeds=np.arange(12).reshape(2, 3, 2),
-    metrics=np.array([1.5, 32.0]),
 )
 
 
@@ -108,7 +94,7 @@ WRITING = """
 import sys, numpy as np
 from dataclasses import replace
 from pathlib import Path
-from tests.training.test_checkpoints import STATE
+from tests.support.checkpoints import STATE
 from tfpipe.training.checkpoints import Checkpoint, write
 for number in range(1, 100000):
     arrays = [np.full(300_000, number, np.float32)] * 4

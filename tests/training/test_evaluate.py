@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog import load_catalog
 from tfpipe.errors import TfpipeError

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.conftest import run
+from tests.support.commands import run
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
 from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, _block, build_model

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.conftest import SampleData
+from tests.support.sample import SampleData
 from tfpipe import Stream, World, build_dataset, load_config
 from tfpipe.training.recovery import MAY_PASS, TRIES, Recovery, may_pass
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.support.commands import ROOT
 from tfpipe.training.signals import SIGNALS, stop_on_signals
 
 # A process that, once it has said so, waits in C for as long as a stalled read would, where no Python handler runs.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.test_meter import Clock
+from tests.support.clock import Clock
 from tfpipe.training.meter import Meter, Open
 from tfpipe.training.stalls import PARTS, Limit, Stall, StallWatch
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import read_lines, run
+from tests.support.commands import run
+from tests.support.runs import read_lines
 from tfpipe import ConfigError, Stream, World
 from tfpipe.training.checkpoints import Batch, State
 from tfpipe.training.start import check_room, forget_after, run_lock

@@ -7,7 +7,7 @@ DATA = {"train_filelist": "list.txt", "classes": ["n01", "n02"]}
 
 
 class Input(NamedTuple):
-    """What the user gave."""
+    """An input that the user gave."""
 
     name: str
     files: dict[str, str | bytes | None]

@@ -7,9 +7,8 @@ import gzip
 import struct
 from typing import NamedTuple
 
-from tests.data.pictures import cmyk, gigapixel, png16, turned, unmarked, with_alpha, ycck
-from tests.data.test_images import encoded, picture
-from tests.data.xmls import bndbox, note, sides, thing
+from tests.support.images import cmyk, encoded, gigapixel, picture, png16, turned, unmarked, with_alpha, ycck
+from tests.support.xmls import bndbox, note, sides, thing
 from tfpipe.data.voc import MAX_BYTES
 
 HEIGHT, WIDTH = 48, 64
@@ -26,10 +25,10 @@ class Fault(NamedTuple):
     contents: bytes | str | None
     """None: there is no such file."""
     says: str | None
-    """What training ends with, after "cannot use PATH of the train data: "; PATH for the file's own path, "..." at its
+    """The end of training, after "cannot use PATH of the train data: "; PATH for the file's own path, "..." at its
     end where a library goes on in words of its own. None: training goes on."""
     codes: set[str]
-    """What `tfpipe check` finds."""
+    """Codes that `tfpipe check` finds."""
 
 
 def patched(contents: bytes, at: int, new: bytes) -> bytes:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.conftest import MPI_ENVIRON, ROOT, finish, start
-from tests.data.server import Server
+from tests.support.commands import MPI_ENVIRON, ROOT, finish, start
+from tests.support.server import Server
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
@@ -91,9 +91,9 @@ class Reader(NamedTuple):
 
     root: Path
     bucket: Server
-    """What stands for one on S3: it serves /data."""
+    """A stand-in for one on S3: it serves /data."""
     addresses: list[str]
-    """Of the workers that have been started."""
+    """Addresses of the workers that have been started."""
 
     @property
     def clone(self) -> Path:
@@ -101,7 +101,7 @@ class Reader(NamedTuple):
 
     @property
     def environ(self) -> dict[str, str]:
-        """With programs of this Python's, whether its environment is on PATH or not."""
+        """Variables that find programs of this Python's, whether its environment is on PATH or not."""
         tools = self.root / "bin"
         tools.mkdir(exist_ok=True)
         for name, words in {"tfpipe": "-m tfpipe", "python": "", "torchrun": "-m torch.distributed.run"}.items():
@@ -111,7 +111,7 @@ class Reader(NamedTuple):
         return {**MPI_ENVIRON, "PATH": path, "PYTHONPATH": str(ROOT)}
 
     def prepared(self, command: str) -> str:
-        """With this machine's paths and addresses, and so that it does not take long."""
+        """The command with this machine's paths and addresses, and so that it does not take long."""
         more = next((more for part, more in SHORTER.items() if matches(part, command)), "")
         for pattern, other in INSTEAD.items():
             command = re.sub(pattern, other, command)
@@ -122,7 +122,7 @@ class Reader(NamedTuple):
         return f"{command} {more}".strip()
 
     def start(self, command: str, *before: str) -> subprocess.Popen[str]:
-        """In the clone; the words `before` come before the shell's."""
+        """Starts a command in the clone; the words `before` come before the shell's."""
         return start(*before, "bash", "-c", f"cd {shlex.quote(str(self.clone))} && {command}", **self.environ)
 
     def run(self, command: str) -> None:

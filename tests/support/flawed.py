@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.data.test_crops import CLASSES
+from tests.support.targets import CLASSES
 from tfpipe import load_config
 from tfpipe.config import Config
 

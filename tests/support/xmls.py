@@ -146,7 +146,7 @@ def shuffled(draw: random.Random, parts: list[str]) -> str:
 
 
 def generated(draw: random.Random) -> str:
-    """As `annotations`, a hundred times as fast."""
+    """An XML like those of `annotations`, a hundred times as fast."""
 
     def number() -> str:
         value = draw.choice((draw.randrange(-20, 600), draw.uniform(-9, 900), round(draw.uniform(0, 900), 2)))
@@ -169,7 +169,7 @@ def generated(draw: random.Random) -> str:
 
 
 def changed(draw: random.Random, text: str) -> str:
-    """With something cut out, doubled, moved or put in."""
+    """The text with something cut out, doubled, moved or put in."""
     for _ in range(draw.choice((1, 1, 2, 3))):
         start = draw.randrange(len(text) + 1)
         end = start + draw.choice((0, 1, 5, 20, 200))

@@ -20,7 +20,7 @@ class Server:
         self.asked: Counter[str] = Counter()
         """Requests by path, failed ones too."""
         self.fail: Callable[[str], int | None] = lambda path: None
-        """From a path to the status that a request ends with, 0 to drop the connection, None to answer it."""
+        """Maps a path to the status that a request ends with, 0 to drop the connection, None to answer it."""
         self.answers: int | None = None
         """Requests that are answered at all; the others wait until the server stops."""
         self.most = 0
@@ -111,6 +111,7 @@ class Server:
 
 @contextmanager
 def serving(root: Path, latency_s: float = 0.0) -> Iterator[Server]:
+    """Serves the folder until the block ends."""
     server = Server(root, latency_s)
     try:
         yield server

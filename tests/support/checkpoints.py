@@ -1,0 +1,19 @@
+"""State of a run as a checkpoint holds it."""
+
+import numpy as np
+
+from tfpipe.data.stream import Frontier, Stream
+from tfpipe.training.checkpoints import Batch, State
+
+CONTRACT = {"data.scope": "global", "data.seed": 0, "images": 96, "data.train_filelist": "ab" * 32}
+STATE = State(
+    epoch=3,
+    step=7,
+    total_steps=41,
+    batch=Batch(2, 16),
+    stream=Stream((Frontier(12, 2), Frontier(31)), 30, np.array([[12, 1], [17, 0]])),
+    contract=CONTRACT,
+    untested={"loss": 0.5},
+    seeds=np.arange(12).reshape(2, 3, 2),
+    metrics=np.array([1.5, 32.0]),
+)

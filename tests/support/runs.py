@@ -1,0 +1,77 @@
+"""Runs of train.py: their start, their metrics, and the samples that they have trained."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.support.commands import ROOT, start, start_ranks
+from tfpipe import World, load_config
+from tfpipe.data.boxes import read_boxes
+from tfpipe.data.catalog import load_catalog
+
+
+def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
+    """The epochs' lines of a run's metrics.jsonl."""
+    return [line for line in read_lines(run_dir) if not {"interval", "stall"} & line.keys()]
+
+
+def read_intervals(run_dir: Path) -> list[dict[str, Any]]:
+    """The intervals' lines."""
+    return [line for line in read_lines(run_dir) if "interval" in line]
+
+
+def read_lines(run_dir: Path) -> list[dict[str, Any]]:
+    """A run's whole metrics.jsonl."""
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def train(size: int, *args: str | Path) -> subprocess.Popen[str]:
+    """Starts train.py ARGS on `size` ranks."""
+    command = (sys.executable, ROOT / "train.py", *args)
+    return start(*command) if size == 1 else start_ranks(size, *command)
+
+
+def wait_for(done: Callable[[], object], process: subprocess.Popen[str] | None = None, timeout_s: float = 120) -> None:
+    """Waits until `done()`; fails if that takes too long, or if the process ends before."""
+    deadline = time.monotonic() + timeout_s
+    while not done():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def trained(run_dir: Path) -> list[tuple[int, int, int]]:
+    """(step, position, crop) of every crop that the run's logs hold, over all ranks."""
+    lines = [line for path in sorted(run_dir.glob("positions-*.csv")) for line in path.read_text().splitlines()[1:]]
+    return [tuple(map(int, line.split(","))) for line in lines if line.count(",") == 2]
+
+
+def steps(run_dir: Path) -> int:
+    """Steps that the logs of a run's positions have reached."""
+    return max((step for step, *_ in trained(run_dir)), default=0)
+
+
+def epoch_of(config: Path, overrides: Sequence[str] = ()) -> Counter[tuple[int, int]]:
+    """(position, crop) of everything in the first epoch."""
+    data = load_config(config, overrides).data
+    catalog = load_catalog(data, "train", World())
+    order = catalog.order(data)
+    boxes = catalog.boxes if catalog.boxes is not None else read_boxes(catalog, World())
+    crops = np.bincount(boxes.images, minlength=len(catalog)) if catalog.boxes is None else np.ones(order.count, int)
+    items = order.items(np.arange(order.count))
+    return Counter((position, crop) for position, item in enumerate(items) for crop in range(crops[item]))
+
+
+def check_epoch(run_dir: Path, config: Path, overrides: Sequence[str] = ()) -> None:
+    """Each sample of the first epoch exactly once, and none of the second twice."""
+    seen = Counter((position, crop) for _, position, crop in trained(run_dir))
+    wanted = epoch_of(config, overrides)
+    assert {place: count for place, count in seen.items() if place in wanted} == wanted
+    assert max(seen.values()) == 1
