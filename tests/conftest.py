@@ -1,21 +1,44 @@
 """Settings of all tests, and the data that they train on, made in code."""
 
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.sample import SampleData
+# What an assert of a helper compared is told, as for one of a test.
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.sample import SampleData  # noqa: E402
+from tests.support.warm import ADDRESS, TESTS_PID  # noqa: E402
 
 # How long an example takes says nothing on a machine that is busy.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy")
 
 
+def pytest_configure() -> None:
+    """Names the warm server's socket, once for all processes that pytest-xdist starts."""
+    if ADDRESS not in os.environ:
+        # Not below pytest's own folders: a socket's path has 107 characters at most.
+        os.environ[ADDRESS] = f"{tempfile.mkdtemp(prefix='tfpipe-')}/warm"
+        os.environ[TESTS_PID] = str(os.getpid())
+
+
+def pytest_unconfigure() -> None:
+    """Removes the folder of the warm server's socket."""
+    if os.environ.get(TESTS_PID) == str(os.getpid()):
+        shutil.rmtree(Path(os.environ.pop(ADDRESS)).parent, ignore_errors=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast ones first: what trains or starts ranks waits until the rest has passed."""
-    items.sort(key=lambda item: any(item.get_closest_marker(name) for name in ("slow", "alone", "mpi")))
+    """Refuses a test that only the full run holds and that does not say why."""
+    for item in items:
+        for mark in item.iter_markers("full"):
+            if not (mark.args or mark.kwargs.get("reason")):
+                raise pytest.UsageError(f"{item.nodeid}: pytest.mark.full needs the reason")
 
 
 @pytest.fixture(scope="session")

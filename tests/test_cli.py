@@ -14,9 +14,6 @@ from tests.support.runs import read_metrics
 from tests.support.sample import TUTORIAL, SampleData
 from tfpipe.cli import main
 
-# Most of these start a process that loads TensorFlow.
-pytestmark = pytest.mark.slow
-
 
 def tfpipe_command(*args: str | Path) -> Finished:
     return run(sys.executable, "-m", "tfpipe", *args)
@@ -82,7 +79,11 @@ def test_a_run_prints_its_progress_and_leaves_what_is_promised(sample: SampleDat
     [
         {"training": {"precision": "mixed_bfloat16"}, "data": {"crop": "random_resized", "dtype": "float32"}},
         {"training": {"precision": "mixed_float16"}, "data": {"crop": "center", "num_channels": 1}},
-        {"model": {"name": "MobileNetV2"}, "data": {"flip": True}, "loss": {"args": {"label_smoothing": 0.1}}},
+        {
+            "model": {"name": "MobileNet", "args": {"alpha": 0.25}},
+            "data": {"flip": True},
+            "loss": {"args": {"label_smoothing": 0.1}},
+        },
     ],
 )
 def test_options_train_together(sample: SampleData, tmp_path: Path, sections: dict) -> None:

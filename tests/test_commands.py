@@ -12,7 +12,7 @@ import pytest
 from tests.support.blood import make_blood
 from tests.support.commands import ROOT
 from tests.support.documents import CANNOT, INSTEAD, LEAVES, SHORTER, Reader, blocks, commands, matches
-from tests.support.sample import SampleData
+from tests.support.sample import TINY, SampleData
 from tests.support.server import serving
 from tfpipe.data.filelist import scan, write_filelist
 
@@ -40,7 +40,7 @@ def make_files(document: Path, folder: Path, imagenet: Path) -> None:
     lists = {split: f"lists/{split}.txt" for split in ("train", "val")}
     data = {"train_filelist": lists["train"], "test_filelist": lists["val"], "crop_image_size": [32, 32]}
     data |= {"test_label_file": str(imagenet / "LOC_val_solution.csv"), "batch_size": 8}
-    (folder / "config.json").write_text(json.dumps({"data": data, "model": {"args": {"width": 8}}}))
+    (folder / "config.json").write_text(json.dumps({"data": data, "model": TINY}))
     if not any(command.startswith("tfpipe filelist /data") for command in commands(document)):
         for split, images in scan(imagenet, show=False).items():
             write_filelist(folder / lists[split], images)
@@ -60,8 +60,6 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path, sample: SampleData) -
         yield Reader(tmp_path, server, [])
 
 
-@pytest.mark.mpi
-@pytest.mark.alone
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_every_command_runs(reader: Reader, name: str) -> None:

@@ -232,7 +232,6 @@ def keys(value: Any) -> Iterator[str]:
         yield from keys(each)
 
 
-@pytest.mark.slow
 def test_what_a_run_leaves_is_described(sample: SampleData, tmp_path: Path) -> None:
     run_dir, described = tmp_path / "run", set(re.findall(r"`([^`]+)`", prose(ROOT / "docs/formats.md")))
     training = {"epochs": 1, "interval": 2, "log_positions": True}

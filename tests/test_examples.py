@@ -6,15 +6,11 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from tests.support.commands import ROOT, run
 from tests.support.sample import SampleData
 from tfpipe.cli import main
-
-# These start processes that load TensorFlow.
-pytestmark = pytest.mark.slow
 
 
 def inspect(config: Path, out: Path, *args: str) -> dict[str, str]:

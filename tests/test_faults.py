@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.commands import ROOT, finish, run, run_train
-from tests.support.runs import read_metrics, steps, train, trained, wait_for
+from tests.support.commands import COLD, ROOT, Processes, finish, run, run_train
+from tests.support.runs import SLOW, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog import load_catalog
 
-pytestmark = pytest.mark.slow
 # Long for what should take seconds, short beside a hang.
 BOUNDED_S = 120
 
@@ -27,16 +25,12 @@ def config(sample: SampleData, tree: Path, tmp_path: Path) -> Path:
     """Many steps of images that may be spoilt, each named five times in the list."""
     (tmp_path / "list.txt").write_text((tmp_path / "train.txt").read_text() * 5)
     training = {"epochs": 3, "log_positions": True, "interval": 10, "checkpoint": {"every_steps": 15}}
-    data = {"train_filelist": "list.txt", "test_filelist": None, "batch_size": 4, "crop": "full"}
+    data = {"train_filelist": "list.txt", "test_filelist": None, "batch_size": 4, "crop": "full", **SLOW}
     return sample.config(tmp_path / "c.json", data=data, training=training)
 
 
 def images(tree: Path) -> list[Path]:
     return sorted((tree / "Data/CLS-LOC/train").rglob("*.JPEG"))
-
-
-def left_running(run_dir: Path) -> str:
-    return subprocess.run(["pgrep", "-af", str(run_dir)], capture_output=True, text=True).stdout
 
 
 @pytest.mark.parametrize("what", ["file", "folder"])
@@ -63,31 +57,30 @@ def test_storage_that_hangs_ends_the_run_and_is_named(config: Path, tree: Path, 
     assert "data.stall_timeout_s is how long to wait" in last
 
 
-@pytest.mark.mpi
 def test_a_rank_that_is_stopped_ends_the_run(config: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    process = train(3, "-c", config, "-l", run_dir, "--set", "data.stall_timeout_s=10")
+    ranks = Processes(tmp_path / "pids")
+    process = train(3, "-c", config, "-l", run_dir, "--set", "data.stall_timeout_s=4", **ranks.environ)
     wait_for(lambda: steps(run_dir) >= 3, process)
-    subprocess.run(["pkill", "-SIGSTOP", "-n", "-f", str(run_dir)], check=True)
+    ranks.signal(signal.SIGSTOP, 2)
     ended = finish(process, BOUNDED_S)
     assert ended.code != 0
     assert "this rank's own step does not end, or another rank has stopped" in ended.err
-    assert left_running(run_dir) == ""
+    wait_for(lambda: not ranks.running())
 
 
-@pytest.mark.mpi
 def test_a_rank_that_is_killed_ends_the_run(config: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    process = train(3, "-c", config, "-l", run_dir)
+    ranks = Processes(tmp_path / "pids")
+    process = train(3, "-c", config, "-l", run_dir, **ranks.environ)
     wait_for(lambda: steps(run_dir) >= 3, process)
-    subprocess.run(["pkill", "-SIGKILL", "-n", "-f", str(run_dir)], check=True)
+    ranks.signal(signal.SIGKILL, 2)
     ended = finish(process, BOUNDED_S)
     assert ended.code != 0
     assert "signal 9" in ended.err + ended.out
-    assert left_running(run_dir) == ""
+    wait_for(lambda: not ranks.running())
 
 
-@pytest.mark.mpi
 def test_what_was_seen_and_what_was_left_out_is_the_whole_list(config: Path, tree: Path, tmp_path: Path) -> None:
     """Of each epoch, over two ranks; also where a run goes on."""
     bad = images(tree)[3:40:12]
@@ -131,7 +124,7 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(config: Path, tm
     run_dir = tmp_path / "run"
     limited = 'ulimit -f 64; exec "$@"'
     how = ["-c", config, "-l", run_dir, "--set", "training.epochs=1"]
-    ended = run("bash", "-c", limited, "bash", sys.executable, ROOT / "train.py", *how)
+    ended = run("bash", "-c", limited, "bash", sys.executable, ROOT / "train.py", *how, **COLD)
     assert "cannot write a checkpoint after epoch 1, step 15" in ended.err
     assert "the last one, if any, is kept, and training goes on" in ended.err
     assert not list((run_dir / "checkpoints").glob("*.npz"))

@@ -14,7 +14,6 @@ from tests.support.sample import SampleData
 from tfpipe.data.filelist import scan, write_filelist
 from tfpipe.tools.sample import write_sample
 
-pytestmark = pytest.mark.slow
 # The real data set of configs/bccd.json, where it lies beside the repository.
 BCCD = ROOT.parent / "shared/data/bccd"
 

@@ -7,11 +7,9 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support.commands import ROOT, Finished, run_ranks, run_train
+from tests.support.commands import COLD, ROOT, WARM, Finished, run_ranks, run_train
 from tests.support.runs import read_metrics
-from tests.support.sample import SampleData
-
-pytestmark = pytest.mark.mpi
+from tests.support.sample import TINY, SampleData
 
 COLLECTIVES = """
 import sys
@@ -43,7 +41,7 @@ def weights(run_dir: Path) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("backend", ["mpi", "horovod"])
 def test_collectives_reach_all_ranks(backend: str) -> None:
-    done = run_ranks(3, sys.executable, "-c", COLLECTIVES, backend)
+    done = run_ranks(3, *WARM, "-c", COLLECTIVES, backend)
     assert done.code == 0, done.err
     assert sorted(line for line in done.out.splitlines() if line.startswith("fine")) == ["fine 0", "fine 1", "fine 2"]
 
@@ -80,7 +78,7 @@ def test_two_ranks_train_as_one_process_of_twice_the_batch(sample: SampleData, t
     A short epoch: over a long one at a high rate, float32 rounding tips a ReLU sooner or later (profiles/README.md).
     """
     sections = {
-        "model": {"args": {"width": 8, "norm": "group"}},
+        "model": {**TINY, "args": {"norm": "group"}},
         "optimizer": {"name": "SGD", "args": {"learning_rate": 0.05, "momentum": 0.9}},
     }
     for size in (1, 2):
@@ -123,7 +121,7 @@ def test_several_ranks_without_horovod_are_an_error_never_separate_trainings(
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ImportError('not here')")
     path = sample.config(tmp_path / "c.json")
-    done = train_on(2, "-c", path, "-l", tmp_path / "run", PYTHONPATH=f"{hidden.parent}:{ROOT}")
+    done = train_on(2, "-c", path, "-l", tmp_path / "run", PYTHONPATH=f"{hidden.parent}:{ROOT}", **COLD)
     assert done.code == 2
     assert done.err.count("tfpipe: error: Horovod is needed to train on several ranks") == 1
     assert "jobs/install_horovod.sh" in done.err

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,36 +12,33 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.commands import Finished, finish, run_train
-from tests.support.runs import check_epoch, read_metrics, steps, train, trained, wait_for
-from tests.support.sample import SampleData
+from tests.support.commands import Finished, Processes, finish, run_train
+from tests.support.runs import SLOW, check_epoch, read_metrics, steps, train, trained, wait_for
+from tests.support.sample import TINY, SampleData
 from tfpipe.errors import Stopped
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def config(sample: SampleData, tmp_path: Path) -> Path:
-    """Two epochs of 480 images, which take a few seconds; the list names each image five times."""
+    """Two epochs of 480 images, 5 ms each, so that a run is still under way when a signal comes."""
     (tmp_path / "list.txt").write_text(sample.train.read_text() * 5)
     training = {"epochs": 2, "log_positions": True, "checkpoint": {"every_steps": 15}}
-    data = {"train_filelist": "list.txt", "batch_size": 4}
+    data = {"train_filelist": "list.txt", "batch_size": 4, **SLOW}
     return sample.config(tmp_path / "c.json", data=data, training=training)
 
 
 def interrupted(size: int, config: Path, run_dir: Path, after: int, number: signal.Signals, *args: str) -> Finished:
     """A run that gets a signal once it has trained `after` steps; SIGKILL goes to every rank, SIGTERM to the last."""
-    process = train(size, "-c", config, "-l", run_dir, *args)
+    ranks = Processes(config.parent / "pids")
+    process = train(size, "-c", config, "-l", run_dir, *args, **ranks.environ)
     wait_for(lambda: steps(run_dir) >= after, process)
-    if number == signal.SIGUSR1:
+    if number == signal.SIGUSR1 or size == 1:
         process.send_signal(number)
     else:
-        newest = ["-n"] if number != signal.SIGKILL else []
-        subprocess.run(["pkill", f"-{number.name}", *newest, "-f", str(run_dir)], check=True)
+        ranks.signal(number, *([] if number == signal.SIGKILL else [size - 1]))
     return finish(process)
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("unit", ["image", "box"])
 def test_three_ranks_are_killed_and_two_go_on(config: Path, tmp_path: Path, unit: str) -> None:
     run_dir, how = tmp_path / "run", f"data.unit={unit}"
@@ -61,7 +57,6 @@ def trained_by(run_dir: Path, rank: int) -> list[tuple[int, int, int]]:
     return [tuple(map(int, line.split(","))) for line in lines]
 
 
-@pytest.mark.mpi
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
 def test_ranks_told_to_stop_lose_nothing(config: Path, tmp_path: Path, number: signal.Signals) -> None:
     """mpirun passes SIGUSR1 on to all. SIGTERM would make it kill them: here it goes to one rank, as from srun."""
@@ -85,8 +80,8 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(sample: Sampl
     """Dropout, Adam's slots, the schedule, the order and the epoch's metrics all go on; interrupted twice."""
     config = sample.config(
         tmp_path / "c.json",
-        data={"crop": "random_resized", "batch_size": 4},
-        model={"name": "MobileNet", "args": {"alpha": 0.25, "dropout": 0.5}},
+        data={"crop": "random_resized", "batch_size": 4, **SLOW},
+        model={**TINY, "args": {"dropout": 0.5}},
         lr_schedule={"name": "CosineDecay"},
         training={"epochs": 3, "deterministic": True, "log_positions": True},
     )
@@ -129,11 +124,10 @@ def uneven(tmp_path: Path) -> Path:
         "scope": "shard",
     }
     training = {"epochs": 3, "log_positions": True}
-    (tmp_path / "c.json").write_text(json.dumps({"data": data, "model": {"args": {"width": 4}}, "training": training}))
+    (tmp_path / "c.json").write_text(json.dumps({"data": data, "model": TINY, "training": training}))
     return tmp_path / "c.json"
 
 
-@pytest.mark.mpi
 def test_ranks_with_13_times_the_crops_hold_nobody_up(uneven: Path, tmp_path: Path) -> None:
     done = finish(train(4, "-c", uneven, "-l", tmp_path / "run"))
     assert done.code == 0, done.err
@@ -176,7 +170,7 @@ def test_a_stopped_run_says_how_it_goes_on_and_a_complete_one_has_nothing_to_do(
 
 def test_a_run_stopped_before_its_test_pass_makes_up_for_it(sample: SampleData, tmp_path: Path) -> None:
     """Here in the last step of the epoch."""
-    config = sample.config(tmp_path / "c.json", training={"epochs": 2, "log_positions": True})
+    config = sample.config(tmp_path / "c.json", data=SLOW, training={"epochs": 2, "log_positions": True})
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert run_train("-c", config, "-l", whole).code == 0
     last = read_metrics(whole)[0]["step"]
@@ -198,7 +192,6 @@ def test_to_resume_there_must_be_a_run(config: Path, tmp_path: Path, args: tuple
         assert none.code == 2 and "holds no checkpoint to go on from; --resume auto would start anew" in none.err
 
 
-@pytest.mark.alone
 def test_another_signal_ends_a_run_at_once(config: Path, tmp_path: Path) -> None:
     """Here while it is stuck: the list's first image is a pipe that nobody writes to."""
     pipe = tmp_path / "Data/CLS-LOC/train/n01440764/stuck.JPEG"

@@ -17,7 +17,6 @@ from tests.support.sample import SampleData
 from tfpipe.cli import main
 from tfpipe.errors import Stopped
 
-pytestmark = pytest.mark.slow
 WAIT_S = 400
 Begin = Callable[..., subprocess.Popen[str]]
 

@@ -181,7 +181,6 @@ print("leaving", flush=True)
 """
 
 
-@pytest.mark.slow
 def test_nothing_is_left_behind(sample: SampleData, tmp_path: Path) -> None:
     done = finish(start(sys.executable, "-c", LEAVING, sample.config(tmp_path / "c.json")), timeout_s=240)
     assert (done.code, done.out) == (0, "leaving\n"), done.err
@@ -194,7 +193,6 @@ def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
         importlib.import_module("tfpipe.torch")
 
 
-@pytest.mark.slow
 def test_the_example_learns(config: Config) -> None:
     spec = importlib.util.spec_from_file_location("torch_resnet18", ROOT / "docs/examples/torch_resnet18.py")
     example = importlib.util.module_from_spec(spec)

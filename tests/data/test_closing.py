@@ -17,7 +17,6 @@ next(batches)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("late", [0, 300])
 def test_a_program_ends_while_images_are_decoded(sample: SampleData, tmp_path, late: int) -> None:
     config = sample.config(tmp_path / "c.json")

@@ -31,9 +31,6 @@ from tfpipe.data.filelist import FileList
 from tfpipe.data.index_build import build_index
 from tfpipe.errors import ConfigError
 
-# Each builds several pipelines.
-pytestmark = pytest.mark.slow
-
 BUCKET = "imagenet"
 # Ends, when told to, while requests are under way.
 PROGRAM = """

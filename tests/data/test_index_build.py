@@ -158,8 +158,6 @@ def test_the_command_says_what_it_found(sample: SampleData, tmp_path: Path) -> N
     assert test.startswith(f"{index_path(data, sample.val)}: 37 images (37 annotated), ")
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
 def test_two_ranks_write_the_same_bytes_as_one(sample: SampleData, tmp_path: Path) -> None:
     code = """
 import sys
@@ -180,8 +178,6 @@ sys.exit(main(["index", *sys.argv[1:]])) if __name__ == "__main__" else None
     assert files[0] == files[1]
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
 def test_what_one_rank_cannot_read_stops_all_by_name(tmp_path: Path) -> None:
     write_tree(tmp_path)
     (tmp_path / "Annotations" / OWN / "fine.xml").write_text("<annotation>")

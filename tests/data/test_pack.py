@@ -276,7 +276,6 @@ def test_what_cannot_be_packed_is_refused(config: Config, tmp_path: Path, how: d
         pack(config.data.model_copy(update=how), "train", tmp_path / "out", plan, World())
 
 
-@pytest.mark.slow
 def test_a_pack_that_is_killed_goes_on_where_it_was(config: Config, tmp_path: Path) -> None:
     """Killed at random moments: what comes out is the same to the byte, and nothing is left over."""
     expected = contents(packed(config, tmp_path / "whole", "crops", shards=12))
@@ -286,7 +285,6 @@ def test_a_pack_that_is_killed_goes_on_where_it_was(config: Config, tmp_path: Pa
     assert contents(tmp_path / "out") == expected
 
 
-@pytest.mark.mpi
 def test_two_ranks_pack_what_one_does(config: Config, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tfpipe", "pack", "-c", tmp_path / "config.json", "--out", tmp_path / "out"]
     done = run_ranks(2, *command, "--kind", "crops", "--shards", "5", "--split", "all")

@@ -335,7 +335,6 @@ def test_crops_are_the_jpegs_that_the_manifest_says(folders: dict[str, Path]) ->
     assert simplejpeg.decode_jpeg_header(jpeg)[:4] == (32, 32, "YCbCr", "420")
 
 
-@pytest.mark.slow
 def test_a_model_trains_and_is_tested_on_packed_data(
     sample: SampleData, tmp_path: Path, folders: dict[str, Path]
 ) -> None:

@@ -233,7 +233,6 @@ def test_the_pipeline_keeps_to_its_ranks_cpus(config: Config, how: dict, threads
     assert options.threading.private_threadpool_size == options.autotune.cpu_budget == budget
 
 
-@pytest.mark.alone
 def test_reads_that_wait_wait_at_the_same_time(config: Config) -> None:
     iterator = iter(build_dataset(changed(config, storage_delay_ms=50.0, threads=1, crop="full")))
     next(iterator)

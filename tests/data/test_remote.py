@@ -52,7 +52,6 @@ def test_contents_come_in_the_order_of_the_urls(server: Server) -> None:
     assert fetcher(server).fetch(wanted) == [*contents(), None, *contents(3)]
 
 
-@pytest.mark.alone
 def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(server: Server) -> None:
     """At 50 ms a request: at least 20 times the rate of one at a time."""
     server.latency_s = 0.05

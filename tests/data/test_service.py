@@ -24,7 +24,6 @@ from tfpipe.data.filelist import FileList
 from tfpipe.data.servers import Beside, Elsewhere, beside
 from tfpipe.errors import ConfigError, TfpipeError
 
-pytestmark = pytest.mark.slow
 BESIDE = {"workers": 2}
 
 

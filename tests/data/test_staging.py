@@ -172,7 +172,6 @@ def test_no_file_is_copied_out_of_the_folder() -> None:
     assert target_of(Path("/out"), "s3://bucket/a/1.JPEG") == "/out/bucket/a/1.JPEG"
 
 
-@pytest.mark.mpi
 def test_the_ranks_of_a_node_copy_their_shares(sample: SampleData, tmp_path: Path) -> None:
     path = sample.config(tmp_path / "c.json", data={"scope": "shard"})
     for scope, there in (("shard", 96), ("global", 96)):

@@ -1,13 +1,27 @@
-"""Command lines the tests run."""
+"""Commands that the tests run, each in a process of its own, as a user does.
 
+Most are `python train.py` and `python -m tfpipe`, which the warm server starts 4 s faster than Python does. A test
+that is about the start itself passes **COLD.
+"""
+
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.warm import ADDRESS, PIDS, TESTS_PID
+
 ROOT = Path(__file__).resolve().parents[2]
+# In the place of sys.executable: a Python that has imported TensorFlow and Keras already.
+WARM = (sys.executable, "-S", "-E", "-s", str(ROOT / "tests/support/warm.py"))
+COLD = {"TFPIPE_TESTS_COLD": "1"}
+START_S = 120  # of a warm server, with everything else that a machine may be busy with
 
 
 class Finished(NamedTuple):
@@ -32,11 +46,40 @@ def start(*command: str | Path, **environ: str) -> subprocess.Popen[str]:
     """Starts a command from an unrelated directory's point of view, as a user would."""
     env = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
     words = [str(part) for part in command]
+    if not COLD.keys() & env.keys():
+        words = list(_warmed(words))
+        if WARM[-1] in words:
+            ensure_server()
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
+def _warmed(words: Sequence[str]) -> Iterator[str]:
+    """Replaces the Python of each `python train.py` and `python -m tfpipe` by a warm one."""
+    for number, word in enumerate(words):
+        after = words[number + 1 : number + 3]
+        is_ours = after == ["-m", "tfpipe"] or after[:1] == [str(ROOT / "train.py")]
+        yield from WARM if word == sys.executable and is_ours else [word]
+
+
+def ensure_server() -> None:
+    """Starts the warm server unless one of these tests' processes has done so; it ends with the tests."""
+    address = os.environ[ADDRESS]
+    with open(f"{address}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.exists(address):
+            return
+        command = [sys.executable, str(ROOT / "tests/support/warm_server.py"), address, os.environ[TESTS_PID]]
+        # In a session of its own: Ctrl-C at the tests is not for it.
+        with open(f"{address}.log", "w") as log:
+            server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + START_S
+        while not os.path.exists(address):
+            assert server.poll() is None and time.monotonic() < deadline, Path(f"{address}.log").read_text()
+            time.sleep(0.02)
+
+
 def finish(process: subprocess.Popen[str], timeout_s: float = 300) -> Finished:
-    """Waits for it to end, and ends it if that takes too long."""
+    """Waits for a command to end, and ends it if that takes too long."""
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
@@ -51,12 +94,12 @@ def run(*command: str | Path, **environ: str) -> Finished:
 
 
 def run_train(*args: str | Path, **environ: str) -> Finished:
-    """python train.py ARGS, in one process."""
+    """Runs `python train.py ARGS` in one process."""
     return run(sys.executable, ROOT / "train.py", *args, **environ)
 
 
 def start_ranks(size: int, *command: str | Path, **environ: str) -> subprocess.Popen[str]:
-    """`command` on `size` ranks under mpirun."""
+    """Starts `command` on `size` ranks under mpirun."""
     beside = str(Path(sys.executable).parent)
     mpirun = shutil.which("mpirun", path=os.pathsep.join([beside, os.environ["PATH"]]))
     assert mpirun, "mpirun is not on PATH; make test installs it"
@@ -64,5 +107,32 @@ def start_ranks(size: int, *command: str | Path, **environ: str) -> subprocess.P
 
 
 def run_ranks(size: int, *command: str | Path, **environ: str) -> Finished:
-    """The same, to its end."""
+    """Runs `command` on `size` ranks under mpirun to its end."""
     return finish(start_ranks(size, *command, **environ))
+
+
+class Processes(NamedTuple):
+    """The processes of the ranks of a warm command, by the files that each writes its process number to."""
+
+    folder: Path
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables with which to start the command."""
+        self.folder.mkdir(exist_ok=True)
+        return {PIDS: str(self.folder)}
+
+    def pids(self) -> list[int]:
+        """Process numbers, by rank, of the ranks that have started."""
+        started = [path for path in self.folder.iterdir() if path.name.isdecimal()]
+        return [int(path.read_text()) for path in sorted(started, key=lambda path: int(path.name))]
+
+    def running(self) -> list[int]:
+        """Process numbers of the ranks that have not ended."""
+        return [pid for pid in self.pids() if Path(f"/proc/{pid}").exists()]
+
+    def signal(self, number: signal.Signals, *ranks: int) -> None:
+        """Sends a signal to some ranks, or to all."""
+        pids = self.pids()
+        for pid in [pids[rank] for rank in ranks] or pids:
+            os.kill(pid, number)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.commands import MPI_ENVIRON, ROOT, finish, start
+from tests.support.commands import MPI_ENVIRON, ROOT, WARM, ensure_server, finish, start
 from tests.support.server import Server
 
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -102,10 +102,12 @@ class Reader(NamedTuple):
     @property
     def environ(self) -> dict[str, str]:
         """Variables that find programs of this Python's, whether its environment is on PATH or not."""
+        ensure_server()
         tools = self.root / "bin"
         tools.mkdir(exist_ok=True)
         for name, words in {"tfpipe": "-m tfpipe", "python": "", "torchrun": "-m torch.distributed.run"}.items():
-            (tools / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+            python = shlex.join([sys.executable] if name == "torchrun" else WARM)
+            (tools / name).write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
             (tools / name).chmod(0o755)
         path = f"{tools}:{os.environ['PATH']}:{Path(sys.executable).parent}"
         return {**MPI_ENVIRON, "PATH": path, "PYTHONPATH": str(ROOT)}

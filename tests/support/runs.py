@@ -16,6 +16,9 @@ from tfpipe import World, load_config
 from tfpipe.data.boxes import read_boxes
 from tfpipe.data.catalog import load_catalog
 
+# 200 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
+SLOW = {"storage_delay_ms": 5, "parallel": {"read": 1}, "prefetch_buffer_size": 2}
+
 
 def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
     """The epochs' lines of a run's metrics.jsonl."""
@@ -32,10 +35,10 @@ def read_lines(run_dir: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
-def train(size: int, *args: str | Path) -> subprocess.Popen[str]:
+def train(size: int, *args: str | Path, **environ: str) -> subprocess.Popen[str]:
     """Starts train.py ARGS on `size` ranks."""
     command = (sys.executable, ROOT / "train.py", *args)
-    return start(*command) if size == 1 else start_ranks(size, *command)
+    return start(*command, **environ) if size == 1 else start_ranks(size, *command, **environ)
 
 
 def wait_for(done: Callable[[], object], process: subprocess.Popen[str] | None = None, timeout_s: float = 120) -> None:

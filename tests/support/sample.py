@@ -22,6 +22,9 @@ TUTORIAL = {
 }
 
 
+TINY = {"name": "tests.support.models:tiny"}
+
+
 class SampleData(NamedTuple):
     """A small data set in ImageNet's layout, with its filelists."""
 
@@ -44,6 +47,6 @@ class SampleData(NamedTuple):
             "batch_size": 16,
             **sections.pop("data", {}),
         }
-        whole = {"model": {"args": {"width": 8}}, "training": {"epochs": 1}, **sections, "data": data}
+        whole = {"model": TINY, "training": {"epochs": 1}, **sections, "data": data}
         path.write_text(json.dumps(whole))
         return path

@@ -251,7 +251,6 @@ def bench_command(*args: str | Path) -> Finished:
     return run(sys.executable, "-m", "tfpipe", "bench", *args)
 
 
-@pytest.mark.alone
 def test_a_real_run(sample: SampleData, tmp_path: Path) -> None:
     path, out = sample.config(tmp_path / "c.json"), tmp_path / "out.json"
     began = time.perf_counter()
@@ -278,7 +277,6 @@ def test_a_real_run(sample: SampleData, tmp_path: Path) -> None:
     assert [cost["name"] for cost in read["costs"]] == ["visit", "read", "crop", "batch", "prefetch"]
 
 
-@pytest.mark.alone
 def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path) -> None:
     sets = ["data.threads=2", "data.storage_delay_ms=20"]
     config = load_config(sample.config(tmp_path / "c.json"), [*sets, "data.parallel.read=2"])
@@ -294,7 +292,6 @@ def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path) -> None:
     assert better.spread("pipeline").median > 4 * found.spread("pipeline").median
 
 
-@pytest.mark.alone
 def test_a_bad_config_and_a_bad_file_are_told(sample: SampleData, tmp_path: Path) -> None:
     missing = bench_command("-c", sample.config(tmp_path / "c.json", data={"train_filelist": "/nowhere.txt"}))
     assert missing.code == 2 and "/nowhere.txt" in missing.err and missing.out == ""

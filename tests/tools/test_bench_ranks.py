@@ -122,7 +122,6 @@ def test_started_ranks_share_the_cpus_as_launched_ones_do(sample: SampleData, tm
     assert worlds == [World(rank, 3, "none", rank, 3, threads=2) for rank in range(3)]
 
 
-@pytest.mark.alone
 def test_ranks_measure_at_the_same_time(sample: SampleData, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     on_one_cpu = (
@@ -141,7 +140,6 @@ def test_ranks_measure_at_the_same_time(sample: SampleData, tmp_path: Path) -> N
         assert sum(each["cpu_seconds"] / each["seconds"] for each in turn) < 1.3
 
 
-@pytest.mark.alone
 def test_a_rank_that_fails_ends_the_bench(sample: SampleData, tmp_path: Path) -> None:
     bad = tmp_path / "Data/CLS-LOC/train/n01/bad.JPEG"
     bad.parent.mkdir(parents=True)
@@ -157,7 +155,6 @@ def test_a_rank_that_fails_ends_the_bench(sample: SampleData, tmp_path: Path) ->
             started.measure(0.2)
 
 
-@pytest.mark.mpi
 def test_launched_ranks_measure_together(sample: SampleData, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     command = [sys.executable, "-m", "tfpipe", "bench", "-c", sample.config(tmp_path / "c.json")]

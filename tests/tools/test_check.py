@@ -210,8 +210,6 @@ def test_workers_start_no_tensorflow() -> None:
     assert run(sys.executable, "-c", code).code == 0
 
 
-@pytest.mark.mpi
-@pytest.mark.slow
 def test_two_ranks_find_what_one_does(config: Path) -> None:
     alone, together = config.parent / "1.json", config.parent / "2.json"
     assert main(["check", "-c", str(config), "--split", "all", "--json", str(alone), "--processes", "1"]) == 1

@@ -71,14 +71,12 @@ def measured(opened: tuple[Config, Catalog], step: Callable[[Any], object], seco
     return headspace([by[TRAINING](seconds)], [by[REPLAY](seconds)], config.data.batch_size)
 
 
-@pytest.mark.alone
 def test_a_step_slower_than_the_pipeline_leaves_none(opened: tuple[Config, Catalog]) -> None:
     found = measured(opened, lambda _: time.sleep(0.1), seconds=1.5)
     assert found.replay_ms.median == pytest.approx(100, abs=30)
     assert abs(found.share.median) < 0.15
 
 
-@pytest.mark.alone
 def test_a_pipeline_slower_than_the_step_leaves_much(opened: tuple[Config, Catalog], monkeypatch) -> None:
     slow_input(monkeypatch, 0.1)
     found = measured(opened, lambda _: time.sleep(0.02), seconds=1.0)
@@ -141,7 +139,6 @@ def test_the_step_is_that_of_training(opened: tuple[Config, Catalog], monkeypatc
     assert any((weight.numpy() != old).any() for weight, old in zip(models[0].trainable_weights, before, strict=True))
 
 
-@pytest.mark.alone
 def test_the_command_prints_both_and_still_ends_with_the_rate(sample: SampleData, tmp_path: Path) -> None:
     config, out = sample.config(tmp_path / "c.json"), tmp_path / "o.json"
     words = ("--headspace", "--seconds", "1", "--repeats", "2", "--json", str(out))

@@ -226,7 +226,6 @@ def real_config(sample: SampleData, path: Path, **training: Any) -> Config:
     return load_config(sample.config(path, data=data, training={"interval": 6, **training}))
 
 
-@pytest.mark.alone
 def test_a_real_run_that_waits_for_its_input_says_so(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,7 +280,6 @@ sys.exit(main(["train", *sys.argv[1:]]))
 """
 
 
-@pytest.mark.mpi
 def test_a_real_rank_that_the_others_wait_for_is_named(sample: SampleData, tmp_path: Path) -> None:
     real_config(sample, tmp_path / "c.json", interval=5, steps_per_epoch=20)
     done = run_ranks(3, sys.executable, "-c", SLOWED, "-c", tmp_path / "c.json", "-l", tmp_path / "run")
@@ -302,7 +300,6 @@ def test_a_real_rank_that_the_others_wait_for_is_named(sample: SampleData, tmp_p
     assert f"rank 2 (host {host}) is " in done.err
 
 
-@pytest.mark.alone
 def test_a_real_run_that_is_resumed_writes_each_interval_once(sample: SampleData, tmp_path: Path) -> None:
     """Killed behind its checkpoint: here, by hand, lines that a crash would leave."""
     config, run_dir = tmp_path / "c.json", tmp_path / "run"

@@ -43,7 +43,6 @@ for _ in range(15):
 """
 
 
-@pytest.mark.slow
 def test_a_narrow_network_does_not_end_the_process() -> None:
     done = run(sys.executable, "-c", NARROW)
     assert done.code == 0, done.err

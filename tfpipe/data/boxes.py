@@ -13,6 +13,7 @@ from tfpipe.data.images import image_size
 from tfpipe.data.lookup import Lookup
 from tfpipe.data.mixture import Mixture
 from tfpipe.data.reasons import reason
+from tfpipe.data.scopes import stage
 from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -93,6 +94,7 @@ def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
         fetched = fetch(tf.zeros_like(paths), paths)
         return fetched.xml, fetched.xml_path
 
+    @stage("boxes")
     def targets(items: tf.Tensor) -> Targets:
         texts, paths = xmls(lookup.annotation(items))
         objects = parse(texts, paths)

@@ -26,6 +26,7 @@ def salvaging(work: Callable[[Any], T]) -> Callable[[Any], T]:
         work: from tensors [n, ...] to tensors [k, ...], k of any size.
     """
 
+    @tf.autograph.experimental.do_not_convert
     def attempt(images: Any) -> T:
         together = tf.data.Dataset.from_tensors(images).map(work).ignore_errors()
         alone = tf.data.Dataset.from_tensor_slices(images).batch(1).map(work).ignore_errors()

@@ -52,7 +52,7 @@ class Evaluator:
         self.bad_files = BadFiles(run_dir, world, catalog, config.data.max_bad_fraction)
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
-        self.sums = tf.function(self._sums, reduce_retracing=True)
+        self.sums = tf.function(self._sums, reduce_retracing=True, autograph=False)
 
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """One pass over all ranks' shares; every rank must call it.

@@ -10,6 +10,7 @@ import keras
 from keras import layers
 
 from tfpipe.config import Config
+from tfpipe.data.user import load_function
 from tfpipe.errors import ConfigError
 
 # Of ImageNet's training images, RGB in [0, 1]; as used by torchvision and most published models.
@@ -33,6 +34,9 @@ def build_model(config: Config, classes: int) -> keras.Model:
         if name == "resnet18":
             features = resnet18(_normalise(pixels), **config.model.args)
             logits = layers.Dense(classes, name="logits")(features)
+        elif ":" in name:
+            logits = load_function(name, "model.name")(tuple(pixels.shape[1:]), classes, **config.model.args)(pixels)
+            name = name.rpartition(":")[2]
         else:
             logits = _application(name, pixels, classes, config.model.args)
     except (TypeError, ValueError) as error:

@@ -70,7 +70,8 @@ class ParallelModel(keras.Model):
         """As Keras', but the batch is taken outside the graph, where the time waited for it can be seen."""
         if self.train_function is not None and not force:
             return self.train_function
-        step = tf.function(self.train_step, reduce_retracing=True)
+        # AutoGraph would take seconds to find no Python `if` or `for` that depends on a tensor.
+        step = tf.function(self.train_step, reduce_retracing=True, autograph=False)
         self.meter = meter = self.meter or Meter()
 
         def train_function(iterator: Iterator[Any]) -> Any:

@@ -101,7 +101,7 @@ def training_step(config: Config, world: World, catalog: Catalog) -> Work:
     steps = config.training.steps_per_epoch or max(1, catalog.samples // config.data.batch_size)
     start = find_start(config, world, Path(), catalog, steps, resume=False, anyway=False)
     model = compile_model(config, world, config.data.num_classes or len(catalog.classes), steps, start)
-    step = tf.function(model.train_step, reduce_retracing=True)
+    step = tf.function(model.train_step, reduce_retracing=True, autograph=False)
     wishes = tf.constant(model.wishes, tf.float32)
 
     def train(batch: Any) -> None:
