@@ -1,4 +1,4 @@
-"""The command line: what is asked for, and the exit code."""
+"""The command line: parses the arguments, runs the command and returns its exit code."""
 
 import argparse
 import os
@@ -15,10 +15,10 @@ from tfpipe.tracing import Window
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit code.
+    """Runs one command and returns its exit code.
 
-    0; 1 for a failure, 2 for unusable input, 75 when training was told to stop and has saved its state, 130 when
-    interrupted elsewhere.
+    0: success; 1: failure; 2: unusable input; 75: training was told to stop and has saved its state; 130: interrupted
+    elsewhere.
     """
     args = _parser().parse_args(argv)
     launch = find_launch()
@@ -35,14 +35,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail(str(error), error.exit_code, rank)
     except BrokenPipeError:
-        # As when read by `head`; there is nobody left to tell.
+        # The reader, e.g. `head`, has closed the pipe: nothing can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return _fail("interrupted", 130, rank)
     except Exception as error:
         if "Horovod has been shut down" not in str(error):
             raise
-        # The rank at fault is about to say why, and then the launcher ends this one here.
+        # The failed rank prints the reason; the launcher then kills this rank during the sleep.
         time.sleep(10)
         return _fail("another rank has stopped", 1, rank)
     return 0
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _fail(message: str, code: int, rank: int) -> int:
     if code == ConfigError.exit_code and rank > 0:
-        # Most likely every rank has met the same; rank 0 says so, and then the launcher ends this one here.
+        # Every rank probably has the same error; rank 0 prints it, and the launcher kills this rank during the sleep.
         time.sleep(2)
         message = f"rank {rank}: {message}"
     print(f"tfpipe: error: {message}", file=sys.stderr, flush=True)
@@ -65,7 +65,7 @@ def _window(text: str) -> Window:
 
 
 def _ranks(text: str) -> tuple[int, ...] | None:
-    """Ranks; None for all of them."""
+    """Parses ranks such as "0,3"; None stands for "all"."""
     if text == "all":
         return None
     try:
@@ -75,7 +75,7 @@ def _ranks(text: str) -> tuple[int, ...] | None:
 
 
 def _share(text: str) -> tuple[int, int]:
-    """RANK/SIZE."""
+    """Parses RANK/SIZE."""
     rank, _, size = text.partition("/")
     if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
         raise argparse.ArgumentTypeError(f'a share is given as RANK/SIZE, e.g. 0/8 to 7/8; received "{text}"')
@@ -116,18 +116,18 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         choices=("must", "auto"),
         const="must",
-        help="go on with the run in --logdir, with any number of ranks; auto: or begin it, if it has no checkpoint",
+        help="continue the run in --logdir, with any number of ranks; auto: start a new one if there is no checkpoint",
     )
     added.add_argument(
-        "--resume-anyway", action="store_true", help="also if filelist, batch, seed ... are not the run's own"
+        "--resume-anyway", action="store_true", help="continue even if filelist, batch, seed ... differ from the run's"
     )
-    added.add_argument("-n", "--nsteps", type=int, help="train one epoch of so many steps")
+    added.add_argument("-n", "--nsteps", type=int, help="train one epoch of NSTEPS steps")
     added.add_argument("--interop", type=int, help="TensorFlow's threads between ops")
     added.add_argument("--intraop", type=int, help="TensorFlow's threads within an op")
     added.add_argument(
         "--horovod",
         action=argparse.BooleanOptionalAction,
-        help="use Horovod, or not, whatever the launcher's environment says",
+        help="use Horovod or not, overriding the launcher's environment",
     )
 
     add_profile(added, "steps of this run, counted from 0")
@@ -136,14 +136,14 @@ def _parser() -> argparse.ArgumentParser:
         type=_ranks,
         default=(0,),
         metavar="R,R",
-        help="which ranks trace, e.g. 0,3, or \"all\" [0]; rank 3's trace is in rank-3 of the run's directory",
+        help='ranks that trace, e.g. 0,3, or "all" [0]; rank 3 writes to rank-3 in the run\'s directory',
     )
 
     added = command(commands.sample)
     added.add_argument("out", type=Path, metavar="OUT")
     added.add_argument("--images", type=int, default=2000, help="training images [%(default)s]")
     added.add_argument("--val", type=int, help="validation images [a fifth of --images]")
-    added.add_argument("--scale", type=float, default=1.0, help="of width and height; 1 is ImageNet's [%(default)s]")
+    added.add_argument("--scale", type=float, default=1.0, help="factor on ImageNet's widths and heights [%(default)s]")
     added.add_argument("--seed", type=int, default=0, help="the same seed gives the same bytes [%(default)s]")
 
     added = command(commands.filelist)
@@ -156,36 +156,36 @@ def _parser() -> argparse.ArgumentParser:
     added.add_argument("--epoch", type=int, default=0, help="counted from 0 [%(default)s]")
     added.add_argument("--rank", type=int, default=0, help="[%(default)s]")
     added.add_argument("--size", type=int, default=1, help="number of ranks [%(default)s]")
-    added.add_argument("--head", type=int, metavar="N", help="the first N alone")
+    added.add_argument("--head", type=int, metavar="N", help="print only the first N")
 
     added = command(commands.bench)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
-    added.add_argument("--seconds", type=float, default=10.0, help="of each thing measured [%(default)g]")
-    added.add_argument("--repeats", type=int, default=5, help="turns that they are made of [%(default)s]")
-    added.add_argument("--stages", action="store_true", help="also the chain up to each stage, and pieces of it alone")
-    added.add_argument("--serial", action="store_true", help="also with one reader and no prefetch")
+    added.add_argument("--seconds", type=float, default=10.0, help="seconds per measurement [%(default)g]")
+    added.add_argument("--repeats", type=int, default=5, help="segments per measurement [%(default)s]")
+    added.add_argument("--stages", action="store_true", help="also measure the chain up to each stage, parts of crop")
+    added.add_argument("--serial", action="store_true", help="also measure with one reader and no prefetch")
     added.add_argument(
-        "--headspace", action="store_true", help="also a training step, and what faster input could win at most"
+        "--headspace", action="store_true", help="also measure a training step, and the most that faster input gains"
     )
-    added.add_argument("--ranks", type=int, metavar="N", help="N ranks on this machine together, against one alone")
-    added.add_argument("--json", type=Path, metavar="OUT", help="write every raw number there")
+    added.add_argument("--ranks", type=int, metavar="N", help="measure N ranks on this machine, against one rank")
+    added.add_argument("--json", type=Path, metavar="OUT", help="write all raw numbers to OUT")
     add_profile(added, "batches of the pipeline alone")
     added.add_argument("-l", "--logdir", type=Path, help="the trace's directory [runs/bench-NAME-TIME]")
 
     added = command(commands.report)
     added.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
-    added.add_argument("--json", type=Path, metavar="OUT", help="write every number there")
-    added.add_argument("--plot", type=Path, metavar="OUT", help="draw the timelines of the traces there, as PNG or PDF")
+    added.add_argument("--json", type=Path, metavar="OUT", help="write all numbers to OUT")
+    added.add_argument("--plot", type=Path, metavar="OUT", help="draw the traces' timelines to OUT, a PNG or PDF")
 
     added = command(commands.view)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
     added.add_argument("-o", "--out", type=Path, required=True, help="the picture to write: .png or .jpg")
     added.add_argument("--split", choices=("train", "test"), default="train", help="[%(default)s]")
-    added.add_argument("--count", type=int, metavar="N", help="crops, images or files at most [64, 12 or 48]")
+    added.add_argument("--count", type=int, metavar="N", help="at most N crops, images or files [64, 12 or 48]")
     added.add_argument(
-        "--first", type=int, default=0, metavar="POSITION", help="to begin at, as `tfpipe order` prints [%(default)s]"
+        "--first", type=int, default=0, metavar="POSITION", help="start here, as `tfpipe order` prints it [%(default)s]"
     )
     kind = added.add_mutually_exclusive_group()
     kind.set_defaults(kind="batch")
@@ -200,23 +200,23 @@ def _parser() -> argparse.ArgumentParser:
         "--fix-list",
         type=Path,
         metavar="OUT",
-        help="write the list there without what would stop training, and each path once",
+        help="write a clean list to OUT: without files that would stop training, each path once",
     )
-    added.add_argument("--json", type=Path, metavar="OUT", help="write all that was found there")
-    added.add_argument("--processes", type=int, metavar="N", help="of each rank [the CPUs that it may use]")
+    added.add_argument("--json", type=Path, metavar="OUT", help="write all findings to OUT")
+    added.add_argument("--processes", type=int, metavar="N", help="processes per rank [one per CPU that it may use]")
 
     added = command(commands.index)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
     added.add_argument("--split", choices=("train", "test", "all"), default="train", help="[%(default)s]")
-    added.add_argument("--processes", type=int, metavar="N", help="of each rank [the CPUs that it may use]")
+    added.add_argument("--processes", type=int, metavar="N", help="processes per rank [one per CPU that it may use]")
 
     added = command(commands.pack)
-    what = added.add_mutually_exclusive_group(required=True)
-    what.add_argument("-c", "--config", type=Path, help="the JSON config")
-    what.add_argument("--verify", type=Path, metavar="DIR", help="compare what was packed there with its checksums")
+    origin = added.add_mutually_exclusive_group(required=True)
+    origin.add_argument("-c", "--config", type=Path, help="the JSON config")
+    origin.add_argument("--verify", type=Path, metavar="DIR", help="check the packed data in DIR against its checksums")
     add_set(added)
-    added.add_argument("--out", type=Path, metavar="DIR", help="where to write, or to go on writing")
+    added.add_argument("--out", type=Path, metavar="DIR", help="folder to write to; continues an interrupted pack")
     added.add_argument(
         "--kind",
         choices=("original", "crops", "raw"),
@@ -224,23 +224,23 @@ def _parser() -> argparse.ArgumentParser:
         help="files untouched, crops as JPEGs, or crops as pixels [%(default)s]",
     )
     added.add_argument("--split", choices=("train", "test", "all"), default="train", help="[%(default)s]")
-    added.add_argument("--shards", type=int, metavar="N", help="[one for 1252 training images, or 391 of the others]")
-    added.add_argument("--quality", type=int, default=95, metavar="Q", help="of crops as JPEGs [%(default)s]")
+    added.add_argument("--shards", type=int, metavar="N", help="shards [one per 1252 training or 391 test images]")
+    added.add_argument("--quality", type=int, default=95, metavar="Q", help="JPEG quality of crops [%(default)s]")
     added = command(commands.serve)
     added.add_argument(
-        "role", choices=("worker", "dispatcher"), help="worker; there is no dispatcher but the one in it"
+        "role", choices=("worker", "dispatcher"), help='worker, which includes a dispatcher; "dispatcher" is refused'
     )
-    added.add_argument("--port", type=int, default=5000, help="on which trainings ask for it [%(default)s]")
-    added.add_argument("--data-port", type=int, default=0, help="on which batches leave [any that is free]")
+    added.add_argument("--port", type=int, default=5000, help="port that trainings connect to [%(default)s]")
+    added.add_argument("--data-port", type=int, default=0, help="port that sends batches [any free one]")
     added.add_argument("--host", help="the name or address by which trainings reach this host [its own name]")
-    added.add_argument("--threads", type=int, help="of all trainings together [the CPUs that it may use]")
+    added.add_argument("--threads", type=int, help="threads for all trainings together [one per CPU]")
     added.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     added = command(commands.stage)
     added.add_argument("-c", "--config", type=Path, required=True, help="the JSON config")
     add_set(added)
-    added.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to copy it")
+    added.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to copy to")
     added.add_argument(
-        "--share", type=_share, metavar="RANK/SIZE", help="the images of one rank of so many alone; the lists are whole"
+        "--share", type=_share, metavar="RANK/SIZE", help="copy only the images of one rank; the lists stay complete"
     )
     added.add_argument("--split", choices=("train", "test", "all"), default="all", help="[%(default)s]")
 

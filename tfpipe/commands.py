@@ -1,4 +1,4 @@
-"""The commands: one subcommand, one function, whose first line is what --help says of it."""
+"""The subcommands, one function each; --help shows the first line of its docstring."""
 
 import argparse
 import json
@@ -15,14 +15,14 @@ from tfpipe.tracing import trace_folder
 
 
 def train(args: argparse.Namespace) -> None:
-    """Trains; the same command under mpirun, srun or aprun trains on all ranks."""
+    """Trains a model; under mpirun, srun or aprun on all ranks."""
     from tfpipe.data.sources import check_data
 
     config = _config(args)
     launch = find_launch()
     if launch is None or launch.rank == 0:
-        # Before TensorFlow is loaded. Other ranks meet a mistake once all are connected: Open MPI's mpirun may hang
-        # for ever when one exits while another is about to connect.
+        # Before TensorFlow loads. The other ranks report an error only after all are connected: Open MPI's mpirun may
+        # hang if one rank exits while another connects.
         check_data(config.data, test=True)
     # A user's ~/.keras may name another backend.
     os.environ["KERAS_BACKEND"] = "tensorflow"
@@ -42,14 +42,14 @@ def train(args: argparse.Namespace) -> None:
 
 
 def sample(args: argparse.Namespace) -> None:
-    """Makes a small data set in ImageNet's layout."""
+    """Writes a small synthetic data set in ImageNet's layout."""
     from tfpipe.tools.sample import write_sample
 
-    made = write_sample(args.out, args.images, args.val, args.scale, args.seed)
+    summary = write_sample(args.out, args.images, args.val, args.scale, args.seed)
     print(
-        f"{args.out}: {made.train_images} training images ({made.annotated_train_images} with an XML, "
-        f"{made.train_boxes} boxes), {made.val_images} validation images, {made.classes} classes, "
-        f"{made.bytes / 1e6:.1f} MB"
+        f"{args.out}: {summary.train_images} training images ({summary.annotated_train_images} with an XML, "
+        f"{summary.train_boxes} boxes), {summary.val_images} validation images, {summary.classes} classes, "
+        f"{summary.bytes / 1e6:.1f} MB"
     )
 
 
@@ -64,10 +64,10 @@ def filelist(args: argparse.Namespace) -> None:
 
 
 def order(args: argparse.Namespace) -> None:
-    """Prints the samples that a rank visits in an epoch, one a line: position, image, box, path.
+    """Prints the samples that a rank visits in an epoch, one per line: position, image, box, path.
 
-    The stream position, the image's number in the filelist, which of its boxes (with data.unit "box"; otherwise all,
-    "-") and its path, with tabs between.
+    Tabs separate the columns: the stream position, the image's index in the filelist, the index of its box (with
+    data.unit "box"; otherwise "-", all boxes) and its path.
     """
     import numpy as np
 
@@ -85,9 +85,9 @@ def order(args: argparse.Namespace) -> None:
 
 
 def bench(args: argparse.Namespace) -> None:
-    """Measures the input pipeline: images/s against this machine's limit, each stage, and what bounds it.
+    """Measures the input pipeline: images/s, this machine's limit, the cost of each stage, and the bottleneck.
 
-    Under mpirun, srun or aprun, or with --ranks: what several ranks deliver together.
+    Under mpirun, srun or aprun, or with --ranks, measures the joint throughput of several ranks.
     """
     from tfpipe.data.sources import check_data
 
@@ -122,22 +122,22 @@ def bench(args: argparse.Namespace) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    """Says what bounds a run, from its metrics and its trace, or compares several."""
+    """Names the bottleneck of a run from its metrics and its trace, or compares several runs."""
     from tfpipe.tools.report.plot import plot
     from tfpipe.tools.report.runs import load_run
     from tfpipe.tools.report.text import as_json, render
 
     runs = [load_run(folder) for folder in args.runs]
     if args.json is not None:
-        found = [as_json(run) for run in runs]
-        _write(args.json, json.dumps(found if len(found) > 1 else found[0], indent=2) + "\n")
+        reports = [as_json(run) for run in runs]
+        _write(args.json, json.dumps(reports if len(reports) > 1 else reports[0], indent=2) + "\n")
     if args.plot is not None:
         plot(runs, args.plot)
     print(render(runs))
 
 
 def view(args: argparse.Namespace) -> None:
-    """Draws a batch as training sees it, images with their boxes, or the files that cannot be used."""
+    """Draws a batch as training sees it, images with their boxes, or the files that cannot be decoded."""
     from tfpipe.data.sources import check_data
 
     config = _config(args)
@@ -146,14 +146,14 @@ def view(args: argparse.Namespace) -> None:
     with nullcontext() if args.debug else without_chatter():
         from tfpipe.tools.view import What, view
 
-        said = view(config, What(args.kind, args.split, args.count, args.first), args.out)
-    print(said)
+        message = view(config, What(args.kind, args.split, args.count, args.first), args.out)
+    print(message)
 
 
 def check(args: argparse.Namespace) -> None:
-    """Reads and decodes every file of a list, parses its XMLs, and says what is odd and what would stop training.
+    """Reads and decodes every file of a list, parses its XMLs, and reports oddities and what would stop training.
 
-    Exit code 0 if nothing is, or only what training handles as it should; 1 if something would stop it or is wrong.
+    Exit code 0: no oddities, or only ones that training handles correctly; 1: something is wrong or would stop it.
     """
     from tfpipe.data.filelist import check_filelists
     from tfpipe.tools.check import check
@@ -166,41 +166,41 @@ def check(args: argparse.Namespace) -> None:
     if args.fix_list is not None and len(splits) > 1:
         raise ConfigError("--fix-list writes one list: choose --split train or --split test")
     lists = {"train": config.train_filelist, "test": config.test_filelist}
-    check_filelists([each for each in map(lists.get, splits) if isinstance(each, Path)])
+    check_filelists([path for path in map(lists.get, splits) if isinstance(path, Path)])
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with nullcontext() if args.debug else without_chatter():
         world = World() if launch is None or launch.size == 1 else World.mpi()
-        found = check(config, splits, world, args.processes)
+        results = check(config, splits, world, args.processes)
     if world.rank > 0:
         return
     if args.json is not None:
-        _write(args.json, json.dumps(as_json(found), indent=2) + "\n")
-    print(render(found))
+        _write(args.json, json.dumps(as_json(results), indent=2) + "\n")
+    print(render(results))
     if args.fix_list is not None:
-        dropped = write_clean_list(found[0], args.fix_list)
-        print(f"{args.fix_list}: {len(found[0].catalog) - dropped} lines, {dropped} left out")
-    problem = conclusion(found)
+        dropped = write_clean_list(results[0], args.fix_list)
+        print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")
+    problem = conclusion(results)
     if problem is not None:
         fix = "" if args.fix_list is not None else "; --fix-list OUT writes a list without what stops training"
         raise TfpipeError(problem + fix)
 
 
 def index(args: argparse.Namespace) -> None:
-    """Reads every XML, or a table of boxes, and image header once, for training; under mpirun or srun on all ranks."""
+    """Indexes all boxes (of XMLs or a table) and image headers for training; under mpirun or srun on all ranks."""
     from tfpipe.data.index_build import build_index
 
     _check_processes(args.processes)
     config, launch = _config(args).data, find_launch()
     world = World() if launch is None or launch.size == 1 else World.mpi()
     for split in _splits(args.split, config):
-        made = build_index(config, split, world, args.processes)
-        if world.rank == 0 and made is not None:
-            odd = ", ".join(f"{count} {code}" for code, count in made.odd.items()) or "nothing odd"
-            print(f"{made.path}: {made.images} images ({made.annotated} annotated), {made.boxes} boxes; {odd}")
+        stats = build_index(config, split, world, args.processes)
+        if world.rank == 0 and stats is not None:
+            odd = ", ".join(f"{count} {code}" for code, count in stats.odd.items()) or "nothing odd"
+            print(f"{stats.path}: {stats.images} images ({stats.annotated} annotated), {stats.boxes} boxes; {odd}")
 
 
 def pack(args: argparse.Namespace) -> None:
-    """Packs images, or their crops, into shards; under mpirun or srun on all ranks. Or checks what is packed."""
+    """Packs images or their crops into shards, under mpirun or srun on all ranks; or verifies packed data."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     if args.verify is not None:
         from tfpipe.data.packed import verify
@@ -216,16 +216,16 @@ def pack(args: argparse.Namespace) -> None:
         from tfpipe.data.pack import Plan, pack
 
         for split in splits:
-            made = pack(config, split, args.out.resolve(), Plan(args.kind, args.shards, args.quality), world)
-            if world.rank == 0 and made is not None:
+            summary = pack(config, split, args.out.resolve(), Plan(args.kind, args.shards, args.quality), world)
+            if world.rank == 0 and summary is not None:
                 print(
-                    f"{made.path}: {made.images} images, {made.records} records in {made.shards} shards, "
-                    f"{made.bytes / 1e6:.1f} MB"
+                    f"{summary.path}: {summary.images} images, {summary.records} records in {summary.shards} shards, "
+                    f"{summary.bytes / 1e6:.1f} MB"
                 )
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Serves trainings whose `data.service` names this process: reads, decodes and crops in their place."""
+    """Runs a worker that reads, decodes and crops for trainings whose `data.service` names its address."""
     if args.role == "dispatcher":
         raise ConfigError(
             "a dispatcher would deal images out in no fixed order, so each worker has one of its own: start "
@@ -246,9 +246,9 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def stage(args: argparse.Namespace) -> None:
-    """Copies a filelist's data to a local disk before a job; under mpirun or srun to that of each node.
+    """Copies a filelist's data to a local disk before a job; under mpirun or srun to each node's own.
 
-    With data.scope "shard", each node gets its own ranks' share of the images.
+    With data.scope "shard", each node gets only its ranks' share of the images.
     """
     from tfpipe.data.filelist import check_filelists
     from tfpipe.data.staging import Share, stage
@@ -265,7 +265,7 @@ def stage(args: argparse.Namespace) -> None:
         print(f"{args.out}: {copied.files} files copied ({copied.bytes / 1e6:.1f} MB), {copied.there} were there")
         if args.share is not None:
             print('the lists are whole, the images those of the share: for data.scope "shard" with as many ranks')
-        print("train from it with: " + " ".join(f"--set {each}" for each in staged.overrides))
+        print("train from it with: " + " ".join(f"--set {override}" for override in staged.overrides))
 
 
 def config(args: argparse.Namespace) -> None:
@@ -293,7 +293,7 @@ def _check_processes(processes: int | None) -> None:
 
 
 def _splits(split: str, config: DataConfig) -> list[str]:
-    """Those that "all" stands for, or the one that was asked for."""
+    """Returns the splits that "all" stands for, or the one named."""
     if split != "all":
         return [split]
     return ["train", *(["test"] if config.test_filelist else [])]

@@ -1,4 +1,4 @@
-"""The JSON config: every key with its default and meaning, and every mistake in it named at once."""
+"""The JSON config: every key with its default and meaning; loading it reports all errors at once."""
 
 import json
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ __all__ = [
     "WeightedList",
     "load_config",
 ]
-# As the ALCF example's config has it.
+# The spelling in the ALCF example's config.
 MISSPELT = "prefectch_buffer_size"
 
 
@@ -46,97 +46,97 @@ class ModelConfig(Section):
     name: str = "resnet18"
     """"resnet18", or any name in keras.applications; "resnet" is ResNet50, as in the ALCF skeleton."""
     args: dict[str, Any] = {}
-    """Of resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "none"}; else Keras' own."""
+    """For resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "none"}; else Keras' arguments."""
 
 
 class OptimizerConfig(Section):
     """The optimizer, by its Keras name."""
 
     name: str = "Adam"
-    """In keras.optimizers, e.g. "SGD"."""
+    """Class in keras.optimizers, e.g. "SGD"."""
     args: dict[str, Any] = {}
-    """Keras' own, e.g. {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5}. Biases and
-    normalisation weights are left out of weight decay (Goyal et al. 2017)."""
+    """Keras' arguments, e.g. {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5}. Biases and
+    normalisation weights are exempt from weight decay (Goyal et al. 2017)."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     """Shorthand for args.learning_rate."""
 
 
 class LrScheduleConfig(Section):
-    """The learning rate over the steps."""
+    """The learning rate schedule."""
 
     name: str | None = None
-    """In keras.optimizers.schedules, e.g. "CosineDecay"; null: constant."""
+    """Class in keras.optimizers.schedules, e.g. "CosineDecay"; null: a constant rate."""
     args: dict[str, Any] = {}
-    """Keras' own; initial_learning_rate defaults to the optimizer's, decay_steps to all steps of the run."""
+    """Keras' arguments; initial_learning_rate defaults to the optimizer's rate, decay_steps to all steps of the run."""
     scale_by_ranks: bool = False
-    """Multiply the rate by the number of ranks (Goyal et al. 2017, the linear scaling rule)."""
+    """Multiplies the rate by the number of ranks (Goyal et al. 2017, the linear scaling rule)."""
     warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
-    """Epochs of linear warm-up: from the one-rank rate to the scaled one; with nothing to scale, from 0."""
+    """Epochs of linear warm-up, from the one-rank rate to the scaled rate, or from 0 if the rate is not scaled."""
 
 
 class LossConfig(Section):
     """The loss, by its Keras name."""
 
     name: str = "SparseCategoricalCrossentropy"
-    """Losses that want one-hot labels get them."""
+    """Class in keras.losses; a loss that needs one-hot labels gets them."""
     args: dict[str, Any] = {}
-    """Keras' own; from_logits is true unless set. label_smoothing works with the sparse loss too."""
+    """Keras' arguments; from_logits is true unless set. label_smoothing works with the sparse loss too."""
 
 
 class CheckpointConfig(Section):
-    """When the state of a run is saved, besides at its end and when it is told to stop."""
+    """Intervals between checkpoints; a run also saves its state at its end and when told to stop."""
 
     every_steps: PositiveInt | None = None
-    """Steps between two checkpoints; null: time alone counts."""
+    """Steps between two checkpoints; null: only every_minutes counts."""
     every_minutes: Annotated[float, Field(gt=0)] | None = 10.0
-    """Minutes between two checkpoints; null: steps alone count."""
+    """Minutes between two checkpoints; null: only every_steps counts."""
     keep: PositiveInt = 2
-    """How many of the last ones are kept."""
+    """Number of most recent checkpoints kept."""
 
 
 class TrainingConfig(Section):
     """The training loop."""
 
     epochs: PositiveInt = 1
-    """Times that all training crops are seen."""
+    """Passes over all training crops."""
     steps_per_epoch: PositiveInt | None = None
-    """Null: computed so that an epoch's crops are seen once over all ranks."""
+    """Steps of an epoch; null: as many as it takes all ranks together to see each crop once."""
     status: PositiveInt = 10
-    """Steps between two lines in a log."""
+    """Steps between two progress lines in a log."""
     interval: PositiveInt = 100
-    """Steps whose times are summed up over all ranks in one line of metrics.jsonl."""
+    """Steps summarised in one line of metrics.jsonl, over all ranks."""
     test_every: PositiveInt = 1
-    """Epochs between two test passes; there is always one after the last."""
+    """Epochs between two test passes; the last epoch is always followed by one."""
     seed: Seed = 0
     """Seed of the weights and of dropout."""
     deterministic: bool = False
-    """The same run gives the same weights, bit for bit, also if interrupted and resumed; some operations are slower."""
+    """Makes the weights reproducible bit for bit, even if the run is interrupted and resumed; some ops are slower."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """When to save the run's state, from which --resume goes on."""
+    """When to save the state from which --resume continues the run."""
     log_positions: bool = False
-    """Write each trained crop's place in the stream to positions-RANK.csv in the run's directory."""
+    """Writes each trained crop's stream position to positions-RANK.csv in the run's directory."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     """Keras' dtype policy; on CPUs mixed_bfloat16 is a little faster and mixed_float16 much slower."""
     compression: Literal["none", "fp16"] = "none"
-    """Of the gradients while they travel between ranks."""
+    """Compression of the gradients in the allreduce."""
 
 
 class AccuracyConfig(Section):
-    """Kept so that ALCF configs run; not used."""
+    """Accepted so that ALCF configs run; ignored."""
 
     name: str | None = None
-    """Not used."""
+    """Ignored."""
 
 
 class ValidationConfig(Section):
-    """Kept so that ALCF configs run; not used, the test pass is always whole."""
+    """Accepted so that ALCF configs run; ignored, since a test pass always covers all samples."""
 
     batches: int | None = None
-    """Not used."""
+    """Ignored."""
 
 
 class Config(Section):
-    """A whole run."""
+    """The config of a run."""
 
     data: DataConfig
     model: ModelConfig = ModelConfig()
@@ -151,10 +151,10 @@ class Config(Section):
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Reads the JSON config at `path`, with `overrides` such as "data.batch_size=64" on top.
 
-    An override's value is JSON where it can be read as such, otherwise the text itself.
+    An override's value is parsed as JSON; if that fails, it is the text itself.
 
     Raises:
-        ConfigError: naming every mistake at once, each by its path in the config.
+        ConfigError: names all errors at once, each by its path in the config.
     """
     path = Path(path)
     try:
@@ -171,7 +171,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     for override in overrides:
         raw = _override(raw, override)
     try:
-        # From JSON text, strict validation still lets a list be a tuple and a string a path.
+        # From JSON text, strict validation still accepts a list for a tuple and a string for a path.
         return Config.model_validate_json(json.dumps(raw), context={"base": path.resolve().parent})
     except ValidationError as error:
         lines = explain(error, Config)

@@ -1,4 +1,4 @@
-"""What is wrong with a config, in words: pydantic's errors as one line per key."""
+"""Explains errors in a config: turns pydantic's errors into one line per key."""
 
 import difflib
 import json
@@ -10,7 +10,7 @@ Location = tuple[int | str, ...]
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
-    """One line per wrong key: its path, what was received, what is accepted; sorted by path."""
+    """Returns one line per wrong key, sorted by path: the path, what was received, and what is accepted."""
     lines: list[str] = []
     accepted: dict[str, list[str]] = {}
     received: dict[str, Any] = {}
@@ -24,15 +24,15 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         elif detail["type"] == "value_error":
             lines.append(f"{path}: {detail['msg'].removeprefix('Value error, ')}")
         else:
-            # What is missing from a list is an element: the list is too short.
+            # A missing element of a list means that the list is too short.
             short = detail["type"] == "missing"
             path = path.rpartition("[")[0] if short else path
             message = "more elements" if short else detail["msg"].removeprefix("Input should be ")
             accepted.setdefault(path, []).append(message)
             received[path] = detail["input"]
     for path, messages in accepted.items():
-        # A union complains once per member; a mistake inside the member meant says more.
-        if any(each.startswith((f"{path}.", f"{path}[")) for each in (*lines, *accepted)):
+        # A union reports one error per member; an error inside the intended member says more.
+        if any(other.startswith((f"{path}.", f"{path}[")) for other in (*lines, *accepted)):
             continue
         got = json.dumps(received[path], default=str)
         got = got if len(got) <= 80 else got[:77] + "..."
@@ -42,7 +42,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
 
 
 def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[str, type[BaseModel]]:
-    """The key's path and section, without what pydantic adds to a location for the members of a union."""
+    """Returns the key's path and section, without the names of union members that pydantic adds to a location."""
     section = root
     path = ""
     for depth, part in enumerate(location, start=1):
@@ -69,7 +69,7 @@ def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:
     known = _known_paths(root)
     here = [path.removesuffix(key) + name for name in section.model_fields]
     guesses = [
-        *(each for each in known if each.rpartition(".")[2] == key),
+        *(full for full in known if full.rpartition(".")[2] == key),
         *difflib.get_close_matches(path, here, n=1),
         *difflib.get_close_matches(path, known, n=1),
     ]

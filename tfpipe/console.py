@@ -1,4 +1,4 @@
-"""What a terminal sees beside the results: log lines, and TensorFlow's own chatter kept away."""
+"""Console output besides the results: log lines, and a filter for TensorFlow's start-up messages."""
 
 import logging
 import os
@@ -7,14 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-# What TensorFlow 2.21 writes to stderr at every start, whatever TF_CPP_MIN_LOG_LEVEL says.
+# Lines that TensorFlow 2.21 writes to stderr at every start, regardless of TF_CPP_MIN_LOG_LEVEL.
 CHATTER = (
     r"^(WARNING: All log messages before absl|To enable the following instructions|[IW][0-9]{4} |E[0-9]{4} .*cuInit)"
 )
 
 
 def configure_logging(rank: int, debug: bool = False) -> None:
-    """Log lines to stderr: everything from rank 0, warnings with their rank from the others."""
+    """Logs to stderr: INFO and above on rank 0, only warnings, with their rank, on the others."""
     form = "%(message)s" if rank == 0 else f"rank {rank}: %(message)s"
     level = logging.DEBUG if debug else logging.INFO if rank == 0 else logging.WARNING
     logging.basicConfig(level=logging.WARNING, format=form, stream=sys.stderr)
@@ -23,10 +23,10 @@ def configure_logging(rank: int, debug: bool = False) -> None:
 
 @contextmanager
 def without_chatter() -> Iterator[None]:
-    """Filters stderr, also what C++ writes to it, of TensorFlow's start-up chatter.
+    """Removes TensorFlow's start-up messages from stderr, including what C++ writes to it.
 
-    Through another process, so that the last words of one that dies here are not lost. A terminal gets what Python
-    writes at once: lines that are drawn anew, as progress is, would not pass the filter.
+    The filter is a separate process, so that the last lines of a crash are not lost. On a terminal, Python writes past
+    the filter, which would hold back redrawn lines such as progress bars.
     """
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -51,6 +51,6 @@ def without_chatter() -> Iterator[None]:
         os.dup2(stderr, 2)
         os.close(stderr)
         filtering.stdin.close()
-        # A process started meanwhile, as by MPI, may still hold the other end: then the filter stays with it.
+        # A process started in the meantime, e.g. by MPI, may still hold the pipe: the filter then runs on for it.
         with suppress(subprocess.TimeoutExpired):
             filtering.wait(timeout=1)

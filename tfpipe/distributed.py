@@ -1,4 +1,4 @@
-"""World: which rank this process is, of how many, and what ranks say to each other."""
+"""World: this process's rank, the number of ranks, and the collectives between them."""
 
 import logging
 import os
@@ -16,15 +16,15 @@ logger = logging.getLogger(__name__)
 
 
 class Launch(NamedTuple):
-    """What a launcher's environment says of this process."""
+    """Rank and size that a launcher's environment gives this process."""
 
     launcher: str
     rank: int
     size: int | None  # None: the launcher does not say
 
 
-# Launcher and its variables for rank and size; the first whose rank is set counts. A Slurm batch script has
-# SLURM_PROCID too, so there it is the step, which only srun starts, that tells a launched rank.
+# Launchers and their variables for rank and size; the first whose rank is set wins. A Slurm batch script has
+# SLURM_PROCID too, so there a rank is recognised by SLURM_STEP_ID, which only srun sets.
 LAUNCHERS = (
     ("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE"),
     ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -36,7 +36,7 @@ LAUNCHERS = (
 
 
 def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
-    """The launcher that started this process as one of its ranks, or None."""
+    """Returns the launch that started this process as one of its ranks, or None."""
     for launcher, rank, size in LAUNCHERS:
         if launcher == "srun" and "SLURM_STEP_ID" not in environ:
             continue
@@ -46,10 +46,10 @@ def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
 
 
 def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
-    """CPUs for one of the ranks on a host.
+    """Returns the number of CPUs for one of the ranks on a host.
 
-    A launcher that binds each rank to CPUs of its own has shared them out already; one that does not lets every
-    rank use all of them, which is `local_size` times too many.
+    A launcher that binds ranks has already divided the CPUs; one that does not lets every rank use all of them,
+    which is `local_size` times too many.
 
     Args:
         allowed: CPUs this process may run on.
@@ -61,21 +61,21 @@ def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """One rank among `size`, and the collectives they share.
+    """One rank of `size`, and the collectives that connect them.
 
-    `World(rank, size)` made by hand has no way to reach the other ranks: enough for sharding, where every rank
-    works out the same by itself. `World.horovod()`, `World.mpi()` and `World.detect()` can reach them.
+    A `World(rank, size)` constructed directly has no connection to the other ranks; that is enough for sharding, which
+    every rank computes on its own. `World.horovod()`, `World.mpi()` and `World.detect()` connect the ranks.
     """
 
     rank: int = 0
     size: int = 1
     backend: Backend = "none"
     local_rank: int = 0
-    """Rank among those on this host, where known; chooses the GPU."""
+    """Rank among those on this host, if known; selects the GPU."""
     local_size: int = 1
-    """Ranks on this host, where known."""
+    """Number of ranks on this host, if known."""
     threads: int | None = None
-    """CPUs this rank may use; None: those this process may run on, shared with nobody."""
+    """CPUs this rank may use; None: all CPUs that this process may run on."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -83,13 +83,13 @@ class World:
 
     @classmethod
     def horovod(cls) -> "World":
-        """The ranks Horovod was started with.
+        """Returns the world of the ranks that Horovod was started with.
 
         Raises:
             ConfigError: Horovod is not installed, or sees other ranks than the launcher started.
         """
-        # A rank that waits in a collective polls a core busy, which costs the decoders a quarter of their
-        # throughput, unless told to yield. Read by MPI_Init, so it has to be there before.
+        # A rank that waits in a collective keeps a core busy polling, which costs the decoders a quarter of their
+        # throughput, unless told to yield. MPI_Init reads the variable, so it must be set before.
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
         try:
             import horovod.tensorflow as hvd
@@ -103,7 +103,7 @@ class World:
 
     @classmethod
     def mpi(cls) -> "World":
-        """The ranks of MPI's COMM_WORLD, through mpi4py (extra `mpi`); for tools that need no TensorFlow.
+        """Returns the world of MPI's COMM_WORLD, through mpi4py (extra `mpi`); for tools that need no TensorFlow.
 
         Raises:
             ConfigError: mpi4py or its MPI is not installed, or sees other ranks than the launcher started.
@@ -118,13 +118,13 @@ class World:
 
     @classmethod
     def detect(cls, horovod: bool | None = None) -> "World":
-        """The world this process was launched into.
+        """Returns the world that this process was launched into.
 
         Args:
-            horovod: True or False to override what the launcher's environment says.
+            horovod: True or False to override the launcher's environment.
 
         Raises:
-            ConfigError: several ranks were launched but Horovod cannot join them: never N separate trainings.
+            ConfigError: several ranks were launched but Horovod cannot connect them; N separate trainings never run.
         """
         launch = find_launch()
         if horovod is None:
@@ -160,7 +160,7 @@ class World:
         return replace(self, threads=cpu_share(allowed, cpus, self.local_size))
 
     def gather(self, value: T) -> list[T]:
-        """Every rank's `value`, by rank, on every rank; without a backend, only this one's."""
+        """Returns every rank's `value`, by rank, on every rank; without a backend, only this rank's."""
         if self.backend == "horovod":
             import horovod.tensorflow as hvd
 
@@ -172,10 +172,10 @@ class World:
         return [value]
 
     def sum(self, values: np.ndarray) -> np.ndarray:
-        """The sum over ranks of a float64 array, on every rank.
+        """Returns the sum of a float64 array over ranks, on every rank.
 
         Raises:
-            RuntimeError: there are other ranks, but no way to reach them.
+            RuntimeError: there are other ranks, but no backend that connects them.
         """
         if self.size == 1:
             return values
@@ -192,9 +192,9 @@ class World:
         return MPI.COMM_WORLD.allreduce(values)
 
     def from_rank0(self, work: Callable[[], T]) -> T:
-        """What `work()` gives on rank 0, on every rank; an error there is raised on every rank.
+        """Runs `work()` on rank 0 and returns its result on every rank; an error there is raised on every rank.
 
-        Without a backend every rank works it out by itself.
+        Without a backend, every rank runs `work()` itself.
         """
         if self.backend == "none" or self.size == 1:
             return work()
@@ -202,7 +202,7 @@ class World:
         if self.rank == 0:
             try:
                 outcome = (work(), None)
-            except Exception as error:  # the others wait for it below, and are to stop as well
+            except Exception as error:  # the other ranks wait in the broadcast below, and must stop too
                 outcome = (None, error)
         result, failure = self._broadcast(outcome)
         if failure is not None:

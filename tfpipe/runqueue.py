@@ -1,4 +1,4 @@
-"""How long this process's threads have been kept from running, by others on the same CPUs."""
+"""Run-queue delay: how long this process's threads waited for a CPU that other threads occupied."""
 
 import os
 from collections.abc import Mapping
@@ -6,14 +6,14 @@ from contextlib import suppress
 
 
 def queued_s() -> dict[str, float]:
-    """By thread, how long it could have run so far but had no CPU; nothing where the kernel does not say."""
-    found = {}
+    """Returns, by thread, the seconds spent runnable without a CPU so far; empty if the kernel does not report them."""
+    delays_s = {}
     for thread in os.listdir("/proc/self/task"):
         with suppress(OSError, ValueError, IndexError), open(f"/proc/self/task/{thread}/schedstat") as file:
-            found[thread] = 1e-9 * int(file.read().split()[1])
-    return found
+            delays_s[thread] = 1e-9 * int(file.read().split()[1])
+    return delays_s
 
 
 def queued_since(before: Mapping[str, float], now: Mapping[str, float]) -> float:
-    """The sum, in seconds, over the threads that were there both times."""
+    """Returns the seconds of delay between two `queued_s`, summed over the threads that are in both."""
     return sum(seconds - before[thread] for thread, seconds in now.items() if thread in before)

@@ -1,4 +1,4 @@
-"""The pipeline's stages by name, to write the chain out by hand with one's own in between: see docs/compose.md."""
+"""The pipeline's stages by name, to compose the chain by hand with stages of your own: see docs/compose.md."""
 
 from tfpipe.data.boxes import CropCount, count_crops
 from tfpipe.data.catalog import Catalog, load_catalog

@@ -1,4 +1,4 @@
-"""Batches for PyTorch: those of build_dataset, as torch tensors in the same memory. Import it before TensorFlow."""
+"""PyTorch batches: build_dataset's, as torch tensors that share their memory. Import it before TensorFlow."""
 
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -27,24 +27,24 @@ Batch = tuple[torch.Tensor, ...]
 
 
 def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableDataset[Batch]:
-    """A torch IterableDataset of a dataset's batches, for DataLoader(..., batch_size=None) or a for loop.
+    """Returns a torch IterableDataset of a dataset's batches, for DataLoader(..., batch_size=None) or a for loop.
 
-    Nothing is copied but the labels, where they are not int64 yet. A tensor stays valid for as long as it is kept. It
-    may be written to in place, unless the dataset gives the same batch several times, as after `cache`. With the last
-    reference to an iterator, its threads end.
+    Only integer labels that are not int64 are copied. A tensor stays valid as long as it is referenced. It may be
+    modified in place, unless the dataset yields the same batch several times, as after `cache`. The pipeline's threads
+    end with the last reference to an iterator.
 
     Args:
-        dataset: as of build_dataset: images [batch, height, width, channels], labels, and anything more.
-        channels_first: True for images [batch, channels, height, width], in torch.channels_last memory format, which
-            is the order in which the dataset has them; False for [batch, height, width, channels].
+        dataset: batches as of build_dataset: images [batch, height, width, channels], labels, and further tensors.
+        channels_first: True for images [batch, channels, height, width] in torch.channels_last memory format, the
+            order in which the dataset stores them; False for [batch, height, width, channels].
 
     Returns:
-        Batches of images, of the dataset's dtype (uint8 unless `data.dtype` says otherwise); labels int64 [batch],
-        or of their own dtype if that is no integer; and what more the dataset has, as it is: positions int64
-        [batch, 2], say. Every iteration begins anew.
+        Batches of images, of the dataset's dtype (uint8 unless `data.dtype` is set); labels, int64 [batch], or of their
+        own dtype if that is floating point; and the dataset's further tensors unchanged, e.g. positions, int64
+        [batch, 2]. Every iteration starts from the beginning.
 
     Raises:
-        ConfigError: the dataset's elements are no such batches; or, once iterated over, num_workers is above 0.
+        ConfigError: the dataset's elements are not such batches; or, when iterated, num_workers is above 0.
     """
     if not _usable(dataset.element_spec):
         raise ConfigError(
@@ -56,9 +56,9 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
 
 
 def _usable(spec: Any) -> bool:
-    if not isinstance(spec, tuple) or len(spec) < 2 or not all(isinstance(each, tf.TensorSpec) for each in spec):
+    if not isinstance(spec, tuple) or len(spec) < 2 or not all(isinstance(part, tf.TensorSpec) for part in spec):
         return False
-    return spec[0].shape.rank in (4, None) and all(each.dtype != tf.string for each in spec)
+    return spec[0].shape.rank in (4, None) and all(part.dtype != tf.string for part in spec)
 
 
 class _Batches(IterableDataset[Batch]):
@@ -72,15 +72,15 @@ class _Batches(IterableDataset[Batch]):
         return self._batches()
 
     def __reduce__(self) -> NoReturn:
-        # Of processes that are spawned, not forked.
+        # A DataLoader that spawns workers, instead of forking them, pickles the dataset.
         raise ConfigError(WORKERS)
 
     def _batches(self) -> Iterator[Batch]:
-        # The loop alone holds the dataset's iterator, so that closing this generator ends the pipeline.
+        # Only the loop holds the dataset's iterator, so that closing this generator ends the pipeline.
         for batch in self.dataset:
-            images, labels, *more = map(torch.from_dlpack, batch)
+            images, labels, *others = map(torch.from_dlpack, batch)
             if self.channels_first:
                 images = images.permute(0, 3, 1, 2)
             if not labels.is_floating_point():
-                labels = labels.to(torch.int64)  # what torch's losses take
-            yield images, labels, *more
+                labels = labels.to(torch.int64)  # required by torch's losses
+            yield images, labels, *others

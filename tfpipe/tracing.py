@@ -6,22 +6,22 @@ from typing import Any, NamedTuple
 
 from tfpipe.distributed import World
 
-# The name of the steps' marks; TensorBoard's step times are between marks that carry step_num and _r.
+# Name of the step marks; TensorBoard measures step times between marks that carry step_num and _r.
 STEP = "train"
 
 
 class Window(NamedTuple):
-    """Which steps are traced, counted from 0 where a process begins."""
+    """The range of steps to trace, counted from 0 at the start of the process."""
 
     first: int
     end: int  # not included
 
     @classmethod
     def parse(cls, text: str) -> "Window":
-        """From "10:20", the steps 10 to 19.
+        """Parses "10:20" as the steps 10 to 19.
 
         Raises:
-            ValueError: it is not of that form, or empty.
+            ValueError: the text is not of that form, or the range is empty.
         """
         first, colon, end = text.partition(":")
         with suppress(ValueError):
@@ -31,21 +31,21 @@ class Window(NamedTuple):
 
 
 class Tracer:
-    """Marks every step, and has TensorFlow's profiler run during those of a window.
+    """Marks every step, and runs TensorFlow's profiler during the steps of a window.
 
-    A trace costs 2 to 3 MB for a thousand images, and a few tenths of a second when it is written.
+    A trace takes 2 to 3 MB per thousand images, and a few tenths of a second to write.
     """
 
     def __init__(self, folder: Path, window: Window) -> None:
-        """Args: where plugins/profile is to be, and which steps to trace."""
+        """Takes the folder in which to write plugins/profile, and the steps to trace."""
         self.folder, self.window = folder, window
         self.steps = 0
-        """That have ended."""
+        """Number of steps that have ended."""
         self._mark: Any = None
         self._running = False
 
     def begin(self) -> None:
-        """A step begins."""
+        """Begins a step; at the window's first one the profiler starts."""
         import tensorflow as tf
 
         if self.steps == self.window.first:
@@ -56,7 +56,7 @@ class Tracer:
             self._mark.__enter__()
 
     def end(self) -> None:
-        """A step ends; after the window's last one the trace is written."""
+        """Ends a step; after the window's last one the trace is written."""
         if self._mark is not None:
             self._mark.__exit__(None, None, None)
             self._mark = None
@@ -65,7 +65,7 @@ class Tracer:
             self.close()
 
     def close(self) -> None:
-        """Writes the trace if it is still being recorded; what comes to an end early has one of fewer steps."""
+        """Writes the trace if it is still being recorded; a run that ends early gets a trace of fewer steps."""
         import tensorflow as tf
 
         if self._running:
@@ -74,5 +74,5 @@ class Tracer:
 
 
 def trace_folder(run_dir: Path, world: World) -> Path:
-    """Where a rank's trace goes: ranks of one host would else overwrite each other's."""
+    """Returns the folder of a rank's trace; in a shared one, ranks of a host would overwrite each other's traces."""
     return run_dir if world.rank == 0 else run_dir / f"rank-{world.rank}"

@@ -1,4 +1,4 @@
-"""triton and TensorFlow in one process: the order in which they can be loaded."""
+"""Loads triton and TensorFlow into one process in the only order that works: triton first."""
 
 import logging
 import sys
@@ -13,17 +13,17 @@ LATE = (
 
 
 def load_triton() -> None:
-    """Loads triton, where torch has brought it, before TensorFlow; hides it from torch where TensorFlow came first.
+    """Loads triton, if installed, before TensorFlow; hides it from torch if TensorFlow is already loaded.
 
-    TensorFlow's wheels show their LLVM to whatever is loaded later, and triton's takes it for its own and crashes
-    (https://github.com/tensorflow/tensorflow/issues/124205). torch loads triton only with its first optimizer: by then
-    TensorFlow is there.
+    TensorFlow's wheels export their LLVM symbols to libraries that are loaded later; triton's LLVM binds to them and
+    crashes (https://github.com/tensorflow/tensorflow/issues/124205). torch loads triton only with its first optimizer,
+    when TensorFlow is already loaded.
     """
     if "triton" in sys.modules or find_spec("triton") is None:
         return
     if "tensorflow" in sys.modules:
         log.warning(LATE)
-        # An ImportError to whoever imports it, which torch expects; Python's own way, which typeshed does not know.
+        # Importing triton then raises ImportError, which torch expects; Python allows None here, typeshed does not.
         sys.modules["triton"] = None  # type: ignore[assignment]
     else:
         import triton  # noqa: F401

@@ -1,8 +1,8 @@
-"""Annotations: where an image's XML is, and what objects it holds.
+"""Annotations: finds the XML of each image and reads the objects in it.
 
-Two readers of Pascal VOC XML give the same `Objects`: `read_xml` with lxml, the reference, which reads any XML and says
-what is wrong with one; and `xml_graph.parse_xml`, a graph of string ops, which runs in parallel without the GIL, and
-refuses what is written in an unusual way.
+Two parsers of Pascal VOC XML return the same `Objects`. `read_xml` uses lxml and is the reference: it reads any XML and
+explains errors. `xml_graph.parse_xml` is a graph of string ops: it runs in parallel without the GIL, but rejects XML
+with an unusual syntax.
 """
 
 import logging
@@ -23,7 +23,7 @@ from tfpipe.progress import progress
 
 logger = logging.getLogger(__name__)
 
-# Of an object store.
+# Folders of an object store that are listed concurrently.
 LISTED_TOGETHER = 256
 LAYOUTS = {
     "ilsvrc": Layout(images="Data/CLS-LOC", annotations="Annotations/CLS-LOC"),
@@ -32,19 +32,19 @@ LAYOUTS = {
 
 
 class Objects(NamedTuple):
-    """What n XMLs say, as numpy arrays or tensors: their objects, one after the other."""
+    """The objects annotated in n XMLs, one XML after the other, as numpy arrays or tensors."""
 
-    images: Any  # int64 [k]: number of the object's XML, ascending
+    images: Any  # int64 [k]: index of the object's XML, ascending
     names: Any  # string [k]
     boxes: Any  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
-    sizes: Any  # float32 [n, 2]: height and width of each image as annotated; 0 where not stated
+    sizes: Any  # float32 [n, 2]: height and width of each image as annotated; 0 if not stated
 
 
 def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
-    """The rule for these image paths; "auto" is the known layout that fits the first of them.
+    """Returns the layout of these image paths; "auto" is the known layout that matches the first path.
 
     Raises:
-        ConfigError: none fits.
+        ConfigError: no known layout matches it.
     """
     if isinstance(layout, Layout):
         return layout
@@ -60,19 +60,18 @@ def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
 
 
 def annotation_folders(paths: FileList, layout: Layout) -> list[str]:
-    """For each of `paths.folders`, where the XMLs of its images belong, with a slash at the end.
+    """Returns the folder of the XMLs for each of `paths.folders`, with a trailing slash.
 
-    ROOT/images/a/ -> ROOT/annotations/a/, where `layout` has "images" and "annotations". Anchored at the last place
-    where the path holds the images folder whole, so that a folder above it may have any name, e.g.
-    /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/.
+    ROOT/images/a/ becomes ROOT/annotations/a/, with the names `images` and `annotations` of `layout`. The last match of
+    the images folder counts, so folders above it may have any name: /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/.
 
     Raises:
-        ConfigError: a folder is not below one `layout.images`; names its first image.
+        ConfigError: a folder is not below `layout.images`; names the folder's first image.
     """
     folders = []
     for number, folder in enumerate(paths.folders):
-        root, found, rest = folder.rpartition(f"/{layout.images}/")
-        if not found:
+        root, separator, rest = folder.rpartition(f"/{layout.images}/")
+        if not separator:
             image = paths[int(np.argmax(paths.folder == number))]
             raise ConfigError(f'{image} is in no folder "{layout.images}", as data.layout has it')
         folders.append(f"{root}/{layout.annotations}/{rest}")
@@ -80,30 +79,30 @@ def annotation_folders(paths: FileList, layout: Layout) -> list[str]:
 
 
 def xml_name(image: str) -> str:
-    """The base name of an image's XML, given the image's: its last extension, where it has one, becomes .xml."""
+    """Returns the base name of an image's XML: the image's base name with its extension, if any, replaced by .xml."""
     return f"{image.rpartition('.')[0] or image}.xml"
 
 
 def existing(paths: FileList, layout: Layout, show: bool = False, remote: Remote | None = None) -> np.ndarray:
-    """bool [len(paths)]: which images have an XML; shows progress if told to.
+    """Returns which images have an XML, as bool [len(paths)].
 
-    Lists each annotation folder once, which on a parallel file system is a thousand times cheaper than asking
-    for each file. HTTP has no listing: an image behind it may have one.
+    Lists each annotation folder once: on a parallel file system this is a thousand times cheaper than a call per file.
+    HTTP cannot list folders, so every image behind HTTP counts as annotated.
 
     Args:
-        paths: of the images.
-        layout: where their XMLs would be.
+        paths: the images.
+        layout: maps their folders to the XMLs' folders.
         show: whether to show progress.
-        remote: how to list what is behind URLs; None where `paths` are none.
+        remote: settings to list folders behind URLs; None if `paths` are files.
 
     Raises:
-        ConfigError: as annotation_folders, or as Fetcher.
+        ConfigError: as annotation_folders or Fetcher.
         FetchError: a folder behind a URL cannot be listed.
     """
     folders = annotation_folders(paths, layout)
     optional = np.array([is_optional(f"{folder}.xml") for folder in folders])[paths.folder]
     if optional.all():
-        logger.info("HTTP lists no folders: with each image its XML is asked for, and where there is none it is whole")
+        logger.info("HTTP cannot list folders: requests an XML with each image; without one uses the whole image")
         return optional
     if remote is not None:
         fetcher = Fetcher(remote, folders)
@@ -116,14 +115,14 @@ def existing(paths: FileList, layout: Layout, show: bool = False, remote: Remote
             listed = _listed(pool.map(_names_in, folders), len(folders), show)
     if not listed:
         return optional
-    nothing: set[str] = set()
-    listings_of = [listed.get(number, nothing) for number in range(len(folders))]
-    found = (xml_name(name) in listings_of[folder] for folder, name in paths.entries())
-    return np.fromiter(found, bool, len(paths)) | optional
+    empty: set[str] = set()
+    listings_of = [listed.get(number, empty) for number in range(len(folders))]
+    annotated = (xml_name(name) in listings_of[folder] for folder, name in paths.entries())
+    return np.fromiter(annotated, bool, len(paths)) | optional
 
 
 def _listed(listings: Iterable[set[str]], count: int, show: bool) -> dict[int, set[str]]:
-    """Those of the folders that hold anything, by number."""
+    """Returns the base names in each folder that is not empty, by the folder's number."""
     shown = progress(listings, count, "looking for XMLs", "folder", show)
     return {number: names for number, names in enumerate(shown) if names}
 
@@ -136,7 +135,7 @@ def _names_in(folder: str) -> set[str]:
 
 
 def read_xml(path: str) -> Objects:
-    """The objects in the XML at `path`, by lxml.
+    """Returns the objects in the XML at `path`, parsed by lxml.
 
     Raises:
         ValueError: it is not XML, or an object lacks a name or a number; says which.
@@ -146,15 +145,15 @@ def read_xml(path: str) -> Objects:
 
 
 def objects_in(texts: Iterable[bytes], paths: Iterable[str]) -> Objects:
-    """The objects in some XMLs, by lxml; none where a path is "".
+    """Returns the objects in several XMLs, parsed by lxml; an XML whose path is "" has none.
 
     Raises:
         ValueError: as read_xml.
     """
-    found = [find_by_lxml(text, path) if path else NOTHING for text, path in zip(texts, paths, strict=True)]
+    xmls = [find_by_lxml(text, path) if path else NOTHING for text, path in zip(texts, paths, strict=True)]
     return Objects(
-        np.repeat(np.arange(len(found)), [len(each.names) for each in found]),
-        np.array([name for each in found for name in each.names], object),
-        np.array([edge for each in found for edge in each.edges], np.float32).reshape(-1, 4),
-        np.array([each.size for each in found], np.float32),
+        np.repeat(np.arange(len(xmls)), [len(xml.names) for xml in xmls]),
+        np.array([name for xml in xmls for name in xml.names], object),
+        np.array([edge for xml in xmls for edge in xml.edges], np.float32).reshape(-1, 4),
+        np.array([xml.size for xml in xmls], np.float32),
     )

@@ -1,4 +1,4 @@
-"""What tf.data says of a running pipeline: the values that AUTOTUNE chose, and the time each stage has taken."""
+"""Reads tf.data's model of a running pipeline: the values that AUTOTUNE chose, and the time each stage has taken."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog import Catalog
 
-# The model knows ops, not stages; the maps come in the stages' order, and one that changes nothing is left out.
+# The model names ops, not stages: its Map nodes come in this order. tf.data removes a map that changes nothing.
 STAGES = ("visit", "read", "crop", "finish")
 OF_PACKED_CROPS = ("visit", "gather", "finish")
 OF_SERVICE = ("service", "hand over")
@@ -21,73 +21,73 @@ class Tuned:
 
     stage: str
     parameter: str
-    """"parallelism", in calls at once, or "buffer_size", in elements."""
+    """`parallelism`, in concurrent calls, or `buffer_size`, in elements."""
     value: float
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What a stage has done since the pipeline's start, or between two moments."""
+    """The work of a stage since the pipeline's start, or between two snapshots."""
 
     stage: str
-    """As stage_names has it."""
+    """Name, one of those that stage_names returns."""
     elements: int
-    """That it has made: blocks of visits, images, calls of the decoder, batches."""
+    """Number of elements produced: blocks of samples, images, decoder calls or batches."""
     busy_ms: float
-    """Of its threads together; waiting for a core counts, waiting for the stage before does not."""
+    """Milliseconds, summed over its threads: includes waiting for a core, excludes waiting for the previous stage."""
     parallelism: float
-    """Calls at once, at the end."""
+    """Concurrent calls, at the end."""
 
 
 def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
-    """Of a pipeline's maps, in their order."""
+    """Returns the names of a pipeline's maps, in pipeline order."""
     if catalog.packed is not None and catalog.packed.has_crops:
         return OF_PACKED_CROPS
     return STAGES if config.service is None else OF_SERVICE
 
 
 def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]:
-    """What AUTOTUNE chose for a whole pipeline, in its order; nothing where it is switched off."""
+    """Returns the values that AUTOTUNE chose, in pipeline order; none if it is switched off."""
     result = []
     left = iter(names)
     for node in _nodes(iterator):
-        # Only a transform of the user's own may follow those.
+        # Of the maps beyond `names`, only the user's `data.transform` is tunable.
         stage = next(left, "transform") if "Map" in node.name else node.name.lower()
-        result += [Tuned(stage, each.name, each.value) for each in node.parameters if each.tunable]
+        result += [Tuned(stage, value.name, value.value) for value in node.parameters if value.tunable]
     return result
 
 
 def stages(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Stage]:
-    """What each stage has done so far; nothing where AUTOTUNE, which keeps the account, is switched off.
+    """Returns the work of each stage so far; none if AUTOTUNE, which records it, is switched off.
 
     Takes a fraction of a millisecond.
     """
     maps = [node for node in _nodes(iterator) if "Map" in node.name]
-    # Another map may follow, which only says when a batch was ready.
+    # Maps beyond `names`, the user's transform and the one that stamps batches with the time, are not reported.
     return [
         Stage(
             stage,
             int(node.num_elements),
             node.processing_time / 1e6,
-            next((each.value for each in node.parameters if each.name == "parallelism"), 1.0),
+            next((value.value for value in node.parameters if value.name == "parallelism"), 1.0),
         )
         for stage, node in zip(names, maps, strict=False)
     ]
 
 
 def since(before: Sequence[Stage], now: Sequence[Stage]) -> list[Stage]:
-    """What each stage has done between two accounts of one pipeline; `before` may be empty."""
-    earlier = {each.stage: each for each in before}
-    nothing = Stage("", 0, 0.0, 0.0)
+    """Returns the work of each stage between two snapshots of one pipeline; `before` may be empty."""
+    starts = {start.stage: start for start in before}
+    zero = Stage("", 0, 0.0, 0.0)
     result = []
-    for each in now:
-        then = earlier.get(each.stage, nothing)
-        result.append(Stage(each.stage, each.elements - then.elements, each.busy_ms - then.busy_ms, each.parallelism))
+    for end in now:
+        start = starts.get(end.stage, zero)
+        result.append(Stage(end.stage, end.elements - start.elements, end.busy_ms - start.busy_ms, end.parallelism))
     return result
 
 
 def _nodes(iterator: Iterator[Any]) -> list[Any]:
-    """The model's nodes, in the pipeline's order."""
+    """Returns the nodes of tf.data's model in pipeline order; none if there is no model."""
     try:
         model = tf.data.experimental.get_model_proto(iterator)
     except tf.errors.NotFoundError:

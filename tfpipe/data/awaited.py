@@ -1,4 +1,4 @@
-"""What a rank waits for that gets no batch: the next files of its stream, and which of them do not answer."""
+"""Diagnoses a rank that receives no batch: lists the files it reads next, and finds those that do not respond."""
 
 import threading
 import time
@@ -14,14 +14,14 @@ from tfpipe.distributed import World
 def next_paths(
     catalog: Catalog, config: DataConfig, world: World, stream: Stream, last: Sequence[int] | None
 ) -> list[str]:
-    """The images that this rank reads next, in their order, and their XMLs.
+    """Returns the files of this rank's next READS samples in order: each image and, if it is parsed, its XML.
 
     Args:
-        catalog: of the split.
-        config: of the data.
-        world: which rank this is.
-        stream: what the batches set out from.
-        last: position and crop of the last one that came; None if none did.
+        catalog: the split's catalog.
+        config: the data settings.
+        world: this rank and the number of ranks.
+        stream: the stream that the dataset was built from.
+        last: position and number of the last crop received; None if no batch was.
     """
     if last is not None:
         frontiers = list(stream.frontiers)
@@ -39,24 +39,24 @@ def next_paths(
 
 
 def unanswered(paths: Sequence[str], patience_s: float = 10.0) -> list[str]:
-    """Those files that cannot be read within that time, each with what came of it. Asks for all at once.
+    """Returns the files that cannot be read within `patience_s` seconds, as "PATH: REASON". Reads all concurrently.
 
-    Threads that hang in a read are left behind.
+    Threads that hang in a read keep running, as daemons.
     """
-    found: dict[str, str] = dict.fromkeys(paths, f"no answer in {patience_s:g} s")
+    failures: dict[str, str] = dict.fromkeys(paths, f"no answer in {patience_s:g} s")
 
     def read(path: str) -> None:
         try:
             with open(path, "rb") as file:
                 file.read()
-            found[path] = ""
+            failures[path] = ""
         except OSError as error:
-            found[path] = error.strerror or str(error)
+            failures[path] = error.strerror or str(error)
 
-    threads = [threading.Thread(target=read, args=(path,), daemon=True) for path in found]
+    threads = [threading.Thread(target=read, args=(path,), daemon=True) for path in failures]
     for thread in threads:
         thread.start()
     deadline_s = time.monotonic() + patience_s
     for thread in threads:
         thread.join(max(0.0, deadline_s - time.monotonic()))
-    return [f"{path}: {said}" for path, said in found.items() if said]
+    return [f"{path}: {failure}" for path, failure in failures.items() if failure]

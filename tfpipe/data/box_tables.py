@@ -1,10 +1,10 @@
-"""Boxes from one table in the XMLs' place, as `data.train_box_file` and `data.test_box_file` name it.
+"""Reads boxes from one table instead of XMLs: `data.train_box_file` and `data.test_box_file`.
 
-Kaggle's LOC_train_solution.csv and LOC_val_solution.csv: a header, then rows of an image and its boxes in pixels,
+Kaggle's LOC_train_solution.csv and LOC_val_solution.csv have a header and one row per image, with its boxes in pixels:
 
     n02017213_7894,n02017213 115 49 448 294 n02017213 12 50 60 70
 
-and imagenet_2012_bounding_boxes.csv of TensorFlow's scripts: rows of one box each, relative to the image's size,
+imagenet_2012_bounding_boxes.csv from TensorFlow's scripts has one row per box, relative to the image's size:
 
     n02017213_7894.JPEG,0.2300,0.1307,0.8960,0.7840
 """
@@ -30,30 +30,30 @@ RELATIVE = '"image.JPEG,xmin,ymin,xmax,ymax" in [0, 1], or Kaggle\'s table with 
 
 
 class BoxTable(NamedTuple):
-    """The objects of a list's images, in the list's order and for each image in the table's."""
+    """The objects of a list's images, in the list's order; the objects of one image keep the table's order."""
 
-    images: np.ndarray  # int64 [k]: number of the object's image
-    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax, in pixels or, where `relative`, in [0, 1]
-    classes: np.ndarray  # int32 [k]: number of its class, or its image's; -1 where its name is none
+    images: np.ndarray  # int64 [k]: number of the object's image, ascending
+    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax; in [0, 1] if `relative`, else in pixels
+    classes: np.ndarray  # int32 [k]: class number, the image's if `relative`; -1 if the name is no class
     relative: bool
 
 
-# A line's image, without extension; its objects' classes, if the table has them; xmin, ymin, xmax, ymax of each.
+# A row's image without extension; its objects' class names, none in a relative table; xmin, ymin, xmax, ymax of each.
 Row = tuple[str, list[str], list[str]]
 
 
 def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Sequence[str]) -> BoxTable:
-    """What the table at `path` says of the images `paths`; rows of other images are left out, and counted in the log.
+    """Returns the boxes that the table holds for the images `paths`; skips rows of other images and logs their number.
 
     Args:
-        path: of a table of either form.
-        paths: found by base name without extension.
+        path: a table in either format.
+        paths: the images, which rows name by base name, with or without extension.
         labels: int32 [len(paths)]: the images' classes, or BY_OBJECT.
-        classes: names, in the order of their numbers.
+        classes: class names, in the order of their numbers.
 
     Raises:
-        ConfigError: it cannot be read, a row is malformed, an image has several (of Kaggle's), a row's name is that of
-            several images, or objects have the labels but the table has no classes.
+        ConfigError: the table cannot be read, a row is malformed, Kaggle's table has two rows of one image, a row's
+            name matches several images, or the labels are the objects' but the table has no classes.
     """
     names, counts, edges, kinds = [], array("i"), array("f"), array("i")
     numbers = {name: number for number, name in enumerate(classes)}
@@ -79,8 +79,8 @@ def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Seq
         raise ConfigError(f"{path} holds no row; accepted: {form}")
     items = _find(path, np.array(names, bytes), paths)
     if form == KAGGLE:
-        found, counted = np.unique(items[items >= 0], return_counts=True)
-        for item in found[counted > 1]:
+        images, rows = np.unique(items[items >= 0], return_counts=True)
+        for item in images[rows > 1]:
             raise ConfigError(f"{path} holds several rows of {paths[int(item)]}")
     items = np.repeat(items, counts)
     order = np.argsort(items, kind="stable")[np.count_nonzero(items < 0) :]
@@ -106,14 +106,14 @@ def _stem(name: str) -> str:
 
 
 def _find(path: Path, names: np.ndarray, paths: FileList) -> np.ndarray:
-    """int64 [len(names)]: the number of the image of each name, -1 where there is none."""
-    # Sorted bytes take a tenth of the memory of a dictionary of a million names.
+    """Returns the number of the image of each name, as int64 [len(names)]; -1 if the list has no such image."""
+    # For a million names, sorted bytes take a tenth of the memory of a dictionary.
     stems = np.concatenate([np.array([_stem(name).encode() for name in chunk]) for _, chunk in paths.chunks()])
     order = np.argsort(stems, kind="stable")
-    first, behind = (np.searchsorted(stems, names, side, order) for side in ("left", "right"))
-    for name in names[behind - first > 1]:
+    first, end = (np.searchsorted(stems, names, side, order) for side in ("left", "right"))
+    for name in names[end - first > 1]:
         raise named_twice(path, name.decode())
-    unknown = behind == first
+    unknown = end == first
     if unknown.any():
         logger.info("%s: %d of %d rows are of images that are not in the list", path, unknown.sum(), len(names))
     return np.where(unknown, -1, order[np.minimum(first, len(order) - 1)])

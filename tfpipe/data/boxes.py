@@ -1,4 +1,4 @@
-"""The boxes of many images at once: read before training, to count crops, or where every box is a sample of its own."""
+"""Reads the boxes of many images before training: to count crops, or to make every box a sample."""
 
 from typing import NamedTuple
 
@@ -19,23 +19,23 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
 
-# An XML takes some 0.2 ms: up to this many are all read to count an epoch's crops, otherwise this many of them.
+# At most this many XMLs are read to count an epoch's crops, at 0.2 ms each.
 COUNT_AT_MOST = 5000
 BATCH = 64
 
 
 class CropCount(NamedTuple):
-    """How many crops an epoch holds."""
+    """The number of crops in an epoch, exact or estimated."""
 
     crops: int
     exact: bool
 
 
 def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount:
-    """How many crops one epoch of `catalog` holds over all ranks; the same on every rank.
+    """Returns the number of crops in one epoch of `catalog` over all ranks; the same on every rank.
 
-    Exact where every image gives one, where all boxes are known, or with at most COUNT_AT_MOST XMLs, which are read;
-    otherwise estimated from that many, evenly spread over the list. Of lists that are mixed, what is to be expected.
+    It is exact if every image gives one crop, all boxes are known, or at most COUNT_AT_MOST images have an XML.
+    Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists give an expectation.
     """
     one_each = config.crop_for(catalog.split) in ("center", "full")
     one_each |= config.crop_for(catalog.split) == "random_resized" and not catalog.by_object
@@ -44,13 +44,13 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     order = catalog.order(config)
     if not isinstance(order, Mixture):
         return _count(catalog, range(len(catalog)), world)
-    found = [_count(catalog, each.images, world).crops / len(each.images) for each in catalog.lists]
-    per_place = np.dot(found, order.shares) / sum(order.shares)
-    return CropCount(round(per_place * order.count), exact=False)
+    per_image = [_count(catalog, part.images, world).crops / len(part.images) for part in catalog.lists]
+    mean = np.dot(per_image, order.shares) / sum(order.shares)
+    return CropCount(round(mean * order.count), exact=False)
 
 
 def _count(catalog: Catalog, images: range, world: World) -> CropCount:
-    """Of some images, each once."""
+    """Counts the crops of `images`, each image visited once."""
     if catalog.boxes is not None:
         first, last = np.searchsorted(catalog.boxes.images, [images.start, images.stop])
         return CropCount(int(last - first), exact=True)
@@ -58,12 +58,12 @@ def _count(catalog: Catalog, images: range, world: World) -> CropCount:
     plain = 0 if catalog.by_object else len(images) - len(annotated)
     step = max(1, -(-len(annotated) // COUNT_AT_MOST))
     chosen = annotated[::step]
-    found = world.from_rank0(lambda: len(_read(catalog, chosen, show=world.rank == 0).labels)) if len(chosen) else 0
-    return CropCount(plain + round(found * len(annotated) / max(1, len(chosen))), exact=step == 1)
+    crops = world.from_rank0(lambda: len(_read(catalog, chosen, show=world.rank == 0).labels)) if len(chosen) else 0
+    return CropCount(plain + round(crops * len(annotated) / max(1, len(chosen))), exact=step == 1)
 
 
 def read_boxes(catalog: Catalog, world: World) -> Boxes:
-    """Every box of `catalog`, the same on every rank; the ranks share the reading.
+    """Returns every box of `catalog`, the same on every rank; the ranks share the reading.
 
     Raises:
         ConfigError: an XML cannot be used; names it.
@@ -81,7 +81,7 @@ def read_boxes(catalog: Catalog, world: World) -> Boxes:
 
 
 def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
-    """The boxes of `items`, all of which have an XML; in parallel, and without the GIL but for `catalog.by_lxml`."""
+    """Reads the boxes of `items`, which all have an XML, in parallel and, unless `catalog.by_lxml`, without the GIL."""
     lookup, parse = Lookup(catalog), parser(catalog.by_lxml)
     fetch = None if catalog.remote is None else fetching(catalog)
 
@@ -98,20 +98,20 @@ def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
     def targets(items: tf.Tensor) -> Targets:
         texts, paths = xmls(lookup.annotation(items))
         objects = parse(texts, paths)
-        # An image is opened only where its XML is whole but does not state its size.
+        # Opens an image only if its XML states no size, and only once all XMLs of the batch have been parsed.
         with tf.control_dependencies([objects.boxes]):
             unstated = tf.where(tf.reduce_any(objects.sizes <= 0, axis=1) & tf.not_equal(paths, ""))
         opened = lookup.path(tf.gather_nd(items, unstated))
         real = tf.map_fn(size, opened, fn_output_signature=tf.TensorSpec([2], tf.int32))
         sizes = tf.tensor_scatter_nd_update(tf.ones_like(objects.sizes, tf.int32), unstated, real)
-        found = find_targets(objects, lookup.label(items), sizes, catalog)
-        return found._replace(images=tf.gather(items, found.images))
+        boxes = find_targets(objects, lookup.label(items), sizes, catalog)
+        return boxes._replace(images=tf.gather(items, boxes.images))
 
     dataset = tf.data.Dataset.from_tensor_slices(items.astype(np.int64)).batch(BATCH)
     batches = dataset.map(targets, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
-    found = [Targets(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
+    parts = [Targets(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
     try:
-        found += progress(batches.as_numpy_iterator(), -(-len(items) // BATCH), "reading boxes", "batch", show)
+        parts += progress(batches.as_numpy_iterator(), -(-len(items) // BATCH), "reading boxes", "batch", show)
     except tf.errors.OpError as error:
         raise ConfigError(f"cannot read the boxes of {catalog.split} data: {reason(error)}") from error
-    return Boxes(*map(np.concatenate, zip(*found, strict=True)))
+    return Boxes(*map(np.concatenate, zip(*parts, strict=True)))

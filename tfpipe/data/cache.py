@@ -1,6 +1,6 @@
-"""Files kept near as they are first read, so that later epochs, each in an order of its own, leave slow storage alone.
+"""Caches files in memory or on a local disk when they are first read, so that later epochs need no slow storage.
 
-Dataset.cache would repeat the first epoch's order; this one is keyed by image, and holds files as they are, encoded.
+Dataset.cache would repeat the first epoch's order; this cache is keyed by image and holds the encoded files.
 """
 
 import os
@@ -23,20 +23,20 @@ IN_A_FOLDER = 1000
 SEAL = 20
 
 Reader = Callable[[tf.Tensor, tf.Tensor, str], tf.Tensor]
-"""In graph: from an image's number (int64), a path (string) and which of KINDS it is to the file's bytes (string)."""
+"""In graph: (image number (int64), path (string), one of KINDS) -> the file's bytes (string)."""
 
 
 class Store(NamedTuple):
-    """Contents of one kind, kept by number; in graph."""
+    """In-graph access to the cached contents of one kind, keyed by number."""
 
     find: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    """From a number (int64) and of what it is (string, as a path) to its contents (string), "" where none are kept."""
+    """(number (int64), source (string), e.g. a path) -> its contents (string), "" if not cached."""
     keep: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
-    """Of the same and the contents: gives those back, once they are kept."""
+    """(number, source, contents) -> the contents, after they have been cached."""
 
 
 def reader(catalog: Catalog, config: DataConfig, world: World) -> Reader:
-    """Reads files through the cache that `data.cache` asks for; empty files are never kept.
+    """Returns a function that reads files through the cache set by `data.cache`; empty files are never cached.
 
     Raises:
         ConfigError: as open_stores.
@@ -56,10 +56,10 @@ def reader(catalog: Catalog, config: DataConfig, world: World) -> Reader:
 def open_stores(
     catalog: Catalog, config: DataConfig, world: World, kinds: tuple[str, ...], count: int, name: str
 ) -> dict[str, Store]:
-    """Where `data.cache` says, a store for each of some kinds of contents, numbered below `count`.
+    """Opens a store for each of `kinds`, in memory or on disk as `data.cache` sets it, for numbers below `count`.
 
     Raises:
-        ConfigError: what this rank will come to see does not fit, or the cache's folder cannot be made or written.
+        ConfigError: this rank's share of the data does not fit, or the cache folder cannot be created or written.
     """
     if not isinstance(config.cache, Path):  # "memory"
         check_space(catalog, config, world)
@@ -76,12 +76,12 @@ def open_stores(
 
 
 def cache_folder(name: str, root: Path, world: World) -> Path:
-    """Where a rank keeps what is so named: number 1234 is 1/1234.jpg in there, and 1/1234.xml."""
+    """Returns the folder of a rank's cache `name`; it stores number 1234 as 1/1234.jpg and 1/1234.xml."""
     return root / f"tfpipe-{name}-{world.rank}of{world.size}"
 
 
 def forget(catalog: Catalog, config: DataConfig, world: World, item: int) -> None:
-    """Drops what is kept on disk of image `item`, so that its files are read anew once they are repaired."""
+    """Deletes the files of image `item` from caches on disk, so that they are read again after a repair."""
     if catalog.remote is not None:
         Fetcher(catalog.remote, catalog.paths.folders).forget([catalog.paths[item], catalog.annotation(item)])
     if isinstance(config.cache, Path):
@@ -94,44 +94,44 @@ def _in_memory() -> Store:
     with tf.device("CPU"):
         table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.string, "")
 
-    def keep(item: tf.Tensor, _of: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
+    def keep(item: tf.Tensor, _source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([table.insert(item, contents)]):
             return tf.identity(contents)
 
-    return Store(lambda item, _of: tf.ensure_shape(table.lookup(item), []), keep)
+    return Store(lambda item, _source: tf.ensure_shape(table.lookup(item), []), keep)
 
 
 def _on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
     with tf.device("CPU"):
-        # A bit, so to say, for each file; asking the disk itself would cost more, and no op does.
+        # A flag per number: TensorFlow has no op that tests for a file, and a system call would cost more.
         is_kept = tf.Variable(kept, trainable=False)
 
     def file(item: tf.Tensor) -> tf.Tensor:
         return tf.strings.join([f"{folder}/", tf.as_string(item // IN_A_FOLDER), "/", tf.as_string(item), kind])
 
-    def keep(item: tf.Tensor, of: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
-        with tf.control_dependencies([tf.io.write_file(file(item), contents + _seal(of, contents))]):
+    def keep(item: tf.Tensor, source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.io.write_file(file(item), contents + _seal(source, contents))]):
             known = is_kept.scatter_update(tf.IndexedSlices(True, item))
         with tf.control_dependencies([known]):
             return tf.identity(contents)
 
-    def read(item: tf.Tensor, of: tf.Tensor) -> tf.Tensor:
+    def read(item: tf.Tensor, source: tf.Tensor) -> tf.Tensor:
         sealed = tf.io.read_file(file(item))
         end = tf.maximum(tf.strings.length(sealed) - SEAL, 0)
         contents = tf.strings.substr(sealed, 0, end)
-        whole = tf.equal(tf.strings.substr(sealed, end, SEAL), _seal(of, contents))
-        return tf.where(whole, contents, "")
+        intact = tf.equal(tf.strings.substr(sealed, end, SEAL), _seal(source, contents))
+        return tf.where(intact, contents, "")
 
-    return Store(lambda item, of: tf.cond(is_kept.sparse_read(item), lambda: read(item, of), lambda: ""), keep)
+    return Store(lambda item, source: tf.cond(is_kept.sparse_read(item), lambda: read(item, source), lambda: ""), keep)
 
 
-def _seal(of: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
-    """SEAL digits that a file ends in if it is `of` that and was written whole: a run may be killed at any moment."""
-    return tf.strings.as_string(tf.strings.to_hash_bucket_fast(of + contents, 2**63 - 1), width=SEAL, fill="0")
+def _seal(source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
+    """Returns a hash of SEAL digits that ends a cached file: a file cut short by a killed run does not match it."""
+    return tf.strings.as_string(tf.strings.to_hash_bucket_fast(source + contents, 2**63 - 1), width=SEAL, fill="0")
 
 
 def _kept(folder: Path, kinds: tuple[str, ...], count: int) -> np.ndarray:
-    """bool [count, kinds]: of which numbers there is a file of each kind, whole or not."""
+    """Returns which numbers have a file of each kind, complete or not, as bool [count, kinds]."""
     result = np.zeros((count, len(kinds)), bool)
     for part in filter(os.path.isdir, os.scandir(folder)):
         for name in os.listdir(part):

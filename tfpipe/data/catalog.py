@@ -1,4 +1,4 @@
-"""The catalog: all that is known of a split before the first image is opened."""
+"""The catalog: everything that is known about a split before its first image is opened."""
 
 import hashlib
 import logging
@@ -35,7 +35,7 @@ class Boxes(NamedTuple):
     labels: np.ndarray  # int32 [k]
 
     def offsets(self, images: int) -> np.ndarray:
-        """int64 [images + 1]: where each image's boxes start, and where the last one's end."""
+        """Returns where each image's boxes start and, last, where all end, as int64 [images + 1]."""
         return np.searchsorted(self.images, np.arange(images + 1))
 
 
@@ -43,60 +43,60 @@ class MixedList(NamedTuple):
     """One of several filelists that are mixed."""
 
     images: range
-    """Numbers of its images."""
+    """Numbers of its images in the joined list."""
     weight: float
-    """How much of the samples it gives, in proportion to the others'."""
+    """Share of the samples, relative to the other lists' weights."""
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """One entry per image of a split, in the filelist's order."""
+    """The images of a split, in the filelist's order, with labels and annotations."""
 
     split: str
     paths: FileList
     annotation_folders: list[str]
-    """For each of `paths.folders` where its XMLs are, with a slash at the end; "" where none is needed, or read."""
+    """Folder of the XMLs for each of `paths.folders`, with a trailing slash; "" if no XML is read."""
     annotated: np.ndarray
-    """bool: whether there is an XML or, with `data.train_box_file`, a row of the table, and one is needed. Of an image
-    behind HTTP, whether there may be one."""
+    """bool [n]: True if the image needs and has an XML or, with `data.train_box_file`, a row of the table. Always True
+    for an image behind HTTP whose XML would be fetched: it may have one."""
     labels: np.ndarray
-    """int32: class number, or labels.BY_OBJECT."""
+    """int32 [n]: class number, or labels.BY_OBJECT."""
     classes: tuple[str, ...]
-    """Names of the classes; a class's number is its place."""
+    """Class names, indexed by class number."""
     boxes: Boxes | None = None
-    """What may be cropped from each image, where that is known from the start; None where its XML is to be read."""
+    """Boxes that may be cropped, if known from the start; None if the pipeline reads the XMLs."""
     by_lxml: bool = False
-    """Whether lxml reads the XMLs in training, as `data.annotations` has it; otherwise the graph does."""
+    """True if the pipeline parses XMLs with lxml (`data.annotations`), False if with graph ops."""
     by_box: bool = False
-    """Whether every box is a sample of its own, as `data.unit` has it; then `boxes` are known. Otherwise images are."""
+    """True if every box is a sample (`data.unit`); `boxes` are then known. False if every image is one."""
     lists: tuple[MixedList, ...] = ()
-    """Where several filelists are mixed: which images are whose. Empty for one."""
+    """Filelists that are mixed, with the images of each; empty for a single filelist."""
     packed: Packed | None = None
-    """Where the images or crops are, if packed, as `data.source` has it; None where each is the file at its path."""
+    """Shards that hold the images or crops (`data.source`); None if each image is the file at its path."""
     remote: Remote | None = None
-    """How the files are fetched where `paths` are URLs; None where they are not."""
+    """Settings to fetch `paths` if they are URLs; None if they are files."""
 
     def __len__(self) -> int:
         return len(self.paths)
 
     @property
     def by_object(self) -> bool:
-        """Whether objects, not images, have labels."""
+        """Returns whether objects, not images, have labels."""
         return bool((self.labels == BY_OBJECT).any())
 
     @property
     def sampled_boxes(self) -> Boxes | None:
-        """The boxes, where every one is a sample of its own; None where images are."""
+        """Returns the boxes if every box is a sample, None if every image is one."""
         return self.boxes if self.by_box else None
 
     @property
     def samples(self) -> int:
-        """How many there are: boxes or images."""
+        """Returns the number of samples: of boxes or of images."""
         boxes = self.sampled_boxes
         return len(self) if boxes is None else len(boxes.labels)
 
     def order(self, config: DataConfig) -> Order | Mixture:
-        """In which order the samples come; test data is neither shuffled nor kept to its rank."""
+        """Returns the order of the samples; test data ignores `config`: list order, scope "global"."""
         if self.split != "train":
             return Order(self.samples, shuffle=False)
         order = Order(
@@ -104,14 +104,14 @@ class Catalog:
         )
         if not self.lists:
             return order
-        ends, boxes = [each.images.stop for each in self.lists], self.sampled_boxes
+        ends, boxes = [part.images.stop for part in self.lists], self.sampled_boxes
         if boxes is not None:
             ends = boxes.offsets(len(self))[ends].tolist()
         counts = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
-        return Mixture.of(order, counts, tuple(each.weight for each in self.lists))
+        return Mixture.of(order, counts, tuple(part.weight for part in self.lists))
 
     def image_and_box(self, sample: int) -> tuple[int, int | None]:
-        """The image that a sample is of, and which of its boxes; None where it is of the image whole."""
+        """Returns a sample's image, and the number of its box in that image or None if the sample is the image."""
         boxes = self.sampled_boxes
         if boxes is None:
             return sample, None
@@ -119,18 +119,18 @@ class Catalog:
         return image, sample - int(np.searchsorted(boxes.images, image))
 
     def annotation(self, item: int) -> str:
-        """Path of the XML of image `item`, "" where there is none."""
+        """Returns the path of the XML of image `item`, "" if it has none."""
         folder = self.annotation_folders[self.paths.folder[item]]
         return folder + xml_name(self.paths.name(item)) if folder and self.annotated[item] else ""
 
 
 def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
-    """The catalog of `split`, "train" or "test": its filelist, labels, and its index or which images have an XML.
+    """Loads the catalog of `split`, "train" or "test": filelist, labels, and the index or which images have an XML.
 
-    Rank 0 alone reads the index or looks for the XMLs, and tells the others.
+    Only rank 0 reads the index or searches for the XMLs; it broadcasts the result.
 
     Raises:
-        ConfigError: a list, a label, the class table or an index that must be there cannot be used.
+        ConfigError: a filelist, a label, the class table or a required index cannot be used.
     """
     if config.source is not None:
         from tfpipe.data.packed import load_source
@@ -144,7 +144,7 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
     filelist = config.filelist_for(split)
     paths, lists = read_lists(filelist)
-    # Test data is numbered as training data is.
+    # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
     train_paths = paths if numbered else read_lists(config.filelist_for("train"))[0]
     classes = class_table(config, train_paths)
@@ -158,7 +158,7 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if config.annotations != "none" and needs_boxes:
         catalog = _with_annotations(catalog, config, filelist, world)
-    known = catalog.boxes is not None or not any(is_optional(f"{each}.xml") for each in catalog.annotation_folders)
+    known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
     count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
     logger.info("%s: %d images, %s of them annotated", split, len(catalog), count)
     if split == "train" and config.unit == "box" and needs_boxes:
@@ -169,18 +169,18 @@ def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
 
 
 def read_lists(filelist: Path | list[WeightedList]) -> tuple[FileList, tuple[MixedList, ...]]:
-    """All images of one or several lists; and which are whose, where they are several."""
+    """Reads one or several filelists; returns all images and, for several lists, which images are in which list."""
     if isinstance(filelist, Path):
         return read_filelist(filelist), ()
-    lists = [read_filelist(each.path) for each in filelist]
-    if len({each.remote for each in lists}) > 1:
+    lists = [read_filelist(entry.path) for entry in filelist]
+    if len({paths.remote for paths in lists}) > 1:
         raise ConfigError(
             "data.train_filelist mixes lists of URLs with lists of paths: copy what is remote first, with "
             "`tfpipe stage`"
         )
-    ends = np.cumsum([len(each) for each in lists]).tolist()
+    ends = np.cumsum([len(paths) for paths in lists]).tolist()
     spans = map(range, [0, *ends], ends)
-    mixed = tuple(MixedList(span, each.weight) for span, each in zip(spans, filelist, strict=True))
+    mixed = tuple(MixedList(span, entry.weight) for span, entry in zip(spans, filelist, strict=True))
     return FileList.joined(lists), mixed
 
 
@@ -189,7 +189,7 @@ def _check_order(catalog: Catalog, config: DataConfig, world: World) -> None:
         order = catalog.order(config)
     except ValueError as error:
         raise ConfigError(f"data.train_filelist cannot be mixed so: {error}") from error
-    fewest = min(each.count for each in order.orders) if isinstance(order, Mixture) else order.count
+    fewest = min(part.count for part in order.orders) if isinstance(order, Mixture) else order.count
     if config.scope == "shard" and fewest < world.size:
         raise ConfigError(
             f'{where(config)}: {fewest} samples are too few for {world.size} ranks with data.scope "shard"'
@@ -197,23 +197,23 @@ def _check_order(catalog: Catalog, config: DataConfig, world: World) -> None:
 
 
 def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:
-    """Where the index of `filelist` is: beside it, train.index.parquet of train.txt, train+more.index.parquet of two.
+    """Returns the path of the index of `filelist`: beside it, train.index.parquet for train.txt.
 
-    In the folder `data.index`, which lists of the same name may share, train-1a2b3c4d.index.parquet, by the sha256 of
-    the lists' resolved paths.
+    Two mixed lists have train+more.index.parquet. In the folder `data.index`, where lists of equal names may meet, a
+    hash is added, train-1a2b3c4d.index.parquet: the sha256 of the lists' resolved paths.
     """
-    lists = [filelist] if isinstance(filelist, Path) else [each.path for each in filelist]
-    name = "+".join(each.stem for each in lists)
+    lists = [filelist] if isinstance(filelist, Path) else [entry.path for entry in filelist]
+    name = "+".join(path.stem for path in lists)
     if config.index is None:
         return lists[0].parent / f"{name}.index.parquet"
-    digest = hashlib.sha256(b"\n".join(os.fsencode(each.resolve()) for each in lists)).hexdigest()
+    digest = hashlib.sha256(b"\n".join(os.fsencode(path.resolve()) for path in lists)).hexdigest()
     return config.index / f"{name}-{digest[:8]}.index.parquet"
 
 
 def _with_annotations(
     catalog: Catalog, config: DataConfig, filelist: Path | list[WeightedList], world: World
 ) -> Catalog:
-    """The catalog with its index's boxes, or else, without boxes, with what XMLs there are."""
+    """Adds the index's boxes to the catalog or, without an index, which images have an XML."""
     paths = catalog.paths
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
@@ -224,7 +224,7 @@ def _with_annotations(
             return None
         if isinstance(source, Layout) and config.annotations == "auto" and not index_path(config, filelist).exists():
             return None
-        # Imports pyarrow, which takes as long as reading a list.
+        # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.index import find_index, fingerprint
 
         return find_index(config, filelist, fingerprint(paths, catalog.classes, catalog.labels, source))
@@ -232,13 +232,13 @@ def _with_annotations(
     index = world.from_rank0(find)
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
-    assert isinstance(source, Layout), "a table's boxes come by the index alone, without which find_index raises"
+    assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
     packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, catalog.remote)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))
 
 
 def _read_boxes(catalog: Catalog, world: World) -> Boxes:
-    # Reads the XMLs in graph; nothing else here needs TensorFlow.
+    # Imported late: it needs TensorFlow, to read the XMLs in a graph; nothing else here does.
     from tfpipe.data.boxes import read_boxes
 
     return read_boxes(catalog, world)

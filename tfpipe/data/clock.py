@@ -1,4 +1,4 @@
-"""The time of day, inside a graph."""
+"""The time of day, in graph."""
 
 import time
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from tensorflow.python.framework.config import is_op_determinism_enabled
 
 
 def now_s(after: Sequence[tf.Tensor]) -> tf.Tensor:
-    """float64 []: seconds since 1970, to microseconds, once all of `after` is there.
+    """Returns the seconds since 1970 when all of `after` is computed: float64 [], precise to microseconds.
 
-    Where operations must be deterministic, tf.timestamp refuses to run; Python's clock, which needs the GIL for some
-    microseconds a batch, takes its place there, at some 40 microseconds a call.
+    With deterministic ops enabled tf.timestamp refuses to run; Python's clock replaces it. That takes about 40
+    microseconds a call, a few of them with the GIL.
     """
     with tf.control_dependencies(after):
         if not is_op_determinism_enabled():
             return tf.timestamp()
-        # Were it stateful, tf.data would make the whole pipeline serial; with no input, it would be read only once.
-        some = tf.reshape(after[-1], [-1])[:1]
-        time_s = tf.numpy_function(lambda _: np.float64(time.time()), [some], tf.float64, stateful=False)
+        # A stateful op would make tf.data run the whole pipeline serially; an op without input would run only once.
+        first = tf.reshape(after[-1], [-1])[:1]
+        time_s = tf.numpy_function(lambda _: np.float64(time.time()), [first], tf.float64, stateful=False)
         return tf.ensure_shape(time_s, [])

@@ -1,4 +1,4 @@
-"""Pipelines still running when the process ends."""
+"""Closes pipelines that still run when the process ends."""
 
 import atexit
 import functools
@@ -9,16 +9,16 @@ import tensorflow as tf
 
 @functools.cache
 def close_at_exit() -> None:
-    """Has all iterators closed before the interpreter is.
+    """Registers an exit handler that closes all dataset iterators; later calls do nothing.
 
-    A pipeline works ahead. One that is in a Python function, as the native decoder is, when the interpreter ends never
-    comes back from it, and TensorFlow would wait for it for ever.
+    A pipeline works ahead. If it is inside a Python function, e.g. the native decoder, when the interpreter ends, that
+    call never returns, and TensorFlow would wait for it forever.
     """
     atexit.register(_close_all)
 
 
 def _close_all() -> None:
-    for each in gc.get_objects():
-        # Not isinstance(): it asks the object, which may be one that loads a module when asked.
-        if tf.data.Iterator in type(each).__mro__:
-            vars(each).clear()
+    for candidate in gc.get_objects():
+        # Not isinstance(): it reads the object's __class__, which makes a lazy module load.
+        if tf.data.Iterator in type(candidate).__mro__:
+            vars(candidate).clear()

@@ -1,6 +1,6 @@
-"""Crops kept as they were cut and resized, so that later epochs neither read, parse nor decode: `data.cache_stage`.
+"""Caches crops after resizing, so that later epochs neither read, parse nor decode (`data.cache_stage` "crops").
 
-Kept by sample, all crops of one together, as a string: a mark, their labels, their pixels.
+All crops of a sample form one string: a mark, their labels, their pixels.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from tfpipe.data.crops import from_first
 from tfpipe.distributed import World
 
 KIND = ".crops"
-# So that the string of a sample that gives no crop is not the empty one, which means that nothing is kept.
+# Keeps the string of a sample without crops from being empty, which would mean that nothing is cached.
 MARK = b"+"
 LABEL_BYTES = 4
 MAX_BYTES = 2**31 - 1
@@ -28,12 +28,12 @@ class Cut(NamedTuple):
 
     pixels: tf.Tensor  # uint8 [k, height, width, channels]
     images: tf.Tensor  # int64 [k]: number of the sample, ascending
-    numbers: tf.Tensor  # int64 [k]: of the crop among its sample's
+    numbers: tf.Tensor  # int64 [k]: number of the crop in its sample
     labels: tf.Tensor  # int32 [k]
 
 
 def crop_store(catalog: Catalog, config: DataConfig, world: World) -> Store | None:
-    """Where the crops of `catalog` are kept; None unless `data.cache_stage` is "crops" and there is a cache.
+    """Opens the store of `catalog`'s crops; None unless `data.cache` is set and `data.cache_stage` is "crops".
 
     Raises:
         ConfigError: as cache.open_stores.
@@ -44,35 +44,35 @@ def crop_store(catalog: Catalog, config: DataConfig, world: World) -> Store | No
 
 
 def fingerprint(catalog: Catalog, config: DataConfig) -> str:
-    """Of all that the crops of a sample depend on but the files' contents: another config never reads them."""
+    """Returns a hash of everything but file contents that determines the crops: other settings use another cache."""
     shape = (*config.crop_image_size, config.num_channels)
-    how = (config.crop_for(catalog.split), config.center_fraction, config.resize, config.native, config.scaled_decode)
-    of = (catalog.paths.digest, catalog.paths.folders, catalog.annotation_folders, catalog.classes)
-    by = (catalog.split, catalog.by_lxml, catalog.by_box)
-    digest = hashlib.sha256(repr((shape, how, of, by)).encode())
+    crop = (config.crop_for(catalog.split), config.center_fraction, config.resize, config.native, config.scaled_decode)
+    lists = (catalog.paths.digest, catalog.paths.folders, catalog.annotation_folders, catalog.classes)
+    flags = (catalog.split, catalog.by_lxml, catalog.by_box)
+    digest = hashlib.sha256(repr((shape, crop, lists, flags)).encode())
     for array in (catalog.annotated, catalog.labels, *(catalog.boxes or ())):
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]
 
 
 def keeping(cut: Callable[..., Cut], store: Store, shape: tuple[int, int, int]) -> Callable[..., Cut]:
-    """`cut` for those samples alone of which nothing is kept; their crops are kept then.
+    """Wraps `cut`: calls it only for samples whose crops are not cached, and caches the crops it returns.
 
     Args:
-        cut: from n samples, a NamedTuple of tensors that has the fields `visit` and `kept`, to their crops from
+        cut: function from n samples, a NamedTuple of tensors with the fields `visit` and `kept`, to their crops from
             `visit.first_crop` on.
-        store: keeps them.
-        shape: of a crop.
+        store: the cache.
+        shape: height, width and channels of a crop.
     """
 
     def find_or_cut(samples: Any) -> Cut:
         new = tf.where(tf.equal(samples.kept, ""))[:, 0]
 
         def cut_new() -> tf.Tensor:
-            those = tf.nest.map_structure(lambda each: tf.gather(each, new), samples)
-            # All crops of a sample are kept, also where an interrupted run wants the last of them alone.
-            those = those._replace(visit=those.visit._replace(first_crop=tf.zeros_like(those.visit.first_crop)))
-            return tf.tensor_scatter_nd_update(samples.kept, new[:, None], keep(store, those.visit.item, cut(those)))
+            absent = tf.nest.map_structure(lambda tensor: tf.gather(tensor, new), samples)
+            # Caches all crops of a sample, even if a resumed run needs only the last of them.
+            absent = absent._replace(visit=absent.visit._replace(first_crop=tf.zeros_like(absent.visit.first_crop)))
+            return tf.tensor_scatter_nd_update(samples.kept, new[:, None], keep(store, absent.visit.item, cut(absent)))
 
         kept = unpack(tf.cond(tf.size(new) > 0, cut_new, lambda: samples.kept), shape)
         return from_first(kept, samples.visit.first_crop)
@@ -81,18 +81,18 @@ def keeping(cut: Callable[..., Cut], store: Store, shape: tuple[int, int, int]) 
 
 
 def find(store: Store, item: tf.Tensor) -> tf.Tensor:
-    """string: what is kept of a sample (int64), "" where nothing is."""
+    """Returns the cached string of a sample (int64), "" if it has none."""
     return store.find(item, tf.as_string(item))
 
 
 def keep(store: Store, items: tf.Tensor, crops: Cut) -> tf.Tensor:
-    """string [n]: the crops of the samples `items` (int64 [n]), packed, once they are kept."""
+    """Caches the crops of the samples `items` (int64 [n]), then returns their strings (string [n])."""
 
     def keep_one(number: tf.Tensor) -> tf.Tensor:
         own = tf.where(tf.equal(crops.images, number))[:, 0]
         labels, pixels = tf.gather(crops.labels, own), tf.gather(crops.pixels, own)
         raw = tf.concat([tf.reshape(tf.bitcast(labels, tf.uint8), [-1]), tf.reshape(pixels, [-1])], axis=0)
-        # No op turns a tensor into its bytes, but its serialization ends in them.
+        # No op converts a tensor to its bytes, but its serialized proto ends with them.
         serial = tf.io.serialize_tensor(raw)
         contents = MARK + tf.strings.substr(serial, tf.strings.length(serial) - tf.size(raw), tf.size(raw))
         return store.keep(items[number], tf.as_string(items[number]), contents)
@@ -101,7 +101,7 @@ def keep(store: Store, items: tf.Tensor, crops: Cut) -> tf.Tensor:
 
 
 def unpack(kept: tf.Tensor, shape: tuple[int, int, int]) -> Cut:
-    """The crops in what is kept of n samples (string [n])."""
+    """Converts the cached strings of n samples (string [n]) to their crops."""
     counts = (tf.strings.length(kept) - len(MARK)) // (LABEL_BYTES + math.prod(shape))
     images = tf.repeat(tf.range(tf.size(kept, tf.int64)), counts)
     numbers = tf.range(tf.size(images, tf.int64)) - tf.gather(

@@ -1,6 +1,6 @@
-"""Which crops some images give: from their annotated objects to windows and labels.
+"""Chooses the crops of images: from annotated objects to windows and labels.
 
-Everything here is of n images at once, which costs little more than one, since a graph's cost is per op.
+All functions take n images at once: that costs little more than one image, since a graph's cost is per op.
 """
 
 from typing import NamedTuple, Protocol, TypeVar
@@ -13,12 +13,12 @@ from tfpipe.data.catalog import WHOLE_IMAGE, Catalog
 from tfpipe.data.images import box_windows, center_windows, full_windows, random_window
 from tfpipe.data.scale import choose_halvings
 
-# No image has more crops; keeps the seeds of two images' crops apart.
+# Upper bound of crops per image; keeps the seeds of two images' crops apart.
 MAX_CROPS = 2**16
 
 
 class OfImages(Protocol):
-    """A NamedTuple of tensors [k, ...], these two among them."""
+    """A NamedTuple of tensors [k, ...] that include these two."""
 
     @property
     def images(self) -> tf.Tensor:
@@ -26,14 +26,14 @@ class OfImages(Protocol):
 
     @property
     def numbers(self) -> tf.Tensor:
-        """int64 [k]: of the crop among its image's."""
+        """int64 [k]: number of the crop in its image."""
 
 
 T = TypeVar("T", bound=OfImages)
 
 
 class Targets(NamedTuple):
-    """What may be cropped from n images, one after the other."""
+    """The boxes that may be cropped from n images, one image after the other."""
 
     images: tf.Tensor  # int64 [k]: number of the image, ascending
     boxes: tf.Tensor  # float32 [k, 4] relative: ymin, xmin, ymax, xmax in [0, 1]
@@ -41,36 +41,36 @@ class Targets(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """What is cropped from n images, one after the other."""
+    """The windows that are cropped from n images, one image after the other."""
 
     images: tf.Tensor  # int64 [k]: number of the image, ascending
-    numbers: tf.Tensor  # int64 [k]: of the crop among its image's
+    numbers: tf.Tensor  # int64 [k]: number of the crop in its image
     windows: tf.Tensor  # int32 [k, 4]: top, left, height, width
     labels: tf.Tensor  # int32 [k]
-    halvings: tf.Tensor  # int32 [k]: of the sides of the image as it is decoded; the windows are in the whole one
+    halvings: tf.Tensor  # int32 [k]: how often decoding halves the image's sides; `windows` are in full-size pixels
 
 
 class Crops(NamedTuple):
-    """The crops of some images, one after the other; unbatched, one of them; then a batch of them."""
+    """The crops of one dataset element: those of one decoder call at first, a batch after rebatching."""
 
     images: tf.Tensor  # uint8 [k, height, width, channels]
     labels: tf.Tensor  # int32 [k]
-    positions: tf.Tensor  # int64 [k, 2]: position in the stream, number among the image's crops
+    positions: tf.Tensor  # int64 [k, 2]: position in the stream, number of the crop in its image
 
 
 class KnownTargets:
-    """The boxes of a catalog that knows them: of each image, or each a target of its own."""
+    """The boxes of a catalog that knows them, looked up in graph, by image or, if boxes are samples, by box."""
 
     def __init__(self, catalog: Catalog) -> None:
         boxes = catalog.boxes
-        assert boxes is not None, "it knows them"
-        # On the CPU, where tf.data runs, and beside the graph, if one is being made: it is to hold them by reference.
+        assert boxes is not None, "the catalog knows its boxes"
+        # Eager tensors on the CPU, where tf.data runs: a graph under construction then holds them by reference.
         with tf.init_scope(), tf.device("CPU"):
             self._boxes, self._labels = tf.constant(boxes.boxes), tf.constant(boxes.labels)
             self._offsets = None if catalog.by_box else tf.constant(boxes.offsets(len(catalog)))
 
     def at(self, samples: tf.Tensor) -> Targets:
-        """The targets of `samples` (int64 [n]): boxes or images."""
+        """Returns the targets of `samples` (int64 [n]), which are boxes or images."""
         if self._offsets is None:
             images, chosen = tf.range(tf.size(samples, tf.int64)), samples
         else:
@@ -80,17 +80,17 @@ class KnownTargets:
 
 
 def find_targets(objects: Objects, labels: tf.Tensor, sizes: tf.Tensor, catalog: Catalog) -> Targets:
-    """The objects' boxes, relative to the annotated size (the image may have another), and their labels.
+    """Returns the objects' boxes, relative to the annotated size (the image's may differ), and their labels.
 
-    Swapped edges are swapped back, boxes clamped to the image, empty ones dropped. Where each object has its own
-    label, objects of no known class are dropped, and there may be none left. Where the image has one, objects that
-    are of a different known class are dropped, and with none left the whole image is the target.
+    Swapped edges are swapped back, boxes clipped to the image, empty boxes dropped. If objects have their own labels,
+    those of unknown classes are dropped, and none may be left. If the image has the label, objects of a different
+    known class are dropped; if none is left, the whole image is the target.
 
     Args:
-        objects: what the XMLs say.
-        labels: int32 [n] of the images.
-        sizes: int32 [n, 2], the images' real heights and widths; used where an XML does not state them.
-        catalog: says how images are labelled, and the classes.
+        objects: the objects of n XMLs.
+        labels: int32 [n], the images' labels.
+        sizes: int32 [n, 2], the images' real heights and widths; used if an XML does not state them.
+        catalog: has the classes, and whether images or objects are labelled.
     """
     images = objects.images
     stated = tf.reduce_all(objects.sizes >= 1, axis=1, keepdims=True)
@@ -105,8 +105,8 @@ def find_targets(objects: Objects, labels: tf.Tensor, sizes: tf.Tensor, catalog:
         is_class = tf.equal(objects.names[:, None], classes)
         numbers = tf.argmax(is_class, axis=1, output_type=tf.int32)
         kept = has_area & tf.reduce_any(is_class, axis=1)
-        return Targets(*(tf.boolean_mask(each, kept) for each in (images, boxes, numbers)))
-    # Nearly every object is of its image's class, and need not be looked for among all of them.
+        return Targets(*(tf.boolean_mask(values, kept) for values in (images, boxes, numbers)))
+    # Nearly every object has its image's class; only the others are compared with all classes.
     others = tf.where(tf.not_equal(objects.names, tf.gather(classes, tf.gather(labels, images))))
     is_class = tf.equal(tf.gather_nd(objects.names, others)[:, None], classes)
     kept = has_area & tf.tensor_scatter_nd_update(
@@ -124,14 +124,14 @@ def find_targets(objects: Objects, labels: tf.Tensor, sizes: tf.Tensor, catalog:
 def choose_windows(
     targets: Targets, sizes: tf.Tensor, positions: tf.Tensor, config: DataConfig, catalog: Catalog
 ) -> Windows:
-    """The windows of the images' crops, as `data.crop` or `data.test_crop` says.
+    """Returns the windows of the images' crops, as `data.crop` or `data.test_crop` sets them.
 
     Args:
-        targets: what may be cropped from n images.
+        targets: the boxes that may be cropped from n images.
         sizes: int32 [n, 2], their heights and widths.
-        positions: int64 [n], their stream positions; they seed what is random.
-        config: how to crop.
-        catalog: of the split.
+        positions: int64 [n], their stream positions, which seed random windows.
+        config: the crop settings.
+        catalog: the split's catalog.
     """
     kind = config.crop_for(catalog.split)
     first = tf.searchsorted(targets.images, tf.range(tf.size(positions, tf.int64)), out_type=tf.int64)
@@ -157,36 +157,36 @@ def choose_windows(
     else:
         ends = tf.concat([first[1:], tf.shape(targets.images, tf.int64)], axis=0)
         crops = tf.range(tf.size(images))
-        # A loop over one image would cost more than the draw.
+        # For a single crop, the loop of map_fn would cost more than the draw.
         alone = sizes.shape[0] == 1 and not catalog.by_object
         windows = draw(crops[0])[None] if alone else tf.map_fn(draw, crops, fn_output_signature=tf.int32)
     return Windows(images, numbers, windows, labels, halvings(windows, images, config))
 
 
 def halvings(windows: tf.Tensor, images: tf.Tensor, config: DataConfig) -> tf.Tensor:
-    """int32 [k]: as scale.choose_halvings where `data.scaled_decode` is set, else 0."""
+    """Returns scale.choose_halvings (int32 [k]) if `data.scaled_decode` is set, else zeros."""
     if config.scaled_decode:
         return choose_halvings(windows, images, config.crop_image_size)
     return tf.zeros(tf.shape(images), tf.int32)
 
 
 def from_first(crops: T, first: tf.Tensor) -> T:
-    """Without those that come before each image's `first` (int64 [n]).
+    """Drops the crops whose number is below their image's `first`.
 
     Args:
-        crops: of some images, e.g. Windows.
-        first: which of an image's crops is the first that is wanted.
+        crops: the crops of n images, e.g. Windows.
+        first: int64 [n], number of each image's first crop to keep.
     """
     wanted = crops.numbers >= tf.gather(first, crops.images)
-    # Copies them, and only where a run goes on in the middle of an image is one not wanted.
+    # A mask copies all crops, and drops some only when a run resumes in the middle of an image.
     return tf.cond(
         tf.reduce_all(wanted),
         lambda: crops,
-        lambda: tf.nest.map_structure(lambda each: tf.boolean_mask(each, wanted), crops),
+        lambda: tf.nest.map_structure(lambda tensor: tf.boolean_mask(tensor, wanted), crops),
     )
 
 
 def crop_seeds(seed: int, positions: tf.Tensor, crops: tf.Tensor) -> tf.Tensor:
-    """int64 [..., 2]: a seed for each crop, given its image's stream position and its number (int64 [...])."""
+    """Returns a seed for each crop (int64 [..., 2]) from its image's stream position and its number (int64 [...])."""
     second = positions * MAX_CROPS + crops
     return tf.stack([tf.fill(tf.shape(second), tf.constant(seed, tf.int64)), second], axis=-1)

@@ -1,4 +1,4 @@
-"""What is wrong with an image file, said without TensorFlow, which of a JPEG says only that it failed."""
+"""Explains damage in an image file without TensorFlow, which says of a JPEG only that decoding failed."""
 
 import re
 
@@ -9,17 +9,17 @@ from tfpipe.data.headers import TOO_LARGE
 JPEG = b"\xff\xd8"
 NO_HEADER = "a JPEG without a whole header"
 PICTURES = {JPEG: "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP"}
-# What is found under the name of an image, by its first bytes.
+# Other content found in files with an image's name, by first bytes.
 OTHERS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a ZIP archive", b"%PDF": "a PDF", b"II*\0": "a TIFF"}
 HTML = re.compile(rb"\s*<(?:!doctype html|html|\?xml|head)", re.IGNORECASE)
 
 
 def find_damage(contents: bytes, channels: int) -> str | None:
-    """What libjpeg-turbo objects to in a JPEG, or that it is none; None if nothing. TensorFlow may read it even so.
+    """Returns libjpeg-turbo's first complaint about a file, None if there is none. TensorFlow may still decode it.
 
     Args:
-        contents: of the file, which is decoded whole.
-        channels: 1 or 3, to decode to.
+        contents: the whole file, which is decoded completely.
+        channels: 1 or 3, the channels to decode to.
     """
     try:
         height, width, *_ = simplejpeg.decode_jpeg_header(contents)
@@ -27,18 +27,18 @@ def find_damage(contents: bytes, channels: int) -> str | None:
             return f"{width} x {height} pixels are more than TensorFlow decodes"
         simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB")
     except ValueError as damage:
-        said = str(damage)
-        return NO_HEADER if contents.startswith(JPEG) and said.startswith("tjDecompressHeader") else said
+        message = str(damage)
+        return NO_HEADER if contents.startswith(JPEG) and message.startswith("tjDecompressHeader") else message
     return None
 
 
 def kind_of_picture(contents: bytes) -> str:
-    """ "JPEG", "PNG" ..., "" where it begins as none of these does."""
+    """Returns the image format ("JPEG", "PNG", "GIF" or "WebP") by the first bytes, "" for any other."""
     return next((kind for start, kind in PICTURES.items() if contents.startswith(start)), "")
 
 
 def kind_of_other(contents: bytes) -> str:
-    """What a file is that is no picture, "" where that cannot be said."""
+    """Describes a file that is no image, e.g. "a PDF"; "" if its content is not recognized."""
     if HTML.match(contents):
         return "HTML or XML, as a failed download leaves it"
     if contents and not contents.strip(b"\0"):
@@ -46,11 +46,11 @@ def kind_of_other(contents: bytes) -> str:
     return next((kind for start, kind in OTHERS.items() if contents.startswith(start)), "")
 
 
-def describe(contents: bytes, channels: int, said: str) -> str:
-    """Why an image cannot be used, of which TensorFlow said that much."""
+def describe(contents: bytes, channels: int, message: str) -> str:
+    """Explains why an image cannot be used; `message` is TensorFlow's error."""
     if not contents:
         return "the file is empty"
     if contents.startswith(JPEG):
-        return find_damage(contents, channels) or said
+        return find_damage(contents, channels) or message
     kind = kind_of_other(contents)
-    return f"{said}; it is {kind}" if kind else said
+    return f"{message}; it is {kind}" if kind else message

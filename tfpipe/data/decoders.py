@@ -1,4 +1,4 @@
-"""Who decodes and resizes: a library, several images at a call, or TensorFlow's own ops."""
+"""Decoders: libraries that decode and resize several images per call, or TensorFlow's own ops."""
 
 import math
 from collections.abc import Callable
@@ -15,27 +15,27 @@ from tfpipe.data.images import decode_crops, decode_image, mirror
 from tfpipe.data.scale import halved
 from tfpipe.data.top import decode_top
 
-# Images handed over at a call: half as many cost 2 %, twice as many gain nothing.
+# Images per call: half as many take 2 % more time, twice as many save none.
 NATIVE_IMAGES = 32
-# Bytes: TensorFlow takes an array over without a copy if it begins at a multiple of this.
+# Bytes: TensorFlow adopts an array without a copy if its address is a multiple of this.
 ALIGNMENT = 64
 JPEG = b"\xff\xd8\xff"
 
 
 class Decoder(NamedTuple):
-    """How the crops of some images are made."""
+    """Functions that make crops from encoded images."""
 
     images: int
-    """At a call."""
+    """Number of images per call."""
     decode: Callable[[tf.Tensor, tf.Tensor, Windows, tf.Tensor], tf.Tensor]
-    """From JPEGs (string [n]), their sizes (int32 [n, 2]), windows in them, and which of these to mirror (bool [k], or
-    [0] for none) to uint8 [k, height, width, channels]."""
+    """(JPEGs (string [n]), their sizes (int32 [n, 2]), windows, which of these to mirror (bool [k], or [0] for none))
+    -> crops (uint8 [k, height, width, channels])."""
     mirror: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-    """Of crops, uint8 [k, height, width, channels], mirrors those of which bool [k] says so."""
+    """(crops (uint8 [k, height, width, channels]), which of them to mirror (bool [k])) -> crops."""
 
 
 def choose_decoder(config: DataConfig) -> Decoder:
-    """As `data.decoder` says; "auto" is "native" where OpenCV has the kernel of `data.resize`."""
+    """Returns the decoder set by `data.decoder`; "auto" is "native" if OpenCV has the kernel of `data.resize`."""
     target, channels = config.crop_image_size, config.num_channels
     if config.native:
         return Decoder(NATIVE_IMAGES, partial(_decode_natively, target=target, channels=channels), _mirror_natively)
@@ -43,8 +43,8 @@ def choose_decoder(config: DataConfig) -> Decoder:
     def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
         def crops() -> tf.Tensor:
             halvings = _of_jpegs(windows, jpegs)[0]
-            made = decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize, halvings)
-            return made if flips.shape[0] == 0 else mirror(made, flips)
+            images = decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize, halvings)
+            return images if flips.shape[0] == 0 else mirror(images, flips)
 
         return tf.cond(
             tf.size(windows.images) > 0,
@@ -56,7 +56,7 @@ def choose_decoder(config: DataConfig) -> Decoder:
 
 
 def _of_jpegs(windows: Windows, jpegs: tf.Tensor) -> tf.Tensor:
-    """int32 [k]: the halvings of the windows' images, 0 where one is in truth no JPEG."""
+    """Returns the halvings of the windows' images (int32 [k]), 0 for an image that is actually no JPEG."""
     is_jpeg = tf.equal(tf.strings.substr(jpegs, 0, len(JPEG)), JPEG)
     return tf.where(tf.gather(is_jpeg, windows.images), windows.halvings, 0)
 
@@ -64,18 +64,17 @@ def _of_jpegs(windows: Windows, jpegs: tf.Tensor) -> tf.Tensor:
 def _decode_natively(
     jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor, target: tuple[int, int], channels: int
 ) -> tf.Tensor:
-    """By simplejpeg and OpenCV, which release the GIL: decodes each image once, down to its lowest window; resizes.
+    """Decodes each image once, down to its lowest window, by simplejpeg; resizes by OpenCV. Both release the GIL.
 
-    Python is called once for 32 images. Handing over their bytes and the crops costs some 45 microseconds an image of
-    the 1,400 that it takes to decode 500x375, and the GIL is held for less.
+    Python is called once for 32 images. Passing their bytes and the crops takes about 45 microseconds an image, only
+    part of it with the GIL; decoding an image of 500x375 takes 1,400.
 
-    The pixels are those of images.decode_crops or one level below: OpenCV's integers cut off what they do not hold,
-    0.13 levels on average.
+    A pixel equals that of images.decode_crops or is one level lower: OpenCV truncates; the mean error is 0.13 levels.
     """
     import cv2
     import simplejpeg
 
-    # One image is one thread's work, here as in TensorFlow.
+    # One thread per image, as in TensorFlow's ops.
     cv2.setNumThreads(1)
     colorspace = "RGB" if channels == 3 else "GRAY"
 
@@ -85,11 +84,11 @@ def _decode_natively(
         top = None if halvings else decode_top(contents, colorspace, rows)
         if top is not None:
             return top
-        # libjpeg's smallest size that is no less.
+        # simplejpeg decodes to the smallest scaled size that is at least this; 0 means full size.
         least = [-(-side >> halvings) if halvings else 0 for side in size]
         try:
             return simplejpeg.decode_jpeg(contents, colorspace, min_height=least[0], min_width=least[1])
-        except ValueError:  # a PNG, say, or one that is damaged: TensorFlow's error says how
+        except ValueError:  # a PNG, which TensorFlow decodes, or damage, which its error describes
             return decode_image(contents, channels, halvings).numpy()
 
     def decode(
@@ -120,20 +119,20 @@ def _decode_natively(
 
 
 def _mirror_natively(crops: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
-    """By OpenCV, in one call of Python: 14 microseconds a crop of 224x224, most of it for the copy; in graph 75."""
+    """Mirrors by OpenCV in one Python call: 14 microseconds a crop of 224x224, mostly for the copy; in graph 75."""
 
     def mirrored(crops: np.ndarray, flips: np.ndarray) -> np.ndarray:
-        # What a tensor holds is not to be changed.
-        made = _empty(crops.shape)
-        np.copyto(made, crops)
-        mirror_in_place(made, flips)
-        return made
+        # A copy, since an input tensor's memory must not be modified.
+        result = _empty(crops.shape)
+        np.copyto(result, crops)
+        mirror_in_place(result, flips)
+        return result
 
     return tf.ensure_shape(tf.numpy_function(mirrored, [crops, flips], tf.uint8, stateful=False), crops.shape)
 
 
 def mirror_in_place(crops: np.ndarray, flips: np.ndarray) -> None:
-    """Mirrors crops (uint8 [k, height, width, channels]) of which bool [k] says so, or none for bool [0]."""
+    """Mirrors the crops (uint8 [k, height, width, channels]) that `flips` (bool [k]) selects; none for bool [0]."""
     import cv2
 
     for number in np.flatnonzero(flips).tolist():
@@ -141,8 +140,8 @@ def mirror_in_place(crops: np.ndarray, flips: np.ndarray) -> None:
 
 
 def _empty(shape: tuple[int, ...]) -> np.ndarray:
-    """uint8 of that shape, aligned."""
+    """Returns an uninitialized uint8 array of that shape, aligned to ALIGNMENT bytes."""
     size = math.prod(shape)
-    room = np.empty(size + ALIGNMENT - 1, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size].reshape(shape)
+    buffer = np.empty(size + ALIGNMENT - 1, np.uint8)
+    start = -buffer.ctypes.data % ALIGNMENT
+    return buffer[start : start + size].reshape(shape)

@@ -1,4 +1,4 @@
-"""What `data.on_error` "skip" has left out: which images, and why."""
+"""Reports the samples that `data.on_error` "skip" has left out, and why."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,42 +16,42 @@ from tfpipe.distributed import World
 
 
 class Left(NamedTuple):
-    """A visit that was left out."""
+    """A sample that was left out: its stream position, file and reason."""
 
     position: int
     failure: Failure
 
 
 class Dropped:
-    """Finds, from the positions of a rank's batches, the visits that were left out.
+    """Finds the samples that were left out, from the positions of a rank's batches.
 
-    Costs nothing for what is there. An image that is missing is loaded once more, to tell why; one that simply holds no
-    object of a known class was not left out.
+    Costs nothing for samples that arrive. A missing sample is loaded once more to find the reason; one without any
+    object of a known class does not count as left out.
     """
 
     def __init__(self, catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> None:
-        """Args: what the batches are of, and what they set out from."""
+        """Starts at `stream`, from which the batches' dataset was built."""
         self._catalog, self._config = catalog, config
         self._order = catalog.order(config)
         self._gaps = Gaps(stream, self._order, world)
         self._known: dict[int, Failure | None] = {}
 
     def look(self, batches: Sequence[np.ndarray], end: bool = False) -> list[Left]:
-        """What the next batches have left out.
+        """Returns the samples that the next batches have left out.
 
         Args:
-            batches: int64 [batch, 2] each, as build_dataset gives positions; one after the other, none left out.
-            end: whether they are the last ones of a test pass.
+            batches: the positions of all batches since the last call, int64 [batch, 2] each, as build_dataset returns.
+            end: whether these are the last batches of a test pass.
         """
-        found = self._explained(self._gaps.passed(batches))
+        left = self._explained(self._gaps.passed(batches))
         if end:
-            found += self._explained(self._gaps.rest(self._order.count))
-        return found
+            left += self._explained(self._gaps.rest(self._order.count))
+        return left
 
     def _explained(self, visits: Visit) -> list[Left]:
         new = np.array([item not in self._known for item in visits.item.tolist()], bool)
         if new.any():
-            self._learn(Visit(*(each[new] for each in visits)))
+            self._learn(Visit(*(values[new] for values in visits)))
         known = zip(visits.position.tolist(), (self._known[item] for item in visits.item.tolist()), strict=True)
         return [Left(position, failure) for position, failure in known if failure is not None]
 

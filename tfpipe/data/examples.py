@@ -1,4 +1,4 @@
-"""TFRecords of ImageNet, in the schema of TensorFlow's build_imagenet_data.py: made from an image, and read back."""
+"""Serializes and parses TFRecord examples of ImageNet, in the schema of TensorFlow's build_imagenet_data.py."""
 
 from typing import NamedTuple
 
@@ -8,28 +8,27 @@ from google.protobuf.message import DecodeError
 
 from tfpipe.data.headers import Header
 
-# Before a record's data: its length and that one's checksum; behind it: the data's.
+# Bytes before a record's data: its length and the length's checksum; bytes after it: the data's checksum.
 HEAD, TAIL = 12, 4
 COLORSPACES = {1: b"GRAY", 3: b"RGB", 4: b"CMYK"}
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 
 
 class Example(NamedTuple):
-    """An image, as a record has it."""
+    """An image with its labels and boxes, the content of one record."""
 
-    contents: bytes  # of a JPEG, or PNG ...
+    contents: bytes  # the encoded image: JPEG, PNG ...
     header: Header
     filename: str  # its base name
-    label: int  # number of its class, from 0; -1 where only its objects have one
-    synset: str  # its class's name; "" where it has none
-    text: str  # the same in words
+    label: int  # class number, from 0; -1 if only its objects have classes
+    synset: str  # name of its class; "" if it has none
+    text: str  # the class in words
     boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax in [0, 1]
     box_labels: np.ndarray  # int32 [k]
 
 
 def serialized(example: Example) -> bytes:
-    """A serialized tf.train.Example; the same for the same image, to the byte. Labels count from 1, as they do there;
-    0 is none."""
+    """Returns a serialized tf.train.Example, identical for equal images. It counts labels from 1; 0 means none."""
     header = example.header
     features = {
         "image/height": _ints([header.height]),
@@ -59,21 +58,21 @@ def _texts(value: bytes) -> tf.train.Feature:
 
 
 class Parsed(NamedTuple):
-    """What is needed of a record."""
+    """The fields of a record that tfpipe reads."""
 
     contents: bytes
-    filename: str  # "" where it has none
-    label: int  # as it stands there, from 1; 0 where it has none
-    synset: str  # "" where it has none
-    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax, as they stand there
-    box_labels: list[int]  # from 1; the image's own where they have none
+    filename: str  # "" if it has none
+    label: int  # as stored, from 1; 0 if it has none
+    synset: str  # "" if it has none
+    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax, as stored
+    box_labels: list[int]  # from 1; the image's label if the boxes have none
 
 
 def parse_example(data: bytes) -> Parsed:
-    """From a serialized tf.train.Example.
+    """Parses a serialized tf.train.Example.
 
     Raises:
-        ValueError: it is none, holds no image, or edges that do not go together.
+        ValueError: the data is no Example, holds no image, or has edge lists of different lengths.
     """
     try:
         features = tf.train.Example.FromString(data).features.feature
@@ -88,8 +87,8 @@ def parse_example(data: bytes) -> Parsed:
         raise ValueError(f"it has no image/encoded, but {', '.join(sorted(features)) or 'nothing'}")
     label = next(iter(features["image/class/label"].int64_list.value), 0) if "image/class/label" in features else 0
     edges = [features[f"image/object/bbox/{edge}"].float_list.value for edge in EDGES]
-    if len({len(each) for each in edges}) > 1:
-        raise ValueError(f"its boxes have {', '.join(str(len(each)) for each in edges)} edges (image/object/bbox)")
+    if len({len(values) for values in edges}) > 1:
+        raise ValueError(f"its boxes have {', '.join(str(len(values)) for values in edges)} edges (image/object/bbox)")
     box_labels = list(features["image/object/bbox/label"].int64_list.value)
     if len(box_labels) != len(edges[0]):
         box_labels = [label] * len(edges[0])

@@ -1,4 +1,4 @@
-"""Which file stopped the pipeline: TensorFlow says what is wrong with an image, but not with which."""
+"""Finds the file that stopped the pipeline: TensorFlow reports what is wrong with an image, but not which image."""
 
 import re
 from collections.abc import Iterator
@@ -23,24 +23,24 @@ from tfpipe.data.stream import Frontier, Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 
-# More images than any pipeline has under way at once: its batches prefetched and its parallel calls.
+# More images than any pipeline holds at once, in prefetched batches and parallel calls.
 LOOK_AHEAD = 10_000
-REPACK = "see what else has changed with tfpipe pack --verify, then pack it anew"
+REPACK = "see what else has changed with tfpipe pack --verify, then pack it again"
 REPAIR = "repair it or take it out of the filelist; tfpipe check finds all such files"
 UNUSUAL = 'lxml alone can read this XML: run tfpipe index, or set data.annotations to "lxml"'
 
 
 class Failure(NamedTuple):
-    """A file that cannot be used."""
+    """A file that cannot be used, and why."""
 
     path: str
     reason: str
 
 
 def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> Failure | None:
-    """The first image on this rank's part of `stream` that fails, or None within LOOK_AHEAD images.
+    """Returns the first of this rank's next LOOK_AHEAD images in `stream` that fails, None if none does.
 
-    Goes through them again one at a time, which costs nothing until something fails.
+    Loads them again one at a time, so only a failure costs anything. Deletes the failed image's files from caches.
     """
     located = visit(catalog, config, world, stream).take(LOOK_AHEAD)
     for done, error in enumerate(replay(located, catalog, config)):
@@ -52,19 +52,19 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
 
 
 def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> Iterator[tf.errors.OpError | None]:
-    """Loads images, `Located` one by one, once more; of each says what went wrong, if anything."""
-    # Without parallel calls, and one at a call, an error is that of the next image in order.
-    # From their sources, which are what can be repaired.
+    """Loads images again, from single `Located` elements; yields each one's error, or None."""
+    # Serial calls of one image each, so that errors come in the order of the images.
+    # No caches, since a user can only repair the original files.
     plain = {
         "num_parallel_readers": 1,
-        # Requests are made at once all the same, and come in order too.
+        # Remote files are still requested concurrently; they too arrive in order.
         "parallel": Parallel(read=None if catalog.remote is None else "auto"),
         "cache": None,
         "storage_delay_ms": 0,
         "on_error": "raise",
     }
     serial = config.model_copy(update=plain)
-    # By the same decoder, since one that decodes a part alone does not see all damage.
+    # The same decoder, since one that decodes only part of an image does not notice all damage.
     decoder = choose_decoder(serial)._replace(images=1)
     iterator = iter(crop(read(located, _from_source(catalog), serial), catalog, serial, decoder=decoder))
     while True:
@@ -79,13 +79,13 @@ def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> It
 
 
 def explain(catalog: Catalog, config: DataConfig, item: int, error: tf.errors.OpError) -> Failure:
-    """What is wrong with image `item` or its XML, which the pipeline loaded alone and of which it said `error`."""
+    """Returns what is wrong with image `item` or its XML, given the `error` raised when it was loaded alone."""
     if catalog.packed is not None:
         return Failure(packed_name(catalog, item), reason(error))
     unreachable = _unreachable(error)
     if unreachable is not None:
         return unreachable
-    # With all boxes known, no XML was opened.
+    # If the catalog knows all boxes, no XML was opened.
     annotation = catalog.annotation(item) if catalog.boxes is None else ""
     if catalog.remote is not None:
         return _xml_failure(annotation, _from_source(catalog)) or Failure(catalog.paths[item], reason(error))
@@ -100,20 +100,20 @@ def explain(catalog: Catalog, config: DataConfig, item: int, error: tf.errors.Op
 
 
 def _from_source(catalog: Catalog) -> Catalog:
-    """With URLs asked for one by one, and not kept."""
+    """Returns the catalog with settings that fetch URLs one by one, without a cache."""
     if catalog.remote is None:
         return catalog
     return replace(catalog, remote=catalog.remote.model_copy(update={"batch": 1, "cache": None}))
 
 
 def _unreachable(error: tf.errors.OpError) -> Failure | None:
-    """The URL that could not be fetched, if that is what went wrong."""
-    found = re.search(f"(?s){CANNOT_FETCH}(\\S+): (.*?)]?$", reason(error))
-    return Failure(found[1], found[2]) if found else None
+    """Returns the URL that could not be fetched, None if `error` has another cause."""
+    match = re.search(f"(?s){CANNOT_FETCH}(\\S+): (.*?)]?$", reason(error))
+    return Failure(match[1], match[2]) if match else None
 
 
 def _xml_failure(annotation: str, catalog: Catalog) -> Failure | None:
-    """What lxml finds wrong with an annotation, by line; None if nothing, or there is none."""
+    """Returns lxml's error for an annotation, with its line; None if there is no error or no annotation."""
     try:
         if annotation and catalog.remote is not None:
             text = fetcher(catalog).fetch([annotation])[0]
@@ -127,7 +127,7 @@ def _xml_failure(annotation: str, catalog: Catalog) -> Failure | None:
 
 
 def cannot_use(failure: Failure, catalog: Catalog, world: World) -> TfpipeError:
-    """What to raise where a file is at fault."""
+    """Returns the error to raise for a file that cannot be used."""
     return TfpipeError(
         f"rank {world.rank}: cannot use {failure.path} of the {catalog.split} data: {failure.reason}; "
         f"{REPAIR if catalog.packed is None else REPACK}"
@@ -142,18 +142,18 @@ def named(
     stream: Stream,
     reached: tf.Tensor | None,
 ) -> TfpipeError:
-    """What to raise for `error`: with the file's name, where a file is at fault.
+    """Returns the error to raise for `error`; it names the file if a file is at fault.
 
     Args:
-        error: from iterating over a dataset of `catalog`, or from the model.
-        catalog: of the split.
-        config: of the data.
-        world: which rank this is.
-        stream: what the dataset set out from.
-        reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
+        error: raised by iterating over a dataset of `catalog`, or by the model.
+        catalog: the split's catalog.
+        config: the data settings.
+        world: this rank and the number of ranks.
+        stream: the stream that the dataset was built from.
+        reached: int64 [batch, 2], the positions of the last batch received; None if none was.
     """
     if catalog.packed is not None and reason(error).startswith("record "):
-        # It names the record itself.
+        # The error names the record.
         return TfpipeError(f"rank {world.rank}: cannot use {reason(error)}; {REPACK}")
     unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", error.message)
     if unserved:

@@ -1,4 +1,4 @@
-"""A feed: the blocks that one server makes for this rank, in order, from another server if that one fails."""
+"""A feed: the blocks that one worker makes for this rank, in order; if the worker fails, another takes over."""
 
 import logging
 import queue
@@ -15,48 +15,48 @@ from tfpipe.errors import TfpipeError
 
 logger = logging.getLogger(__name__)
 
-# Of a block: an element costs a call over the network, and holds some 5 MB of crops.
+# Images per block: a block is one element, one network call and about 5 MB of crops.
 IMAGES = 32
-# Blocks that have come and wait to be taken.
+# Received blocks that may wait to be taken.
 WAITING = 2
-LOOK_S = 1.0
-# Servers that fail at one and the same block, before it is taken to be the block's fault.
+LOOK_S = 1.0  # seconds between two checks of the worker
+# If this many workers in a row fail at the same block, the block is at fault.
 MOST_FAILURES = 3
 
 
 class Failed(Exception):
-    """A server does not do its work; says in which way."""
+    """A failure of a worker; the message says how it failed."""
 
 
 class Source(Protocol):
-    """Blocks on their way from a server."""
+    """Blocks that are being received from a worker."""
 
     def __iter__(self) -> Iterator[Any]:
-        """The blocks, NamedTuples with a `number`."""
+        """Yields the blocks, NamedTuples with a `number`."""
 
     def cancel(self) -> None:
-        """Ends the iteration, from any thread, with an error."""
+        """Ends the iteration with an error; may be called from any thread."""
 
 
 Open = Callable[[int, str], Source]
-"""From the number of a block and a server's address to the blocks from that one on."""
+"""(number of a block, a worker's address) -> the blocks from that one on."""
 
 
 class Feed:
-    """Takes every n-th block, of n servers, from one of them.
+    """The blocks that one of n workers makes: every n-th block.
 
-    TensorFlow's client waits in C++, for ever if its server is gone, unless it is told not to. So it waits in a thread
-    of its own, while this one looks after the server.
+    TensorFlow's client blocks in C++, forever if its worker is gone, unless it is cancelled. So it runs in a thread of
+    its own, while the caller's thread checks that the worker is alive.
     """
 
     def __init__(self, number: int, open_at: Open, servers: Servers, timeout_s: float) -> None:
-        """Starts with block `number`.
+        """Requests the blocks from block `number` on.
 
         Args:
-            number: of the server.
-            open_at: asks a server for blocks.
-            servers: says where it is, and which one takes its place.
-            timeout_s: a server that gives nothing for so long is taken for dead.
+            number: the worker's number, from 0, which is also that of its first block.
+            open_at: requests blocks from a worker.
+            servers: the workers; gives this one's address, and its replacement's.
+            timeout_s: seconds without a block after which a worker counts as dead.
         """
         self._number, self._open, self._servers, self._timeout_s = number, open_at, servers, timeout_s
         self._name = f"data.service: server {number + 1} of {servers.count}"
@@ -64,30 +64,30 @@ class Feed:
         self._begin(number, servers.find(number))
 
     def take(self, block: int) -> Any:
-        """The block of that number, which must be the next one; None if there are no more.
+        """Returns block `block`, which must be the next one of this feed; None after the last.
 
         Raises:
-            TfpipeError: no server can make it.
-            tf.errors.OpError: it cannot be made, by any server; the error that it would be in this process.
+            TfpipeError: no worker is left, or several failed at this block.
+            tf.errors.OpError: the data is at fault: a second worker raised an error too, as this process would have.
         """
         while True:
-            found = self._wait()
-            if found is None:
+            result = self._wait()
+            if result is None:
                 return None
-            if not isinstance(found, Exception):
-                if int(found.number) == block:
+            if not isinstance(result, Exception):
+                if int(result.number) == block:
                     self._failures = 0
-                    return found
-                found = Failed(f"has given block {int(found.number)} in place of {block}")
-            of_server = isinstance(found, Failed | tf.errors.OpError)
-            # Nor is it a server's fault if an error comes back.
-            again = isinstance(found, tf.errors.OpError) and self._failures and self._servers.lives(self._address)
-            if again or not of_server:
-                raise found
-            self._replace(block, found)
+                    return result
+                result = Failed(f"has given block {int(result.number)} in place of {block}")
+            of_worker = isinstance(result, Failed | tf.errors.OpError)
+            # An error from a second worker that is still alive is the data's fault.
+            again = isinstance(result, tf.errors.OpError) and self._failures and self._servers.lives(self._address)
+            if again or not of_worker:
+                raise result
+            self._replace(block, result)
 
     def close(self) -> None:
-        """Lets the thread end: when the server has answered, or now if it is gone."""
+        """Ends the thread: after the worker's next answer, or at once if the worker is gone."""
         self._closed.set()
         if not self._servers.lives(self._address):
             self._source.cancel()
@@ -100,7 +100,7 @@ class Feed:
         threading.Thread(target=_pump, args=args, name="service", daemon=True).start()
 
     def _wait(self) -> Any:
-        """What comes next: a block, None at the end, or what went wrong."""
+        """Returns the next block, None at the end, or the exception that occurred."""
         began_s = time.monotonic()
         while True:
             try:
@@ -116,31 +116,31 @@ class Feed:
         self._closed.set()
         self._source.cancel()
         self._failures += 1
-        how = str(error) if isinstance(error, Failed) else f"has failed ({reason(error)})"
-        said = f"{self._name}, at {self._address}, {how}"
+        failure = str(error) if isinstance(error, Failed) else f"has failed ({reason(error)})"
+        message = f"{self._name}, at {self._address}, {failure}"
         if self._failures == MOST_FAILURES:
             raise TfpipeError(
-                f"{said}, as {MOST_FAILURES - 1} have before it at the same images, the {IMAGES} of block {block} of "
-                "this run: these, or too little memory, may be what ends servers"
+                f"{message}, as {MOST_FAILURES - 1} have before it at the same images, the {IMAGES} of block {block} "
+                "of this run: damaged images or too little memory may end the servers"
             ) from error
         address = self._servers.find(self._number)
-        logger.warning("%s; goes on at %s with block %d: no image is lost or comes twice", said, address, block)
+        logger.warning("%s; goes on at %s with block %d: no image is lost or comes twice", message, address, block)
         self._begin(block, address)
 
 
 def _pump(source: Source, came: queue.Queue[Any], closed: threading.Event) -> None:
-    """Hands on what comes, and at last None or an error."""
+    """Passes blocks from `source` to the queue `came`, and finally None or an error."""
 
-    def put(found: Any) -> None:
+    def put(element: Any) -> None:
         while not closed.is_set():
             try:
-                return came.put(found, timeout=LOOK_S)
+                return came.put(element, timeout=LOOK_S)
             except queue.Full:
                 continue
 
     try:
-        for found in source:
-            put(found)
+        for block in source:
+            put(block)
             if closed.is_set():
                 return
         put(None)

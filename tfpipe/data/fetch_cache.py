@@ -1,4 +1,4 @@
-"""What was fetched, kept in a folder on a local disk that the ranks of a node share; what is used least goes first."""
+"""A cache of fetched files on a local disk, shared by a node's ranks; evicts the least recently used files first."""
 
 import hashlib
 import heapq
@@ -17,15 +17,15 @@ from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-# Share of the limit that is made free at a time, since to find what goes takes a look at every file.
+# Share of the limit that an eviction frees, since choosing the files reads the metadata of all.
 FREED = 0.1
 PARTIAL = ".partial"
-# Seconds: what was used is marked so at most this often.
+# Seconds: a file is marked as used at most this often.
 MARK_EVERY_S = 60.0
 
 
 class Kept(NamedTuple):
-    """A file of the cache."""
+    """A file of the cache: last use in seconds since 1970, path, size in bytes."""
 
     used: float
     path: str
@@ -33,22 +33,22 @@ class Kept(NamedTuple):
 
 
 class FetchCache:
-    """Files by URL, below `data.remote.cache_gb` in all, whatever the number of processes that share them.
+    """Files by URL, `data.remote.cache_gb` at most in total, shared by any number of processes.
 
-    A file appears whole, by renaming. Who writes holds a lock, which is gone with the process, and notes the size of
-    all in `size` before: a process that is killed leaves at most a partial file, and a note that is too large. The next
-    one to find no room clears up both.
+    A file appears complete, by renaming. A writer holds a lock, which ends with its process, and first writes the new
+    total to the file `size`. So a killed process leaves at most a partial file and a total that is too large; the next
+    process that finds no room corrects both.
     """
 
     def __init__(self, config: Remote) -> None:
-        """Args: its `cache` is the folder, made where it is not there.
+        """Opens the cache in the folder `config.cache`, which is created if missing.
 
         Raises:
             ConfigError: the folder cannot be used.
         """
         assert config.cache is not None, "data.remote.cache is set"
         self._folder, self._limit = config.cache, int(config.cache_gb * 1e9)
-        # The same URL of another server is another file.
+        # Part of the key, since the same URL at another endpoint is another file.
         self._about = json.dumps(config.options, sort_keys=True, default=str)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -60,18 +60,18 @@ class FetchCache:
             raise ConfigError(f"data.remote.cache: cannot use the folder {self._folder}: {error.strerror}") from error
 
     def find(self, url: str) -> bytes | None:
-        """What is kept of a URL, None if nothing is; b"" is kept where there was nothing."""
+        """Returns the cached contents of a URL, None if it is not cached; b"" if there is no such file."""
         path = self._path(url)
         try:
             with open(path, "rb") as file:
                 if time.time() - os.fstat(file.fileno()).st_mtime > MARK_EVERY_S:
                     os.utime(file.fileno())
                 return file.read()
-        except OSError:  # not there, or gone just now
+        except OSError:  # not cached, or evicted meanwhile
             return None
 
     def keep(self, fetched: Mapping[str, bytes]) -> None:
-        """Keeps what was fetched, as far as there is room. A disk that cannot be written is no reason to stop."""
+        """Caches fetched files (contents by URL) as far as there is room. A write error is only logged."""
         if not fetched:
             return
         files = {self._path(url): contents for url, contents in fetched.items()}
@@ -82,7 +82,7 @@ class FetchCache:
             logger.warning("data.remote.cache: cannot write to %s: %s", self._folder, error.strerror)
 
     def forget(self, urls: Iterable[str]) -> None:
-        """Drops what is kept of URLs."""
+        """Deletes the cached files of `urls`."""
         for url in urls:
             Path(self._path(url)).unlink(missing_ok=True)
 
@@ -91,7 +91,7 @@ class FetchCache:
         wanted = sum(map(len, files.values()))
         if size is None or size + wanted > self._limit:
             size = self._make_room(wanted)
-            if size + wanted > self._limit:  # these alone are larger
+            if size + wanted > self._limit:  # larger than the whole cache
                 self._note(note, size)
                 return
         self._note(note, size + wanted)
@@ -103,7 +103,7 @@ class FetchCache:
             os.replace(partial, path)
 
     def _make_room(self, wanted: int) -> int:
-        """Removes what was used longest ago until there is room, and some to spare; returns the bytes that are left."""
+        """Evicts the least recently used files if `wanted` more bytes do not fit; returns the total left, in bytes."""
         files = list(self._files())
         size = sum(file.size for file in files)
         if size + wanted <= self._limit:
@@ -118,12 +118,12 @@ class FetchCache:
     def _files(self) -> Iterator[Kept]:
         for part in os.scandir(self._folder):
             for entry in os.scandir(part.path) if part.is_dir() else ():
-                if entry.name.endswith(PARTIAL):  # whoever wrote it was killed, or would hold the lock
+                if entry.name.endswith(PARTIAL):  # its writer was killed, or would hold the lock
                     os.unlink(entry.path)
                 else:
                     try:
                         about = entry.stat()
-                    except FileNotFoundError:  # forgotten just now
+                    except FileNotFoundError:  # deleted meanwhile
                         continue
                     yield Kept(about.st_mtime, entry.path, about.st_size)
 
@@ -138,8 +138,8 @@ class FetchCache:
 
     def _noted(self, note: IO[str]) -> int | None:
         note.seek(0)
-        said = note.read()
-        return int(said) if said.isdecimal() else None
+        text = note.read()
+        return int(text) if text.isdecimal() else None
 
     def _note(self, note: IO[str], size: int) -> None:
         note.seek(0)

@@ -1,4 +1,4 @@
-"""An asyncio loop in a thread of its own, for callers in others."""
+"""An asyncio event loop in its own thread, called from other threads."""
 
 import asyncio
 import threading
@@ -9,14 +9,14 @@ T = TypeVar("T")
 
 
 class Ended(Exception):
-    """What was under way has been given up, since the loop is closed."""
+    """The error of work that was cancelled because the loop is closed."""
 
 
 class Loop:
-    """Starts its thread when it is first needed."""
+    """An event loop whose thread starts at the first call of `run`."""
 
     def __init__(self, last: Callable[[], Awaitable[None]]) -> None:
-        """Args: what to do in the loop before it closes."""
+        """Stores `last`, which runs in the loop before it closes."""
         self._last = last
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -24,7 +24,7 @@ class Loop:
         self._closed = False
 
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What comes of `work()` in the loop; meanwhile this thread waits.
+        """Runs `work()` in the loop and returns its result; the calling thread waits.
 
         Raises:
             Ended: the loop is closed, or was closed meanwhile.
@@ -46,11 +46,11 @@ class Loop:
             raise
 
     def close(self) -> None:
-        """Gives up what is under way, and ends the thread."""
+        """Cancels all pending work and ends the thread."""
         with self._lock:
             loop, self._closed = None if self._closed else self._loop, True
         if loop is not None:
-            # Behind whatever was handed over before, so that nobody waits for ever.
+            # Queued after all work submitted before, so that no caller waits forever.
             loop.call_soon_threadsafe(loop.stop)
             if threading.current_thread() is not self._thread:
                 self._thread.join()

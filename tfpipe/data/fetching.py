@@ -1,4 +1,4 @@
-"""Remote images in graph: batches of them, each with its XML, are asked for together, by threads that wait."""
+"""Fetches remote images in graph: a batch of images and XMLs is requested at once, by a thread that waits."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -19,38 +19,38 @@ from tfpipe.errors import ConfigError
 
 
 class Fetched(NamedTuple):
-    """What is behind the URLs of n images."""
+    """The files behind the URLs of n images."""
 
     jpeg: tf.Tensor  # string [n]; "" for the URL ""
     size: tf.Tensor  # int32 [n, 2]: height and width; 0 for the URL ""
-    xml: tf.Tensor  # string [n], "" where there is none
-    xml_path: tf.Tensor  # string [n]: its URL, "" where there is none
+    xml: tf.Tensor  # string [n]; "" if there is none
+    xml_path: tf.Tensor  # string [n]: its URL; "" if there is none
 
 
 def fetcher(catalog: Catalog) -> Fetcher:
-    """For the URLs of a catalog; one for all that are fetched alike, so that they share its connections.
+    """Returns the Fetcher for a catalog's URLs; catalogs with equal settings and schemes share it and its connections.
 
     Raises:
         ConfigError: as Fetcher.
     """
-    # What it does at the process's end comes before what was registered first.
+    # Exit handlers run in reverse order: the fetcher must close before iterators, which would wait for its requests.
     close_at_exit()
     assert catalog.remote is not None, "its paths are URLs"
     schemes = sorted({folder.partition("://")[0] for folder in catalog.paths.folders})
     return _fetcher(catalog.remote.model_dump_json(), tuple(schemes))
 
 
-# TensorFlow never lets go of a Python function, nor of what it refers to: one for each pipeline would leave a thread.
+# TensorFlow never releases a Python function or what it references: a Fetcher per pipeline would leak its thread.
 @functools.cache
 def _fetcher(config: str, schemes: tuple[str, ...]) -> Fetcher:
     return Fetcher(Remote.model_validate_json(config), [f"{scheme}://" for scheme in schemes])
 
 
 def fetching(catalog: Catalog) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
-    """In graph: from the URLs of images and of their XMLs (string [n] each, "" for none) to what is behind them.
+    """Returns an in-graph function: (URLs of images, URLs of their XMLs; string [n] each, "" for none) -> their files.
 
-    Python is called once for n images and holds the GIL for some 10 microseconds each, beside what the requests take
-    in the fetcher's own thread. A URL that cannot be fetched raises tf.errors.InvalidArgumentError, naming it.
+    Python is called once for n images and holds the GIL for about 10 microseconds an image, besides the requests in
+    the fetcher's thread. A URL that cannot be fetched raises tf.errors.InvalidArgumentError, which names it.
 
     Raises:
         ConfigError: as Fetcher.
@@ -59,10 +59,10 @@ def fetching(catalog: Catalog) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
 
     def ask(images: np.ndarray, xmls: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
         urls = [url.decode() for url in (*images, *xmls)]
-        found = fetch(urls)
-        problem = next((str(each) for each in found if isinstance(each, FetchError)), "")
-        contents = [each if isinstance(each, bytes) else b"" for each in found]
-        there = [url if each is not None else "" for url, each in zip(urls, found, strict=True)]
+        results = fetch(urls)
+        problem = next((str(result) for result in results if isinstance(result, FetchError)), "")
+        contents = [result if isinstance(result, bytes) else b"" for result in results]
+        there = [url if result is not None else "" for url, result in zip(urls, results, strict=True)]
         jpegs = contents[: len(images)]
         return (
             _strings(jpegs),
@@ -74,11 +74,12 @@ def fetching(catalog: Catalog) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
 
     def in_graph(images: tf.Tensor, xmls: tf.Tensor) -> Fetched:
         types = [tf.string, tf.int32, tf.string, tf.string, tf.string]
-        *found, problem = tf.numpy_function(ask, [images, xmls], types, stateful=False)
+        *tensors, problem = tf.numpy_function(ask, [images, xmls], types, stateful=False)
         jpeg, size, xml, xml_path = (
-            tf.ensure_shape(each, [*images.shape, *rest]) for each, rest in zip(found, ([], [2], [], []), strict=True)
+            tf.ensure_shape(tensor, [*images.shape, *rest])
+            for tensor, rest in zip(tensors, ([], [2], [], []), strict=True)
         )
-        # An error of Python's would come with its traceback in place of the message.
+        # An exception raised in Python would carry a traceback instead of the message.
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
             return Fetched(jpeg, _all_sizes(jpeg, size), xml, xml_path)
 
@@ -86,9 +87,9 @@ def fetching(catalog: Catalog) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
 
 
 def calls(remote: Remote, config: DataConfig, world: World) -> int | None:
-    """Batches to be asked for at once; None for one, where files would be read one at a time.
+    """Returns the number of batches to request concurrently; None for one at a time, if `data.parallel.read` says so.
 
-    Twice as many as `data.remote.concurrency` takes, so that none has to wait for the last request of another.
+    Twice as many as fill `data.remote.concurrency`, so that no batch waits for the last request of another.
     """
     if calls_at_once(config, world).read is None:
         return None
@@ -96,7 +97,7 @@ def calls(remote: Remote, config: DataConfig, world: World) -> int | None:
 
 
 def check_cache(config: DataConfig) -> None:
-    """Raises: ConfigError: `data.cache` is to keep files, which it knows by their paths."""
+    """Raises a ConfigError if `data.cache` is to cache files: it reads them by path, which URLs are not."""
     if config.cache is not None and config.cache_stage == "files":
         raise ConfigError(
             "data.cache keeps files of a file system, and the filelist holds URLs: in its place, set data.remote.cache "
@@ -105,14 +106,14 @@ def check_cache(config: DataConfig) -> None:
 
 
 def _strings(values: Sequence[bytes | str]) -> np.ndarray:
-    # Of objects, since numpy's own strings lose the zeros at their end.
+    # dtype object, since NumPy's byte strings lose trailing zeros.
     return np.array(values, object)
 
 
 def _sizes(jpegs: Sequence[bytes]) -> np.ndarray:
-    """int32 [n, 2]: heights and widths, 0 where a look at the header does not tell."""
+    """Returns heights and widths (int32 [n, 2]) from JPEG headers; 0 if no header states them."""
     headers = [jpeg_header(jpeg) for jpeg in jpegs]
-    return np.array([[0, 0] if each is None else [each.height, each.width] for each in headers], np.int32)
+    return np.array([[0, 0] if header is None else [header.height, header.width] for header in headers], np.int32)
 
 
 def _all_sizes(jpegs: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Filelists: made from a tree once, read by training, which never walks a tree."""
+"""Filelists: written once from a folder tree, read by training, which never walks a tree."""
 
 import hashlib
 import io
@@ -30,30 +30,30 @@ HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 @dataclass(frozen=True, eq=False)
 class FileList(Sequence[str]):
-    """Paths, in their list's order, as a few arrays: some 35 bytes a path, where a list of strings takes 150.
+    """Paths in their list's order, as a few arrays: about 35 bytes a path, while a list of strings takes 150.
 
     Path i is folders[folder[i]] + names[offsets[i] : offsets[i + 1] - 1].
     """
 
     folders: list[str]
-    """The folders, each once, in order of their first image; each ends in a slash, or is "" for a bare name. Of a URL
-    all that comes before the base name, e.g. https://host/train/n02437312/."""
+    """Distinct folders, in the order of their first image, each with a trailing slash; "" for a bare name. A URL's
+    folder is everything before the base name, e.g. https://host/train/n02437312/."""
     folder: np.ndarray
-    """int32 [n]: number of each path's folder."""
+    """int32 [n]: each path's folder, as an index into `folders`."""
     names: bytes
-    """The base names in UTF-8, each followed by a line end."""
+    """Base names in UTF-8, each followed by a line end."""
     offsets: np.ndarray
-    """int64 [n + 1]: where each name starts in `names`, and where the last one's line ends."""
+    """int64 [n + 1]: start of each name in `names`, and the end of the last name's line."""
     digest: str
-    """sha256, in hex, of the lines as written in the list, taken apart.
+    """sha256, in hex, of the folders and base names as written in the list.
 
-    It stays the same where a data set is moved whole, its list having relative lines, and where only white space or
-    blank lines change.
+    It stays the same if a data set moves together with a list of relative lines, or if only white space or blank lines
+    change.
     """
 
     @classmethod
     def of(cls, paths: Iterable[str]) -> "FileList":
-        """These paths as they are, absolute or not.
+        """Returns a FileList of these paths, left as they are, absolute or not.
 
         Raises:
             ValueError: a path holds a line end.
@@ -65,18 +65,18 @@ class FileList(Sequence[str]):
 
     @classmethod
     def joined(cls, lists: Sequence["FileList"]) -> "FileList":
-        """All paths of some lists, one list after the other; of one list, itself."""
+        """Concatenates lists; returns a single list itself."""
         if len(lists) == 1:
             return lists[0]
         numbers: dict[str, int] = {}
         folder = [
-            np.array([numbers.setdefault(each, len(numbers)) for each in one.folders], np.int32)[one.folder]
-            for one in lists
+            np.array([numbers.setdefault(path, len(numbers)) for path in part.folders], np.int32)[part.folder]
+            for part in lists
         ]
-        starts = np.cumsum([0, *(len(one.names) for one in lists)])
-        offsets = [one.offsets[:-1] + start for one, start in zip(lists, starts, strict=False)]
-        digest = hashlib.sha256("".join(one.digest for one in lists).encode()).hexdigest()
-        names = b"".join(one.names for one in lists)
+        starts = np.cumsum([0, *(len(part.names) for part in lists)])
+        offsets = [part.offsets[:-1] + start for part, start in zip(lists, starts, strict=False)]
+        digest = hashlib.sha256("".join(part.digest for part in lists).encode()).hexdigest()
+        names = b"".join(part.names for part in lists)
         return cls(list(numbers), np.concatenate(folder), names, np.concatenate([*offsets, starts[-1:]]), digest)
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class FileList(Sequence[str]):
 
     def __getitem__(self, item: int | slice) -> str | list[str]:
         if isinstance(item, slice):
-            return [self[each] for each in range(len(self))[item]]
+            return [self[number] for number in range(len(self))[item]]
         return self.folders[self.folder[item]] + self.name(item)
 
     def __iter__(self) -> Iterator[str]:
@@ -104,35 +104,35 @@ class FileList(Sequence[str]):
 
     @property
     def remote(self) -> bool:
-        """Whether these are URLs, not paths of files."""
+        """Returns whether these are URLs, not paths of files."""
         return bool(self.folders) and self.folders[0].startswith(REMOTE)
 
     def name(self, item: int) -> str:
-        """The base name of path `item`."""
+        """Returns the base name of path `item`."""
         item = range(len(self))[item]
         return self.names[self.offsets[item] : self.offsets[item + 1] - 1].decode()
 
     def entries(self) -> Iterator[tuple[int, str]]:
-        """(number of the folder, base name) of each path; much faster than asking for one at a time."""
+        """Yields (folder number, base name) of each path; much faster than indexing path by path."""
         for folder, names in self.chunks():
             yield from zip(folder, names, strict=True)
 
     def chunks(self) -> Iterator[tuple[list[int], list[str]]]:
-        """The same, some thousands at a time: the folders' numbers and the base names."""
+        """Yields the folder numbers and the base names of CHUNK_NAMES paths at a time."""
         for start in range(0, len(self), CHUNK_NAMES):
             yield self.part(start, min(start + CHUNK_NAMES, len(self)))
 
     def part(self, start: int, stop: int) -> tuple[list[int], list[str]]:
-        """The same of paths `start` to `stop`."""
+        """Returns the folder numbers and the base names of paths `start` to `stop`."""
         text = self.names[self.offsets[start] : self.offsets[stop]].decode()
         return self.folder[start:stop].tolist(), text.split("\n")[:-1]
 
 
 class _Folders(dict[str | None, int]):
-    """Numbers of the folders as lines have them, None for none; one that is spelt in two ways has one number."""
+    """The number of each folder as written in a list, None for no folder; two spellings of a folder share a number."""
 
     def __init__(self, base: str) -> None:
-        """Args: the folder that relative ones are in."""
+        """Starts empty; relative folders are relative to `base`."""
         super().__init__()
         self.base = base
         self.numbers: dict[str, int] = {}
@@ -145,7 +145,7 @@ class _Folders(dict[str | None, int]):
 
 
 def read_filelist(path: str | Path) -> FileList:
-    """The paths in the list at `path`, one a line, in the list's order; blank lines are left out.
+    """Reads the list at `path`, one path a line; blank lines are skipped.
 
     A relative line is relative to the list's folder; a URL is left as it is.
 
@@ -159,7 +159,7 @@ def read_filelist(path: str | Path) -> FileList:
         raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
-    other = [each for each in paths.folders if each.startswith(REMOTE) != paths.remote]
+    other = [folder for folder in paths.folders if folder.startswith(REMOTE) != paths.remote]
     if other:
         raise ConfigError(
             f"the filelist {path} holds both URLs and paths, e.g. of {paths.folders[0]} and {other[0]}: make it of one "
@@ -169,7 +169,7 @@ def read_filelist(path: str | Path) -> FileList:
 
 
 def _read_lines(path: Path) -> Iterator[list[str]]:
-    """The lines, some thousands at a time: a list of millions would take ten times the memory of a FileList."""
+    """Yields some thousands of lines at a time: millions at once would take ten times the memory of a FileList."""
     with open(path, encoding="utf-8-sig") as file:
         while lines := file.readlines(CHUNK_CHARS):
             yield [line for line in map(str.strip, lines) if line]
@@ -182,14 +182,14 @@ def _pack(chunks: Iterable[list[str]], base: str) -> FileList:
     for lines in chunks:
         parts = list(map(str.rpartition, lines, repeat("/")))  # twice as fast as slicing each line
         heads = list(map(itemgetter(0), parts))
-        if "" in heads:  # of "name", or of "/name"
+        if "" in heads:  # a line "name" or "/name"
             heads = [head if slash else None for head, slash, _ in parts]
         folder.append(np.fromiter(map(folders.__getitem__, heads), np.int32, len(heads)))
         text.write(_joined(map(itemgetter(2), parts)))
     names = text.getvalue()
     ends = np.flatnonzero(np.frombuffer(names, np.uint8) == LINE_END)
     numbers = np.concatenate(folder)
-    # Of the parts, not of the lines, which are five times as long.
+    # Hashes the parts, not the lines, which are five times as long.
     digest = hashlib.sha256(_joined(map(str, folders)) + b"\n" + numbers.tobytes() + names).hexdigest()
     return FileList(list(folders.numbers), numbers, names, np.append(0, ends + 1), digest)
 
@@ -199,10 +199,10 @@ def _joined(lines: Iterable[str]) -> bytes:
 
 
 def check_filelists(paths: Iterable[Path | None]) -> None:
-    """Makes sure, without reading them whole, that the lists can be read and hold a line.
+    """Checks, without reading them completely, that the lists can be read and hold a line.
 
     Raises:
-        ConfigError: naming all that cannot.
+        ConfigError: a list cannot be read or holds no line; names all such lists.
     """
     errors = []
     for path in filter(None, paths):
@@ -221,7 +221,7 @@ def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
 
 
 def write_filelist(path: Path, images: Iterable[str]) -> None:
-    """Writes one image a line, whole or not at all."""
+    """Writes one image a line; the file appears complete, by renaming."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text("".join(f"{image}\n" for image in images))
@@ -229,17 +229,17 @@ def write_filelist(path: Path, images: Iterable[str]) -> None:
 
 
 def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
-    """The images of an ILSVRC or Pascal VOC tree: absolute paths by split, sorted.
+    """Finds the images of an ILSVRC or Pascal VOC tree; returns absolute paths by split, sorted.
 
-    ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the lists of
-    ImageSets/Main, resolved in JPEGImages.
+    ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the images in JPEGImages
+    that the lists in ImageSets/Main name.
 
     Args:
         root: the folder holding Data or JPEGImages, or the ILSVRC folder's parent.
         show: whether to show progress.
 
     Raises:
-        ConfigError: `root` is neither; or a VOC list names an image that is not there.
+        ConfigError: `root` is neither tree, an ILSVRC tree has no training image, or a VOC list names a missing image.
     """
     root = Path(root).absolute()
     for base in (root, root / "ILSVRC"):
@@ -260,8 +260,8 @@ def _scan_ilsvrc(images: Path, show: bool) -> dict[str, list[str]]:
         folders = [entry.path for entry in os.scandir(images / split) if entry.is_dir()]
         with ThreadPoolExecutor(SCAN_THREADS) as pool:
             listings = pool.map(_images_in, [str(images / split), *folders])
-            found = progress(listings, len(folders) + 1, f"listing {split}", "folder", show)
-            splits[split] = sorted(path for listing in found for path in listing)
+            shown = progress(listings, len(folders) + 1, f"listing {split}", "folder", show)
+            splits[split] = sorted(path for listing in shown for path in listing)
     if not splits.get("train"):
         raise ConfigError(f"no image below {images / 'train'}; expected WNID folders of .JPEG files")
     return splits

@@ -1,13 +1,13 @@
-"""Small files read in as few calls as there can be: a file object asks the system five times as often."""
+"""Reads small files with as few system calls as possible: a file object makes five times as many."""
 
 import os
 
-# Holds any annotation but a very long one.
+# Bytes per call; nearly every annotation is shorter.
 SOME = 2**14
 
 
 def read_start(path: str, count: int) -> bytes:
-    """The first `count` bytes of the file at `path`, or fewer where it is shorter.
+    """Returns the first `count` bytes of the file at `path`, or all if it is shorter.
 
     Raises:
         OSError: it cannot be read; names it.
@@ -22,7 +22,7 @@ def read_start(path: str, count: int) -> bytes:
 
 
 def read_whole(path: str) -> bytes:
-    """The file at `path`.
+    """Returns the contents of the file at `path`.
 
     Raises:
         OSError: it cannot be read; names it.
@@ -30,7 +30,7 @@ def read_whole(path: str) -> bytes:
     file = os.open(path, os.O_RDONLY)
     try:
         text = more = os.read(file, SOME)
-        # A file gives less than it is asked for where it ends, and there only; to ask again is a tenth of its cost.
+        # A file returns fewer bytes than requested only at its end; another call would add a tenth of the cost.
         while len(more) == SOME:
             more = os.read(file, SOME)
             text += more

@@ -1,4 +1,4 @@
-"""Records of packed data, read many at a time: crops a batch at a call, straight into the batch."""
+"""Reads records of packed data, many per call: crops one batch per call, directly into the batch's buffer."""
 
 import math
 import os
@@ -23,29 +23,30 @@ from tfpipe.data.stream import Visit
 from tfpipe.data.threads import calls_at_once
 from tfpipe.distributed import World
 
-# Files read at a call: Python is called once for all of them.
+# Files read per call: Python is called once for all of them.
 FILES = 32
 CUT = "the shard ends within it"
 
 
 Contents = Callable[[int, int, int], bytes | memoryview]
-"""A record's bytes, given its shard, offset and length. Raises OSError or ValueError."""
+"""(shard, offset, length) -> the record's bytes. Raises OSError or ValueError."""
 FillOne = Callable[[np.ndarray, int, int, int], None]
-"""Writes a record's pixels into an array, given the same. Raises OSError or ValueError."""
+"""(array, shard, offset, length): writes the record's pixels into the array. Raises OSError or ValueError."""
 Fill = Callable[[np.ndarray, np.ndarray], None]
-"""Writes the pixels of records, int64 [k], into an array [k, ...]. Raises ValueError, which names the record."""
+"""(array [k, ...], records (int64 [k])): writes the records' pixels into the array. Raises a ValueError that names the
+record."""
 
 
 class Wanted(NamedTuple):
-    """Crops to be gathered."""
+    """Crops to be read."""
 
     records: tf.Tensor  # int64 [k]
     labels: tf.Tensor  # int32 [k]
-    positions: tf.Tensor  # int64 [k, 2]: position in the stream, number among the image's crops
+    positions: tf.Tensor  # int64 [k, 2]: position in the stream, number of the crop in its image
 
 
 def find_crops(catalog: Catalog) -> Callable[[Visit], Wanted]:
-    """In graph: from visits, int64 [n] each, to the crops that they want."""
+    """Returns an in-graph function: `Visit`s (fields int64 [n]) -> the crops that they request."""
     assert catalog.packed is not None, "these are packed"
     records = catalog.packed.records
     first = np.arange(catalog.samples + 1) if catalog.by_box else records.offsets(len(catalog))
@@ -64,9 +65,9 @@ def find_crops(catalog: Catalog) -> Callable[[Visit], Wanted]:
 
 
 def gather_crops(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World) -> tf.data.Dataset:
-    """Batches of Wanted -> of Crops: reads, and decodes what is JPEG; mirrors.
+    """Maps batches of Wanted to batches of Crops: reads them, decodes JPEGs, mirrors.
 
-    Python is called once a batch. Its loop takes 6 microseconds a crop, beside 270 to decode one of 224x224.
+    Python is called once a batch. Its loop takes 6 microseconds a crop; decoding one of 224x224 takes 270.
     """
     shape = (*config.crop_image_size, config.num_channels)
     load = loader(catalog, shape)
@@ -86,10 +87,9 @@ def gather_crops(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig,
 
 
 def loader(catalog: Catalog, shape: tuple[int, int, int]) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """From records (int64 [k]), and which of them to mirror (bool [k], or [0] for none), to uint8 [k, *shape].
+    """Returns a function: (records (int64 [k]), which to mirror (bool [k], or [0] for none)) -> uint8 [k, *shape].
 
-    Its arrays are aligned, so that TensorFlow takes them without a copy, and come back to be used again once nobody
-    holds them.
+    The arrays are aligned, so that TensorFlow adopts them without a copy; their memory is reused after it is released.
 
     Raises:
         OSError: a shard cannot be mapped.
@@ -98,10 +98,10 @@ def loader(catalog: Catalog, shape: tuple[int, int, int]) -> Callable[[np.ndarra
     import cv2
 
     cv2.setNumThreads(1)
-    fill, rooms = _filler(catalog, shape), Rooms()
+    fill, buffers = _filler(catalog, shape), Rooms()
 
     def load(records: np.ndarray, flips: np.ndarray) -> np.ndarray:
-        crops = rooms.take((len(records), *shape))
+        crops = buffers.take((len(records), *shape))
         fill(crops, records)
         mirror_in_place(crops, flips)
         return crops
@@ -119,9 +119,9 @@ def _filler(catalog: Catalog, shape: tuple[int, int, int]) -> Fill:
 
 
 def _mapped(catalog: Catalog, multiple: int) -> Mapped | None:
-    """Where the page cache comes to hold all: what is there costs nothing; a call to read, 9 microseconds a JPEG.
+    """Maps the shards into memory if free memory can hold them all: a read call would take 9 microseconds a JPEG.
 
-    Where it does not, a read asks storage for all of a crop at once, a map for one page after the other.
+    Otherwise returns None: a read requests a whole crop from storage at once, a mapping one page after the other.
     """
     packed = catalog.packed
     assert packed is not None, "these are packed"
@@ -134,7 +134,7 @@ def _mapped(catalog: Catalog, multiple: int) -> Mapped | None:
 
 
 def _taken(packed: Packed, mapped: Mapped, size: int) -> Fill:
-    """All of a batch in one call: one for each crop took 1.5 times as long with two threads, which ask for the GIL."""
+    """Returns a Fill with one call per batch: a call per crop takes 1.5 times as long with two threads (GIL)."""
     places = mapped.starts[packed.records.shard] + packed.records.offset
     first = int(places[0]) % size
     assert not ((places - first) % size).any(), "NumPy's headers are all of one length"
@@ -142,14 +142,14 @@ def _taken(packed: Packed, mapped: Mapped, size: int) -> Fill:
     numbers = (places - first) // size
 
     def take(crops: np.ndarray, records: np.ndarray) -> None:
-        # The mode "raise" would copy twice.
+        # With the mode "raise", NumPy would copy twice.
         np.take(rows, numbers[records], axis=0, out=crops.reshape(-1, size), mode="clip")
 
     return take
 
 
 def _each(catalog: Catalog, fill: FillOne) -> Fill:
-    """One after the other; what is wrong with a record names it."""
+    """Returns a Fill that calls `fill` record by record; its errors name the record."""
     packed = catalog.packed
     assert packed is not None, "these are packed"
     _, _, shards, offsets, lengths = packed.records
@@ -174,10 +174,10 @@ def _read(packed: Packed) -> Contents:
     files = Files(packed.shards)
 
     def read(shard: int, offset: int, length: int) -> bytes:
-        found = os.pread(files[shard], length, offset)
-        if len(found) != length:
+        contents = os.pread(files[shard], length, offset)
+        if len(contents) != length:
             raise ValueError(CUT)
-        return found
+        return contents
 
     return read
 
@@ -196,7 +196,7 @@ def _decoder(contents: Contents, shape: tuple[int, int, int]) -> FillOne:
 
 
 def _copier(packed: Packed) -> FillOne:
-    """Pixels, read to where they stay."""
+    """Returns a FillOne that reads pixels directly into the array."""
     files = Files(packed.shards)
 
     def read(crop: np.ndarray, shard: int, offset: int, length: int) -> None:
@@ -207,14 +207,14 @@ def _copier(packed: Packed) -> FillOne:
 
 
 def packed_name(catalog: Catalog, record: int) -> str:
-    """A record, for a message: where it is, and of what."""
+    """Returns a record's name for messages: its number, shard and image."""
     packed = catalog.packed
-    assert packed is not None, "it is of records"
+    assert packed is not None, "records are packed"
     return f"{packed.name(record)}, of {catalog.paths[int(packed.records.image[record])]}"
 
 
 def file_loader(catalog: Catalog) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """From images (int64 [n]) to their files (bytes [n]), and heights and widths (int32 [n, 2])."""
+    """Returns a function: images (int64 [n]) -> their files (bytes [n]), and heights and widths (int32 [n, 2])."""
     packed = catalog.packed
     assert packed is not None, "these are packed"
     files = Files(packed.shards)
@@ -224,11 +224,11 @@ def file_loader(catalog: Catalog) -> Callable[[np.ndarray], tuple[np.ndarray, np
         contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
         places = zip(shards[images].tolist(), offsets[images].tolist(), lengths[images].tolist(), strict=True)
         for number, (shard, offset, length) in enumerate(places):
-            found = contents[number] = os.pread(files[shard], length, offset)
-            if len(found) != length:
+            file = contents[number] = os.pread(files[shard], length, offset)
+            if len(file) != length:
                 raise ValueError(f"{packed_name(catalog, images[number])}: {CUT}")
-            header = jpeg_header(found[:START])
-            sizes[number] = (header or header_of(found, packed_name(catalog, images[number])))[:2]
+            header = jpeg_header(file[:START])
+            sizes[number] = (header or header_of(file, packed_name(catalog, images[number])))[:2]
         return contents, sizes
 
     return load

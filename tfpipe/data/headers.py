@@ -1,4 +1,4 @@
-"""What an image file says of itself, without decoding it."""
+"""Reads an image's size, components and format from the file's header, without decoding it."""
 
 import io
 import struct
@@ -8,23 +8,23 @@ from PIL import Image
 
 from tfpipe.data.files import read_start
 
-# Those that TensorFlow decodes.
+# The formats that TensorFlow decodes.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
-# Bytes of a picture that TensorFlow refuses to decode; a few bytes of a header must not make anybody ask for so many.
+# Size in bytes from which TensorFlow refuses to decode an image: a forged header cannot trigger a huge allocation.
 TOO_LARGE = 2**29
-# Enough of a JPEG to hold its size, unless a thumbnail or a colour profile comes first.
+# Bytes to read of a file: a JPEG's size lies within them unless a thumbnail or a colour profile precedes it.
 START = 4096
 START_OF_IMAGE = b"\xff\xd8"
-# Its mark, kind and length, which counts itself but not what is before it.
+# Header of a JPEG segment: 0xFF, marker code, and length in bytes from the length field on.
 SEGMENT = struct.Struct(">BBH")
-# Behind that, of a frame: its depth, height, width and components.
+# Start of a frame's payload: bits per component, height, width, number of components.
 FRAME = struct.Struct(">BHHB")
 SEQUENTIAL = frozenset((0xC0, 0xC1))  # baseline, extended
 START_OF_FRAME = SEQUENTIAL | {0xC2}  # progressive
 
 
 class Header(NamedTuple):
-    """Size, in pixels, components and format of an image."""
+    """Size in pixels, number of components and format of an image."""
 
     height: int
     width: int
@@ -33,27 +33,27 @@ class Header(NamedTuple):
 
 
 def read_header(path: str) -> Header:
-    """The header of the image at `path`.
+    """Returns the header of the image at `path`.
 
     Raises:
-        ValueError: it is no image that TensorFlow could decode.
-        OSError: it cannot be read.
+        ValueError: the file is not an image in one of FORMATS.
+        OSError: the file cannot be read.
     """
     return jpeg_header(read_start(path, START)) or pillow_header(path, path)
 
 
 def header_of(contents: bytes, path: str) -> Header:
-    """The header of the image at `path`, given the whole file.
+    """Returns the header of an image from the file's `contents`; errors name `path`.
 
     Raises:
-        ValueError: as read_header.
+        ValueError: the contents are not an image in one of FORMATS.
     """
     return jpeg_header(contents[:START]) or pillow_header(io.BytesIO(contents), path)
 
 
 def jpeg_header(start: bytes) -> Header | None:
-    """Of the JPEG that begins so, many times as fast as Pillow; None where that does not tell, or is out of the
-    ordinary."""
+    """Returns a JPEG's header from the `start` of its file, many times as fast as Pillow; None if the frame lies beyond
+    `start`, or the file is not a JPEG of 8 bits and 1, 3 or 4 components."""
     frame = find_frame(start)
     if frame is None:
         return None
@@ -63,14 +63,14 @@ def jpeg_header(start: bytes) -> Header | None:
 
 
 class Frame(NamedTuple):
-    """What a JPEG has of its image's size."""
+    """The segment of a JPEG that states the image's size."""
 
-    kind: int  # of START_OF_FRAME
-    at: int  # where FRAME is
+    kind: int  # marker code, one of START_OF_FRAME
+    at: int  # offset of FRAME in the file, in bytes
 
 
 def find_frame(start: bytes) -> Frame | None:
-    """The frame of the JPEG that begins so; None where that is not enough to hold it, or out of the ordinary."""
+    """Returns a JPEG's frame from the `start` of its file; None if the frame lies beyond `start` or this is no JPEG."""
     if not start.startswith(START_OF_IMAGE):
         return None
     at = len(START_OF_IMAGE)
@@ -86,16 +86,16 @@ def find_frame(start: bytes) -> Frame | None:
 
 
 def pillow_header(file: str | IO[bytes], path: str) -> Header:
-    """The header of any image, of that path or in a file that is open.
+    """Returns the header of an image in any of FORMATS, which Pillow reads from a path or an open file.
 
     Raises:
-        ValueError: as read_header.
-        OSError: it cannot be read.
+        ValueError: the file is not an image in one of FORMATS; the message names `path`.
+        OSError: the file cannot be read.
     """
     try:
         with Image.open(file, formats=FORMATS) as image:
-            assert image.format is not None, "it is of a file"
-            kind = "JPEG" if image.format == "MPO" else image.format  # a JPEG with further ones behind it
+            assert image.format is not None, "Pillow sets the format of every image that it opens"
+            kind = "JPEG" if image.format == "MPO" else image.format  # an MPO is a JPEG followed by further JPEGs
             return Header(image.height, image.width, len(image.getbands()), kind)
     except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
         raise ValueError(f"{path} is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image") from error

@@ -1,7 +1,7 @@
-"""JPEG + boxes -> crops, as TensorFlow graphs that take no GIL.
+"""Decodes JPEGs, cuts out boxes and resizes them to crops, in TensorFlow ops that never take the GIL.
 
-Boxes are float32 [k, 4] (ymin, xmin, ymax, xmax); windows are int32 [k, 4] (top, left, height, width) in pixels,
-inside the image, at least one pixel each.
+Boxes are float32 [k, 4] (ymin, xmin, ymax, xmax); windows are int32 [k, 4] (top, left, height, width) in pixels. A
+window lies inside its image and is at least one pixel high and wide.
 """
 
 from collections.abc import Callable
@@ -13,22 +13,22 @@ from tfpipe.config import Kernel, RandomResizedCrop
 from tfpipe.data.order import GAMMA, mix
 from tfpipe.data.scale import MOST_HALVINGS, halved
 
-# libjpeg's exact transform gives the very pixels that Pillow does, and costs no more than the fast one.
+# libjpeg's exact transform gives the same pixels as Pillow, and is as fast as the approximate one.
 DCT = "INTEGER_ACCURATE"
-# Rows and columns to decode on each side of a window: libjpeg's chroma upsampling looks at the neighbours, and where
-# it has none makes the outermost column up to 30 levels wrong.
+# Rows and columns to decode around a window: libjpeg's chroma upsampling reads the neighbouring columns, and without
+# them the outermost column is wrong by up to 30 levels.
 MARGIN = (0, 2)
-# A JPEG's first two bytes; and what Adobe's programs put behind them, here for inks as they are, not turned into YCC.
+# A JPEG's first two bytes, and an Adobe segment to insert after them that declares CMYK rather than YCCK.
 START = b"\xff\xd8"
 ADOBE = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
-# Shares of red, green and blue in a gray, as JPEG and Pillow have them.
+# Weights of red, green and blue in a gray level, the same as in JPEG and Pillow.
 GRAY = (0.299, 0.587, 0.114)
 END = 2**31 - 1
 INDEXED_BMP = "a BMP with a palette, which is not read as it should be: convert it"
 
 
 def image_size(contents: tf.Tensor) -> tf.Tensor:
-    """int32 [2]: height and width, from the header of a JPEG."""
+    """Returns int32 [2], the height and width of an image: a JPEG's from its header, others by decoding them."""
     return tf.cond(
         tf.io.is_jpeg(contents),
         lambda: tf.io.extract_jpeg_shape(contents)[:2],
@@ -37,22 +37,23 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
 
 
 def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, halvings: tf.Tensor | int = 0) -> tf.Tensor:
-    """uint8 [height, width, channels]: only `window` (int32 [4]) of an image is decoded.
+    """Returns uint8 [height, width, channels], the pixels of one window; decodes only these rows and columns of a JPEG.
 
-    A PNG, GIF, BMP or WebP that is named .JPEG is read as what it is.
+    A PNG, GIF, BMP or WebP is recognised by its content, whatever the file's name, and decoded whole.
 
     Args:
-        contents: string, of the file.
-        window: in the image as it is after the halvings.
+        contents: string [], the file's bytes.
+        window: int32 [4], in pixels of the image after the halvings.
         channels: 1 or 3.
-        halvings: int32, of a JPEG's sides.
+        halvings: int32 [], number of times (0 to 3) that a JPEG's sides are halved; ignored for other formats.
     """
 
     def decode(jpeg: tf.Tensor, channels: int) -> tf.Tensor:
-        how = {"channels": channels, "dct_method": DCT}
-        # The op's ratio is part of the graph.
+        options = {"channels": channels, "dct_method": DCT}
+        # The op's ratio is an attribute, so each ratio needs an op of its own.
         ratios = [
-            partial(tf.io.decode_and_crop_jpeg, jpeg, window, ratio=2**each, **how) for each in range(MOST_HALVINGS + 1)
+            partial(tf.io.decode_and_crop_jpeg, jpeg, window, ratio=2**times, **options)
+            for times in range(MOST_HALVINGS + 1)
         ]
         return tf.switch_case(tf.convert_to_tensor(halvings), ratios)
 
@@ -64,7 +65,7 @@ def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, halving
 
 
 def decode_image(contents: tf.Tensor, channels: int, halvings: int = 0) -> tf.Tensor:
-    """uint8 [height, width, channels]: a whole image, if it is a JPEG with its sides halved so often."""
+    """Returns uint8 [height, width, channels], a whole image; the sides of a JPEG are halved `halvings` times."""
     return tf.cond(
         tf.io.is_jpeg(contents),
         lambda: _decode_jpeg(contents, channels, partial(tf.io.decode_jpeg, ratio=2**halvings, dct_method=DCT)),
@@ -73,10 +74,11 @@ def decode_image(contents: tf.Tensor, channels: int, halvings: int = 0) -> tf.Te
 
 
 def _decode_jpeg(contents: tf.Tensor, channels: int, decode: Callable[[tf.Tensor, int], tf.Tensor]) -> tf.Tensor:
-    """uint8 [height, width, channels]: by `decode`, given the bytes and the channels; CMYK and YCCK as by Pillow.
+    """Returns uint8 [height, width, channels], decoded by `decode(bytes, channels)`; CMYK and YCCK look as in Pillow.
 
-    Where Adobe's mark is missing, TensorFlow takes inks for not inverted, Pillow and libjpeg-turbo for inverted, as in
-    fact they are. So it gets one; a JPEG's own comes later, and counts. And TensorFlow makes no gray of inks.
+    CMYK JPEGs store inverted inks. TensorFlow assumes that only if there is an Adobe segment, Pillow and libjpeg-turbo
+    always. So one is inserted at the front; the file's own segment comes later and takes precedence. TensorFlow cannot
+    decode CMYK to gray, so that goes through RGB.
     """
     inks = tf.equal(tf.io.extract_jpeg_shape(contents)[2], 4)
     jpeg = tf.cond(inks, lambda: tf.strings.join([START, ADOBE, tf.strings.substr(contents, 2, END)]), lambda: contents)
@@ -94,7 +96,7 @@ def _decode_other(contents: tf.Tensor, channels: int) -> tf.Tensor:
 
 
 def _gray(image: tf.Tensor) -> tf.Tensor:
-    """uint8 [height, width, 1], of a uint8 [height, width, 3]."""
+    """Converts RGB, uint8 [height, width, 3], to gray, uint8 [height, width, 1]."""
     return tf.cast(tf.round(tf.reduce_sum(tf.cast(image, tf.float32) * GRAY, axis=-1, keepdims=True)), tf.uint8)
 
 
@@ -104,13 +106,13 @@ def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 
 
 def resize(image: tf.Tensor, target: tuple[int, int], kernel: Kernel = "bilinear") -> tf.Tensor:
-    """uint8 [*target, channels] of an image, uint8 [height, width, channels]; rounded to the nearest level.
+    """Resizes an image, uint8 [height, width, channels], to uint8 [*target, channels]; rounds to the nearest level.
 
-    Half-pixel centres; "bilinear" and "bicubic" without antialiasing, "antialias" is bilinear with it.
+    Pixel centres are at half pixels. "bilinear" and "bicubic" do not antialias; "antialias" is bilinear with it.
     """
     method = "bilinear" if kernel == "antialias" else kernel
     resized = tf.round(tf.image.resize(image, target, method, antialias=kernel == "antialias"))
-    # A cubic overshoots at edges.
+    # A bicubic kernel overshoots at edges, so its values are clipped to [0, 255].
     return tf.saturate_cast(resized, tf.uint8) if kernel == "bicubic" else tf.cast(resized, tf.uint8)
 
 
@@ -123,10 +125,10 @@ def decode_crops(
     kernel: Kernel = "bilinear",
     halvings: tf.Tensor | int = 0,
 ) -> tf.Tensor:
-    """uint8 [k, *target, channels]: each window cut out of an image of `size` (int32 [2]) and resized.
+    """Returns uint8 [k, *target, channels]: each window cut out of an image of `size` (int32 [2]) and resized.
 
-    Decodes the smallest window that holds them all, once; the pixels are those of a decode of the whole image, its
-    sides halved so often (int32; a JPEG's alone can be).
+    Decodes once, and only the smallest window that encloses all of them; the pixels equal those of decoding the whole
+    image. A JPEG's sides are halved `halvings` times (int32 []) while decoding; `windows` are in the full-size image.
     """
     windows = halved(windows, halvings)
     size = -(tf.negative(size) // tf.bitwise.left_shift(1, halvings))
@@ -138,7 +140,7 @@ def decode_crops(
         return resize(_cut(image, window), target, kernel)
 
     inside = windows - tf.concat([corner, [0, 0]], 0)
-    # Most images have one window, and a loop costs a tenth of a decode.
+    # tf.map_fn costs a tenth of a decode, and most images have a single window.
     crops = tf.cond(
         tf.equal(tf.shape(windows)[0], 1),
         lambda: cut_and_resize(inside[0])[None],
@@ -148,7 +150,7 @@ def decode_crops(
 
 
 def box_windows(boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    """int32 [k, 4]: relative boxes (float32 [k, 4]) in images of `sizes` (int32 [k, 2]), to the nearest pixel."""
+    """Returns int32 [k, 4]: relative boxes (float32 [k, 4]) in images of `sizes` (int32 [k, 2]), in whole pixels."""
     scale = tf.cast(tf.tile(sizes, [1, 2]), tf.float32)
     edges = tf.cast(tf.round(boxes * scale), tf.int32)
     corners = tf.clip_by_value(edges[:, :2], 0, sizes - 1)
@@ -156,14 +158,14 @@ def box_windows(boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
 
 
 def full_windows(sizes: tf.Tensor) -> tf.Tensor:
-    """int32 [n, 4]: the whole of images of `sizes` (int32 [n, 2])."""
+    """Returns int32 [n, 4]: windows that cover the whole of images of `sizes` (int32 [n, 2])."""
     return tf.concat([tf.zeros_like(sizes), sizes], axis=1)
 
 
 def center_windows(sizes: tf.Tensor, target: tuple[int, int], fraction: float) -> tf.Tensor:
-    """int32 [n, 4]: the middles of images of `sizes` (int32 [n, 2]), shaped like `target`.
+    """Returns int32 [n, 4]: central windows of images of `sizes` (int32 [n, 2]), with the aspect ratio of `target`.
 
-    Their sides are `fraction` of the largest such windows'.
+    Their sides are `fraction` of those of the largest such window that fits into the image.
     """
     shape = tf.constant(target, tf.float32)
     largest = shape * tf.reduce_min(tf.cast(sizes, tf.float32) / shape, axis=1, keepdims=True)
@@ -171,22 +173,22 @@ def center_windows(sizes: tf.Tensor, target: tuple[int, int], fraction: float) -
     return tf.concat([(sizes - sides) // 2, sides], axis=1)
 
 
-def random_window(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor, how: RandomResizedCrop) -> tf.Tensor:
-    """int32 [4]: a random window of Szegedy et al. 2015 that covers part of one of the boxes.
+def random_window(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor, ranges: RandomResizedCrop) -> tf.Tensor:
+    """Returns int32 [4]: a random window that covers part of one of the boxes, drawn as in Szegedy et al. 2015.
 
     Args:
-        size: int32 [2] of the image.
+        size: int32 [2], height and width of the image.
         boxes: float32 [k, 4], relative.
         seed: int64 [2]; the same seed gives the same window.
-        how: the ranges drawn from. The whole image where a hundred draws do not meet them.
+        ranges: area, aspect ratio and coverage to draw from. If 100 draws do not meet them, returns the whole image.
     """
     begin, sides, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.concat([size, [3]], 0),
         boxes[None],
         seed,
-        min_object_covered=how.min_covered,
-        aspect_ratio_range=how.aspect,
-        area_range=how.area,
+        min_object_covered=ranges.min_covered,
+        aspect_ratio_range=ranges.aspect,
+        area_range=ranges.area,
         max_attempts=100,
         use_image_if_no_bounding_boxes=True,
     )
@@ -194,15 +196,15 @@ def random_window(size: tf.Tensor, boxes: tf.Tensor, seed: tf.Tensor, how: Rando
 
 
 def mirror(crops: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
-    """`crops` ([k, height, width, channels]), those mirrored of which `flips` (bool [k]) says so."""
+    """Returns `crops` ([k, height, width, channels]) with those selected by `flips` (bool [k]) mirrored sideways."""
     chosen = tf.where(flips)
     shape = crops.shape[1:]
-    # Of those alone, and as rows of pixels, for which tf.reverse has a fast way: 0.15 ms a crop of 224x224, not 0.52.
+    # tf.reverse has a fast path for rows of pixels: 0.15 ms for a crop of 224x224 instead of 0.52 ms.
     rows = tf.reshape(tf.gather_nd(crops, chosen), [-1, *shape[1:]])
     return tf.tensor_scatter_nd_update(crops, chosen, tf.reshape(tf.reverse(rows, [1]), [-1, *shape]))
 
 
 def flipped(seeds: tf.Tensor) -> tf.Tensor:
-    """bool [k]: whether crops of these seeds (int64 [k, 2]) are mirrored, as about half of them are."""
+    """Returns bool [k]: which crops to mirror, given their seeds (int64 [k, 2]); true for about half of them."""
     first, second = tf.unstack(tf.cast(seeds, tf.uint64), axis=1)
     return tf.cast(mix(mix(first + GAMMA) + GAMMA * second), tf.int64) < 0  # the top bit

@@ -1,21 +1,21 @@
-"""The annotation index: all that the XMLs of a list say, and the images' headers, in one Parquet file.
+"""The annotation index: one Parquet file with the content of all XMLs and image headers of a filelist.
 
-`tfpipe index` writes it (index_build.py), training reads it instead of the XMLs, pandas or duckdb query it. One row an
-image, in the list's order:
+`tfpipe index` writes it (index_build.py), training reads it instead of the XMLs, and pandas or duckdb can query it.
+There is one row per image, in the list's order:
 
-    path        string   of the image, absolute
-    label       int32    number of its class; -1 where its objects have the labels
+    path        string   absolute path of the image
+    label       int32    class number; -1 if labels are per object
     width       int32    of the image itself, in pixels, whatever the XML states
     height      int32
     components  int8     1 gray, 3 colour, 4 CMYK
-    format      string   "JPEG", "PNG" ..., whatever the file is named
+    format      string   "JPEG", "PNG" ..., whatever the file's name
     annotated   bool     whether there is an XML, or a row in the box file (data.train_box_file)
-    boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], just as training uses them (crops.find_targets)
-    box_labels  list of int32, the boxes' classes
-    odd         list of strings: what is odd about the image, keys of ODD
+    boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], as training uses them (crops.find_targets)
+    box_labels  list of int32: class numbers of the boxes
+    odd         list of strings: anomalies of the image, keys of ODD
 
-The file's schema has a fingerprint of what its content depends on but the XMLs and images themselves: after changing
-those, run `tfpipe index` again.
+The file's schema carries a fingerprint of everything that its content depends on, except the XMLs and images
+themselves: run `tfpipe index` again after changing those.
 """
 
 import hashlib
@@ -69,23 +69,23 @@ ODD = {
 
 
 class Index(NamedTuple):
-    """What training needs of an index."""
+    """The columns of an index that training needs."""
 
     annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
     boxes: Boxes
 
 
 def fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:
-    """sha256, in hex, of what an index depends on. Whether images or objects have labels is in `labels`.
+    """Returns the sha256, in hex, of everything that an index depends on except the XMLs and images.
 
     Args:
-        paths: the images.
-        classes: names.
-        labels: int32 [len(paths)].
-        source: where the XMLs are, or the table that has the boxes, whose content counts.
+        paths: paths of the images.
+        classes: class names.
+        labels: int32 [len(paths)], class numbers; BY_OBJECT if labels are per object.
+        source: layout of the XML folders, or path of the box file, which counts by its content.
 
     Raises:
-        ConfigError: the table cannot be read.
+        ConfigError: the box file cannot be read.
     """
     boxes = [source.images, source.annotations] if isinstance(source, Layout) else [_sha256(source)]
     about = json.dumps([FORMAT, paths.digest, classes, *boxes])
@@ -100,11 +100,11 @@ def _sha256(path: Path) -> str:
 
 
 def load_index(path: Path, expected: str) -> Index | None:
-    """The index at `path`; None where it is not of the fingerprint `expected`. Some 0.3 s for a million images.
+    """Reads the index at `path`, in some 0.3 s for a million images; returns None if its fingerprint is not `expected`.
 
     Raises:
-        OSError: it cannot be read.
-        pyarrow.ArrowInvalid: it is damaged, or no Parquet file.
+        OSError: the file cannot be read.
+        pyarrow.ArrowInvalid: the file is damaged, or not a Parquet file.
     """
     with pq.ParquetFile(path) as file:
         if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
@@ -113,7 +113,7 @@ def load_index(path: Path, expected: str) -> Index | None:
 
 
 def index_of(table: pa.Table) -> Index:
-    """What training needs, of columns as SCHEMA has them."""
+    """Converts a table with SCHEMA's columns "annotated", "boxes" and "box_labels" to arrays."""
     boxes, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
     counts = np.diff(boxes.offsets.to_numpy())
     images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
@@ -122,13 +122,13 @@ def index_of(table: pa.Table) -> Index:
 
 
 def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
-    """Writes the index at `source` as that of a copy of its images, whole or not at all.
+    """Copies an index for a copy of its images: replaces the paths and the fingerprint, and writes it atomically.
 
     Args:
-        source: of an index that belongs to its list.
-        target: of the new one.
-        paths: of the copies, in the same order.
-        key: the new fingerprint.
+        source: path of an index whose fingerprint matches its list.
+        target: path of the new index.
+        paths: paths of the copied images, in the same order.
+        key: fingerprint of the new index.
     """
     table = pq.read_table(source)
     place = table.schema.get_field_index("path")
@@ -139,25 +139,25 @@ def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
 
 
 def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:
-    """The index of `filelist`, if there is one and it is of the fingerprint `expected`. A stale one is never used.
+    """Returns the index of `filelist` if there is one with the fingerprint `expected`; warns of a stale one.
 
     Raises:
-        ConfigError: there is none that can be used, but `data.annotations` is "index", or the boxes are in a table.
+        ConfigError: there is no usable index, but `data.annotations` is "index" or the boxes come from a box file.
     """
     path = index_path(config, filelist)
     split = "train" if filelist == config.train_filelist else "test"
     needed = config.annotations == "index" or config.box_file_for(split) is not None
     try:
-        found = load_index(path, expected)
+        index = load_index(path, expected)
         problem = f"the index {path} is of another filelist, other classes, labels, layout or box file"
     except FileNotFoundError:
-        found, problem = None, None
+        index, problem = None, None
     except (OSError, pa.ArrowInvalid) as error:
-        found, problem = None, f"cannot read the index {path}: {error}"
-    if found is not None:
+        index, problem = None, f"cannot read the index {path}: {error}"
+    if index is not None:
         logger.info("boxes are those of the index %s", path)
     elif needed:
         raise ConfigError(f"{problem or f'there is no index {path}'}; make it with: {MAKE} {split}")
     elif problem:
         logger.warning("%s; the XMLs are read instead; renew it with: %s %s", problem, MAKE, split)
-    return found
+    return index

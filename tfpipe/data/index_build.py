@@ -1,4 +1,4 @@
-"""Builds the annotation index: in parallel over processes and ranks, and going on where it was interrupted."""
+"""Builds the annotation index in parallel over processes and ranks; an interrupted build can be continued."""
 
 import glob
 import os
@@ -30,8 +30,8 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.progress import progress
 
-# Images in a part, the unit that ranks share and that an interrupted build keeps; in a chunk, what a process reads at a
-# time; and in a row group of the file. None depends on the number of ranks or processes, so the file does not either.
+# Images per part (the unit that is dealt to ranks and that an interrupted build keeps), per chunk (a process's unit of
+# work) and per row group of the file. All are constant, so the file does not depend on how many ranks build it.
 PART = 5_000
 CHUNK = 1_000
 ROW_GROUP = 20_000
@@ -40,31 +40,31 @@ MAX_ERRORS = 20
 
 
 class Summary(NamedTuple):
-    """What an index holds."""
+    """Statistics of an index."""
 
     path: Path
     images: int
     annotated: int
     boxes: int
     odd: dict[str, int]
-    """How many images, by code."""
+    """Number of images by anomaly, a key of index.ODD; most frequent first."""
 
 
 def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> Summary | None:
-    """Writes the index of `split`, whole or not at all; on rank 0 says what is in it.
+    """Writes the index of `split` atomically; returns its statistics.
 
-    Ranks share the parts. Those that an interrupted build of the same finished are not made again. Rank 0 holds a lock
-    meanwhile, so that two builds never write the same index.
+    The ranks share the parts. Parts that an interrupted build of the same index finished are reused. Rank 0 holds a
+    lock, so that two builds never write the same index.
 
     Args:
-        config: where lists, labels, and XMLs or a table of boxes are; what is cropped does not count.
+        config: paths of lists, labels, and XMLs or a box file; how images are cropped is ignored.
         split: "train" or "test".
         world: the ranks that build it together.
-        processes: of this rank; None: one per CPU that it may use.
+        processes: number of processes of this rank; None for one per CPU that it may use.
 
     Raises:
-        ConfigError: XMLs or images cannot be read, naming up to 20 of them; or the table cannot; or the index cannot be
-            written, or is being built by another process.
+        ConfigError: XMLs or images cannot be read (the message names up to 20), the box file cannot be read, or the
+            index cannot be written or is being built by another process.
     """
     if config.source is not None:
         raise ConfigError("data.source is packed, and what is packed has its boxes with it: it needs no index")
@@ -87,8 +87,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
     with ExitStack() as held:
         missing = world.from_rank0(lambda: _start(target, folder, parts, held))
-        found = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
-        errors = [error for rank in found for error in rank][:MAX_ERRORS]
+        failed = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
+        errors = [error for rank in failed for error in rank][:MAX_ERRORS]
         if errors:
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
             raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
@@ -100,7 +100,7 @@ def _part_path(folder: Path, part: range) -> Path:
 
 
 def _write_part(table: pa.Table, path: Path) -> None:
-    # Written and read again in a fifth of the time that Parquet takes, on the one process that the others wait for.
+    # Arrow IPC takes a fifth of Parquet's time, in rank 0's process, for which all others wait.
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
         writer.write_table(table)
@@ -112,7 +112,7 @@ def _read_part(path: Path) -> pa.Table:
 
 
 def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> list[range]:
-    """Locks the index, as `held` has it from then on; returns the parts that are still to be made."""
+    """Locks the index until `held` is closed; returns the parts that are still to be built."""
     with _writing(folder):
         target.parent.mkdir(parents=True, exist_ok=True)
         held.enter_context(locked(target.with_name(f"{target.name}.lock"), "building this index"))
@@ -123,9 +123,9 @@ def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> l
 def _build_parts(
     catalog: Catalog, table: BoxTable | None, folder: Path, parts: list[range], world: World, processes: int | None
 ) -> list[str]:
-    """Writes `parts`, but those of which something cannot be read; says what.
+    """Writes the parts whose images and XMLs can all be read; returns the errors of the others.
 
-    Raises nothing that this rank alone would meet, since the others wait for it.
+    Never raises an error that only this rank meets, since the other ranks would wait for it.
     """
     chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
     tasks = (images_of(catalog, table, chunk) for chunk in chunks)
@@ -136,14 +136,14 @@ def _build_parts(
         shown = progress(results, len(chunks), f"reading {catalog.split} data", "chunk", world.rank == 0)
         for part in parts:
             rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
-            bad = [error for each in rows for error in each.errors]
+            bad = [error for chunk in rows for error in chunk.errors]
             errors += bad
             if len(errors) >= MAX_ERRORS:
                 break
             if not bad:
                 path = _part_path(folder, part)
                 with _writing(path), whole_file(path) as unfinished:
-                    _write_part(pa.concat_tables(each.table for each in rows), unfinished)
+                    _write_part(pa.concat_tables(chunk.table for chunk in rows), unfinished)
     except ConfigError as error:
         errors.append(str(error))
     except BrokenProcessPool:
@@ -152,7 +152,7 @@ def _build_parts(
 
 
 def images_of(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
-    """What is to be read of some images: their XMLs, or what the table has of them."""
+    """Returns the images numbered `items` with the paths of their XMLs, or their objects from the box `table`."""
     part = slice(items.start, items.stop)
     numbers, names = catalog.paths.part(items.start, items.stop)
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
@@ -168,13 +168,13 @@ def images_of(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
 
 
 def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
-    """One file of all parts; these are then removed, and with them those begun for other labels or classes."""
+    """Merges all parts into the index file; removes them, and the parts of unfinished builds of other fingerprints."""
     images = annotated = boxes = 0
     odd: Counter[str] = Counter()
     schema = SCHEMA.with_metadata({FINGERPRINT: key})
     together = max(1, ROW_GROUP // PART)
     with _writing(target):
-        # Dictionaries, the default, make the file larger, and it is read half as fast: what repeats, zstd finds.
+        # Dictionary encoding, the default, makes the file larger and half as fast to read: zstd finds the repetitions.
         options = {"compression": "zstd", "use_dictionary": False}
         with whole_file(target) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
             for start in range(0, len(parts), together):

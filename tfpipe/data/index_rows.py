@@ -1,4 +1,4 @@
-"""Rows of the annotation index: what the XMLs and headers of some images say; without TensorFlow, in many processes."""
+"""Makes rows of the annotation index from XMLs and image headers, in many processes and without TensorFlow."""
 
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -17,103 +17,103 @@ from tfpipe.data.voc import Found, find_objects
 
 
 class Annotated(NamedTuple):
-    """The objects of some images, one after the other."""
+    """The annotated objects of n images, sorted by image."""
 
     images: np.ndarray  # int64 [k]: number of the object's image
     boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
-    classes: np.ndarray  # int32 [k]: number of its class, -1 where its name is none
+    classes: np.ndarray  # int32 [k]: class number; -1 if the object's name is not a class
 
 
 class Images(NamedTuple):
-    """Some images of a list, to be read."""
+    """A chunk of a list's images, to be read."""
 
     paths: list[str]
     annotations: list[str]
-    """Paths of their XMLs, "" where there is none."""
+    """Paths of their XMLs; "" for an image without one."""
     labels: np.ndarray
-    """int32: class number, or BY_OBJECT."""
+    """int32 [n]: class numbers, or BY_OBJECT."""
     known: Annotated | None = None
-    """Their objects as a table has them, in the XMLs' place."""
+    """Their objects from a box file; None to read the XMLs."""
     relative: bool = False
-    """Whether the boxes of these are relative to the images' sizes, instead of in pixels."""
+    """True if the boxes in `known` are relative to the images' sizes instead of in pixels."""
     remote: Remote | None = None
-    """How to fetch them, where the paths are URLs."""
+    """Options for fetching them if the paths are URLs; None for files."""
 
 
 class Said:
-    """What headers and XMLs say, in turn: plain values in a few lists.
+    """Content of headers and XMLs in the order of reading, as plain values in a few flat lists.
 
-    An object kept of each file would have the garbage collector look at them again and again, a tenth of all the work.
+    With one object per file, the garbage collector would scan all of them repeatedly, a tenth of the total time.
     """
 
     def __init__(self) -> None:
         self.headers: list[Any] = []
         """Height, width, components and format of each image."""
         self.names: list[str] = []
-        """Of the objects."""
+        """Class name of each object."""
         self.edges: list[float] = []
         """ymin, xmin, ymax, xmax of each object, in pixels, as annotated."""
         self.counts: list[int] = []
-        """How many objects each XML has."""
+        """Number of objects in each XML."""
         self.sizes: list[float] = []
-        """Height and width of the image as each XML states them; 0 where it does not."""
+        """Height and width of the image as stated in each XML; 0 if not stated."""
 
     def add_header(self, header: Header) -> None:
-        """What the next image's header says."""
+        """Appends the next image's header."""
         self.headers += header
 
-    def add_objects(self, found: Found) -> None:
-        """What the XML says of the next image that has one."""
-        self.names += found.names
-        self.edges += found.edges
-        self.counts.append(len(found.names))
-        self.sizes += found.size
+    def add_objects(self, objects: Found) -> None:
+        """Appends the content of the next XML."""
+        self.names += objects.names
+        self.edges += objects.edges
+        self.counts.append(len(objects.names))
+        self.sizes += objects.size
 
 
 class Rows(NamedTuple):
-    """What was read."""
+    """Result of reading a chunk."""
 
     table: pa.Table | None
-    """Of index.SCHEMA; None if anything could not be read."""
+    """Rows in index.SCHEMA; None if any file could not be read."""
     errors: list[str]
-    """What could not be read, and why; names each file."""
+    """One message per file that could not be read."""
 
 
 def read_rows(images: Images, classes: dict[str, int]) -> Rows:
-    """Reads each XML and header once; `classes` are the classes' numbers."""
+    """Reads each XML and header once and makes their rows; `classes` maps class names to numbers."""
     if images.remote is not None:
         return _fetch_rows(images, images.remote, classes)
-    said, errors = Said(), []
+    content, errors = Said(), []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
-            said.add_header(read_header(path))
+            content.add_header(read_header(path))
             if annotation:
-                said.add_objects(find_objects(read_whole(annotation), annotation))
+                content.add_objects(find_objects(read_whole(annotation), annotation))
         except (OSError, ValueError) as error:
             errors.append(str(error))
-    return Rows(None, errors) if errors else Rows(tabulate(images, said, classes), [])
+    return Rows(None, errors) if errors else Rows(tabulate(images, content, classes), [])
 
 
 def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows:
-    """The same from URLs: the start of each image alone, unless that does not tell its size."""
+    """Makes the rows from URLs: fetches an image's first bytes, and the whole image only if they lack its size."""
     fetcher = Fetcher(remote, images.paths)
     texts = fetcher.fetch(images.annotations)
     starts = fetcher.starts(images.paths, START)
     known = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
-    whole = iter(fetcher.fetch([path for path, header in zip(images.paths, known, strict=True) if header is None]))
+    contents = iter(fetcher.fetch([path for path, header in zip(images.paths, known, strict=True) if header is None]))
     fetcher.close()
-    said, errors = Said(), []
+    content, errors = Said(), []
     for path, header, annotation, text in zip(images.paths, known, images.annotations, texts, strict=True):
         try:
-            said.add_header(header or pillow_header(BytesIO(_fetched(next(whole))), path))
+            content.add_header(header or pillow_header(BytesIO(_fetched(next(contents))), path))
             if text is not None:
-                said.add_objects(find_objects(_fetched(text), annotation))
+                content.add_objects(find_objects(_fetched(text), annotation))
         except (FetchError, OSError, ValueError) as error:
             errors.append(str(error))
     if errors:
         return Rows(None, errors)
-    there = ["" if text is None else url for url, text in zip(images.annotations, texts, strict=True)]
-    return Rows(tabulate(images._replace(annotations=there), said, classes), [])
+    existing = ["" if text is None else url for url, text in zip(images.annotations, texts, strict=True)]
+    return Rows(tabulate(images._replace(annotations=existing), content, classes), [])
 
 
 def _fetched(contents: bytes | FetchError | None) -> bytes:
@@ -123,12 +123,12 @@ def _fetched(contents: bytes | FetchError | None) -> bytes:
 
 
 def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
-    """The same as crops.find_targets, for many images at once.
+    """Returns the boxes that may be cropped from n images; the NumPy counterpart of crops.find_targets.
 
     Args:
-        objects: of all the images.
-        labels: int32 [n] of the images; all BY_OBJECT or none.
-        sizes: float32 [n, 2]: height and width that the boxes are relative to, at least 1.
+        objects: annotated objects of all the images.
+        labels: int32 [n], the images' class numbers; either all are BY_OBJECT or none is.
+        sizes: float32 [n, 2], height and width that the boxes are divided by, at least 1.
     """
     images, boxes, classes = objects
     low, high = _clamped(boxes, sizes[images])
@@ -146,23 +146,23 @@ def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
 
 
 def _clamped(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float32 [k, 2] each: the lower and the higher edges, within the image."""
+    """Returns the lower and the higher edges, float32 [k, 2] each: swapped if reversed, and clamped to the image."""
     low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
     return np.clip(low, 0, sizes), np.clip(high, 0, sizes)
 
 
-def tabulate(images: Images, said: Said, classes: dict[str, int]) -> pa.Table:
-    """index.SCHEMA's rows, one an image.
+def tabulate(images: Images, content: Said, classes: dict[str, int]) -> pa.Table:
+    """Returns a table in index.SCHEMA with one row per image.
 
     Args:
-        images: n of them.
-        said: what their headers say, and the XMLs of those that have one.
-        classes: the classes' numbers, by name.
+        images: n images.
+        content: content of their n headers, and of the XMLs of those that have one.
+        classes: class numbers by name.
     """
-    heights, widths, components, formats = (said.headers[column :: len(Header._fields)] for column in range(4))
+    heights, widths, components, formats = (content.headers[column :: len(Header._fields)] for column in range(4))
     real = np.array([heights, widths], np.float32).T
     if images.known is None:
-        annotated, counts, objects, stated = _from_xmls(images, said, classes)
+        annotated, counts, objects, stated = _from_xmls(images, content, classes)
         is_stated = np.all(stated >= 1, axis=1)
         sizes = np.where(is_stated[:, None], stated, real)
     else:
@@ -174,13 +174,13 @@ def tabulate(images: Images, said: Said, classes: dict[str, int]) -> pa.Table:
     odd = {
         "not jpeg": np.array(formats) != "JPEG",
         "gray": np.array(components) == 1,
-        "cmyk": (np.array(components) == 4) & (np.array(formats) == "JPEG"),  # a PNG's fourth is alpha
+        "cmyk": (np.array(components) == 4) & (np.array(formats) == "JPEG"),  # a PNG's fourth component is alpha
         "no object": annotated & (counts == 0),
         "no size": annotated & ~is_stated,
         "size differs": is_stated & (stated != real).any(axis=1),
         **_odd_objects(objects, images.labels, sizes),
     }
-    # [n, len(ODD)]: read row by row, it gives each image's in turn.
+    # From [n, len(ODD)], np.nonzero goes row by row, so the anomalies come sorted by image.
     row, code = np.nonzero(np.stack([odd[name] for name in ODD], axis=1))
     columns = {
         "path": images.paths,
@@ -198,24 +198,25 @@ def tabulate(images: Images, said: Said, classes: dict[str, int]) -> pa.Table:
 
 
 def _from_xmls(
-    images: Images, said: Said, classes: dict[str, int]
+    images: Images, content: Said, classes: dict[str, int]
 ) -> tuple[np.ndarray, np.ndarray, Annotated, np.ndarray]:
-    """Which images have an XML, how many objects each has, the objects, and float32 [n, 2] the stated sizes or 0."""
+    """Returns whether each image has an XML (bool [n]), its number of objects (int64 [n]), the objects, and the stated
+    heights and widths (float32 [n, 2], 0 if not stated)."""
     annotated = np.array([path != "" for path in images.annotations])
     counts = np.zeros(len(annotated), np.int64)
-    counts[annotated] = said.counts
+    counts[annotated] = content.counts
     stated = np.zeros((len(annotated), 2), np.float32)
-    stated[annotated] = np.array(said.sizes, np.float32).reshape(-1, 2)
+    stated[annotated] = np.array(content.sizes, np.float32).reshape(-1, 2)
     objects = Annotated(
         np.repeat(np.arange(len(annotated)), counts),
-        np.array(said.edges, np.float32).reshape(-1, 4),
-        np.array([classes.get(name, -1) for name in said.names], np.int32),
+        np.array(content.edges, np.float32).reshape(-1, 4),
+        np.array([classes.get(name, -1) for name in content.names], np.int32),
     )
     return annotated, counts, objects, stated
 
 
 def _odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
-    """bool [n] by code: which images have an object that is odd so."""
+    """Returns, by anomaly, which images have such an object (bool [n])."""
     images, boxes, classes = objects
     low, high = _clamped(boxes, sizes[images])
     outside = (boxes < 0) | (boxes > np.tile(sizes[images], 2))
@@ -231,6 +232,6 @@ def _odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> d
 
 
 def _lists(rows: np.ndarray, values: pa.Array, count: int) -> pa.ListArray:
-    """`count` lists of `values`; `rows`, ascending, says which list each is in."""
+    """Groups `values` into `count` lists; `rows`, ascending, holds the number of each value's list."""
     offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
     return pa.ListArray.from_arrays(offsets, values)

@@ -1,4 +1,4 @@
-"""Labels: the class table, and each image's class from its folder or from a label file."""
+"""Builds the class table, and finds each image's class from its folder or a label file."""
 
 import csv
 import re
@@ -13,20 +13,20 @@ from tfpipe.config import DataConfig
 from tfpipe.data.filelist import FileList
 from tfpipe.errors import ConfigError
 
-# An image whose label is not its own but its objects' (label_source "object").
+# Label of an image whose objects have the labels (label_source "object").
 BY_OBJECT = -1
 KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
 
 
 def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
-    """The class names; a class's number is its place.
+    """Returns the class names, sorted by class number.
 
-    From `data.classes`, or the sorted folders of the whole training list: the same on every rank and for
-    training and test data, whatever a file system's order.
+    They come from `data.classes` or are the sorted folder names of the whole training list, so they are the same on
+    every rank, for training and test data, and on every file system.
 
     Raises:
-        ConfigError: a name is there twice, or there are more classes than `data.num_classes`.
+        ConfigError: there is no class, a name occurs twice, or there are more classes than `data.num_classes`.
     """
     if isinstance(config.classes, Path):
         source, names = f"in {config.classes}", _read_classes(config.classes)
@@ -45,34 +45,34 @@ def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
 
 
 def folder_of(path: str) -> str:
-    """The last folder of an image's path, or of a folder's with its slash: n02 of /train/n02/1.JPEG and /train/n02/."""
+    """Returns the name of the innermost folder of a path: "n02" for "/train/n02/1.JPEG" and for "/train/n02/"."""
     return path.rpartition("/")[0].rpartition("/")[2]
 
 
 class Labels(NamedTuple):
     """The labels of n images."""
 
-    numbers: np.ndarray  # int32 [n]: class number; BY_OBJECT where objects have the labels, or the label is no class
-    unknown: np.ndarray  # int64 [k]: the images whose label is no class
+    numbers: np.ndarray  # int32 [n]: class number; BY_OBJECT if objects have the labels or the label is not a class
+    unknown: np.ndarray  # int64 [k]: numbers of the images whose label is not a class
     names: list[str]
-    """The labels as they are spelt."""
+    """Labels as spelt in the source."""
     name: np.ndarray
-    """int [n]: number of each image's name."""
+    """int [n]: index of each image's label in `names`."""
     source: str
-    """Where they are from."""
+    """Origin of the labels, for messages."""
 
     def spelt(self, item: int) -> str:
-        """The label of image `item`, and where it is from."""
+        """Returns the label of image `item` and its origin, for a message."""
         return f'"{self.names[self.name[item]]}" ({self.source})'
 
 
 def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> np.ndarray:
-    """int32 [len(paths)]: each image's class number, or BY_OBJECT.
+    """Returns int32 [len(paths)]: each image's class number, or BY_OBJECT.
 
-    From `label_file` where there is one, otherwise as `data.label_source` says.
+    Labels come from `label_file` if it is given, otherwise from `data.label_source`.
 
     Raises:
-        ConfigError: an image has no label, or one that is no class.
+        ConfigError: an image has no label, or its label is not a class.
     """
     labels = find_labels(paths, classes, config, label_file)
     if labels.unknown.size:
@@ -86,14 +86,14 @@ def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, la
 
 
 def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> Labels:
-    """The same, with those that are no class.
+    """Returns the images' labels and which of them are not a class; see image_labels.
 
     Raises:
         ConfigError: an image has no label, or `label_file` cannot be used.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     if label_file is not None:
-        # Labels may be numbers; a class whose name is a number goes by its name.
+        # A label may be a class number; if a class's name is a number, the name takes precedence.
         numbers = {str(number): number for number in range(len(classes))} | numbers
         names, own = _from_file(paths, label_file, numbers), np.arange(len(paths))
         source = f"in {label_file}"
@@ -108,13 +108,13 @@ def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, lab
 
 
 def _read_classes(path: Path) -> list[str]:
-    """One class a line: a name, or LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`."""
+    """Reads class names, one per line; accepts LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`."""
     lines = [line.strip() for line in _read(path).splitlines() if line.strip()]
     return [line.split()[0] if WNID.fullmatch(line.split()[0]) else line for line in lines]
 
 
 def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -> list[str]:
-    """Each path's label as the file spells it; `names` are the labels that there are."""
+    """Returns each path's label as spelt in the file; `names` are the known labels."""
     lines = [line.strip() for line in _read(label_file).splitlines() if line.strip()]
     stems = [PurePath(path).stem for path in paths]
     twice = _first_repeated(stems)
@@ -143,18 +143,18 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
 
 
 def is_kaggle(line: str) -> bool:
-    """Whether this is the first line of Kaggle's LOC_train_solution.csv or LOC_val_solution.csv."""
+    """Returns whether `line` is the header of Kaggle's LOC_train_solution.csv or LOC_val_solution.csv."""
     return line.replace(" ", "").strip() == KAGGLE_HEADER
 
 
 def kaggle_row(line: str) -> tuple[str, list[str]]:
-    """Of a line below it: the image's base name without extension, and what follows: class xmin ymin xmax ymax ..."""
+    """Splits a line of such a file into the image's base name without extension, and class xmin ymin xmax ymax ..."""
     image, *rest = next(csv.reader([line]))
     return image, " ".join(rest).split()
 
 
 def named_twice(file: Path, stem: str) -> ConfigError:
-    """What to raise where `file` names an image and several have the name."""
+    """Makes the error for a `file` that identifies images by base name if several images are named `stem`."""
     return ConfigError(f"{file} goes by file names, but several images of the list are named {stem}")
 
 

@@ -1,4 +1,4 @@
-"""Slow storage, pretended, to see what it does to training."""
+"""Simulates slow storage, to measure its effect on training."""
 
 import time
 
@@ -6,9 +6,9 @@ import tensorflow as tf
 
 
 def late(path: tf.Tensor, delay_ms: float) -> tf.Tensor:
-    """`path` (string), after `delay_ms` in which this thread, as in a read, waits without a CPU and without the GIL.
+    """Returns `path` (string []) after `delay_ms`, in which the thread sleeps without the GIL, as in a read.
 
-    Python is called for each image, some 40 microseconds beside the delay: for experiments alone.
+    For experiments only: it calls Python once per image, some 40 microseconds in addition to the delay.
     """
 
     def wait(path: bytes) -> bytes:

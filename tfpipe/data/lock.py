@@ -1,4 +1,4 @@
-"""A lock between processes, gone with the process that holds it."""
+"""File locks between processes, which the system releases when their process ends."""
 
 import errno
 import fcntl
@@ -14,19 +14,19 @@ from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-# What a file system says that knows no locks, as Lustre mounted without "flock".
+# Errors of file systems without locks, e.g. Lustre mounted without "flock".
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)
 
 
 @contextmanager
 def locked(path: Path, work: str) -> Iterator[None]:
-    """Holds the lock file `path` meanwhile, and removes it in the end. `work` says what for.
+    """Holds a lock on the file `path` and removes the file at the end; `work` names the task in messages.
 
-    A process that crashes may leave the file, but not the lock: that is the system's, not the file's being there. Where
-    the file system knows no locks, goes on without.
+    A crashed process may leave the file but not the lock, which belongs to the process. If the file system has no
+    locks, logs a warning and continues without one.
 
     Raises:
-        ConfigError: another process holds it; says which.
+        ConfigError: another process holds the lock; the message names it.
         OSError: the file cannot be written.
     """
     while True:
@@ -44,7 +44,7 @@ def locked(path: Path, work: str) -> Iterator[None]:
             logger.warning("%s cannot be locked (%s): make sure that nobody else is %s", path, error.strerror, work)
         if _is(file, path):
             break
-        file.close()  # whoever held it removed it just then
+        file.close()  # its holder has just removed it: try again with a new file
     try:
         file.truncate(0)
         file.write(f"process {os.getpid()} on {socket.gethostname()}")
@@ -57,9 +57,9 @@ def locked(path: Path, work: str) -> Iterator[None]:
 
 @contextmanager
 def waiting_lock(path: Path) -> Iterator[IO[str]]:
-    """The file at `path`, made where it is not there, and nobody else's meanwhile: waits until it is free.
+    """Opens the file at `path`, creating it if necessary, and waits for an exclusive lock on it; never removes it.
 
-    It stays; the lock is gone with the process that holds it. Where the file system knows no locks, goes on without.
+    If the file system has no locks, continues without one.
 
     Raises:
         OSError: the file cannot be written.

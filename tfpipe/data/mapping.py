@@ -1,4 +1,4 @@
-"""Files mapped one after the other into one array: records of all of them are copied in one call, without the GIL."""
+"""Memory-maps several files into one array, so that one call copies records of all of them without the GIL."""
 
 import ctypes
 import errno
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Of mmap(2), and not in Python's mmap; the same on all of Linux's machines.
+# Flags of mmap(2) that Python's mmap lacks; the same on all Linux architectures.
 PROT_NONE, MAP_FIXED, MAP_NORESERVE = 0, 0x10, 0x4000
 HUGE_PAGE = 2**21  # bytes, on x86 and ARM
 
@@ -22,23 +22,24 @@ _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Mapped(NamedTuple):
-    """Files in one array of bytes."""
+    """Several files mapped into one array of bytes."""
 
-    data: np.ndarray  # uint8; what is between two files, or behind the end of one, must not be touched
-    starts: np.ndarray  # int64 [files]: where each begins
+    data: np.ndarray  # uint8 [bytes]; must never be read beyond the end of a file, where no memory is mapped
+    starts: np.ndarray  # int64 [files]: index of each file's first byte
 
 
 def map_files(paths: list[str], multiple: int = 1) -> Mapped | None:
-    """Maps files to be read; each begins at a multiple of `multiple` bytes.
+    """Maps files read-only; each begins at a multiple of `multiple` bytes.
 
-    In huge pages, where kernel and file system have them for files (ext4 since Linux 6.16, XFS before) and the page
-    cache does not hold the file in small ones: a crop of 150 kB is copied in 13 microseconds then, otherwise in 20.
+    Asks for huge pages, with which copying a crop of 150 kB takes 13 microseconds instead of 20. Kernel and file system
+    must support them for files (ext4 since Linux 6.16, XFS before), and the page cache must not hold the file in small
+    pages already.
 
     Returns:
-        None where this process may not have so many addresses (`ulimit -v`).
+        None if the process's address space is limited to less (`ulimit -v`).
 
     Raises:
-        OSError: a file cannot be mapped; names it.
+        OSError: a file cannot be mapped; the error names it.
     """
     sizes = [os.path.getsize(path) for path in paths]
     step = math.lcm(HUGE_PAGE, multiple)
@@ -46,7 +47,7 @@ def map_files(paths: list[str], multiple: int = 1) -> Mapped | None:
     starts = np.cumsum([0, *lengths])
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
     try:
-        # Where the array begins decides whether a huge page of a file is one of memory.
+        # Reserves one huge page more: the array must begin at a multiple of it for the files to get huge pages.
         reserved = _map(None, int(starts[-1]) + HUGE_PAGE, PROT_NONE, flags)
     except OSError as error:
         if error.errno == errno.ENOMEM:
@@ -61,12 +62,12 @@ def map_files(paths: list[str], multiple: int = 1) -> Mapped | None:
                 _map(base + start, size, mmap.PROT_READ, mmap.MAP_SHARED | MAP_FIXED, file.fileno())
             except OSError as error:
                 raise OSError(error.errno, error.strerror, path) from error
-        _libc.madvise(base + start, size, mmap.MADV_HUGEPAGE)  # which a kernel without them refuses
+        _libc.madvise(base + start, size, mmap.MADV_HUGEPAGE)  # fails without huge pages: harmless
     return Mapped(np.frombuffer(memoryview(content).toreadonly(), np.uint8), starts[:-1])
 
 
 def _map(where: int | None, size: int, protection: int, flags: int, file: int = -1) -> int:
-    found = _libc.mmap(where, size, protection, flags, file, 0)
-    if found == ctypes.c_void_p(-1).value:
+    address = _libc.mmap(where, size, protection, flags, file, 0)
+    if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return found
+    return address

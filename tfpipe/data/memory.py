@@ -1,4 +1,4 @@
-"""How much memory a process can still have: the machine's, or less in a container or a batch job that has a limit."""
+"""Measures the memory that a process can still allocate: the machine's, or less within a container or batch job."""
 
 import os
 from collections.abc import Iterator
@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 
 class Version(NamedTuple):
-    """Where one of the two versions of Linux's control groups keeps its numbers."""
+    """File names of one of the two versions of Linux's control groups."""
 
     mount: str
     limit: str
     used: str
     cached: tuple[str, str]
-    """Lines of memory.stat: bytes of files, which are given up before a limit is reached."""
+    """Keys in memory.stat of the page cache's bytes, which the kernel drops before a limit is reached."""
 
 
-# By the controllers that a line of /proc/self/cgroup names; version 2 names none.
+# By controller, as in /proc/self/cgroup; lines of version 2 name none.
 VERSIONS = {
     "": Version("sys/fs/cgroup", "memory.max", "memory.current", ("active_file", "inactive_file")),
     "memory": Version(
@@ -29,10 +29,10 @@ VERSIONS = {
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Bytes that can be had without swapping; all there are where the system does not say.
+    """Returns the bytes that can be allocated without swapping; the machine's whole memory if the system has no figure.
 
     Args:
-        root: of the tree that has /proc and /sys.
+        root: folder that contains proc/ and sys/.
     """
     return max(0, min([_of_machine(root), *_of_groups(root)]))
 
@@ -45,7 +45,7 @@ def _of_machine(root: Path) -> int:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """What is left to each control group that this process is in, where it has a limit."""
+    """Yields the bytes left to each control group of this process that has a limit."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:  # not Linux
@@ -54,7 +54,7 @@ def _of_groups(root: Path) -> Iterator[int]:
         _, controllers, path = line.split(":", 2)
         for controller in VERSIONS.keys() & controllers.split(","):
             version = VERSIONS[controller]
-            # A job's limit holds for its steps. In a container, its own group may be all that is mounted.
+            # A job's limit also holds for the groups of its steps. In a container, only its own group may be mounted.
             inner = Path(path.lstrip("/"))
             for group in dict.fromkeys((inner, *inner.parents)):
                 yield from _left(root / version.mount / group, version)
@@ -66,7 +66,7 @@ def _left(group: Path, version: Version) -> Iterator[int]:
         if limit != "max":
             cached = sum(_value(group / "memory.stat", name) for name in version.cached)
             yield int(limit) - int((group / version.used).read_text()) + cached
-    except (OSError, StopIteration):  # no such group here, or no limit on it
+    except (OSError, StopIteration):  # the group is not mounted here, or has no limit
         return
 
 

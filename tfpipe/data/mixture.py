@@ -1,8 +1,8 @@
-"""The order of several lists that are mixed by weights, as a pure function like that of one list.
+"""The order of several lists mixed by weights: like the order of one list, a pure function of the position.
 
-The endless stream is cut into blocks of SLOTS places. In every block each list has as many as its weight asks for (its
-share), at places drawn anew from (seed, block); the j-th of them in block b is place b * share + j of the list's own
-endless order. So each list has epochs of its own, in which every sample comes once, and any position is known at once.
+The endless stream is cut into blocks of SLOTS slots. In every block each list has a fixed number of slots in proportion
+to its weight (its share), at places drawn from (seed, block); the j-th of them in block b is position b * share + j of
+the list's own endless order. So each list has its own epochs, each with every sample once, and access is random.
 """
 
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ from tfpipe.data.order import Array, Order, Scope, permute, take, where
 from tfpipe.distributed import World
 
 SLOTS = 1024
-# Odd, so that its multiples go through all slots; SLOTS over the golden ratio, so that they do so evenly.
+# Odd, so that its multiples reach all slots; about SLOTS over the golden ratio, so that they spread evenly.
 STRIDE = 633
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """What Order is of one list. Samples are numbered through all lists, in the lists' sequence."""
+    """The sample order of several lists, like Order for one; samples are numbered consecutively over the lists."""
 
     orders: tuple[Order, ...]
-    """Of the lists; alike but for their counts."""
+    """The lists' own orders, which differ in count and seed only."""
     shares: tuple[int, ...]
-    """Places of each list in a block; SLOTS together."""
+    """Slots of each list in a block; their sum is SLOTS."""
 
     @classmethod
     def of(cls, order: Order, counts: tuple[int, ...], weights: tuple[float, ...]) -> "Mixture":
-        """Lists of `counts` samples, each in an order such as `order`.
+        """Mixes lists of `counts` samples by `weights`; the other settings are those of `order`.
 
         Raises:
-            ValueError: a weight is too small to be kept.
+            ValueError: a weight is less than 1/SLOTS of all.
         """
-        # Every list has a seed of its own: lists of one length would otherwise go the same way.
+        # Each list has its own seed: lists of equal length would otherwise be shuffled alike.
         orders = (
             Order(count, mixed_seed(order.seed, place), order.shuffle, order.reshuffle, order.scope)
             for place, count in enumerate(counts)
@@ -42,7 +42,7 @@ class Mixture:
 
     @property
     def count(self) -> int:
-        """Samples of all lists; an epoch is as many places."""
+        """Number of samples of all lists, which is also the length of an epoch in positions."""
         return sum(order.count for order in self.orders)
 
     @property
@@ -58,11 +58,11 @@ class Mixture:
         return self.orders[0].scope
 
     def positions(self, epoch: int, world: World) -> range:
-        """As Order.positions."""
+        """Returns the stream positions of a rank in an epoch; see Order.positions."""
         return Order(self.count, scope=self.scope).positions(epoch, world)
 
     def items(self, positions: Array, world: World = World()) -> Array:
-        """As Order.items; costs as much for every list as for one alone.
+        """Returns int64 [k]: the samples at stream positions (int64 [k]); evaluates the order of every list for each.
 
         Raises:
             ValueError: the rank has no sample of a list; only in the scope "shard", with fewer samples than ranks.
@@ -71,7 +71,7 @@ class Mixture:
         blocks, places = steps // SLOTS, steps % SLOTS
         if self.shuffle:
             seed = mixed_seed(self.seed, len(self.orders))
-            # In the scope "shard" a rank's places are its own.
+            # In the scope "shard" each rank has its own blocks, and draws their slots from its own seed.
             slots = permute(places, SLOTS, seed if self.scope == "global" else (seed, world.rank), blocks)
             owners, ranks = self._dealt(np.arange(SLOTS))
         else:
@@ -87,7 +87,7 @@ class Mixture:
         return items
 
     def _dealt(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """int64 [SLOTS] each: whose the slots are, and how many of that list's come before."""
+        """Returns, for each slot, the number of its list and its rank among that list's slots (int64 [SLOTS] each)."""
         owners = np.searchsorted(np.cumsum(self.shares), slots, side="right")
         ranks = np.zeros(SLOTS, np.int64)
         for number in range(len(self.shares)):
@@ -97,20 +97,20 @@ class Mixture:
 
 
 def shares(weights: tuple[float, ...]) -> tuple[int, ...]:
-    """Places of SLOTS in proportion to `weights`, by largest remainders (Hamilton's method).
+    """Divides SLOTS slots in proportion to `weights`, by largest remainders (Hamilton's method).
 
     Raises:
-        ValueError: a weight is so small beside the others that it would have none.
+        ValueError: a weight is too small in proportion to get a slot.
     """
     exact = np.array(weights) * (SLOTS / sum(weights))
-    whole = np.floor(exact).astype(int)
-    whole[np.argsort(whole - exact, kind="stable")[: SLOTS - whole.sum()]] += 1
-    if whole.min() == 0:
-        small = weights[int(np.argmin(whole))]
+    slots = np.floor(exact).astype(int)
+    slots[np.argsort(slots - exact, kind="stable")[: SLOTS - slots.sum()]] += 1
+    if slots.min() == 0:
+        small = weights[int(np.argmin(slots))]
         raise ValueError(f"the weight {small:g} is less than 1/{SLOTS} of all weights, {sum(weights):g}")
-    return tuple(map(int, whole))
+    return tuple(map(int, slots))
 
 
 def mixed_seed(seed: int, number: int) -> int:
-    """Another seed for each number; the seed itself for the first."""
+    """Derives a different seed for each number; number 0 gives `seed` itself."""
     return (seed + 0x9E3779B97F4A7C15 * number) % 2**64

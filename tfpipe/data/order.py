@@ -1,13 +1,12 @@
-"""The sample order: which item a rank visits next, as a pure function of (seed, epoch, position, rank, size).
+"""The sample order: the item that a rank visits next, as a pure function of (seed, epoch, position, rank, size).
 
-A global stream position p = 0, 1, 2, ... never ends: epoch = p // n, item = permutation(seed, epoch)[p % n].
+The global stream has positions p = 0, 1, 2, ... without end: epoch = p // n, item = permutation(seed, epoch)[p % n].
 Rank r of `size` visits every p with p % size == r. So over an epoch the ranks' shards are exclusive and exhaustive
-for every n and size, with nothing dropped and nothing padded, and the order does not depend on the number of ranks.
-That is the scope "global". In the scope "shard" a rank keeps the items i with i % size == rank in every epoch, and
-goes through them in an order of its own.
+for every n and size, without dropping or padding, and the order does not depend on the number of ranks. That is the
+scope "global". In the scope "shard" a rank keeps the items i with i % size == rank in every epoch and shuffles them
+with its own seed.
 
-Written once, in operations that numpy arrays and TensorFlow tensors share: with arrays for tools and tests, which
-need no TensorFlow, with tensors for the pipeline.
+The same code runs on NumPy arrays, for tools and tests without TensorFlow, and on tensors, for the pipeline.
 """
 
 import functools
@@ -22,9 +21,9 @@ from tfpipe.distributed import World
 
 Scope = Literal["global", "shard"]
 Array = TypeVar("Array", np.ndarray, Any)
-"""A numpy array or a TensorFlow tensor; what goes in comes out."""
+"""A NumPy array or a TensorFlow tensor; functions return the type that they receive."""
 
-# The chance that an item is never swapped is 2**-ROUNDS: of ImageNet's, one in a dozen epochs.
+# An item is never swapped with probability 2**-ROUNDS: one of ImageNet's 1.28 million in a dozen epochs.
 ROUNDS = 24
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
 MAX_ITEMS = 2**31
@@ -32,15 +31,15 @@ MAX_ITEMS = 2**31
 
 @dataclass(frozen=True)
 class Order:
-    """What the order of a split is a function of, besides the rank and the position."""
+    """The endless order of a split's items, as a function of rank and position."""
 
     count: int
     """Number of items, n, at most MAX_ITEMS."""
     seed: int = 0
     shuffle: bool = True
-    """False for the list's own order."""
+    """True to shuffle; False keeps the list's order."""
     reshuffle: bool = True
-    """False to repeat the first epoch's order."""
+    """True for another order in each epoch; False repeats that of the first."""
     scope: Scope = "global"
 
     def __post_init__(self) -> None:
@@ -48,17 +47,17 @@ class Order:
             raise ValueError(f"an order is of 1 to {MAX_ITEMS} items, received {self.count}")
 
     def cycle(self, world: World) -> int:
-        """Positions after which a rank has been through all that it visits in an epoch, over all ranks if "global"."""
+        """Returns the length of an epoch: the items of all ranks in the scope "global", of this rank in "shard"."""
         return self.count if self.scope == "global" else len(range(world.rank, self.count, world.size))
 
     def epochs(self, positions: Array, world: World) -> Array:
-        """int64 [k]: the epochs of the stream positions of a rank (int64 [k])."""
+        """Returns int64 [k]: the epochs of a rank's stream positions (int64 [k])."""
         return self._steps(positions, world) // self.cycle(world)
 
     def items(self, positions: Array, world: World = World()) -> Array:
-        """int64 [k]: the items in [0, count) at stream positions (int64 [k]) of a rank.
+        """Returns int64 [k]: the items in [0, count) at a rank's stream positions (int64 [k]).
 
-        Stateless and O(1) for each, with no shuffle buffer: it starts anywhere at once.
+        Stateless, O(1) per item and without a shuffle buffer, so a run can start at any position at no cost.
 
         Raises:
             ValueError: the rank has no item; only in the scope "shard", with fewer items than ranks.
@@ -70,13 +69,13 @@ class Order:
         places = steps % cycle
         if self.shuffle:
             epochs = steps // cycle if self.reshuffle else steps * 0
-            # In the scope "shard", ranks whose shards are as long would otherwise go the same way.
+            # In the scope "shard", ranks with shards of equal length would otherwise shuffle them alike.
             seed = self.seed if self.scope == "global" else (self.seed, world.rank)
             places = permute(places, cycle, seed, epochs)
         return places if self.scope == "global" else places * world.size + world.rank
 
     def positions(self, epoch: int, world: World) -> range:
-        """The stream positions of a rank in an epoch."""
+        """Returns the stream positions of a rank in an epoch."""
         if self.scope == "shard":
             first = world.rank + epoch * self.cycle(world) * world.size
             return range(first, first + self.cycle(world) * world.size, world.size)
@@ -88,22 +87,22 @@ class Order:
 
 
 def permute(places: Array, count: int, seed: int | tuple[int, ...], epochs: Array) -> Array:
-    """int64 [k]: where `places` (int64 [k], in [0, count)) lie in the permutations of their `epochs` (int64 [k]).
+    """Returns int64 [k]: `places` (int64 [k], in [0, count)) mapped by the permutations of their `epochs` (int64 [k]).
 
-    Swap or not, the shuffle of Hoang, Morris and Rogaway (2012, An Enciphering Scheme Based on a Card Shuffle): each
-    round pairs every place with its mirror image about a random pivot, and a random bit of the pair says whether the
-    two change places. A bijection for every count; for up to 6 items all orders are equally likely, as far as can be
-    measured. Some 0.4 microseconds an item, in arrays as in graphs.
+    This is the swap-or-not shuffle of Hoang, Morris and Rogaway (2012, An Enciphering Scheme Based on a Card Shuffle):
+    each round pairs every place with its mirror image about a random pivot, and a random bit of the pair decides
+    whether the two are swapped. It is a bijection for every count; for up to 6 items all orders are measured to be
+    equally likely. It takes some 0.4 microseconds per item, with arrays and in graph.
     """
     maximum = np.maximum if isinstance(places, np.ndarray) else _tf().maximum
-    # A block of positions seldom spans more than two epochs: their keys are worked out once, then looked up.
+    # A block of positions seldom spans more than two epochs: keys are computed once per epoch, then looked up.
     different, epoch = _unique(epochs)
     half = _constant(2**63, places)
 
     def swap(places: Array, keys: tuple[Array, Array, Array]) -> Array:
-        pivot, factor, offset = (take(each, epoch) for each in keys)
+        pivot, factor, offset = (take(key, epoch) for key in keys)
         partners = where(places > pivot, pivot + count, pivot) - places
-        # The bit of a pair is the top one of factor * larger + offset (Dietzfelbinger 1996).
+        # The random bit of a pair is the top bit of factor * larger + offset (Dietzfelbinger 1996).
         swapped = maximum(places, partners) * factor + offset >= half
         return where(swapped, partners, places)
 
@@ -112,12 +111,12 @@ def permute(places: Array, count: int, seed: int | tuple[int, ...], epochs: Arra
 
 
 def steps_per_epoch(crops: int, batch_size: int, size: int) -> int:
-    """Steps after which all ranks together have seen at least an epoch's crops; the same on every rank."""
+    """Returns the number of steps in which all ranks together see at least an epoch's crops; the same on every rank."""
     return max(1, math.ceil(crops / (batch_size * size)))
 
 
 def _keys(count: Array, seed: int | tuple[int, ...], epochs: Array) -> tuple[Array, Array, Array]:
-    """uint64 [ROUNDS, len(epochs)] each: pivots in [0, count), factors and offsets."""
+    """Returns pivots in [0, count), factors and offsets, uint64 [ROUNDS, len(epochs)] each."""
     state = np.zeros(1, np.uint64)
     for word in (seed,) if isinstance(seed, int) else seed:
         state = mix(state + np.uint64(word) + GAMMA)
@@ -128,22 +127,22 @@ def _keys(count: Array, seed: int | tuple[int, ...], epochs: Array) -> tuple[Arr
 
 
 def mix(state: Array) -> Array:
-    """SplitMix64's finaliser (Steele, Lea and Flood 2014): every bit of the outcome depends on all bits of `state`."""
+    """Hashes uint64 values by SplitMix64's finaliser (Steele, Lea and Flood 2014): each output bit depends on all."""
     state = (state ^ _shift(state, 30)) * np.uint64(0xBF58476D1CE4E5B9)
     state = (state ^ _shift(state, 27)) * np.uint64(0x94D049BB133111EB)
     return state ^ _shift(state, 31)
 
 
-# What numpy and TensorFlow spell differently.
+# Operations that NumPy and TensorFlow spell differently.
 
 
 def where(condition: Array, yes: Array, no: Array) -> Array:
-    """Elements of `yes` or `no`."""
+    """Returns the elements of `yes` where `condition` is true, else those of `no`."""
     return np.where(condition, yes, no) if isinstance(condition, np.ndarray) else _tf().where(condition, yes, no)
 
 
 def take(values: Array, indices: Array) -> Array:
-    """The elements of `values` at `indices`."""
+    """Returns the elements of `values` at `indices`."""
     return values[indices] if isinstance(indices, np.ndarray) else _tf().gather(values, indices)
 
 
@@ -168,15 +167,15 @@ def _constant(value: int, like: Any) -> Any:
 
 
 def _fold(function: Callable[[Array, tuple[Array, ...]], Array], rows: tuple[Array, ...], start: Array) -> Array:
-    """The function applied to `start` and the first row of each of `rows`, to the outcome and the second row ..."""
+    """Folds `function` over the rows: applies it to `start` and the first row of each array, then to the result ..."""
     if isinstance(start, np.ndarray):
         return functools.reduce(function, zip(*rows, strict=True), start)
-    # A loop: unrolled, it would run no faster, and take a quarter of a second to trace.
+    # A loop in graph: unrolled, it would run no faster and take a quarter of a second to trace.
     return _tf().foldl(function, rows, start, parallel_iterations=1)
 
 
 def _unique(values: Array) -> tuple[Array, Array]:
-    """The different values, and for each of `values` which of them it is."""
+    """Returns the distinct values, and for each of `values` its index among them."""
     if isinstance(values, np.ndarray):
         return np.unique(values, return_inverse=True)
     return _tf().unique(values)

@@ -1,4 +1,4 @@
-"""Packs a split: in parallel over threads and ranks, and going on where it was interrupted."""
+"""Packs a split into shards, in parallel over threads and ranks; an interrupted pack can be continued."""
 
 import json
 import math
@@ -29,43 +29,43 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.progress import progress
 
-# Images in a shard, as TensorFlow's scripts have them: 1,024 shards of ImageNet's training data, 128 of the other.
+# Images per shard, as in TensorFlow's scripts: 1,024 shards of ImageNet's training data, 128 of its validation data.
 IN_A_SHARD = {"train": 1252, "test": 391}
 LOCK, PARTS, ABOUT = ".lock", ".parts", "about.json"
 QUALITY = 95
 SUBSAMPLING = "420"
-# As those scripts do, the training data is shuffled first, for readers that go through it shard by shard.
+# As in those scripts, training data is shuffled before packing, for readers that go through it shard by shard.
 SEED = 12345
-# Images whose crops are encoded to see how large they become, and the share of the disk that stays free.
+# Number of images whose crops are encoded to estimate the size, and share of the disk that must stay free.
 SAMPLED = 64
 SPARE = 0.02
 PART = pa.schema({"image": pa.int32(), "label": pa.int32(), "offset": pa.int64(), "length": pa.int64()})
 
 
 class Summary(NamedTuple):
-    """What was packed."""
+    """Statistics of a packed split."""
 
     path: Path
-    """The manifest."""
+    """Path of the manifest."""
     images: int
     records: int
     shards: int
     bytes: int
-    """Of all shards."""
+    """Size of all shards together."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a split is packed."""
+    """Options of packing a split."""
 
     kind: Kind = "original"
     shards: int | None = None
-    """None: of IN_A_SHARD images."""
+    """Number of shards; None for IN_A_SHARD images each."""
     quality: int = QUALITY
-    """Of crops as JPEGs."""
+    """JPEG quality of crops, 1 to 100."""
 
     def check(self) -> None:
-        """Raises: ConfigError: it cannot be carried out."""
+        """Raises ConfigError if an option is out of range."""
         if self.shards is not None and self.shards < 1:
             raise ConfigError(f"--shards must be at least 1, received {self.shards}")
         if not 1 <= self.quality <= 100:
@@ -73,21 +73,20 @@ class Plan:
 
 
 def pack(config: DataConfig, split: str, folder: Path, plan: Plan, world: World) -> Summary | None:
-    """Packs `split` into `folder`; on rank 0 says what is in there.
+    """Packs `split` into `folder`; returns its statistics.
 
-    Ranks share the shards. Those that an interrupted pack of the same finished are not made again. Rank 0 holds a lock
-    meanwhile, so that two packs never write the same folder. What comes out is the same to the byte, however it is
-    made.
+    The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. Rank 0 holds a
+    lock, so that two packs never write the same folder. The output is identical to the byte for any number of ranks.
 
     Args:
-        config: what to pack, and how it is cropped.
+        config: the data to pack, and how it is cropped.
         split: "train" or "test".
-        folder: may hold the other split.
-        plan: kind, shards and quality.
-        world: the ranks that pack it together.
+        folder: output folder; may already hold the other split.
+        plan: kind, number of shards and JPEG quality.
+        world: the ranks that pack together.
 
     Raises:
-        ConfigError: the config or the folder cannot be used, there is too little space, or an image cannot be used.
+        ConfigError: the config or the folder cannot be used, the disk is too small, or an image cannot be used.
     """
     plan.check()
     _check_config(config, split, plan.kind)
@@ -118,7 +117,7 @@ def _check_config(config: DataConfig, split: str, kind: Kind) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """A split being packed by one of the ranks."""
+    """A split that this rank packs together with the others."""
 
     catalog: Catalog
     config: DataConfig
@@ -127,13 +126,13 @@ class Work:
     world: World
     jpeg: dict[str, Any] | None
     bounds: np.ndarray
-    """int64 [shards + 1]: first place of each shard, of the order in which images are packed."""
+    """int64 [shards + 1]: place of each shard's first image in the packing order."""
     firsts: np.ndarray
-    """int64 [images + 1]: records before each place."""
+    """int64 [images + 1]: number of records before each place."""
 
     @classmethod
     def of(cls, config: DataConfig, split: str, folder: Path, plan: Plan, world: World) -> "Work":
-        """Loads what is needed."""
+        """Loads the catalog, with boxes if needed, and divides the packing order into shards."""
         same = {
             "unit": "image",
             "scope": "global",
@@ -162,42 +161,42 @@ class Work:
 
     @property
     def shards(self) -> int:
-        """How many."""
+        """Number of shards."""
         return len(self.bounds) - 1
 
     @property
     def about(self) -> dict[str, Any]:
-        """The head of the manifest."""
+        """Head of the manifest: everything that the content depends on except the images."""
         return {**about_of(self.catalog, self.config, self.plan.kind, self.jpeg), "shard count": self.shards}
 
     @property
     def parts(self) -> Path:
-        """Folder of what is known of the shards that are done."""
+        """Folder of the record tables of the shards that are finished; removed at the end."""
         return self.folder / f".{PREFIX[self.catalog.split]}{PARTS}"
 
     def shard_path(self, shard: int) -> Path:
-        """Of a shard."""
+        """Returns the path of a shard."""
         end = ".npy" if self.plan.kind == "raw" else ""
         return self.folder / f"{PREFIX[self.catalog.split]}-{shard:05}-of-{self.shards:05}{end}"
 
     def part_path(self, shard: int) -> Path:
-        """Of what is known of a shard."""
+        """Returns the path of a shard's record table."""
         return self.parts / f"{shard:05}.parquet"
 
     def start(self, held: ExitStack) -> list[int]:
-        """Locks the folder, as `held` has it from then on; returns the shards that are still to be made.
+        """Locks the folder until `held` is closed; returns the shards that are still to be written.
 
         Raises:
-            ConfigError: it holds something else, cannot be written, or is too small.
+            ConfigError: the folder holds a different pack or cannot be written, or the disk is too small.
         """
         manifest = manifest_path(self.folder, self.catalog.split)
         with _writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             held.enter_context(locked(self.folder / LOCK, "packing into this folder"))
             if manifest.exists():
-                whole = Manifest.read(manifest)
-                self._check_same(whole.about, manifest)
-                whole.check_sizes(self.folder)
+                packed = Manifest.read(manifest)
+                self._check_same(packed.about, manifest)
+                packed.check_sizes(self.folder)
                 return []
             self.parts.mkdir(exist_ok=True)
             about = self.parts / ABOUT
@@ -211,7 +210,7 @@ class Work:
         return missing
 
     def write(self, shards: list[int]) -> list[str]:
-        """Writes these; says what went wrong. Raises nothing that this rank alone would meet: the others wait."""
+        """Writes `shards`; returns error messages instead of raising, since the other ranks would wait for this one."""
         if not shards:
             return []
         places = np.concatenate([np.arange(self.bounds[shard], self.bounds[shard + 1]) for shard in shards])
@@ -226,7 +225,7 @@ class Work:
         return []
 
     def finish(self) -> Summary:
-        """Writes the tables and the manifest, if they are not there yet; then all is done."""
+        """Writes the tables and the manifest unless they exist, and removes temporary files."""
         manifest = manifest_path(self.folder, self.catalog.split)
         with _writing(self.folder):
             if not manifest.exists():
@@ -234,7 +233,7 @@ class Work:
                 numbers = np.repeat(np.arange(self.shards), [len(part) for part in parts])
                 together = pa.concat_tables(part.replace_schema_metadata() for part in parts)
                 columns = {name: together[name].to_numpy() for name in PART.names}
-                # The crops of an image follow each other, in one shard.
+                # A stable sort by image keeps the order of an image's crops, which all lie in one shard.
                 in_order = np.argsort(columns["image"], kind="stable")
                 records = Records(
                     **{name: column[in_order] for name, column in columns.items()}, shard=numbers[in_order]
@@ -248,8 +247,8 @@ class Work:
                     unfinished.write_text(Manifest(self.about, shards, tables).text())
             for left in self.folder.glob(f".{PREFIX[self.catalog.split]}[-.]*"):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
-        made = Manifest.read(manifest)
-        records, size = (sum(each[name] for each in made.shards) for name in ("records", "bytes"))
+        written = Manifest.read(manifest)
+        records, size = (sum(entry[name] for entry in written.shards) for name in ("records", "bytes"))
         return Summary(manifest, len(self.catalog), records, self.shards, size)
 
     def _check_same(self, about: dict[str, Any], path: Path) -> None:
@@ -275,7 +274,7 @@ class Work:
             )
 
     def _estimate(self, missing: list[int], free: float) -> float:
-        """Bytes that these shards will take, or a bound that is below `free`."""
+        """Estimates the bytes of these shards; for JPEG crops, returns the size of the pixels if even that fits."""
         images = sum(int(self.bounds[shard + 1] - self.bounds[shard]) for shard in missing)
         if self.plan.kind == "original":
             return mean_bytes(self.catalog, 1) * images

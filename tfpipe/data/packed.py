@@ -1,11 +1,11 @@
-"""What `tfpipe pack` makes of a split: shards, two tables and a manifest that says what is in them.
+"""The output of `tfpipe pack` for a split: shards, two tables and a manifest that describes them.
 
-    train-00000-of-00010          images or crops: TFRecords, or with .npy at the end, pixels
-    train.images.parquet          one row an image, in the list's order: IMAGES
-    train.records.parquet         one row a record, in the order of the images: RECORDS
-    train.json                    the manifest; written last, so that what it is of is whole
+    train-00000-of-00010          images or crops as TFRecords, or, with the extension .npy, pixels
+    train.images.parquet          one row per image, in the list's order: IMAGES
+    train.records.parquet         one row per record, in the order of the images: RECORDS
+    train.json                    the manifest; written last, so if it exists, the pack is complete
 
-Test data goes by the name of validation. Nothing in there says when, where or on how many ranks it was made.
+Files of the test split begin with "validation". The files do not depend on time, host or number of ranks.
 """
 
 import hashlib
@@ -41,25 +41,25 @@ ADVICE = "pack it anew: remove the folder, then tfpipe pack"
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is packed of a split, and of what."""
+    """Description of a packed split."""
 
     about: dict[str, Any]
-    """All that the content depends on but the images themselves."""
+    """Everything that the content depends on except the images themselves; see about_of."""
     shards: list[dict[str, Any]]
-    """Of each its name, records, bytes and sha256."""
+    """Name, number of records, size in bytes and sha256 of each shard."""
     tables: list[dict[str, Any]]
-    """The same of the tables, images first."""
+    """The same of the two tables, images first."""
 
     def text(self) -> str:
-        """As it is written."""
+        """Returns the manifest as JSON, the content of its file."""
         return json.dumps({**self.about, "shards": self.shards, "tables": self.tables}, indent=1) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> "Manifest":
-        """The one at `path`.
+        """Reads the manifest at `path`.
 
         Raises:
-            ConfigError: it cannot be read, or is of another format.
+            ConfigError: the file cannot be read, is not a manifest, or has another format version.
         """
         try:
             about = json.loads(path.read_text())
@@ -73,7 +73,7 @@ class Manifest:
         return manifest
 
     def check_sizes(self, folder: Path) -> None:
-        """Raises: ConfigError: a file is not there, or not as long as it was."""
+        """Raises ConfigError if a file is missing or its size differs from the manifest's."""
         for file in [*self.shards, *self.tables]:
             path = folder / file["name"]
             try:
@@ -84,7 +84,7 @@ class Manifest:
                 raise ConfigError(f"{path} has {size} bytes, its manifest says {file['bytes']}; {ADVICE}")
 
     def check_sums(self, folder: Path) -> Iterator[str]:
-        """Reads every file whole; for each gives what is wrong with it, "" if nothing."""
+        """Compares the sha256 of every file; yields an error message for each, "" if it matches."""
         for file in [*self.shards, *self.tables]:
             path = folder / file["name"]
             try:
@@ -96,7 +96,7 @@ class Manifest:
 
 
 def sha256(path: Path) -> str:
-    """Of the file at `path`, in hex."""
+    """Returns the sha256 of the file at `path`, in hex."""
     digest = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
         while block := file.read(2**20):
@@ -105,24 +105,24 @@ def sha256(path: Path) -> str:
 
 
 def verify(folder: Path) -> str:
-    """Compares all that is packed in `folder` with its checksums; says what was compared.
+    """Compares all packed files in `folder` with their checksums; returns a message for the user.
 
     Raises:
-        ConfigError: nothing is packed there, or something has changed; names all of it.
+        ConfigError: the folder holds no pack, or files have changed; the message names all of them.
     """
     manifests = [Manifest.read(path) for path in (manifest_path(folder, split) for split in PREFIX) if path.exists()]
     if not manifests:
         raise ConfigError(f"nothing is packed in {folder}: there is no {manifest_path(folder, 'train')}")
-    files = sum(len(each.shards) + len(each.tables) for each in manifests)
-    said = (problem for each in manifests for problem in each.check_sums(folder))
-    problems = list(filter(None, progress(said, files, "comparing checksums")))
+    files = sum(len(manifest.shards) + len(manifest.tables) for manifest in manifests)
+    results = (problem for manifest in manifests for problem in manifest.check_sums(folder))
+    problems = list(filter(None, progress(results, files, "comparing checksums")))
     if problems:
         raise ConfigError("\n  ".join([f"{len(problems)} of {files} files are not as packed:", *problems, ADVICE]))
     return f"{folder}: all {files} files are as they were packed"
 
 
 def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
-    """What crops depend on, by the config's keys."""
+    """Returns the settings that the pixels of a split's crops depend on, by config key."""
     kind = config.crop_for(split)
     name = "data.crop" if split == "train" or config.test_crop is None else "data.test_crop"
     keys: dict[str, Any] = {
@@ -138,16 +138,16 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
     if kind == "boxes":
         keys["data.annotations"] = "none" if config.annotations == "none" else "any"
     if config.scaled_decode:
-        # How often an image's sides are halved depends on which of its crops are cut together.
+        # The number of halvings depends on which of an image's crops are cut together.
         keys["data.unit"] = config.unit if split == "train" else "image"
     return keys
 
 
 def load_source(config: DataConfig, split: str, world: World) -> Catalog:
-    """The catalog of `split`, "train" or "test", of `data.source`.
+    """Loads the catalog of `split`, "train" or "test", from the packed data or TFRecords at `data.source`.
 
     Raises:
-        ConfigError: it is not there, damaged, or cannot serve this config.
+        ConfigError: the data is missing, damaged, or does not match this config.
     """
     for name, plain in (("cache", None), ("storage_delay_ms", 0.0)):
         if getattr(config, name) != plain:
@@ -158,7 +158,7 @@ def load_source(config: DataConfig, split: str, world: World) -> Catalog:
     if split not in PREFIX:
         raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
     if source_of(config).kind == "tfrecord":
-        # Parses by TensorFlow, which nothing else here needs.
+        # Imported here, since it needs TensorFlow, and this module does not.
         from tfpipe.data.tfrecords import load_tfrecords
 
         return load_tfrecords(config, split, world)
@@ -166,17 +166,17 @@ def load_source(config: DataConfig, split: str, world: World) -> Catalog:
 
 
 def load_packed(config: DataConfig, split: str, world: World) -> Catalog:
-    """The same of what `tfpipe pack` made."""
+    """Loads the catalog of a split that `tfpipe pack` wrote; see load_source."""
     folder = source_of(config).path
     manifest = world.from_rank0(lambda: _checked(folder, split))
     _check_config(manifest.about, config, split, folder)
-    images, records = (pq.read_table(folder / each["name"]) for each in manifest.tables)
+    images, records = (pq.read_table(folder / table["name"]) for table in manifest.tables)
     paths = replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"])
-    found = Records(*(records[name].to_numpy() for name in RECORDS.names))
+    locations = Records(*(records[name].to_numpy() for name in RECORDS.names))
     packed = Packed(
         manifest.about["kind"],
-        [str(folder / each["name"]) for each in manifest.shards],
-        found,
+        [str(folder / shard["name"]) for shard in manifest.shards],
+        locations,
         manifest.about["jpeg"],
     )
     index = index_of(images)
@@ -194,29 +194,29 @@ def as_catalog(
     index: Any,
     packed: Packed,
 ) -> Catalog:
-    """A catalog of what is packed, as one of loose files would be.
+    """Makes the catalog of packed data.
 
     Args:
-        config: how it is to be used.
+        config: the config of the run that reads it.
         split: "train" or "test".
-        world: the ranks.
-        paths: of the images that were packed.
-        classes: names.
-        labels: int32 [len(paths)].
-        index: the boxes, and which images were annotated (index.Index).
-        packed: where the records are.
+        world: the ranks that share it.
+        paths: original paths of the images.
+        classes: class names.
+        labels: int32 [len(paths)], class numbers or BY_OBJECT.
+        index: the boxes and which images were annotated (index.Index); read if crops need boxes.
+        packed: location of the records.
 
     Raises:
-        ConfigError: there are too few classes or samples.
+        ConfigError: there are more classes than `data.num_classes`, or fewer samples than ranks in the scope "shard".
     """
-    where = source_of(config).path
+    folder = source_of(config).path
     if config.num_classes is not None and len(classes) > config.num_classes:
-        raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(classes)} classes in {where}")
+        raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(classes)} classes in {folder}")
     annotated, boxes = np.zeros(len(paths), bool), None
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if needs_boxes and config.annotations == "none":
-        whole = np.repeat(WHOLE_IMAGE, len(paths), axis=0)
-        boxes = Boxes(np.arange(len(paths), dtype=np.int32), whole, labels)
+        full = np.repeat(WHOLE_IMAGE, len(paths), axis=0)
+        boxes = Boxes(np.arange(len(paths), dtype=np.int32), full, labels)
     elif needs_boxes:
         annotated, boxes = index
     by_box = split == "train" and config.unit == "box" and needs_boxes
@@ -225,7 +225,7 @@ def as_catalog(
     )
     if split == "train" and config.scope == "shard" and catalog.samples < world.size:
         raise ConfigError(
-            f'{where}: {catalog.samples} samples are too few for {world.size} ranks with data.scope "shard"'
+            f'{folder}: {catalog.samples} samples are too few for {world.size} ranks with data.scope "shard"'
         )
     return catalog
 
@@ -237,15 +237,15 @@ def _checked(folder: Path, split: str) -> Manifest:
 
 
 def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder: Path) -> None:
-    """Raises: ConfigError: what is packed is not what `config` asks for; names the keys and both values."""
-    then: dict[str, Any] = {"data.label_source": about["label_source"]}
-    now: dict[str, Any] = {"data.label_source": config.label_source}
+    """Raises ConfigError if the data was packed with settings that differ from `config`; names keys and values."""
+    packed: dict[str, Any] = {"data.label_source": about["label_source"]}
+    wanted: dict[str, Any] = {"data.label_source": config.label_source}
     if config.classes is not None:
-        then["data.classes"], now["data.classes"] = about["classes"], list(class_table(config, FileList.of([])))
+        packed["data.classes"], wanted["data.classes"] = about["classes"], list(class_table(config, FileList.of([])))
     if about["kind"] != "original":
-        then |= about
-        now |= pixel_keys(config, split)
-    problems = differences(then, now, "packed", "in the config")
+        packed |= about
+        wanted |= pixel_keys(config, split)
+    problems = differences(packed, wanted, "packed", "in the config")
     if problems:
         raise ConfigError(
             f"{folder} cannot serve this config's {split} data: {'; '.join(problems)}; change the config, or pack for "
@@ -253,19 +253,19 @@ def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder:
         )
 
 
-def differences(then: dict[str, Any], now: dict[str, Any], before: str, after: str) -> list[str]:
-    """What differs between two, of what both have, by name, each with both values."""
-    names = [name for name in then if name in now and then[name] != now[name]]
-    return [f"{name}: {_short(then[name])} {before}, {_short(now[name])} {after}" for name in names]
+def differences(old: dict[str, Any], new: dict[str, Any], before: str, after: str) -> list[str]:
+    """Compares the names that both have; returns a message with both values for each that differs."""
+    names = [name for name in old if name in new and old[name] != new[name]]
+    return [f"{name}: {_short(old[name])} {before}, {_short(new[name])} {after}" for name in names]
 
 
 def _short(value: Any) -> str:
-    said = json.dumps(value)
-    return said if len(said) <= 60 else f"{said[:40]} ... ({len(value)})"
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:40]} ... ({len(value)})"
 
 
 def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
-    """Writes both tables, and gives their entries in the manifest."""
+    """Writes both tables; returns their entries for the manifest."""
     prefix = PREFIX[catalog.split]
     boxes = catalog.boxes or Boxes(np.zeros(0, np.int32), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))
     offsets = pa.array(boxes.offsets(len(catalog)), pa.int32())
@@ -277,7 +277,7 @@ def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[
         "boxes": pa.ListArray.from_arrays(offsets, edges),
         "box_labels": pa.ListArray.from_arrays(offsets, pa.array(boxes.labels, pa.int32())),
     }
-    made = []
+    entries = []
     for name, table in (
         ("images", pa.table(images, IMAGES)),
         ("records", pa.table(records._asdict(), RECORDS)),
@@ -285,12 +285,12 @@ def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[
         path = folder / f"{prefix}.{name}.parquet"
         with whole_file(path) as unfinished:
             pq.write_table(table, unfinished, compression="zstd")
-        made.append({"name": path.name, "records": len(table), "bytes": path.stat().st_size, "sha256": sha256(path)})
-    return made
+        entries.append({"name": path.name, "records": len(table), "bytes": path.stat().st_size, "sha256": sha256(path)})
+    return entries
 
 
 def about_of(catalog: Catalog, config: DataConfig, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
-    """The head of a manifest: all that the content depends on but the files' contents."""
+    """Returns the head of a manifest: everything that the content depends on except the image files."""
     pixels = {} if kind == "original" else pixel_keys(config, catalog.split)
     content = hashlib.sha256(catalog.labels.astype("<i4").tobytes() + catalog.annotated.tobytes())
     for array in catalog.boxes or ():

@@ -1,4 +1,4 @@
-"""What is packed: a split's files or crops, as the pipeline reads and cuts them, one after the other."""
+"""Iterates over the files or crops of a split, read and cut by the pipeline, for packing."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -27,30 +27,29 @@ class Picture(NamedTuple):
     """A file or a crop."""
 
     item: int
-    """Number of its image."""
+    """Number of its image in the catalog."""
     label: int
     contents: Any
-    """bytes of a file or a JPEG, or pixels: uint8 [height, width, channels]."""
+    """bytes of a file or of a crop's JPEG, or a crop's pixels: uint8 [height, width, channels]."""
 
 
 class Pictures:
-    """All of a split, by place: the order in which they are packed is catalog.order's."""
+    """The files or crops of a split by their place in the packing order, which is catalog.order."""
 
     def __init__(self, catalog: Catalog, config: DataConfig, world: World, jpeg: dict[str, Any] | None) -> None:
-        """Args:
-        catalog: of the split; its boxes are known.
-        config: without random crops and flips.
-        world: for its threads.
-        jpeg: how crops are encoded; None for pixels.
+        """Prepares to read `catalog`, whose boxes are known if `config` needs them.
+
+        `config` has no random crops or flips; `world` sets the number of threads; `jpeg` holds the quality and
+        subsampling of crops, or is None for pixels.
         """
         self._catalog, self._config, self._world, self._jpeg = catalog, config, world, jpeg
         self._lookup = Lookup(catalog)
 
     def files(self, places: np.ndarray) -> Iterator[Picture]:
-        """The files at `places`, int64 [n].
+        """Yields the files at `places`, int64 [n].
 
         Raises:
-            ConfigError: one cannot be read; names it.
+            ConfigError: a file cannot be read; the message names it.
         """
 
         def plain(encoded: Encoded) -> tuple[tf.Tensor, ...]:
@@ -60,10 +59,10 @@ class Pictures:
         return self._pictures(images.map(plain).batch(SOME), places)
 
     def crops(self, places: np.ndarray) -> Iterator[Picture]:
-        """The crops of the images at `places`, int64 [n].
+        """Yields the crops of the images at `places`, int64 [n].
 
         Raises:
-            ConfigError: one cannot be used; names it.
+            ConfigError: an image cannot be used; the message names it.
         """
 
         def plain(crops: Crops) -> tuple[tf.Tensor, ...]:
@@ -85,7 +84,7 @@ class Pictures:
         return tf.data.Dataset.from_tensor_slices(visits).batch(BLOCK).map(self._lookup.located).unbatch()
 
     def _encode(self, crops: np.ndarray) -> np.ndarray:
-        """bytes [k]: crops as JPEGs, 0.2 ms for each of 224x224, without the GIL."""
+        """Encodes crops as JPEGs, bytes [k], without the GIL; 0.2 ms for a crop of 224x224."""
         import simplejpeg
 
         assert self._jpeg is not None, "crops become JPEGs"
@@ -101,8 +100,8 @@ class Pictures:
         close_at_exit()
         reached, all_items = int(places[0]), self._items(places)
         try:
-            some = dataset.prefetch(AHEAD).with_options(options(self._config, self._world))
-            for at, labels, contents in some.as_numpy_iterator():
+            batches = dataset.prefetch(AHEAD).with_options(options(self._config, self._world))
+            for at, labels, contents in batches.as_numpy_iterator():
                 items = all_items[np.searchsorted(places, at)]
                 for item, label, picture in zip(items.tolist(), labels.tolist(), contents, strict=True):
                     yield Picture(item, label, picture)
@@ -110,8 +109,8 @@ class Pictures:
                     reached = int(at[-1])
         except tf.errors.OpError as error:
             left = places[np.searchsorted(places, reached) :]
-            for place, found in zip(left, replay(self._located(left), self._catalog, self._config), strict=False):
-                if found is not None:
-                    failure = explain(self._catalog, self._config, int(self._items(place[None])[0]), found)
-                    raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {REPAIR}") from found
+            for place, cause in zip(left, replay(self._located(left), self._catalog, self._config), strict=False):
+                if cause is not None:
+                    failure = explain(self._catalog, self._config, int(self._items(place[None])[0]), cause)
+                    raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {REPAIR}") from cause
             raise ConfigError(f"cannot pack {self._catalog.split} data: {reason(error)}") from error

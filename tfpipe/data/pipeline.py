@@ -1,9 +1,9 @@
-"""The input pipeline: from a filelist to batches, readable top to bottom.
+"""The input pipeline from a filelist to batches; read this module from top to bottom.
 
     filelist -> sample order (epoch shuffle + rank shard) -> read -> JPEG + XML -> crops -> rebatch -> prefetch
 
-Each stage is a function Dataset -> Dataset, so that the chain can be written out by hand with a stage of one's own
-in between. The name scopes are the names by which a trace knows the stages.
+Each stage is a function Dataset -> Dataset, so you can write out the chain and insert a stage of your own. The name
+scopes are the names of the stages in a trace.
 """
 
 from collections.abc import Callable
@@ -45,16 +45,16 @@ def build_dataset(
     catalog: Catalog | None = None,
     with_ready: bool = False,
 ) -> tf.data.Dataset:
-    """This rank's batches of (images, labels), and of positions and the time that they were ready, if wanted.
+    """Builds the dataset of this rank's batches: (images, labels), optionally with positions and a timestamp.
 
     Args:
-        config: of the run; its `data` section counts here.
+        config: config of the run, of which the `data` section is used.
         split: "train" for an endless stream, "test" for one exact pass over this rank's share.
-        world: which rank this is, of how many.
-        with_positions: whether to add each crop's place in the stream.
-        resume: what is left of the stream; None for all of it. Of as many ranks as `world`.
-        catalog: of the split, if loaded already.
-        with_ready: whether to add, last, when the batch was ready to be taken.
+        world: this process's rank and the number of ranks.
+        with_positions: whether to add each crop's position in the stream.
+        resume: the rest of the stream, for as many ranks as `world` has; None for all of it.
+        catalog: catalog of the split if already loaded; None to load it.
+        with_ready: whether to add, as the last tensor, the time at which the batch was ready to be taken.
 
     Returns:
         Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1]; labels
@@ -63,10 +63,10 @@ def build_dataset(
 
     Raises:
         ConfigError: a filelist, a label, an annotation folder or the cache cannot be used.
-        ValueError: `resume` is of another number of ranks.
+        ValueError: `resume` is for another number of ranks.
     """
     data = config.data
-    # Before what closes iterators is registered: those of servers are to be closed while these still run.
+    # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     servers = None if data.service is None else open_servers(data.service)
     close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
@@ -79,7 +79,7 @@ def build_dataset(
             dataset = load(catalog, data, world, stream)
         else:
             dataset = served(partial(load, catalog, world=world, stream=stream), servers, catalog, data, world)
-        # Copies each crop once, where unbatch and batch would twice.
+        # Rebatch copies each crop once; unbatch and batch would copy it twice.
         dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
     dataset = transform(dataset, data)
@@ -90,7 +90,7 @@ def build_dataset(
 
 
 def load(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
-    """`Crops` of an image each, or of some; all that `data.service` has other processes do."""
+    """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
     kept = crop_store(catalog, config, world)
     dataset = visit(catalog, config, world, stream, part)
     dataset = read(dataset, catalog, config, world, kept)
@@ -98,14 +98,14 @@ def load(catalog: Catalog, config: DataConfig, world: World, stream: Stream, par
 
 
 def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
-    """`Located`s: what this rank loads next. Shuffled and endless for training, else one pass."""
+    """Builds the dataset of `Located`, this rank's images: shuffled and endless for training, otherwise one pass."""
     return _visits(catalog, config, world, stream, Lookup(catalog).located, part).unbatch()
 
 
 def gather(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
-    """Batches of Crops, where those are packed: what `visit` to `crop` and the batching do otherwise."""
+    """Builds batches of `Crops` from packed crops; replaces the stages from `visit` to `crop`, and batching."""
     blocks = _visits(catalog, config, world, stream, find_crops(catalog))
-    # Of numbers: pixels are written where they stay.
+    # Batches only record numbers: the pixels are written straight into the batch later.
     batches = blocks.rebatch(config.batch_size, drop_remainder=catalog.split == "train")
     return gather_crops(batches, catalog, config, world)
 
@@ -134,12 +134,12 @@ def read(
     world: World = World(),
     store: Store | None = None,
 ) -> tf.data.Dataset:
-    """Located -> Encoded: the image's and the annotation's bytes. Waits for storage, or for `data.cache`.
+    """Reads the bytes of images and XMLs, from storage or `data.cache`: `Located` -> `Encoded`.
 
-    With a store of crops (crop_cache.crop_store), its crops where they are kept.
+    With a store of crops (crop_cache.crop_store), reads an image's crops from it if they are there, and no file then.
 
     Raises:
-        ConfigError: what is packed are crops.
+        ConfigError: `data.source` holds packed crops instead of images.
     """
     if catalog.packed is not None:
         if catalog.packed.has_crops:
@@ -161,11 +161,11 @@ def crop(
     store: Store | None = None,
     decoder: Decoder | None = None,
 ) -> tf.data.Dataset:
-    """Encoded -> Crops: parses the XMLs, decodes the JPEGs, cuts and resizes. Takes the CPU.
+    """Parses XMLs, decodes JPEGs, cuts out and resizes crops; bound by the CPU: `Encoded` -> `Crops`.
 
-    With a store of crops, those that are not kept yet. By `decoder`, or as `data.decoder` says.
+    With a store of crops, cuts only those that it lacks and adds them to it. `decoder` defaults to `data.decoder`'s.
     """
-    close_at_exit()  # also where the chain is written by hand
+    close_at_exit()  # needed here too, for chains written by hand
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
     parse = parser(catalog.by_lxml)
@@ -184,7 +184,7 @@ def crop(
             targets = known.at(visit.item) if known else find_targets(objects, encoded.label, sizes, catalog)
             windows = from_first(choose_windows(targets, sizes, visit.position, config, catalog), visit.first_crop)
         with tf.name_scope("decode"):
-            # What is kept is mirrored later, in each epoch anew.
+            # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None
             flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
             pixels = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows, flips), [None, *shape])
@@ -201,14 +201,14 @@ def crop(
         positions = tf.stack([tf.gather(encoded.visit.position, owners), numbers], axis=1)
         return Crops(images, labels, positions)
 
-    some, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
+    batches, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
     if config.on_error == "skip":
         crop_some = salvaging(crop_some)
-    return some.map(crop_some, num_parallel_calls=calls, name="crop")
+    return batches.map(crop_some, num_parallel_calls=calls, name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
-    """Batched Crops -> what the caller wants: a float type scaled to [0, 1], positions or not."""
+    """Converts batched `Crops` to tuples (images, labels[, positions]), images to `data.dtype`, floats in [0, 1]."""
 
     @stage("finish")
     def finish_batch(batch: Crops) -> tuple[tf.Tensor, ...]:
@@ -221,7 +221,7 @@ def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -
 
 
 def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
-    """Batches, each as `data.transform` makes it."""
+    """Applies the user's function `data.transform`, if set, to the images and labels of each batch."""
     if config.transform is None:
         return dataset
     function = load_function(config.transform, "data.transform")
@@ -234,13 +234,13 @@ def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
 
 
 def stamp(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Batches, each with the time at which it was ready."""
+    """Appends to each batch the time at which it was ready."""
 
     @stage("ready")
     def stamp_batch(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return (*batch, now_s(batch))
 
-    # A map of its own, some 10 microseconds a batch: tf.data would not make one with a clock in it parallel.
+    # In a map of its own, some 10 microseconds per batch: tf.data never parallelises a map with a stateful clock in it.
     return dataset.map(stamp_batch, name="ready")
 
 

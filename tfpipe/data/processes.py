@@ -1,4 +1,4 @@
-"""Work shared among processes, for what holds the GIL."""
+"""Runs Python work that holds the GIL in several processes."""
 
 import signal
 from collections import deque
@@ -7,7 +7,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
 
-# Tasks under way per process.
+# Tasks in flight per process.
 AHEAD = 4
 
 A = TypeVar("A")
@@ -15,13 +15,13 @@ B = TypeVar("B")
 
 
 def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload: str = __name__) -> Iterator[B]:
-    """The results of `work`, in order; takes tasks only as fast as they are done.
+    """Yields the results of `work` in order; takes new tasks only as earlier ones finish.
 
     Args:
-        work: what each process calls; pickled, as its tasks and results are.
-        tasks: what it is called with, one after the other.
-        processes: how many; with 1, this one does it all.
-        preload: the module that each process is to have from the start.
+        work: function called on each task; it, the tasks and the results are pickled.
+        tasks: arguments of the calls.
+        processes: number of processes; 1 to run everything in this one.
+        preload: name of a module to import once, before processes are forked.
 
     Raises:
         BrokenProcessPool: a process was killed.
@@ -29,7 +29,7 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
     if processes == 1:
         yield from map(work, tasks)
         return
-    # A fork would copy MPI's and TensorFlow's threads' locks.
+    # A fork of this process would copy locks that MPI's and TensorFlow's threads hold.
     context = get_context("forkserver")
     context.set_forkserver_preload([preload])
     waiting: deque[Future[B]] = deque()

@@ -1,4 +1,4 @@
-"""Images and their annotations, as bytes: from files, from packed files, or from URLs. Waits for what holds them."""
+"""The read stage: gets the bytes of images and XMLs from files, packed files or URLs; bound by storage latency."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -22,29 +22,29 @@ from tfpipe.distributed import World
 
 
 class Encoded(NamedTuple):
-    """One image as read, then n of them."""
+    """An image as read; in batches of n, each field has a leading dimension n."""
 
-    visit: Visit  # where in the stream, which item, and which of its crops are wanted
+    visit: Visit  # position in the stream, item, and number of the first crop wanted
     jpeg: tf.Tensor  # string: the file's bytes
     size: tf.Tensor  # int32 [2]: height and width
-    xml: tf.Tensor  # string: the annotation's text, "" where there is none
+    xml: tf.Tensor  # string: the XML's text, "" if there is none
     xml_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
-    kept: tf.Tensor  # string: its crops, "" where they are still to be cut; where they are not, nothing is read
+    kept: tf.Tensor  # string: its crops from the cache, "" if they are still to be cut; if not "", no file was read
 
 
 def read_files(
     dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
 ) -> tf.data.Dataset:
-    """Located -> Encoded, or crops that `store` keeps, as pipeline.read has it: of files."""
+    """Reads files, `Located` -> `Encoded`; if `store` has an image's crops, reads these instead."""
     load = reader(catalog, config, world)
 
     def open_files(image: Located) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         path = late(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
         jpeg, xml = load(image.item, path, ".jpg"), tf.constant("")
         if catalog.boxes is None:
-            there = tf.not_equal(image.xml_path, "")
-            xml = tf.cond(there, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
+            has_xml = tf.not_equal(image.xml_path, "")
+            xml = tf.cond(has_xml, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
         return jpeg, image_size(jpeg), xml
 
     @stage("read")
@@ -61,9 +61,9 @@ def read_files(
 
 
 def read_packed(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World) -> tf.data.Dataset:
-    """The same of packed files, whose boxes are known: FILES at a call of Python.
+    """Reads packed files, `Located` -> `Encoded`, FILES per call of Python; their boxes are known, so there is no XML.
 
-    That takes 7 microseconds an image of the 18 for one of 115 kB; the rest is without the GIL.
+    An image of 115 kB takes 18 microseconds, 7 of them with the GIL.
     """
     load = file_loader(catalog)
 
@@ -82,7 +82,7 @@ def read_packed(dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, 
 def read_remote(
     dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
 ) -> tf.data.Dataset:
-    """The same from URLs, `data.remote.batch` images at a call."""
+    """Fetches URLs, `Located` -> `Encoded`, `data.remote.batch` images per call."""
     check_cache(config)
     remote, fetch = catalog.remote, fetching(catalog)
     assert remote is not None, "its paths are URLs"
@@ -97,7 +97,7 @@ def read_remote(
             with tf.control_dependencies([late(images.path[0], config.storage_delay_ms)]):
                 wanted = tf.identity(wanted)
         xml_paths = images.xml_path if catalog.boxes is None else tf.zeros_like(images.xml_path)
-        jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, each, "") for each in (images.path, xml_paths)))
+        jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, urls, "") for urls in (images.path, xml_paths)))
         return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
 
     if config.on_error == "skip":
@@ -106,8 +106,8 @@ def read_remote(
 
 
 def _waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:
-    """`read` of each element, so many at once; None for one, in the caller's own thread.
+    """Maps `read` over the elements with `calls` in parallel; None for one at a time, in the caller's own thread.
 
-    In threads beside the pipeline's own: a read that waits holds one, and would keep a decoder from it.
+    Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need.
     """
     return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")

@@ -1,4 +1,4 @@
-"""Files behind URLs: fetched through fsspec, many at once, and anew where that failed for a reason that may pass."""
+"""Fetches URLs through fsspec, many at once; retries requests whose failure may be temporary."""
 
 import asyncio
 import atexit
@@ -16,44 +16,44 @@ from tfpipe.data.fetch_loop import Ended, Loop
 from tfpipe.errors import ConfigError, TfpipeError
 
 T = TypeVar("T")
-# The first pause before a request is repeated, in seconds; each further one is twice as long, to 60 s at most, less up
-# to a half by chance, so that what failed together does not come back together. Eight pauses last 32 s at least.
+# Seconds before the first retry. Each further pause is twice as long, at most 60 s, and is shortened at random by up to
+# a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
 PAUSE_S = 0.25
 LONGEST_PAUSE_S = 60.0
 MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
-# Of aiohttp and botocore, for a connection that failed or was lost; by name, since neither need be installed.
+# Errors of aiohttp and botocore for a failed or lost connection; by name, since these packages are optional.
 LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "EndpointConnectionError"}
-# How a message begins; the URL follows and, behind a colon and a space, the reason.
+# Start of a FetchError's message, "cannot fetch URL: REASON".
 CANNOT_FETCH = "cannot fetch "
 
 
 class FetchError(TfpipeError):
-    """A URL that cannot be fetched: names it, the status or the reason, and the number of tries."""
+    """A URL that cannot be fetched; the message has the URL, the status or reason, and the number of tries."""
 
     missing = False
-    """Whether the server says that there is no such file."""
+    """True if the server says that the file does not exist."""
 
     @classmethod
     def of(cls, url: str, reason: str, missing: bool = False) -> "FetchError":
-        """Of this URL. Not by the constructor, since ranks hand errors on, and pickle gives that the message."""
+        """Makes the error of a URL. The constructor takes the message alone, so that ranks can pickle the error."""
         error = cls(f"{CANNOT_FETCH}{url}: {reason}")
         error.missing = missing
         return error
 
 
 def is_optional(url: str) -> bool:
-    """Whether there need be nothing: HTTP lists no folders, so an XML is asked for without knowing of it."""
+    """Returns whether a file may be missing: HTTP cannot list folders, so each image's XML is requested on trial."""
     return url.startswith(("http://", "https://")) and url.endswith(".xml")
 
 
 class Fetcher:
-    """Fetches URLs, from any number of threads; what they ask for shares `data.remote.concurrency`.
+    """A thread-safe client for URLs; at most `data.remote.concurrency` requests of all its callers run at once.
 
-    The requests are made in one thread, which starts with the first of them and ends with this, or with the process.
+    One thread makes all requests. It starts with the first request and ends with this object or the process.
     """
 
     def __init__(self, config: Remote, urls: Iterable[str]) -> None:
-        """Args: how to fetch; URLs, or folders of some, whose schemes say from what.
+        """Opens a file system for each scheme among `urls`, which may be URLs of files or folders.
 
         Raises:
             ConfigError: a package is missing, or `data.remote.options` or the cache's folder cannot be used.
@@ -65,33 +65,33 @@ class Fetcher:
         self._cache = None if config.cache is None else FetchCache(config)
         self._loop = Loop(partial(_close, list(self._systems.values())))
         close = weakref.finalize(self, self._loop.close)
-        # In its place among what runs at the end, not in weakref's: pipelines being closed (closing.py) would wait for
-        # requests under way, so this comes before.
+        # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
+        # (closing.py), which would wait for them.
         close.atexit = False
         atexit.register(close)
 
     def close(self) -> None:
-        """Gives up what is under way; whatever is asked for later cannot be fetched."""
+        """Cancels the requests in flight; later requests fail."""
         self._loop.close()
 
     def fetch(self, urls: Sequence[str]) -> list[bytes | FetchError | None]:
-        """What is behind each URL, or why it cannot be had; None for "", and where there is nothing nor need be."""
-        found: dict[str, Any] = {url: self._cache.find(url) for url in urls} if self._cache else {}
-        wanted = [url for url in dict.fromkeys(urls) if url and found.get(url) is None]
+        """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
+        contents: dict[str, Any] = {url: self._cache.find(url) for url in urls} if self._cache else {}
+        wanted = [url for url in dict.fromkeys(urls) if url and contents.get(url) is None]
         fetched = dict(zip(wanted, self._all(self._contents, wanted), strict=True))
-        fetched = {url: b"" if is_optional(url) and _is_missing(each) else each for url, each in fetched.items()}
+        fetched = {url: b"" if is_optional(url) and _is_missing(data) else data for url, data in fetched.items()}
         if self._cache:
-            self._cache.keep({url: each for url, each in fetched.items() if isinstance(each, bytes)})
-        found.update(fetched)
-        # A file that is kept empty stands for none, as the cache has it.
-        return [found[url] if url and not (is_optional(url) and found[url] == b"") else None for url in urls]
+            self._cache.keep({url: data for url, data in fetched.items() if isinstance(data, bytes)})
+        contents.update(fetched)
+        # As in the cache, b"" stands for an optional file that does not exist.
+        return [contents[url] if url and not (is_optional(url) and contents[url] == b"") else None for url in urls]
 
     def starts(self, urls: Sequence[str], count: int) -> list[bytes | FetchError]:
-        """The first `count` bytes of what is behind each URL, or all, or why they cannot be had."""
+        """Returns the first `count` bytes of each URL's content, fewer if it is shorter, or the error."""
         return self._all(partial(self._contents, count=count), urls)
 
     def sizes(self, urls: Sequence[str]) -> list[int | FetchError | None]:
-        """Bytes behind each URL, None where the server does not say, or why that cannot be known."""
+        """Returns the size in bytes of each URL's content, None if the server does not state it, or the error."""
 
         async def size(url: str) -> int | None:
             return (await self._system(url)._info(url)).get("size")
@@ -99,24 +99,24 @@ class Fetcher:
         return self._all(size, urls)
 
     def names(self, folders: Sequence[str]) -> list[set[str]]:
-        """The base names in each folder of an object store, which has none where there is no such folder.
+        """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.
 
         Raises:
             FetchError: a folder cannot be listed.
         """
 
         async def listing(folder: str) -> set[str]:
-            found = await self._system(folder)._ls(folder.rstrip("/"), detail=False)
-            return {name.rpartition("/")[2] for name in found}
+            paths = await self._system(folder)._ls(folder.rstrip("/"), detail=False)
+            return {path.rpartition("/")[2] for path in paths}
 
-        found = self._all(listing, folders)
-        for each in found:
-            if isinstance(each, FetchError) and not each.missing:
-                raise each
-        return [set() if isinstance(each, FetchError) else each for each in found]
+        results = self._all(listing, folders)
+        for result in results:
+            if isinstance(result, FetchError) and not result.missing:
+                raise result
+        return [set() if isinstance(result, FetchError) else result for result in results]
 
     def forget(self, urls: Iterable[str]) -> None:
-        """Drops what the cache keeps of URLs, so that they are fetched anew once they are repaired."""
+        """Drops URLs from the cache, so that repaired files are fetched again."""
         if self._cache:
             self._cache.forget(urls)
 
@@ -127,7 +127,7 @@ class Fetcher:
         try:
             return await system._cat_file(url, start=0, end=count)
         except Exception as error:
-            if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # of an empty file
+            if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
                 return b""
             raise
 
@@ -154,43 +154,43 @@ class Fetcher:
             if done == tries or not may_pass(failure):
                 break
             await asyncio.sleep(pause_s(done))
-        often = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began:.0f} s"
-        return FetchError.of(url, f"{self._reason(failure)}; {often}", _status(failure) == HTTPStatus.NOT_FOUND)
+        effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began:.0f} s"
+        return FetchError.of(url, f"{self._reason(failure)}; {effort}", _status(failure) == HTTPStatus.NOT_FOUND)
 
     def _reason(self, error: Exception) -> str:
         status = _status(error)
         if status is not None:
             known = status in set(HTTPStatus)
-            said = f"HTTP status {status}{f' ({HTTPStatus(status).phrase})' if known else ''}"
-            # What an object store says is of use; others repeat the status.
-            return f"{said}: {error}" if isinstance(error.__cause__, Exception) and _response(error.__cause__) else said
+            text = f"HTTP status {status}{f' ({HTTPStatus(status).phrase})' if known else ''}"
+            # An object store's message adds information; those of other servers only repeat the status.
+            return f"{text}: {error}" if isinstance(error.__cause__, Exception) and _response(error.__cause__) else text
         if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
             return f"no answer within {self._config.timeout_s:g} s"
         return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def pause_s(tries: int) -> float:
-    """How long to wait after so many tries."""
+    """Returns the seconds to wait after `tries` failed tries, partly random."""
     longest = min(PAUSE_S * 2 ** (tries - 1), LONGEST_PAUSE_S)
     return longest * random.uniform(0.5, 1)
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether a request that failed so may succeed when it is repeated."""
+    """Returns whether a request that failed with `error` may succeed if it is repeated."""
     status = _status(error)
     if status is not None:
         return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in MAY_PASS
-    if isinstance(error, ValueError):  # a URL, or a certificate, that is none
+    if isinstance(error, ValueError):  # an invalid URL or certificate
         return False
     lost = LOST & {kind.__name__ for kind in type(error).__mro__}
     return bool(lost) or isinstance(error, (OSError, asyncio.TimeoutError))
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status that is behind an error, None where none is."""
-    for each in (error, error.__cause__):
-        # aiohttp's, gcsfs's, botocore's.
-        for status in (getattr(each, "status", None) or getattr(each, "code", None), _response(each)):
+    """Returns the HTTP status of an error or its cause; None if neither has one."""
+    for source in (error, error.__cause__):
+        # Attributes of the errors of aiohttp, gcsfs and botocore.
+        for status in (getattr(source, "status", None) or getattr(source, "code", None), _response(source)):
             if isinstance(status, int):
                 return status
     if isinstance(error, FileNotFoundError):
@@ -203,12 +203,12 @@ def _response(error: BaseException | None) -> int | None:
     return response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
 
 
-def _is_missing(found: object) -> bool:
-    return isinstance(found, FetchError) and found.missing
+def _is_missing(result: object) -> bool:
+    return isinstance(result, FetchError) and result.missing
 
 
 def _file_system(scheme: str, config: Remote) -> Any:
-    """fsspec's file system for a scheme, which makes as many requests at once as it is asked to, each once."""
+    """Opens fsspec's file system for a scheme, without its own limits on concurrency and without its own retries."""
     try:
         import fsspec
 
@@ -224,7 +224,7 @@ def _file_system(scheme: str, config: Remote) -> Any:
         if scheme == "s3":
             pool = {"max_pool_connections": config.concurrency, "retries": {"max_attempts": 0}}
             options["config_kwargs"] = pool | options.get("config_kwargs", {})
-            # More would ask for each file's size first.
+            # Above 1, s3fs would first request each file's size.
             options["max_concurrency"] = 1
         system = kind(asynchronous=True, skip_instance_cache=True, use_listings_cache=False, **options)
     except (TypeError, ValueError, OSError) as error:
@@ -237,7 +237,7 @@ def _file_system(scheme: str, config: Remote) -> Any:
 async def _http_client(**options: Any) -> Any:
     import aiohttp
 
-    # Without a limit of its own.
+    # No connection limit: the Fetcher's semaphore limits the concurrency.
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), **options)
 
 

@@ -1,4 +1,4 @@
-"""Memory for batches, used again and again."""
+"""Recycles memory for batches."""
 
 import math
 import weakref
@@ -10,13 +10,13 @@ from tfpipe.data.decoders import ALIGNMENT
 
 
 class Rooms:
-    """Arrays that are used again once nobody holds them: fresh memory costs as much as the copy into it."""
+    """A pool of batch buffers, reused once nobody refers to them: allocating one costs as much as filling it."""
 
     def __init__(self) -> None:
         self._free: deque[np.ndarray] = deque()
 
     def take(self, shape: tuple[int, ...]) -> np.ndarray:
-        """uint8 of that shape, aligned, of any content."""
+        """Returns an uninitialised uint8 array of that shape, aligned to ALIGNMENT bytes."""
         size = math.prod(shape)
         if size == 0:
             return np.empty(shape, np.uint8)
@@ -24,7 +24,7 @@ class Rooms:
         if room is None:
             room = np.empty(size + ALIGNMENT - 1, np.uint8)
         start = -room.ctypes.data % ALIGNMENT
-        # The base of all views of it, whoever makes them, since it is not the array itself that it is made from.
+        # Every view, even a view of a view, keeps `base` alive: its base is a memoryview, which ends NumPy's chain.
         base = np.frombuffer(room.data[start : start + size], np.uint8)
         weakref.finalize(base, self._free.append, room).atexit = False
         return base.reshape(shape)

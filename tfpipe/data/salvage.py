@@ -1,4 +1,4 @@
-"""`data.on_error` "skip": of images worked on together, those that can be used, where one cannot."""
+"""Skips images that fail, for `data.on_error` "skip", and tells which samples are missing from the batches."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -12,26 +12,26 @@ from tfpipe.data.stream import Frontier, Stream, Visit
 from tfpipe.distributed import World
 
 T = TypeVar("T")
-# Crops of one call, and more than there can be.
+# Batch size that takes in all crops of a call.
 ALL = 2**31
 
 
 def salvaging(work: Callable[[Any], T]) -> Callable[[Any], T]:
-    """`work`, in graph, on n images at once; where it fails, on each alone, without those at which it fails.
+    """Wraps `work`, a function in graph: if it fails on n images, applies it to each alone and skips those that fail.
 
-    Costs a tenth of a millisecond a call, and nothing else until something fails. An image is used whole or not at
-    all: one that is left out leaves a gap among the positions.
+    Costs 0.1 ms per call unless an image fails. All crops of an image are used or none; a skipped image leaves a gap
+    among the positions.
 
     Args:
-        work: from tensors [n, ...] to tensors [k, ...], k of any size.
+        work: maps tensors [n, ...] to tensors [k, ...] for any k.
     """
 
     @tf.autograph.experimental.do_not_convert
     def attempt(images: Any) -> T:
         together = tf.data.Dataset.from_tensors(images).map(work).ignore_errors()
         alone = tf.data.Dataset.from_tensor_slices(images).batch(1).map(work).ignore_errors()
-        none = tf.nest.map_structure(lambda each: tf.zeros([0, *each.shape[1:]], each.dtype), together.element_spec)
-        # Evaluated in turn, each only where the one before is empty.
+        none = tf.nest.map_structure(lambda spec: tf.zeros([0, *spec.shape[1:]], spec.dtype), together.element_spec)
+        # take(1) evaluates these in turn: each only if the ones before are empty.
         joined = together.concatenate(alone.unbatch().batch(ALL)).concatenate(tf.data.Dataset.from_tensors(none))
         return joined.take(1).get_single_element()
 
@@ -39,18 +39,18 @@ def salvaging(work: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 class Gaps:
-    """Tells from the positions of a rank's batches which of its visits gave no crop."""
+    """A detector of samples without a crop, from the positions of a rank's batches."""
 
     def __init__(self, stream: Stream, order: Order | Mixture, world: World) -> None:
-        """Args: what the batches set out from, which item is at a position, and which rank this is."""
+        """Starts at `stream`, the rest of the stream from which the batches are built."""
         self._stream, self._order, self._world = stream, order, world
         self._last = -1
 
     def passed(self, batches: Sequence[np.ndarray]) -> Visit:
-        """The visits without a crop that the next batches have passed over.
+        """Returns the samples that gave no crop, up to the last one in the next batches.
 
         Args:
-            batches: int64 [batch, 2] each, as build_dataset gives positions; one after the other, none left out.
+            batches: positions as from build_dataset, int64 [batch, 2] each; consecutive batches, without gaps.
         """
         seen = np.concatenate([np.zeros((0, 2), np.int64), *batches])
         if not len(seen):
@@ -61,16 +61,16 @@ class Gaps:
         ahead = self._stream.at(frontiers)
         count = (ahead.place(rank) - self._stream.place(rank)) // ahead.size + 1
         visits = self._stream.visits(self._order, self._world, count)
-        # The first one's crops may have come before.
+        # The crops of the first sample may have been in the batches before.
         new = visits.position != self._last
         missing = new & ~np.isin(visits.position, seen[:, 0])
         self._stream, self._last = ahead, last.position
-        return Visit(*(each[missing] for each in visits))
+        return Visit(*(column[missing] for column in visits))
 
     def rest(self, end: int) -> Visit:
-        """The visits that are left below position `end`, of a stream of which none had been used."""
+        """Returns the samples left before position `end`; only for a stream that was fresh at the start."""
         rank = self._world.rank
         count = max(0, -(-(end - self._stream.place(rank)) // self._stream.size))
         visits = self._stream.visits(self._order, self._world, count)
         new = visits.position != self._last
-        return Visit(*(each[new] for each in visits))
+        return Visit(*(column[new] for column in visits))

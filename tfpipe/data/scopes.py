@@ -1,4 +1,4 @@
-"""What the functions that a dataset maps have in common."""
+"""Decorates the functions that datasets map."""
 
 import functools
 from collections.abc import Callable
@@ -8,10 +8,9 @@ import tensorflow as tf
 
 
 def stage(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorates a function that a dataset maps: its ops go by `name` in a trace, and it is traced as it is written.
+    """Puts the ops of a function that a dataset maps into the name scope `name` and exempts it from AutoGraph.
 
-    AutoGraph, which rewrites Python's own `if` and `for`, would take half a second to find none that depends on a
-    tensor.
+    AutoGraph would take half a second per function, and these have no `if` or `for` that depends on a tensor.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

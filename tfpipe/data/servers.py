@@ -1,4 +1,4 @@
-"""The servers of `data.service`: started beside this process, or somewhere else by `tfpipe serve`."""
+"""The workers of `data.service`: processes started by this one, or elsewhere by `tfpipe serve`."""
 
 import atexit
 import functools
@@ -17,37 +17,37 @@ import tfpipe
 from tfpipe.config import Service
 from tfpipe.errors import TfpipeError
 
-# To load TensorFlow, from a slow file system at that.
+# Seconds for a worker to start, which includes loading TensorFlow from a file system that may be slow.
 START_S = 300.0
 CONNECT_S = 3.0
-# How long one waits for any of the servers that run elsewhere to come (back).
+# Seconds to wait until any of the remote workers answers (again).
 PATIENCE_S = 45.0
 PAUSE_S = 1.0
 
 
 class Servers(Protocol):
-    """What a feed needs to know of them."""
+    """The workers of a service, as a feed sees them."""
 
     @property
     def count(self) -> int:
-        """How many there are meant to be."""
+        """Number of workers as configured, dead ones included."""
 
     def find(self, number: int) -> str:
-        """The address of a living server to take the blocks of server `number` from.
+        """Returns the address of a live worker that makes the blocks of worker `number`.
 
         Raises:
-            TfpipeError: there is none.
+            TfpipeError: no worker is alive.
         """
 
     def lives(self, address: str) -> bool:
-        """Whether the server there is still there."""
+        """Returns whether the worker at `address` is alive."""
 
     def give_up(self, address: str) -> None:
-        """Takes the server there, which no longer does its work, for dead."""
+        """Marks the worker at `address`, which has stalled, as dead."""
 
 
 def open_servers(service: Service) -> Servers:
-    """Those that `data.service` asks for."""
+    """Starts the workers of `data.service`, or takes the addresses of running ones."""
     if service.workers is not None:
         return beside(service.workers)
     address = service.address
@@ -57,16 +57,16 @@ def open_servers(service: Service) -> Servers:
 
 @functools.cache
 def beside(count: int) -> "Beside":
-    """`count` servers of this process; those of training serve the test pass as well."""
+    """Starts `count` workers of this process; the next call, e.g. for the test pass, returns the same ones."""
     servers = Beside(count)
     atexit.register(servers.close)
     return servers
 
 
 class Beside:
-    """Server processes of this one's own. One that has died is started anew when its next block is wanted.
+    """Worker processes started by this one. A dead one is restarted when its next block is requested.
 
-    They end when this process does, however that happens: each looks whether its parent is still there.
+    They end when this process ends, even if it is killed: each checks whether its parent still runs.
     """
 
     def __init__(self, count: int) -> None:
@@ -81,7 +81,7 @@ class Beside:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes, by number."""
+        """Process ids, by worker number."""
         return [process.pid for process in self._processes]
 
     def find(self, number: int) -> str:
@@ -106,7 +106,7 @@ class Beside:
                 process.wait()
 
     def close(self) -> None:
-        """Ends them."""
+        """Kills all workers and waits until they are gone."""
         with self._lock:
             self._closed = True
             for process in self._processes:
@@ -117,7 +117,7 @@ class Beside:
 
 
 class Elsewhere:
-    """Servers at known addresses. In place of one that does not answer comes the next that does."""
+    """Workers at known addresses. The next one that answers replaces one that does not."""
 
     def __init__(self, addresses: Sequence[str], patience_s: float) -> None:
         self._addresses, self._patience_s = list(addresses), patience_s
@@ -131,7 +131,7 @@ class Elsewhere:
         candidates = self._addresses[number:] + self._addresses[:number]
         end_s = time.monotonic() + self._patience_s
         while True:
-            # Those that answered but did not work, as one does that was stopped, only if there is no other.
+            # Workers that accepted connections but stalled, e.g. stopped processes, are the last resort.
             for address in sorted(candidates, key=self._given_up.__contains__):
                 if self.lives(address):
                     return address
@@ -157,7 +157,7 @@ class Elsewhere:
 def _start() -> subprocess.Popen[str]:
     root = str(Path(tfpipe.__file__).parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    # Without the GPUs, whose memory it would take from the training.
+    # Hides the GPUs, whose memory the worker would take from the training.
     env = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     serve = [sys.executable, "-m", "tfpipe", "serve", "worker"]
     command = [*serve, "--port", "0", "--host", "localhost", "--parent", str(os.getpid())]
@@ -165,10 +165,10 @@ def _start() -> subprocess.Popen[str]:
 
 
 def _address(process: subprocess.Popen[str]) -> str:
-    """Where it serves, once it says so.
+    """Waits until a worker prints its address, and returns it.
 
     Raises:
-        TfpipeError: it ends before, or takes too long.
+        TfpipeError: the worker ends before that, or takes longer than START_S.
     """
     assert process.stdout is not None, "a pipe"
     ready, _, _ = select.select([process.stdout], [], [], START_S)

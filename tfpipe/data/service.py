@@ -1,12 +1,11 @@
-"""Images read, decoded and cropped by other processes: tf.data service, with an order as exact as in this one.
+"""Reads, decodes and crops images in other processes, by tf.data service, in the same exact order as in this process.
 
-A server is a dispatcher and a worker of tf.data service in one process, which knows of no other server. The visits of
-a rank are cut into blocks; server s of n gets the graph that makes blocks s, s + n, s + 2 n, ..., each one element, and
-the rank takes one from each server in turn. So batches are the same, bit for bit, whatever the number of servers, and
-a block that a server has not delivered can be made by another: none is lost, and none comes twice.
+A worker process is a tf.data service dispatcher plus worker and knows of no other one. A rank's samples are cut into
+blocks; worker s of n gets a graph that makes blocks s, s + n, s + 2 n, ..., one per element, and the rank takes a block
+from each worker in turn. So batches are the same, bit for bit, for any number of workers, and a block that a worker
+has not delivered can be made by another: none is lost or duplicated.
 
-tf.data service's own ways of sharing a data set between several workers give no order, and its client waits for ever
-for a worker that is gone.
+tf.data service's own sharding of a dataset over workers gives no order, and its client waits forever for a dead worker.
 """
 
 import itertools
@@ -29,26 +28,26 @@ from tfpipe.data.threads import options, thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
-# A server works on this many blocks beyond those that the rank has asked for.
+# Blocks that a worker prefetches beyond those that the rank has requested.
 AHEAD = 2
-# Blocks under way from a server to a rank.
+# Outstanding requests of a rank to a worker.
 UNDER_WAY = 2
-# Of the tables in a graph. Every server is sent its own, and a message of 2 GB makes TensorFlow abort the process.
+# Upper bound of a graph's tables, which are sent to each worker: a message of 2 GB makes TensorFlow abort the process.
 MOST_BYTES = 500_000_000
 
 
 class Block(NamedTuple):
-    """The crops of IMAGES images, or of those that are left."""
+    """The crops of IMAGES images; the last block of a pass may have fewer."""
 
-    number: Any  # int64 []: of the block
+    number: Any  # int64 []: number of the block
     crops: Any  # a NamedTuple of tensors or arrays [k, ...]
 
 
 class Distributed:
-    """The elements of a data set, as arrays, made by the server at an address."""
+    """The elements of a dataset, as NumPy arrays, made by the worker at an address."""
 
     def __init__(self, make: Callable[[], tf.data.Dataset], address: str) -> None:
-        """Args: what makes the data set when its elements are first wanted, and where they are made."""
+        """Defers `make()`, which builds the dataset, and the connection to `address` until the first iteration."""
         self._make, self._address, self._manager = make, address, CancellationManager()
 
     def __iter__(self) -> Iterator[Any]:
@@ -56,20 +55,20 @@ class Distributed:
             tf.data.experimental.service.ShardingPolicy.OFF,
             f"grpc://{self._address}",
             max_outstanding_requests=UNDER_WAY,
-            # Pixels do not get smaller.
+            # Pixels hardly compress.
             compression=None,
         )
         dataset = self._make().apply(distribute)
         iterator, specs = iter(dataset), tf.nest.flatten(dataset.element_spec)
         attrs = (
-            *("output_types", [each.dtype.as_datatype_enum for each in specs]),
-            *("output_shapes", [each.shape.as_list() for each in specs]),
+            *("output_types", [spec.dtype.as_datatype_enum for spec in specs]),
+            *("output_shapes", [spec.shape.as_list() for spec in specs]),
         )
         while True:
             try:
-                # As next() does, which cannot be cancelled; TensorFlow's CancellationManagerContext holds for all
-                # threads, those that train among them.
-                found = execute_with_cancellation(
+                # The op behind next(), which cannot be cancelled itself; TensorFlow's CancellationManagerContext would
+                # also cancel the ops of the training threads.
+                tensors = execute_with_cancellation(
                     "IteratorGetNext",
                     len(specs),
                     [iterator._iterator_resource],
@@ -79,10 +78,10 @@ class Distributed:
                 )
             except tf.errors.OutOfRangeError:
                 return
-            yield tf.nest.pack_sequence_as(dataset.element_spec, [each.numpy() for each in found])
+            yield tf.nest.pack_sequence_as(dataset.element_spec, [tensor.numpy() for tensor in tensors])
 
     def cancel(self) -> None:
-        """Ends the iteration, from any thread, with tf.errors.CancelledError."""
+        """Ends the iteration with tf.errors.CancelledError; callable from any thread."""
         self._manager.start_cancel()
 
 
@@ -93,25 +92,25 @@ def served(
     config: DataConfig,
     world: World,
 ) -> tf.data.Dataset:
-    """The crops of this rank's visits, as `load` makes them, some images' at a time; made by `servers`.
+    """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
     Args:
-        load: makes a `part` of the visits, as a config says, into a NamedTuple of tensors [k, ...] an image; in graph,
-            without Python.
-        servers: who does it.
-        catalog: of the split.
-        config: of the data.
-        world: this rank, of how many.
+        load: given a config and a `part` of the rank's samples, builds a dataset of NamedTuples of tensors [k, ...], an
+            image per element; in graph, without Python.
+        servers: the workers.
+        catalog: catalog of the split.
+        config: the run's data config; `service` must be set.
+        world: this process's rank and the number of ranks.
 
     Raises:
-        ConfigError: the catalog is too large to be sent, or names files that need Python to be read.
+        ConfigError: the catalog is too large to be sent, or holds URLs, which are fetched in Python.
     """
     check(catalog)
     service = config.service
     assert service is not None, "data.service is set"
     theirs = of_server(config, service.workers, world)
 
-    # Traced once for all servers, with the catalog's tables beside it, held once.
+    # Traced once for all workers; the catalog's tables are captured, so they are held once.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
     def blocks(first: tf.Tensor) -> tf.data.Dataset:
         part = Part(first, servers.count, IMAGES)
@@ -124,9 +123,9 @@ def served(
         return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
 
     spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
-    nothing = type(spec)(*(np.zeros([0, *each.shape[1:]], each.dtype.as_numpy_dtype) for each in spec))
+    nothing = type(spec)(*(np.zeros([0, *field.shape[1:]], field.dtype.as_numpy_dtype) for field in spec))
 
-    # Python, once for IMAGES images; the trainer pays 0.35 ms an image for what comes, nearly all of it for copies.
+    # Calls Python once per IMAGES images; receiving costs the trainer 0.35 ms per image, nearly all of it for copies.
     def generate() -> Iterator[tuple[str, Any]]:
         feeds: list[Feed] = []
         try:
@@ -138,7 +137,7 @@ def served(
                     return
                 yield "", block.crops
         except Exception as error:
-            # Raised here, TensorFlow would write it out with the traceback of this thread, also at the process's end.
+            # If raised here, TensorFlow would log it with this thread's traceback, even at the end of the process.
             yield error.message if isinstance(error, tf.errors.OpError) else str(error), nothing
         finally:
             for feed in feeds:
@@ -154,10 +153,10 @@ def served(
 
 
 def check(catalog: Catalog) -> None:
-    """Makes sure that servers can be given this catalog.
+    """Checks that this catalog can be sent to workers.
 
     Raises:
-        ConfigError: it is too large, or names URLs.
+        ConfigError: the catalog is larger than MOST_BYTES, or holds URLs.
     """
     size = tables_bytes(catalog)
     if size > MOST_BYTES:
@@ -175,8 +174,8 @@ def check(catalog: Catalog) -> None:
 
 
 def tables_bytes(catalog: Catalog) -> int:
-    """Of what of a catalog is in the graphs, as lookup.Lookup and crops.KnownTargets have it; nearly."""
-    # Of a name, its two bytes of framing; of an image, its folder, its label and whether there is an XML.
+    """Estimates the bytes of a catalog's tensors in a graph, those of lookup.Lookup and crops.KnownTargets."""
+    # Per image: 2 bytes of framing of its name, 4 of its folder's number, 4 of its label, 1 of `annotated`.
     tables = len(catalog.paths.names) + (2 + 4 + 4 + 1) * len(catalog)
     if catalog.boxes is not None:
         tables += sum(table.nbytes for table in catalog.boxes) + 8 * len(catalog)
@@ -184,33 +183,33 @@ def tables_bytes(catalog: Catalog) -> int:
 
 
 def together(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """From a NamedTuple of tensors [k, ...] an image to the same of IMAGES images, one after the other."""
+    """Concatenates NamedTuples of tensors [k, ...], an image per element, to elements of IMAGES images."""
     kind, spec = type(dataset.element_spec), dataset.element_spec
 
-    def joined(batch: tf.Tensor | tf.RaggedTensor, of: tf.TensorSpec) -> tf.Tensor:
-        # No ragged tensor where the number of crops is fixed.
-        values = batch.values if isinstance(batch, tf.RaggedTensor) else tf.reshape(batch, [-1, *of.shape[1:]])
-        return tf.ensure_shape(values, [None, *of.shape[1:]])
+    def joined(batch: tf.Tensor | tf.RaggedTensor, field_spec: tf.TensorSpec) -> tf.Tensor:
+        # If every image has the same number of crops, ragged_batch gives a dense tensor.
+        values = batch.values if isinstance(batch, tf.RaggedTensor) else tf.reshape(batch, [-1, *field_spec.shape[1:]])
+        return tf.ensure_shape(values, [None, *field_spec.shape[1:]])
 
     @stage("block")
     def join(batch: Any) -> Any:
-        return kind(*(joined(each, of) for each, of in zip(batch, spec, strict=True)))
+        return kind(*(joined(field, field_spec) for field, field_spec in zip(batch, spec, strict=True)))
 
     return dataset.ragged_batch(IMAGES).map(join, name="block")
 
 
 def of_server(config: DataConfig, workers: int | None, world: World) -> DataConfig:
-    """What a server does for a rank: with the threads that are its share, or with those it has."""
+    """Returns the config for a worker: a local one gets its share of the rank's threads, a remote one uses its own."""
     if workers is not None:
         return config.model_copy(update={"threads": max(1, thread_budget(config, world) // workers)})
     if config.threads is not None or config.num_parallel_readers != "auto" or config.parallel.decode is not None:
         return config
-    # How many threads that are is known where it runs.
+    # Only the worker knows the number of its threads, so tf.data tunes the parallelism there.
     return config.model_copy(update={"parallel": config.parallel.model_copy(update={"decode": tf.data.AUTOTUNE})})
 
 
 def server_options(config: DataConfig, workers: int | None, world: World) -> tf.data.Options:
-    """Of a pipeline on a server."""
+    """Returns the tf.data options of a worker's pipeline; a remote one's own defaults unless threads are set."""
     if workers is not None or config.threads is not None or config.num_parallel_readers == 1:
         return options(config, world)
     return tf.data.Options()

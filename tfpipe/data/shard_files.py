@@ -1,4 +1,4 @@
-"""Shards as they are written: TFRecords of JPEGs, and arrays of pixels."""
+"""Writes shards: TFRecords of image files or crops, and NumPy arrays of pixels."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,19 +17,19 @@ from tfpipe.data.pictures import Picture
 
 
 class Place(NamedTuple):
-    """Where in its shard a picture is, in bytes."""
+    """Location of a picture in its shard, in bytes."""
 
     offset: int
     length: int
 
 
 Add = Callable[[Picture], Place]
-"""Writes a picture behind the others. Raises ValueError where it is no image, OSError where it cannot be written."""
+"""Appends a picture to a shard. Raises ValueError if it is not an image, OSError if it cannot be written."""
 
 
 @contextmanager
 def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
-    """An array of crops, uint8 of that shape, in NumPy's format."""
+    """Opens a shard for crops as a uint8 array of that shape, in NumPy's format."""
     with path.open("wb") as file:
         about = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, about)
@@ -44,7 +44,7 @@ def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
 
 @contextmanager
 def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add]:
-    """TFRecords of tf.train.Examples. Raises OSError where they cannot be written."""
+    """Opens a shard for TFRecords of tf.train.Examples; raises OSError if it cannot be written."""
     end = 0
     with _as_os_error(), tf.io.TFRecordWriter(str(path)) as writer:
 
@@ -68,7 +68,7 @@ def _as_os_error() -> Iterator[None]:
 
 
 def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Picture], Example]:
-    """What a record says of a picture of `catalog`, a crop or a file."""
+    """Returns a function that makes the record of a picture of `catalog`: of a crop, or of a file with its boxes."""
     words = _words(config.classes) if isinstance(config.classes, Path) else {}
     known = None if crops else catalog.boxes
     offsets = np.zeros(0, np.int64) if known is None else known.offsets(len(catalog))
@@ -78,7 +78,7 @@ def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Pic
         synset = "" if label == BY_OBJECT else catalog.classes[label]
         boxes, labels = WHOLE_IMAGE, np.array([label])
         if known is not None:
-            # An image that is its own target has no box.
+            # Without an annotation the catalog has the whole image as the target; the record has no box then.
             own = slice(offsets[item], offsets[item + 1] if catalog.annotated[item] else offsets[item])
             boxes, labels = known.boxes[own], known.labels[own]
         header = header_of(picture.contents, catalog.paths[item])
@@ -89,6 +89,6 @@ def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Pic
 
 
 def _words(path: Path) -> dict[str, str]:
-    """Of LOC_synset_mapping.txt's lines `n01440764 tench, Tinca tinca`: what each class is in words."""
+    """Reads the classes' descriptions from LOC_synset_mapping.txt's lines `n01440764 tench, Tinca tinca`, by WNID."""
     lines = (line.strip().split(maxsplit=1) for line in path.read_text().splitlines())
     return {words[0]: words[1] for words in lines if len(words) == 2 and WNID.fullmatch(words[0])}

@@ -1,6 +1,6 @@
-"""Packed data as training reads it: which record is where, in a few arrays, and the shards that hold them.
+"""Locates and opens packed data for training: arrays with the location of every record, and the shards' descriptors.
 
-A record is read in one call, by shard, offset and length: nothing is parsed, and any record is as near as any other.
+A record is read in one call, by shard, offset and length: nothing is parsed, and random access to any record is O(1).
 """
 
 import os
@@ -14,56 +14,56 @@ import numpy as np
 from tfpipe.errors import ConfigError
 
 Kind = Literal["original", "crops", "raw"]
-# Descriptors that a process needs besides those of the shards.
+# File descriptors that a process needs in addition to those of the shards.
 SPARE_FILES = 256
 
 
 class Records(NamedTuple):
-    """Where each record is, in the order of the images."""
+    """Location of each record, sorted by image."""
 
     image: np.ndarray  # int32 [n]: number of the record's image, ascending
     label: np.ndarray  # int32 [n]: class number, or labels.BY_OBJECT
-    shard: np.ndarray  # int32 [n]
-    offset: np.ndarray  # int64 [n], in bytes: of the image itself, whatever is around it
+    shard: np.ndarray  # int32 [n]: number of the shard
+    offset: np.ndarray  # int64 [n], in bytes: start of the image's own bytes within the shard
     length: np.ndarray  # int64 [n], in bytes
 
     def offsets(self, images: int) -> np.ndarray:
-        """int64 [images + 1]: where each image's records start, and where the last one's end."""
+        """Returns int64 [images + 1]: index of each image's first record; the last value is the number of records."""
         return np.searchsorted(self.image, np.arange(images + 1))
 
 
 @dataclass(frozen=True, eq=False)
 class Packed:
-    """Where a split's images or crops are."""
+    """Location of a split's packed images or crops."""
 
     kind: Kind
-    """"original": files as they were, one record an image. "crops": crops as JPEGs. "raw": crops as pixels."""
+    """"original": unchanged image files, one record per image. "crops": crops as JPEGs. "raw": crops as pixels."""
     shards: list[str]
-    """Paths."""
+    """Paths of the shards."""
     records: Records
     jpeg: dict[str, Any] | None = None
-    """How crops were encoded; None where they were not."""
+    """JPEG quality and subsampling of the crops; None for other kinds."""
 
     @property
     def has_crops(self) -> bool:
-        """Whether records are crops, not files."""
+        """True if the records are crops instead of image files."""
         return self.kind != "original"
 
     def contents(self, record: int) -> bytes:
-        """A record, read alone; shorter where its shard ends within it."""
+        """Reads a single record; returns fewer bytes if its shard ends within it."""
         with open(self.shards[self.records.shard[record]], "rb") as file:
             file.seek(int(self.records.offset[record]))
             return file.read(int(self.records.length[record]))
 
     def name(self, record: int) -> str:
-        """`record`, for a message: where it is."""
+        """Returns the location of `record` for a message: its number within its shard, and the shard's path."""
         shard = self.records.shard[record]
         before = (self.records.shard == shard) & (self.records.offset < self.records.offset[record])
         return f"record {np.count_nonzero(before)} of {self.shards[shard]}"
 
 
 class Files:
-    """The shards of a split, each opened when first asked for."""
+    """The open files of a split's shards; each is opened on first use."""
 
     def __init__(self, paths: list[str]) -> None:
         allow_open(len(paths))
@@ -71,18 +71,18 @@ class Files:
         self._opened: list[int | None] = [None] * len(paths)
 
     def __getitem__(self, shard: int) -> int:
-        """The descriptor of a shard.
+        """Returns the file descriptor of a shard.
 
         Raises:
-            OSError: it cannot be opened; names it.
+            OSError: the shard cannot be opened; the error names it.
         """
-        found = self._opened[shard]
-        if found is None:
+        descriptor = self._opened[shard]
+        if descriptor is None:
             with self._lock:
-                found = self._opened[shard]
-                if found is None:
-                    found = self._opened[shard] = os.open(self._paths[shard], os.O_RDONLY | os.O_CLOEXEC)
-        return found
+                descriptor = self._opened[shard]
+                if descriptor is None:
+                    descriptor = self._opened[shard] = os.open(self._paths[shard], os.O_RDONLY | os.O_CLOEXEC)
+        return descriptor
 
     def __del__(self) -> None:
         for file in filter(None, getattr(self, "_opened", ())):
@@ -90,10 +90,10 @@ class Files:
 
 
 def allow_open(files: int) -> None:
-    """Raises the number of files that this process may have open, where `files` more need it.
+    """Increases the limit of open files of this process, if necessary, so that it can open `files` more.
 
     Raises:
-        ConfigError: so many are not allowed.
+        ConfigError: the hard limit is lower.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = files + SPARE_FILES

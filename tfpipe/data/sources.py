@@ -1,4 +1,4 @@
-"""Where a config's data comes from, and whether it is there: asked before anything is loaded."""
+"""Finds the data of a config and checks that it exists, before anything is loaded."""
 
 from pathlib import Path
 
@@ -6,28 +6,28 @@ from tfpipe.config import DataConfig, Source
 from tfpipe.data.filelist import check_filelists
 from tfpipe.errors import ConfigError
 
-# Of the names of files, as the scripts of TensorFlow's models have them.
+# Prefixes of file names by split, as in the scripts of TensorFlow's models.
 PREFIX = {"train": "train", "test": "validation"}
 
 
 def manifest_path(folder: Path, split: str) -> Path:
-    """Where `tfpipe pack` says what is packed of `split`."""
+    """Returns the path of the manifest that `tfpipe pack` writes for `split`."""
     return folder / f"{PREFIX[split]}.json"
 
 
 def record_files(folder: Path, split: str) -> list[Path]:
-    """The TFRecords of `split` in a folder, sorted: train-00000-of-01024 ..."""
+    """Returns the TFRecord files of `split` in a folder, sorted: train-00000-of-01024 ..."""
     return sorted(path for path in folder.glob(f"{PREFIX[split]}-*-of-*") if not path.name.endswith(".npy"))
 
 
 def source_of(config: DataConfig) -> Source:
-    """What is packed, of a config that reads packed data."""
+    """Returns `data.source`, which must be set."""
     assert config.source is not None, "data.source is set"
     return config.source
 
 
 def has_test(config: DataConfig) -> bool:
-    """Whether there is test data."""
+    """Returns whether the config has test data."""
     if config.source is None:
         return config.test_filelist is not None
     if config.source.kind == "packed":
@@ -36,10 +36,10 @@ def has_test(config: DataConfig) -> bool:
 
 
 def check_data(config: DataConfig, test: bool = False) -> None:
-    """Makes sure, without reading it, that the training data is there; and the test data, where there should be.
+    """Checks, without reading them, that the training data exists and, with `test`, the test filelist too.
 
     Raises:
-        ConfigError: it is not; says what is missing, and how to make it.
+        ConfigError: data is missing; the message says which, and how to make it.
     """
     source = config.source
     if source is None:
@@ -54,7 +54,7 @@ def check_data(config: DataConfig, test: bool = False) -> None:
 
 
 def where(config: DataConfig) -> str:
-    """What to call the training data in a message."""
+    """Returns the name of the training data for a message: paths of the packed folder or of the filelists."""
     if config.source is not None:
         return str(config.source.path)
     return " + ".join(map(str, config.train_lists))

@@ -1,4 +1,4 @@
-"""Whether what a rank's cache comes to hold fits: estimated before anything is kept, so that no run fails in hours."""
+"""Estimates, before a run starts, whether a rank's cache will fit, so that no run fails after hours."""
 
 import logging
 import math
@@ -19,30 +19,30 @@ from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
-# Images looked at for the mean size.
+# Number of images sampled for the mean size.
 SAMPLED = 200
-# What stays free: for the test data's cache, for batches, and because the size is an estimate.
+# Share that must stay free: for the test data's cache, for batches, and because the size is an estimate.
 SPARE = 0.1
-# What a file on a disk takes is a multiple of this.
+# Allocation unit of file systems, in bytes.
 BLOCK = 4096
 
 
 def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 0) -> None:
-    """Makes sure that the cache of a rank fits into its share of the memory, or of the disk, that is free; logs it.
+    """Checks that a rank's cache fits into its share of the free memory or disk space; logs both sizes.
 
     Args:
-        catalog: of the split.
-        config: its `cache` is "memory" or a folder that is there.
-        world: which rank; those on its host have equal shares.
-        kept: images, or samples, whose files are there already.
+        catalog: catalog of the split.
+        config: data config, with `cache` "memory" or an existing folder.
+        world: this process's rank; the ranks of a host have equal shares.
+        kept: number of images (of samples if crops are cached) that are in the cache already.
 
     Raises:
-        ConfigError: it does not fit; gives both sizes, and what to do.
+        ConfigError: the cache does not fit; the message has both sizes, and what to do.
     """
     if isinstance(config.cache, Path):
-        free, where, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK
+        free, location, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK
     else:
-        free, where, block = free_memory(), "in memory", 1
+        free, location, block = free_memory(), "in memory", 1
     free //= world.local_size
     if config.cache_stage == "crops":
         seen = _seen(catalog, config, world, catalog.samples)
@@ -54,7 +54,7 @@ def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 
         seen = _images_seen(catalog, config, world)
         what, mean = f"{seen} images", mean_bytes(catalog, block)
     wanted = mean * max(0, seen - kept)
-    room = f"{wanted / 1e9:.3g} of {free / 1e9:.3g} GB free {where}"
+    room = f"{wanted / 1e9:.3g} of {free / 1e9:.3g} GB free {location}"
     if world.local_size > 1:
         room += f" for each of {world.local_size} ranks"
     if wanted > (1 - SPARE) * free:
@@ -67,7 +67,7 @@ def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 
 
 
 def _images_seen(catalog: Catalog, config: DataConfig, world: World) -> int:
-    """How many images a rank comes to see over all epochs."""
+    """Returns the number of different images that a rank reads over all epochs."""
     boxes = catalog.sampled_boxes
     if boxes is not None and config.scope == "shard":
         return len(np.unique(boxes.images[world.rank :: world.size]))
@@ -75,14 +75,14 @@ def _images_seen(catalog: Catalog, config: DataConfig, world: World) -> int:
 
 
 def _seen(catalog: Catalog, config: DataConfig, world: World, count: int) -> int:
-    """How many of `count` that are dealt out to the ranks a rank comes to see over all epochs."""
+    """Returns how many of `count` samples a rank reads over all epochs: all, or its share if that never changes."""
     if catalog.split == "train" and config.scope == "global":
         return count
     return len(range(world.rank, count, world.size))
 
 
 def _mean_crop_bytes(catalog: Catalog, config: DataConfig, block: int) -> float:
-    """Of a sample's crops; as many as it has objects where its XML is still to be read."""
+    """Estimates the mean bytes of a sample's crops; without known boxes, counts the objects in sampled XMLs."""
     size = math.prod(config.crop_image_size) * config.num_channels
     if catalog.by_box or config.crop_for(catalog.split) != "boxes":
         counts: Iterable[int] = [1]
@@ -96,12 +96,12 @@ def _mean_crop_bytes(catalog: Catalog, config: DataConfig, block: int) -> float:
 
 
 def _objects(annotation: str, text: object) -> int:
-    """Of an annotation, given its text where it is behind a URL."""
+    """Returns the number of objects in an XML, at least 1, from its text if it was fetched from a URL."""
     try:
         if isinstance(text, bytes):
             return max(1, len(objects_in([text], [annotation]).names))
         return max(1, len(read_xml(annotation).names)) if annotation else 1
-    except (OSError, ValueError):  # left for the pipeline to name
+    except (OSError, ValueError):  # the pipeline will report it
         return 1
 
 
@@ -110,7 +110,7 @@ def _sampled(catalog: Catalog) -> list[int]:
 
 
 def mean_bytes(catalog: Catalog, block: int) -> float:
-    """Of an image's files. One that cannot be read is left for the pipeline to name."""
+    """Estimates the mean bytes of an image's files; leaves it to the pipeline to report unreadable ones."""
     items, total = _sampled(catalog), 0
     for item in items:
         for path in filter(None, (catalog.paths[item], "" if catalog.boxes is not None else catalog.annotation(item))):

@@ -1,8 +1,8 @@
-"""A filelist's data copied to a disk local to the node before a job, from where training then reads it.
+"""Copies a filelist's data to a node-local disk before a job; training then reads it from there.
 
-OUT/train.txt, OUT/val.txt      the lists, in the same order as theirs
-OUT/train.index.parquet         where there is an index of the list; then no XML is copied
-OUT/HOST/PATH, OUT/PATH         the files, below their server's or bucket's name or their whole path
+OUT/train.txt, OUT/val.txt      filelists of the copies, in the same order as the originals
+OUT/train.index.parquet         copy of the list's index if there is one; XMLs are not copied then
+OUT/HOST/PATH, OUT/PATH         the files, under the server's or bucket's name and path, or under their absolute path
 """
 
 import functools
@@ -29,69 +29,70 @@ from tfpipe.progress import progress
 
 T = TypeVar("T")
 LISTS = {"train": "train.txt", "test": "val.txt"}
-# Files that a thread copies at a time.
+# Files per copying task.
 TOGETHER = 32
-# Of files looked at for the mean size, and of the disk kept free, since that makes an estimate.
+# Number of files sampled for the mean size, and share of the disk to keep free, since the size is an estimate.
 SAMPLED = 200
 SPARE = 0.1
 MAX_ERRORS = 20
 
 
 class Share(NamedTuple):
-    """Of a list's images, those whose number leaves `rank` when divided by `size`."""
+    """A share of a list: the images whose number modulo `size` is `rank`."""
 
     rank: int = 0
     size: int = 1
 
 
 class File(NamedTuple):
-    """To be copied."""
+    """A file to copy, and the path of its copy."""
 
     source: str
     target: str
 
 
 class Copied(NamedTuple):
-    """What was done with some files."""
+    """Statistics of copying."""
 
     files: int = 0
+    """Number of files copied now."""
     there: int = 0
-    """That had been copied before."""
+    """Number of files copied before."""
     bytes: int = 0
     errors: tuple[str, ...] = ()
 
     def plus(self, other: "Copied") -> "Copied":
-        """Both together."""
+        """Returns the sum of both."""
         return Copied(
             self.files + other.files, self.there + other.there, self.bytes + other.bytes, self.errors + other.errors
         )
 
 
 class Staged(NamedTuple):
-    """What is there now, of all ranks."""
+    """Result of staging, over all ranks."""
 
     copied: Copied
     overrides: list[str]
-    """KEY=VALUE for --set, by which a config trains from it."""
+    """Arguments KEY=VALUE for --set, with which a config trains from the copy."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one process copies of a split."""
+    """The files of a split that this process copies."""
 
     catalog: Catalog
     paths: FileList
-    """Where the images are to be, in the list's order."""
+    """Paths of all images' copies, in the list's order."""
     images: np.ndarray
-    """int64: numbers of those to copy."""
+    """int64 [n]: numbers of the images to copy."""
     xmls: np.ndarray
-    """int64: numbers of the images whose XML to copy."""
+    """int64 [k]: numbers of the images whose XML to copy."""
 
     def __len__(self) -> int:
         return len(self.images) + len(self.xmls)
 
     def files(self, out: Path) -> Iterator[File]:
-        """In the list's order, the images first."""
+        """Yields the files in the list's order, images before XMLs."""
         for item in self.images.tolist():
             yield File(self.catalog.paths[item], self.paths[item])
         for item in self.xmls.tolist():
@@ -100,22 +101,22 @@ class Plan:
 
 
 def stage(config: DataConfig, splits: list[str], out: Path, world: World, share: Share | None = None) -> Staged:
-    """Copies what training reads of some splits to `out`; files that are there in their right size are left alone.
+    """Copies the files that training reads to `out`; skips files that exist there with the right size.
 
-    With several ranks, to a disk of each node: with `data.scope` "shard" the images of the node's ranks, as training
-    with as many ranks visits them, otherwise all, dealt out to the node's ranks. XMLs are copied all: which image has
-    one, and how many crops there are, is asked of the whole list.
+    With several ranks, copies to a disk of each node. With `data.scope` "shard", a node gets the images of its ranks in
+    a training with as many ranks; otherwise it gets all, dealt out to its ranks. It always gets all XMLs, since
+    training needs to know of the whole list which images have one and how many crops there are.
 
     Args:
-        config: says what to read, and how it is shuffled and shared.
-        splits: of "train" and "test".
-        out: a folder, made where it is not there.
-        world: the ranks that copy; every rank must call.
-        share: the only images to copy; None for those above.
+        config: config of the training that will read the copy.
+        splits: "train", "test" or both.
+        out: output folder, created if missing.
+        world: the ranks that copy; every rank must call this function.
+        share: the images to copy; None for those described above.
 
     Raises:
-        ConfigError: a list cannot be used, `out` cannot be written, or there is not room enough.
-        TfpipeError: files cannot be copied, naming up to 20 of them; what is copied stays.
+        ConfigError: a list cannot be used, `out` cannot be written, or the disk is too small.
+        TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
     """
     out = out.absolute()
     config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
@@ -141,15 +142,15 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     copied = functools.reduce(Copied.plus, _on_all(world, copy, out))
     if copied.errors:
         count = f"at least {MAX_ERRORS}" if len(copied.errors) >= MAX_ERRORS else len(copied.errors)
-        said = [f"{count} file(s) cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
-        raise TfpipeError("\n  ".join(said))
-    # The lists come last: with them all is there.
+        lines = [f"{count} file(s) cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
+        raise TfpipeError("\n  ".join(lines))
+    # Lists are written last: if they exist, the copy is complete.
     _on_all(world, write, out)
     return Staged(copied, _overrides(config, splits, out))
 
 
 def _on_all(world: World, work: Callable[[], T], out: Path) -> list[T]:
-    """What `work()` gives on every rank, by rank; an error on one is raised on all."""
+    """Runs `work()` on every rank; returns all results, by rank, or raises an error of one rank on all of them."""
     outcome: T | TfpipeError
     try:
         outcome = work()
@@ -158,22 +159,22 @@ def _on_all(world: World, work: Callable[[], T], out: Path) -> list[T]:
     except TfpipeError as error:
         outcome = error
     results = []
-    for each in world.gather(outcome):
-        if isinstance(each, TfpipeError):
-            raise each
-        results.append(each)
+    for result in world.gather(outcome):
+        if isinstance(result, TfpipeError):
+            raise result
+        results.append(result)
     return results
 
 
 def target_of(out: Path, source: str) -> str:
-    """Where a file is copied to, or those of a folder whose name ends in a slash; never out of `out`."""
+    """Returns the target of a file, or of a folder that ends in a slash; always inside `out`, despite any ".."."""
     path = source.partition("://")[2] or source
     inside = os.path.normpath("/" + path.lstrip("/"))
     return f"{out}{inside}/" if path.endswith("/") else f"{out}{inside}"
 
 
 def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share | None) -> Plan:
-    # Boxes are known where there is an index, unless they are samples.
+    # With the unit "image", the catalog has boxes only if there is an index; then XMLs need not be copied.
     catalog = load_catalog(config.model_copy(update={"unit": "image"}), split, world)
     node = Share(world.local_rank, world.local_size)
     whose = share or (Share(world.rank, world.size) if config.scope == "shard" else node)
@@ -188,7 +189,7 @@ def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share 
 
 
 class _Copier:
-    """Copies files, whole or not at all; from several threads."""
+    """A thread-safe copier of files, each atomically."""
 
     def __init__(self, catalog: Catalog, scratch: Path) -> None:
         self._fetcher = None if catalog.remote is None else Fetcher(catalog.remote, catalog.paths.folders)
@@ -197,22 +198,22 @@ class _Copier:
         self.threads = SCAN_THREADS if remote is None else 2 * -(-remote.concurrency // TOGETHER)
 
     def copy(self, files: list[File]) -> Copied:
-        """Those that are not there; does not raise."""
-        there = [os.path.exists(file.target) for file in files]
-        known = iter(self.sizes([file.source for file, is_there in zip(files, there, strict=True) if is_there]))
-        # A file appears whole; where its source does not say its size, it is right.
+        """Copies the files that do not exist yet; returns errors instead of raising them."""
+        existing = [os.path.exists(file.target) for file in files]
+        known = iter(self.sizes([file.source for file, exists in zip(files, existing, strict=True) if exists]))
+        # Targets appear atomically, so one whose source has no known size is complete.
         left = [
             file
-            for file, is_there in zip(files, there, strict=True)
-            if not (is_there and next(known) in (None, os.path.getsize(file.target)))
+            for file, exists in zip(files, existing, strict=True)
+            if not (exists and next(known) in (None, os.path.getsize(file.target)))
         ]
-        copied = [each for each in map(self._put, left, self._contents(left)) if each is not None]
-        errors = tuple(each for each in copied if isinstance(each, str))
-        done = [each for each in copied if isinstance(each, int)]
+        copied = [result for result in map(self._put, left, self._contents(left)) if result is not None]
+        errors = tuple(result for result in copied if isinstance(result, str))
+        done = [result for result in copied if isinstance(result, int)]
         return Copied(len(done), len(files) - len(left), sum(done), errors)
 
     def sizes(self, sources: list[str]) -> Sequence[int | Exception | None]:
-        """In bytes, None where the server does not say, or why they cannot be known."""
+        """Returns each file's size in bytes, None if the server does not state it, or the error."""
         if self._fetcher is not None:
             return self._fetcher.sizes(sources)
         sizes: list[int | Exception | None] = []
@@ -229,7 +230,7 @@ class _Copier:
         return self._fetcher.fetch([file.source for file in files])
 
     def _put(self, file: File, contents: bytes | FetchError | None) -> int | str | None:
-        """Its size, what went wrong, or None where there is nothing."""
+        """Writes a file; returns its size in bytes, an error message, or None if an optional source does not exist."""
         if isinstance(contents, FetchError):
             return str(contents)
         if contents is None and self._fetcher is not None:
@@ -264,7 +265,7 @@ def _copy(copier: _Copier, plan: Plan, out: Path, show: bool) -> Copied:
 def _ahead(
     pool: ThreadPoolExecutor, work: Callable[[list[File]], Copied], tasks: Iterator[list[File]], ahead: int
 ) -> Iterator[Copied]:
-    """The results of `work`, in order, with so many tasks under way: a list of millions is never all handed over."""
+    """Yields the results of `work` in order, with `ahead` tasks in flight: a list of millions is never all queued."""
     waiting = [pool.submit(work, task) for task in islice(tasks, ahead)]
     while waiting:
         yield waiting.pop(0).result()
@@ -272,7 +273,7 @@ def _ahead(
 
 
 def _check_room(copier: _Copier, plan: Plan, out: Path, world: World) -> None:
-    """Raises: ConfigError: what is still to be copied does not fit into this rank's share of the disk."""
+    """Raises ConfigError if the files still to be copied do not fit into this rank's share of the free disk space."""
     missing = [file.source for file in plan.files(out) if not os.path.exists(file.target)]
     if not missing:
         return
@@ -289,20 +290,20 @@ def _check_room(copier: _Copier, plan: Plan, out: Path, world: World) -> None:
 
 
 def _write_lists(config: DataConfig, split: str, plan: Plan, out: Path) -> None:
-    """The list, relative to its folder, and the index where there is one: last, since with them all is there."""
+    """Writes the list, with paths relative to its folder, and copies its index if there is one."""
     base = f"{out}/"
     folders = [folder.removeprefix(base) for folder in plan.paths.folders]
     target = out / LISTS[split]
     write_filelist(target, (folders[number] + name for number, name in plan.paths.entries()))
     if plan.catalog.boxes is not None:
-        # Imports pyarrow, which takes as long as reading a list.
+        # Imported here: pyarrow takes as long to load as a filelist.
         from tfpipe.data.index import copy_index, fingerprint
 
         paths = read_filelist(target)
         source = config.box_file_for(split) or find_layout(config.layout, paths)
         key = fingerprint(paths, plan.catalog.classes, plan.catalog.labels, source)
-        beside = config.model_copy(update={"index": None})
-        copy_index(index_path(config, config.filelist_for(split)), index_path(beside, target), paths, key)
+        default = config.model_copy(update={"index": None})  # the index next to the list
+        copy_index(index_path(config, config.filelist_for(split)), index_path(default, target), paths, key)
 
 
 def _overrides(config: DataConfig, splits: list[str], out: Path) -> list[str]:

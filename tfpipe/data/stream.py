@@ -1,10 +1,10 @@
-"""The endless stream of samples, and where in it each rank goes on: what makes a run exactly resumable.
+"""The endless stream of samples and each rank's cursor in it, which make a run exactly resumable.
 
-A fresh stream is all positions 0, 1, 2, ...; the ranks deal them out in turn, so that rank r of `size` takes every
-size-th place from place r on. Ranks whose images give more crops get on more slowly. So when a run goes on with
-another number of ranks, the places left over below the furthest rank's are listed as `late`, and the new ranks deal
-out those first, then all positions from `rest` on. Nothing is trained twice and nothing left out, whatever the
-numbers of ranks, also when that happens again before the late ones are through.
+A fresh stream has the positions 0, 1, 2, ..., dealt to the ranks in turn: rank r of `size` takes every size-th place
+from place r on. A rank whose images give more crops advances more slowly through the positions. So when a run resumes
+with another number of ranks, the unused positions before the most advanced rank's are listed as `late`; the new ranks
+first deal out these, then all positions from `rest` on. No crop is trained twice or left out, for any numbers of
+ranks, even if the number changes again before the late positions are used up.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,57 +20,56 @@ from tfpipe.distributed import World
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# Positions made at once, since a graph's cost is per op.
+# Positions per block: in graph, the cost is per op, not per position.
 BLOCK = 1024
 END = 2**62
 
 
 class Frontier(NamedTuple):
-    """Where a rank goes on: its first position and, of the crops there, the first that it has not yet used."""
+    """A rank's cursor: the position where it goes on, and the number of the first crop there that is still unused."""
 
     position: int
     crop: int = 0
 
     @classmethod
     def after(cls, place: Sequence[int]) -> "Frontier":
-        """The frontier behind a crop, given its [position, crop]."""
+        """Returns the cursor right after a crop, given its [position, crop]."""
         return cls(int(place[0]), int(place[1]) + 1)
 
 
 class Part(NamedTuple):
-    """Every so many-th block of a rank's visits, counted from where its stream sets out."""
+    """Every `every`-th block of a rank's samples, from block `first` on, counted from the rank's cursor."""
 
-    first: Any = 0  # number of the part's first block: int, or an int64 tensor
+    first: Any = 0  # number of the part's first block: int, or an int64 tensor []
     every: int = 1
-    visits: int = BLOCK  # of a block
+    visits: int = BLOCK  # samples per block
 
 
 WHOLE = Part()
 
 
 class Visit(NamedTuple):
-    """One image to be loaded, or arrays or tensors of many."""
+    """A sample to be loaded: scalars, or arrays or tensors [k] for k samples."""
 
-    position: Any  # int64
-    item: Any  # int64: number in the filelist, or among all boxes
-    first_crop: Any  # int64: the first of its crops that is wanted
+    position: Any  # int64: stream position
+    item: Any  # int64: number of the image in the filelist, or of the box among all boxes if boxes are samples
+    first_crop: Any  # int64: number of its first crop that is wanted
 
 
 @dataclass(frozen=True)
 class Stream:
-    """What is left of the stream, and each rank's frontier in it."""
+    """The unused rest of the stream, and each rank's cursor in it."""
 
     frontiers: tuple[Frontier, ...]
-    """By rank."""
+    """Cursors by rank."""
     rest: int = 0
-    """From this position on, nothing has been used."""
+    """First position after the late ones; from here on, all were unused when the stream was dealt out."""
     late: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
-    """int64 [k, 2]: positions below `rest`, ascending, that come first, each with the first of its crops still to be
-    used."""
+    """int64 [k, 2]: positions below `rest`, ascending, that come first, each with its first unused crop."""
 
     @classmethod
     def start(cls, size: int) -> "Stream":
-        """The whole stream, for `size` ranks."""
+        """Returns the whole stream, for `size` ranks."""
         return cls(tuple(Frontier(rank) for rank in range(size)))
 
     @property
@@ -79,10 +78,10 @@ class Stream:
         return len(self.frontiers)
 
     def at(self, frontiers: Sequence[Frontier]) -> "Stream":
-        """The same, with the ranks at other frontiers.
+        """Returns the same stream with the ranks at other cursors.
 
         Raises:
-            ValueError: a frontier is on no place of its rank.
+            ValueError: a cursor's position does not belong to its rank.
         """
         moved = replace(self, frontiers=tuple(frontiers))
         for rank in range(self.size):
@@ -90,7 +89,7 @@ class Stream:
         return moved
 
     def over(self, size: int) -> "Stream":
-        """What is left, dealt out to `size` ranks. The same ranks keep what is theirs."""
+        """Deals the unused rest of the stream out to `size` ranks; with the same number, ranks keep their positions."""
         if size == self.size:
             return self
         places = [self.place(rank) for rank in range(self.size)]
@@ -102,16 +101,16 @@ class Stream:
         late = np.concatenate(left)
         late = late[np.argsort(late[:, 0])]
         rest = self.rest + end - len(self.late)
-        # What is whole and borders on the rest belongs to it.
-        whole = (late[:, 0] == rest - np.arange(len(late), 0, -1)) & (late[:, 1] == 0)
-        kept = int(np.max(np.flatnonzero(~whole), initial=-1)) + 1
+        # Late positions with all crops unused that directly precede `rest` are moved into it.
+        untouched = (late[:, 0] == rest - np.arange(len(late), 0, -1)) & (late[:, 1] == 0)
+        kept = int(np.max(np.flatnonzero(~untouched), initial=-1)) + 1
         rest -= len(late) - kept
         late = late[:kept]
         dealt = Stream((), rest, late)
         return replace(dealt, frontiers=tuple(dealt._first(rank) for rank in range(size)))
 
     def visits(self, order: Order | Mixture, world: World, count: int) -> Visit:
-        """The next `count` visits of a rank: int64 [count] each."""
+        """Returns the next `count` samples of a rank, as arrays int64 [count]."""
         place = self.place(world.rank)
         places = place + self.size * np.arange(count)
         positions, first_crops = self._visits(places, place, self.frontiers[world.rank])
@@ -125,7 +124,7 @@ class Stream:
         look_up: Callable[[Visit], Any] = lambda visits: visits,
         part: Part = WHOLE,
     ) -> "tf.data.Dataset":
-        """The visits of a rank, one by one: `Visit`s of int64 scalars. As `blocks`, taken apart."""
+        """Builds the dataset of a rank's samples, `Visit`s of int64 scalars; arguments as in `blocks`."""
         return self.blocks(order, world, end, look_up, part).unbatch()
 
     def blocks(
@@ -136,14 +135,14 @@ class Stream:
         look_up: Callable[[Visit], Any] = lambda visits: visits,
         part: Part = WHOLE,
     ) -> "tf.data.Dataset":
-        """The visits of a rank, many at once: `Visit`s of int64 [k].
+        """Builds the dataset of a rank's samples in blocks, `Visit`s of int64 [k].
 
         Args:
-            order: which item is at a position.
-            world: which rank, of how many.
-            end: stop before this position, for a stream of which none has been used; None for endless.
-            look_up: what to make of the visits of a block.
-            part: of them; all, unless it says otherwise.
+            order: the sample order, from positions to items.
+            world: this process's rank and the number of ranks.
+            end: position to stop before, only for a fresh stream; None for endless.
+            look_up: function in graph applied to each block's `Visit`.
+            part: the blocks to make; all by default.
         """
         import tensorflow as tf
 
@@ -164,7 +163,7 @@ class Stream:
         return blocks.map(block, name="visit")
 
     def _visits(self, places: Array, first: int, frontier: Frontier) -> tuple[Array, Array]:
-        """Positions and first crops at `places` (int64 [k]) of a rank whose frontier is at place `first`."""
+        """Returns positions and first crops at `places` (int64 [k]) of a rank whose cursor is at place `first`."""
         behind = len(self.late)
         positions = places + (self.rest - behind)
         first_crops = places * 0
@@ -176,7 +175,7 @@ class Stream:
         return positions, where(places == first, first_crops * 0 + frontier.crop, first_crops)
 
     def place(self, rank: int) -> int:
-        """How many visits, of all ranks, come before a rank's frontier."""
+        """Returns the place of a rank's cursor, counted over all ranks; raises ValueError if it is another rank's."""
         position = self.frontiers[rank].position
         behind = len(self.late)
         place = position - self.rest + behind

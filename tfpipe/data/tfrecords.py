@@ -1,7 +1,7 @@
-"""TFRecords of ImageNet that others made, read as they are: scanned once, then read like what `tfpipe pack` makes.
+"""Loads TFRecords of ImageNet made by other tools: scans them once, then treats them like the output of `tfpipe pack`.
 
-The scan is kept as a Parquet file beside them, or in `data.index`: one row a record, SCAN. It is of the shards' names
-and sizes; where those change, it is made anew.
+The scan is stored as a Parquet file next to them, or in `data.index`, with one row per record, SCAN. The key of the
+stored file is the shards' names and sizes; if these change, the shards are scanned again.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 KEY = b"tfpipe.shards"
-# Scanning is part waiting for storage, part Python.
+# Scanning alternates between waiting for storage and running Python.
 THREADS = 8
 SCAN = pa.schema(
     {
@@ -53,10 +53,10 @@ SCAN = pa.schema(
 
 
 def load_tfrecords(config: DataConfig, split: str, world: World) -> Catalog:
-    """The catalog of `split`, "train" or "test", of TFRecords in the folder `data.source` names.
+    """Loads the catalog of `split`, "train" or "test", from the TFRecords in the folder of `data.source`.
 
     Raises:
-        ConfigError: there are none, or they are damaged or of another schema; or a label is no class.
+        ConfigError: the TFRecords are missing, damaged or of another schema, or a label is not a class.
     """
     if config.label_source == "object":
         raise ConfigError(
@@ -70,7 +70,7 @@ def load_tfrecords(config: DataConfig, split: str, world: World) -> Catalog:
     else:
         train = table if split == "train" else _scanned(config, "train", world)
         classes = tuple(sorted(set(train["synset"].to_pylist()) - {""}))
-        # Without names, by number.
+        # If no record has a class name, classes are named by number.
         classes = classes or tuple(str(label) for label in range(1, int(np.max(train["label"].to_numpy())) + 1))
     folder = source_of(config).path
     labels = _labels(table, synsets, classes, folder)
@@ -82,7 +82,7 @@ def load_tfrecords(config: DataConfig, split: str, world: World) -> Catalog:
 
 
 def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folder: Path) -> np.ndarray:
-    """int32 [n]: by the class's name where there is one, otherwise by number, which there counts from 1."""
+    """Returns int32 [n]: class numbers, by synset if a record has one, else from its label, which counts from 1."""
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.array([numbers.get(name, -1) for name in synsets], np.int32)
     nameless = np.array([not name for name in synsets])
@@ -99,7 +99,7 @@ def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folde
 
 
 def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
-    """What may be cropped, as crops.find_targets has it: within the image, of its class; the whole image otherwise."""
+    """Returns the boxes to crop, as crops.find_targets does: those of the image's class, else the whole image."""
     column, own = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
     counts = np.diff(column.offsets.to_numpy())
     images = np.repeat(np.arange(len(table), dtype=np.int32), counts)
@@ -116,7 +116,7 @@ def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
 
 
 def _scanned(config: DataConfig, split: str, world: World) -> pa.Table:
-    """The scan of all shards of a split: as it was kept, or else made now, by all ranks together, and kept."""
+    """Returns the scan of a split's shards: reads the stored one, or makes it with all ranks together and stores it."""
     folder = source_of(config).path
     shards = world.from_rank0(lambda: _sizes(folder, split))
     key = json.dumps([FORMAT, [[path.name, size] for path, size in shards]]).encode()
@@ -126,10 +126,10 @@ def _scanned(config: DataConfig, split: str, world: World) -> pa.Table:
         return pq.read_table(path)
     mine = range(len(shards)) if world.backend == "none" else range(world.rank, len(shards), world.size)
     outcome = world.gather(_scan([(number, *shards[number]) for number in mine], split, world))
-    errors = [error for _, some in outcome for error in some]
+    errors = [error for _, messages in outcome for error in messages]
     if errors:
         raise ConfigError("\n  ".join([f"cannot read the TFRecords in {folder}:", *errors[:20]]))
-    parts = {number: part for some, _ in outcome for number, part in some.items()}
+    parts = {number: part for tables, _ in outcome for number, part in tables.items()}
     table = pa.concat_tables(parts[number] for number in range(len(shards))).combine_chunks()
 
     def keep() -> None:
@@ -164,27 +164,27 @@ def _sizes(folder: Path, split: str) -> list[tuple[Path, int]]:
 
 def _is_kept(path: Path, key: bytes) -> bool:
     try:
-        found = (pq.read_schema(path).metadata or {}).get(KEY)
+        stored = (pq.read_schema(path).metadata or {}).get(KEY)
     except FileNotFoundError:
         return False
     except (OSError, pa.ArrowInvalid) as error:
         logger.warning("cannot read %s (%s); the TFRecords are scanned anew", path, error)
         return False
-    if found != key:
+    if stored != key:
         logger.warning("%s is of other shards; the TFRecords are scanned anew", path)
-    return found == key
+    return stored == key
 
 
 def _scan(shards: list[tuple[int, Path, int]], split: str, world: World) -> tuple[dict[int, pa.Table], list[str]]:
-    """By number, what is in each shard; and what went wrong. Raises nothing that this rank alone would meet."""
+    """Scans shards; returns tables by shard number, and error messages, which must not be raised on one rank alone."""
     parts, errors = {}, []
     with ThreadPoolExecutor(THREADS) as pool:
         results = pool.map(_scan_shard, shards)
-        for found in progress(results, len(shards), f"scanning {split} data", "shard", world.rank == 0):
-            if isinstance(found, str):
-                errors.append(found)
+        for result in progress(results, len(shards), f"scanning {split} data", "shard", world.rank == 0):
+            if isinstance(result, str):
+                errors.append(result)
             else:
-                parts[found[0]] = found[1]
+                parts[result[0]] = result[1]
     return parts, errors
 
 
@@ -221,10 +221,10 @@ def _parse(data: bytes, path: Path, count: int) -> Parsed:
 
 
 def _records(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
-    """Where each record's data starts, and the data.
+    """Yields the offset in bytes of each record's data, and the data.
 
     Raises:
-        ValueError: the file ends within a record, or is none of TFRecords.
+        ValueError: the file ends within a record, or is not a TFRecord file.
     """
     at = count = 0
     with path.open("rb") as file:

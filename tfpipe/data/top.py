@@ -1,8 +1,8 @@
-"""The top of a JPEG alone, by a library that decodes whole ones.
+"""Decodes only the top rows of a JPEG, with a library that always decodes whole images.
 
-A JPEG is read from its top, and reading takes three quarters of a decode. So a copy whose header states fewer rows is
-decoded in less time, to the same pixels. Once libjpeg-turbo has all rows it skips what is left of the data, and
-complains of that; of anything wrong before it would have complained first, and it tells its first complaint alone.
+A JPEG is coded from the top, and reading its data takes three quarters of a decode. So a copy whose header states fewer
+rows decodes faster, to the same pixels. After the last stated row, libjpeg-turbo skips the rest of the data and warns
+of it. It reports only its first warning, so if that is about the rest, the rows above are intact.
 """
 
 import re
@@ -12,25 +12,25 @@ import numpy as np
 
 from tfpipe.data.headers import FRAME, SEQUENTIAL, find_frame
 
-# Rows are decoded so many at a time, at most: four blocks, where chroma has a quarter of them.
+# Rows decoded at a time, at most: four blocks of 8, if chroma has a quarter of the rows.
 TOGETHER = 32
-HEIGHT, HEIGHT_AT = struct.Struct(">H"), 1  # where FRAME has it
-# Before the JPEG's end, or a mark between two parts of what is skipped.
+HEIGHT, HEIGHT_AT = struct.Struct(">H"), 1  # offset of the height within FRAME, in bytes
+# The warning about skipped data, which precedes the end marker or a restart marker.
 is_rest = re.compile("extraneous bytes before marker 0xd[0-79]").search
 
 
 def decode_top(contents: bytes, colorspace: str, rows: int) -> np.ndarray | None:
-    """The first rows of a JPEG, uint8 [at least `rows`, width, channels], the same as of a whole decode.
+    """Decodes at least the first `rows` rows of a JPEG, in time proportional to them, to the pixels of a whole decode.
 
-    Takes time in proportion to the rows. What is wrong with the data below goes unnoticed, but not that they end early.
+    Damage in the data below these rows goes unnoticed, unless the file ends early.
 
     Args:
-        contents: of the file.
+        contents: the file's bytes.
         colorspace: "RGB" or "GRAY".
-        rows: how many are wanted.
+        rows: number of rows wanted.
 
     Returns:
-        None where nothing is gained, and of what is no sequential JPEG of 1 or 3 components, or is damaged.
+        uint8 [at least `rows`, width, channels]; None if that is the whole image, or this is no intact sequential JPEG.
     """
     import simplejpeg
 

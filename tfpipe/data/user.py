@@ -1,4 +1,4 @@
-"""Functions of the user's own, named in the config."""
+"""Imports the user's functions that are named in the config."""
 
 import importlib
 import sys
@@ -9,20 +9,20 @@ from tfpipe.errors import ConfigError
 
 
 def load_function(name: str, key: str) -> Callable[..., Any]:
-    """The function "package.module:function", also from the current directory.
+    """Imports the function "package.module:function", from installed packages or the current directory.
 
     Args:
-        name: of the function.
-        key: of the config, where the name is from.
+        name: name of the function.
+        key: config key that holds the name, for messages.
 
     Raises:
-        ConfigError: there is no such function; says what there is.
+        ConfigError: the name has another form, the module cannot be imported, or it has no such function.
     """
     module_name, colon, function_name = name.partition(":")
     if not (colon and module_name and function_name):
         raise ConfigError(f'{key} must be "package.module:function", received "{name}"')
     if "" not in sys.path:
-        sys.path.append("")  # the current directory, last, so that it hides no package
+        sys.path.append("")  # the current directory; last, so that it never shadows a package
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

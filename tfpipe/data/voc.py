@@ -1,9 +1,9 @@
-"""Pascal VOC XML read in Python: by lxml, and far faster where it is written as ImageNet's are.
+"""Reads Pascal VOC XMLs in Python: by a regular expression if they are written like ImageNet's, else by lxml.
 
-Both give plain values, since an array for each of a million files would take as long as reading them.
+Both return plain values, since creating an array for each of a million files would take as long as reading them.
 
-An XML comes from outside, so it is refused where it could do harm: above MAX_BYTES, with a document type (and so with
-entities of its own, other files, or the network), nested deeper than 256 tags, or with a number that is no pixel's.
+XMLs are untrusted input, so harmful ones are refused: larger than MAX_BYTES, with a document type (and so with custom
+entities, other files or network access), nested deeper than 256 tags, or with a number that cannot be in pixels.
 """
 
 import re
@@ -13,11 +13,11 @@ from lxml import etree
 
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
-# An annotation is of some hundred bytes; one of a thousand objects of some hundred thousand.
+# A typical annotation has a few hundred bytes; one with a thousand objects, a few hundred thousand.
 MAX_BYTES = 1_000_000
-# Every number is smaller, in pixels: no image is so large.
+# Exclusive upper bound of all numbers, in pixels: no image is so large.
 MOST = 1e9
-# What XML takes for blank, which is less than Python does.
+# XML's white space, which is less than Python's.
 BLANK = " \t\r\n"
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
@@ -25,18 +25,18 @@ PARSER = etree.XMLParser(
     resolve_entities=False,
     no_network=True,
     huge_tree=False,
-    # A text with one of these in it is one text.
+    # Removed, so that a text with a comment in it is read as one text.
     remove_comments=True,
     remove_pis=True,
-    # Whoever reads a text strips it, so white space between tags need not be kept, which takes a third of the time.
+    # Texts are stripped when read, so white space between tags need not be kept, which would take a third of the time.
     remove_blank_text=True,
 )
 
-# What ImageNet's XMLs are made of, and most of Pascal VOC's: ASCII, without attributes, comments, entities or anything
-# else that would have another meaning than the plain text. Blanks may follow any tag that no text follows; no two
-# patterns of them meet, so that a text is gone through once.
+# A pattern for ImageNet's XMLs and most of Pascal VOC's: ASCII without attributes, comments, entities or anything else
+# that means something other than the plain text. White space may follow any tag that no text follows. No two patterns
+# of white space are adjacent, so that matching takes linear time.
 BLANKS = r"[ \t\r\n]*"
-WORD = "A-Za-z0-9_"  # as \w, and tested faster: by one table of bytes
+WORD = "A-Za-z0-9_"  # the same as \w, but faster: a single lookup in a table of bytes
 PLAIN = rf"[{WORD} .,:;/()+-]*"
 
 
@@ -53,7 +53,7 @@ def _asides(*tags: str) -> str:
 
 
 def _numbers(*tags: str) -> str:
-    # So few digits that they are below MOST.
+    # At most eight digits, so that numbers are below MOST.
     return "".join(_element(tag, r"([-+]?[0-9]{1,8}(?:\.[0-9]+)?)") for tag in tags)
 
 
@@ -82,40 +82,40 @@ objects_of_ordinary = re.compile(OBJECT, re.ASCII).findall
 
 
 class Found(NamedTuple):
-    """What one XML says."""
+    """Content of one XML."""
 
     names: list[str]
-    """Of the objects."""
+    """Class names of the objects."""
     edges: list[float]
-    """ymin, xmin, ymax, xmax of each, in pixels, as annotated; one object after the other."""
+    """ymin, xmin, ymax, xmax of each object in turn, in pixels, as annotated."""
     size: list[float]
-    """Height and width of the image as annotated; 0 where not stated."""
+    """Height and width of the image in pixels, as annotated; 0 if not stated."""
 
 
 NOTHING = Found([], [], [0.0, 0.0])
 
 
 def find_objects(text: bytes, path: str) -> Found:
-    """The objects in any XML, three times as fast as by lxml where it is an ordinary one.
+    """Reads the objects in any XML; three times as fast as lxml if it is written like ImageNet's.
 
     Raises:
-        ValueError: as find_by_lxml.
+        ValueError: see find_by_lxml.
     """
     return find_in_ordinary(text) or find_by_lxml(text, path)
 
 
 def find_in_ordinary(text: bytes) -> Found | None:
-    """The objects in an XML written as ImageNet's are, as find_by_lxml has them; None of any other.
+    """Reads the objects in an XML that is written like ImageNet's, with find_by_lxml's result; returns None for others.
 
-    Takes time in proportion to the text.
+    Takes linear time.
     """
     if len(text) > MAX_BYTES:
         return None
-    # Latin-1 decodes all bytes, and those beyond ASCII match nothing.
-    whole = all_of_ordinary(text.decode("latin-1"))
-    if whole is None:
+    # Latin-1 can decode any bytes, and the pattern does not match those beyond ASCII.
+    match = all_of_ordinary(text.decode("latin-1"))
+    if match is None:
         return None
-    width, height, name, xmin, ymin, xmax, ymax, further = whole.groups()
+    width, height, name, xmin, ymin, xmax, ymax, further = match.groups()
     size = [float(height), float(width)]
     if name is None:
         return Found([], [], size)
@@ -127,11 +127,11 @@ def find_in_ordinary(text: bytes) -> Found | None:
 
 
 def find_by_lxml(text: bytes, path: str) -> Found:
-    """The objects in any XML: no entities, no network, no huge trees.
+    """Reads the objects in any XML, without custom entities, network access or huge trees.
 
     Raises:
-        ValueError: it is not XML, no annotation, larger than MAX_BYTES or with a document type, or an object lacks a
-            name or a number; says which, and names `path`.
+        ValueError: the text is not XML, not an annotation, larger than MAX_BYTES or has a document type, or an object
+            lacks a name or a number; the message names `path`.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
@@ -165,7 +165,7 @@ def find_by_lxml(text: bytes, path: str) -> Found:
 
 
 def _add_texts(texts: dict[str, str], element: etree._Element) -> None:
-    """Adds what each child says; of those of one tag the first counts."""
+    """Adds each child's text by its tag; if a tag repeats, the first one counts."""
     for child in element:
         texts.setdefault(child.tag, (child.text or "").strip(BLANK))
 

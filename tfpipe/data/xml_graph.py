@@ -1,8 +1,8 @@
-"""XMLs read in the pipeline, many at a call: by string ops, without the GIL, or by lxml through Python.
+"""Parses XMLs in the pipeline, many per call: by string ops, without the GIL, or by lxml through Python.
 
-`parse_xml` splits at every "<", so that a token is `tag>value`, counts how deep each tag is, and picks those that are
-where `annotations.read_xml` looks: object/name, object/bndbox/xmin, size/width. It refuses what lxml refuses, and what
-it would read differently. Several XMLs at once cost little more than one, since a graph's cost is per op.
+`parse_xml` splits the text at every "<", so that a token is `tag>value`, computes the depth of each tag, and picks the
+tags that `annotations.read_xml` reads: object/name, object/bndbox/xmin, size/width. It refuses XMLs that lxml refuses
+or would read differently. In graph the cost is per op, so several XMLs cost little more than one.
 """
 
 import os
@@ -17,7 +17,7 @@ from tfpipe.data.voc import EDGES, MAX_BYTES, MOST, NUMBER
 
 UNREADABLE = "not a whole annotation, or an object lacks its name or one of xmin, ymin, xmax, ymax:"
 MAX_CHARS = 2**31 - 1
-# What XML allows, in regular expressions: lxml refuses the rest, so the graph must.
+# XML's grammar as regular expressions: lxml refuses texts beyond it, so the graph must, too.
 CONTROL = r"\x00-\x08\x0B\x0C\x0E-\x1F\x{FFFE}\x{FFFF}"
 ENTITY = r"&(?:amp|lt|gt|quot|apos|#[0-9]+|#x[0-9a-fA-F]+);"
 COMMENT = rf"<!--(?:[^-{CONTROL}]|-[^-{CONTROL}])*-->|<\?[^{CONTROL}]*?\?>"
@@ -29,12 +29,12 @@ LETTER = (
 )
 NAME = rf"[{LETTER}][-{LETTER}.0-9\x{{B7}}\x{{300}}-\x{{36F}}\x{{203F}}\x{{2040}}]*"
 ATTRIBUTE = rf"""{BLANK}+{NAME}{BLANK}*={BLANK}*(?:"(?:[^"&{CONTROL}]|{ENTITY})*"|'(?:[^'&{CONTROL}]|{ENTITY})*')"""
-# One attribute at most, since two of a name would have to be refused.
+# At most one attribute per tag: with two, equal names would have to be detected and refused.
 TOKEN = rf"(?:/{NAME}{BLANK}*|{NAME}(?:{ATTRIBUTE})?{BLANK}*/?)>(?:[^&{CONTROL}]|{ENTITY})*"
-# Levels of tags that lxml reads; and more than the levels of an XML.
+# Deepest nesting of tags that lxml reads; and a number above any depth.
 MAX_DEPTH = 256
 DEEPEST = 2**31
-# From the root's start to its end: a file that was cut off, or is none, does not match.
+# A whole document, from the root's start to its end: a file that is cut off or not an annotation does not match.
 DOCUMENT = (
     rf"(?s)(\x{{FEFF}})?{BLANK}*(<[?!].*>{BLANK}*)?"
     rf"<annotation({BLANK}*/>|[\s>].*</annotation{BLANK}*>){BLANK}*(<!--.*-->{BLANK}*)?"
@@ -42,45 +42,45 @@ DOCUMENT = (
 
 
 class Tokens(NamedTuple):
-    """What n XMLs are split into, one after the other."""
+    """The tokens of n XMLs, concatenated."""
 
-    texts: tf.Tensor  # string [k]: `tag>value`, or what comes before an XML's first tag
+    texts: tf.Tensor  # string [k]: `tag>value`, or the text before an XML's first tag
     image: tf.Tensor  # int64 [k]: number of the XML, ascending
     is_tag: tf.Tensor  # bool [k]
     closing: tf.Tensor  # bool [k]
-    step: tf.Tensor  # int32 [k]: 1 where a tag opens a level, -1 where it closes one, else 0
-    above: tf.Tensor  # int32 [k]: the sum of the steps before
-    depth: tf.Tensor  # int32 [k]: the root is at 1; 0 for what is no tag, or a closing one
+    step: tf.Tensor  # int32 [k]: 1 if a tag opens a level, -1 if it closes one, else 0
+    above: tf.Tensor  # int32 [k]: sum of the steps before this token
+    depth: tf.Tensor  # int32 [k]: depth of an opening or empty tag, 1 for the root; 0 for all other tokens
 
 
 class Found(NamedTuple):
-    """The tokens that are wanted, each kind one after the other."""
+    """The tokens of n XMLs that hold names, edges and sizes, concatenated by kind."""
 
     objects: tf.Tensor  # int64 [k]: number of each object's XML
     names: tf.Tensor  # string [j]: tokens
     name_of: tf.Tensor  # int32 [j]: number of the object
     edges: tf.Tensor  # string [e]: tokens
     edge_of: tf.Tensor  # int32 [e]: number of the object
-    is_edge: tf.Tensor  # bool [e, 4]: which of EDGES
+    is_edge: tf.Tensor  # bool [e, 4]: one-hot, which of EDGES
     sides: tf.Tensor  # string [s]: tokens
     side_of: tf.Tensor  # int64 [s]: number of the XML
-    is_side: tf.Tensor  # bool [s, 2]: height or width
-    stated_of: tf.Tensor  # int64 [t]: number of the XML of each side, whether its number can be read or not
-    said_of: tf.Tensor  # int32 [u]: number of the object of each name and edge, whether they can be read or not
+    is_side: tf.Tensor  # bool [s, 2]: one-hot, height or width
+    stated_of: tf.Tensor  # int64 [t]: number of the XML of each side, including sides with an unreadable number
+    said_of: tf.Tensor  # int32 [u]: number of the object of each name and edge, including unreadable ones
 
 
 def parser(by_lxml: bool) -> Callable[[tf.Tensor, tf.Tensor], Objects]:
-    """`parse_by_lxml` or `parse_xml`: from tensors to tensors, and with the same kind of error."""
+    """Returns `parse_by_lxml` or `parse_xml`, which have the same signature and raise the same type of error."""
     return parse_by_lxml if by_lxml else parse_xml
 
 
 def parse_by_lxml(texts: tf.Tensor, paths: tf.Tensor) -> Objects:
-    """The objects in some XMLs (string [n]; none where its path is ""), by lxml, which takes the GIL.
+    """Parses n XMLs (string [n]; ignored if its path is "") by lxml, which holds the GIL.
 
-    Some 50 microseconds an XML, 32 at a call; in graph it takes 20 with two threads (profiles/annotations.py).
+    Takes some 50 microseconds per XML, 32 per call; parse_xml takes 20 with two threads (profiles/annotations.py).
 
     Raises:
-        tf.errors.InvalidArgumentError: as parse_xml; says which line.
+        tf.errors.InvalidArgumentError: see parse_xml; the message also has the line number.
     """
 
     def read(texts: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, str]:
@@ -90,42 +90,42 @@ def parse_by_lxml(texts: tf.Tensor, paths: tf.Tensor) -> Objects:
             return *objects_in(texts, [""] * len(texts)), str(error)
 
     types = [tf.int64, tf.string, tf.float32, tf.float32, tf.string]
-    *found, problem = tf.numpy_function(read, [texts, paths], types, stateful=False)
-    # An error of Python's would come with its traceback in place of the message.
+    *tensors, problem = tf.numpy_function(read, [texts, paths], types, stateful=False)
+    # Raised in Python, the error would carry a traceback instead of the message alone.
     with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
         shapes = ([None], [None], [None, 4], [*texts.shape, 2])
-        return Objects(*(tf.ensure_shape(each, shape) for each, shape in zip(found, shapes, strict=True)))
+        return Objects(*(tf.ensure_shape(tensor, shape) for tensor, shape in zip(tensors, shapes, strict=True)))
 
 
 def parse_xml(texts: tf.Tensor, paths: tf.Tensor) -> Objects:
-    """The objects in some XMLs (string [n]; none where its path is ""), as a graph of TensorFlow string ops.
+    """Parses n XMLs (string [n]; ignored if its path is "") by TensorFlow's string ops.
 
     Raises:
-        tf.errors.InvalidArgumentError: one is not whole, or an object lacks a name or a number; names the first.
+        tf.errors.InvalidArgumentError: an XML is incomplete, or an object lacks a name or a number; names the first.
     """
-    whole, objects = examine(texts, paths)
-    worst = tf.gather(paths, tf.argmin(tf.cast(whole, tf.int32)))
-    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(whole), [UNREADABLE, worst])]):
+    readable, objects = examine(texts, paths)
+    worst = tf.gather(paths, tf.argmin(tf.cast(readable, tf.int32)))
+    with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(readable), [UNREADABLE, worst])]):
         return Objects(*map(tf.identity, objects))
 
 
 def examine(texts: tf.Tensor, paths: tf.Tensor) -> tuple[tf.Tensor, Objects]:
-    """bool [n]: which of some XMLs can be read; and what they say, which counts where all can."""
+    """Returns which of n XMLs can be read (bool [n]), and their objects, which are valid only if all can."""
     plain = tf.strings.regex_replace(texts, COMMENT, "")
     tokens = tokenize(plain)
-    found = find(tokens)
-    boxes = _numbers(found.edges, found.is_edge, found.edge_of, found.objects)
-    sizes = _numbers(found.sides, found.is_side, found.side_of, texts)
-    # Not within MOST or no number at all, as infinity is.
-    whole = is_well_formed(tokens, texts, plain) & is_complete(found, texts) & tf.reduce_all(tf.abs(sizes) < MOST, 1)
-    whole &= tf.equal(_count(~tf.reduce_all(tf.abs(boxes) < MOST, 1), found.objects, texts), 0)
-    names = tf.strings.strip(tf.strings.substr(found.names, 5, MAX_CHARS))
-    names = tf.strings.regex_replace(names, "\r\n?", "\n")  # as XML has line ends
-    return whole | tf.equal(paths, ""), Objects(found.objects, names, boxes, sizes)
+    fields = find(tokens)
+    boxes = _numbers(fields.edges, fields.is_edge, fields.edge_of, fields.objects)
+    sizes = _numbers(fields.sides, fields.is_side, fields.side_of, texts)
+    # `abs(x) < MOST` is false for too large numbers, infinity and NaN.
+    valid = is_well_formed(tokens, texts, plain) & is_complete(fields, texts) & tf.reduce_all(tf.abs(sizes) < MOST, 1)
+    valid &= tf.equal(_count(~tf.reduce_all(tf.abs(boxes) < MOST, 1), fields.objects, texts), 0)
+    names = tf.strings.strip(tf.strings.substr(fields.names, 5, MAX_CHARS))
+    names = tf.strings.regex_replace(names, "\r\n?", "\n")  # XML normalises line ends
+    return valid | tf.equal(paths, ""), Objects(fields.objects, names, boxes, sizes)
 
 
 def tokenize(plain: tf.Tensor) -> Tokens:
-    """The tokens of XMLs (string [n]) without comments."""
+    """Splits n XMLs without comments (string [n]) into tokens."""
     split = tf.raw_ops.StringSplitV2(input=plain, sep="<")
     tokens, (image, number) = split.values, tf.unstack(split.indices, axis=1)
     is_tag = number > 0
@@ -137,24 +137,24 @@ def tokenize(plain: tf.Tensor) -> Tokens:
 
 
 def is_well_formed(tokens: Tokens, texts: tf.Tensor, plain: tf.Tensor) -> tf.Tensor:
-    """bool [n]: which of the XMLs, with their comments and without, are ones that lxml reads."""
+    """Returns bool [n]: which XMLs lxml would read, given their `texts` and the same without comments, `plain`."""
     image = tokens.image
-    whole = _looks(texts, DOCUMENT) & tf.equal(_count(tokens.step, image, texts), 0)
-    whole &= (tf.strings.length(texts) <= MAX_BYTES) & tf.equal(_count(tokens.depth > MAX_DEPTH, image, texts), 0)
-    whole &= ~_looks(texts, COMMENT_IN_TAG) & ~_looks(plain, r"(?s).*\]\]>.*")
-    whole &= tf.equal(_count(tokens.is_tag & ~_looks(tokens.texts, TOKEN), image, texts), 0)
-    alone, of = _closing_alone(tokens)
-    whole &= tf.equal(_count(alone, of, texts), 0)
-    return whole & (_count(tf.equal(tokens.depth, 1), image, texts) <= 1)
+    valid = _looks(texts, DOCUMENT) & tf.equal(_count(tokens.step, image, texts), 0)
+    valid &= (tf.strings.length(texts) <= MAX_BYTES) & tf.equal(_count(tokens.depth > MAX_DEPTH, image, texts), 0)
+    valid &= ~_looks(texts, COMMENT_IN_TAG) & ~_looks(plain, r"(?s).*\]\]>.*")
+    valid &= tf.equal(_count(tokens.is_tag & ~_looks(tokens.texts, TOKEN), image, texts), 0)
+    unmatched, owners = _closing_alone(tokens)
+    valid &= tf.equal(_count(unmatched, owners, texts), 0)
+    return valid & (_count(tf.equal(tokens.depth, 1), image, texts) <= 1)
 
 
 def _closing_alone(tokens: Tokens) -> tuple[tf.Tensor, tf.Tensor]:
-    """bool [k]: of the tags that open or close a level, which close another than was opened; int64 [k]: their XMLs."""
-    # In the order of the images and levels, a closing tag comes right after the one that it closes.
+    """Returns which of the tags that open or close a level close another tag (bool [k]); and their XMLs (int64 [k])."""
+    # Sorted by XML and level, a closing tag comes right after the tag that it closes.
     ends = _at(tf.not_equal(tokens.step, 0))
     opening = tf.cast(~tokens.closing, tf.int32)
     level = tf.gather(tf.cast(tokens.above + opening, tf.int64) + DEEPEST * tokens.image, ends)
-    ends, level = (tf.gather(each, tf.argsort(level, stable=True)) for each in (ends, level))
+    ends, level = (tf.gather(values, tf.argsort(level, stable=True)) for values in (ends, level))
     tag, closes = tf.gather(tokens.texts, ends), tf.gather(tokens.closing, ends)
     tag = tf.strings.regex_replace(tag, r"(?s)^/?([^\s/>]*).*", r"\1", replace_global=False)
     other = tf.not_equal(tag, tf.roll(tag, 1, 0)) | tf.not_equal(level, tf.roll(level, 1, 0)) | tf.roll(closes, 1, 0)
@@ -162,8 +162,8 @@ def _closing_alone(tokens: Tokens) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def find(tokens: Tokens) -> Found:
-    """The names and edges of the objects, and the sides of the sizes."""
-    is_child = tf.equal(tokens.depth, 2)  # of a root
+    """Finds the names and edges of all objects, and the heights and widths of all images."""
+    is_child = tf.equal(tokens.depth, 2)  # a child of the root
     child, first_tokens = tf.cumsum(tf.cast(is_child, tf.int32)), tf.boolean_mask(tokens.texts, is_child)
 
     def within(is_parent: tf.Tensor, level: int, pattern: str) -> tf.Tensor:
@@ -173,37 +173,37 @@ def find(tokens: Tokens) -> Found:
     is_object = _looks(first_tokens, r"(?s)object[\s/>].*")
     name_at = within(is_object, 3, r"name>[^<&]*")
     edge_at = within(is_object, 4, rf"[xy]m(in|ax)>{NUMBER}")
-    said_at = [within(is_object, 3, r"(?s)name[\s/>].*"), within(is_object, 4, r"(?s)[xy]m(in|ax)[\s/>].*")]
+    present_at = [within(is_object, 3, r"(?s)name[\s/>].*"), within(is_object, 4, r"(?s)[xy]m(in|ax)[\s/>].*")]
     is_size = _looks(first_tokens, r"(?s)size[\s/>].*")
     side_at = within(is_size, 3, rf"(width|height)>{NUMBER}")
     stated_at = within(is_size, 3, r"(?s)(width|height)[\s/>].*")
-    names, edges, sides = (tf.gather(tokens.texts, each) for each in (name_at, edge_at, side_at))
+    names, edges, sides = (tf.gather(tokens.texts, at) for at in (name_at, edge_at, side_at))
 
     owner = tf.cumsum(tf.cast(is_object, tf.int32)) - 1
     name_of, edge_of, said_of = (
-        tf.gather(owner, tf.gather(child, each) - 1) for each in (name_at, edge_at, tf.concat(said_at, 0))
+        tf.gather(owner, tf.gather(child, at) - 1) for at in (name_at, edge_at, tf.concat(present_at, 0))
     )
-    side_of, stated_of = (tf.gather(tokens.image, each) for each in (side_at, stated_at))
+    side_of, stated_of = (tf.gather(tokens.image, at) for at in (side_at, stated_at))
     objects = tf.boolean_mask(tf.boolean_mask(tokens.image, is_child), is_object)
     is_edge = tf.equal(tf.strings.substr(edges, 0, 4)[:, None], EDGES)
     is_side = tf.equal(tf.strings.substr(sides, 0, 1)[:, None], ["h", "w"])
     return Found(objects, names, name_of, edges, edge_of, is_edge, sides, side_of, is_side, stated_of, said_of)
 
 
-def is_complete(found: Found, texts: tf.Tensor) -> tf.Tensor:
-    """bool [n]: in which XMLs every object has its name and each of its edges once, every size each side at most once.
+def is_complete(fields: Found, texts: tf.Tensor) -> tf.Tensor:
+    """Returns bool [n]: which XMLs have each object's name and edges exactly once, and height and width at most once.
 
-    A side that is there must be read: without it, the boxes would be taken as relative to another size.
+    A height or width that is present must be readable: otherwise boxes would be taken as relative to another size.
     """
-    objects = found.objects
-    names = _count(tf.ones_like(found.name_of), found.name_of, objects)
-    once = tf.concat([_count(found.is_edge, found.edge_of, objects), names[:, None]], 1)
-    said = _count(tf.ones_like(found.said_of), found.said_of, objects)
-    lacking = tf.reduce_any(tf.not_equal(once, 1), 1) | tf.not_equal(said, 1 + len(EDGES))
-    whole = tf.equal(_count(lacking, objects, texts), 0)
-    whole &= tf.reduce_all(_count(found.is_side, found.side_of, texts) <= 1, axis=1)
-    read, stated = (_count(tf.ones_like(of), of, texts) for of in (found.side_of, found.stated_of))
-    return whole & tf.equal(read, stated)
+    objects = fields.objects
+    names = _count(tf.ones_like(fields.name_of), fields.name_of, objects)
+    once = tf.concat([_count(fields.is_edge, fields.edge_of, objects), names[:, None]], 1)
+    present = _count(tf.ones_like(fields.said_of), fields.said_of, objects)
+    lacking = tf.reduce_any(tf.not_equal(once, 1), 1) | tf.not_equal(present, 1 + len(EDGES))
+    complete = tf.equal(_count(lacking, objects, texts), 0)
+    complete &= tf.reduce_all(_count(fields.is_side, fields.side_of, texts) <= 1, axis=1)
+    read, stated = (_count(tf.ones_like(rows), rows, texts) for rows in (fields.side_of, fields.stated_of))
+    return complete & tf.equal(read, stated)
 
 
 def _at(condition: tf.Tensor) -> tf.Tensor:
@@ -214,12 +214,12 @@ def _looks(tokens: tf.Tensor, pattern: str) -> tf.Tensor:
     return tf.strings.regex_full_match(tokens, pattern)
 
 
-def _count(numbers: tf.Tensor, segments: tf.Tensor, of: tf.Tensor) -> tf.Tensor:
-    """int32 [size of `of`, ...]: the sums of the numbers in each segment."""
-    return tf.math.unsorted_segment_sum(tf.cast(numbers, tf.int32), segments, tf.size(of))
+def _count(numbers: tf.Tensor, segments: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
+    """Returns int32 [size of `owners`, ...]: the sum of the numbers in each segment, one segment per owner."""
+    return tf.math.unsorted_segment_sum(tf.cast(numbers, tf.int32), segments, tf.size(owners))
 
 
-def _numbers(tokens: tf.Tensor, columns: tf.Tensor, rows: tf.Tensor, of: tf.Tensor) -> tf.Tensor:
-    """float32 [size of `of`, columns]: each token's number, where it belongs; 0 elsewhere."""
+def _numbers(tokens: tf.Tensor, columns: tf.Tensor, rows: tf.Tensor, owners: tf.Tensor) -> tf.Tensor:
+    """Returns float32 [size of `owners`, columns]: each token's number in its row and column; 0 elsewhere."""
     read = tf.strings.to_number(tf.strings.regex_replace(tokens, ".*>", ""))
-    return tf.math.unsorted_segment_sum(tf.where(columns, read[:, None], 0.0), rows, tf.size(of))
+    return tf.math.unsorted_segment_sum(tf.where(columns, read[:, None], 0.0), rows, tf.size(owners))

@@ -1,4 +1,4 @@
-"""Images that cannot be read or decoded, and what still can be seen of them."""
+"""Finds images that cannot be read or decoded, and decodes the intact part of them."""
 
 import os
 from collections.abc import Iterator
@@ -16,29 +16,29 @@ from tfpipe.data.images import decode_image
 from tfpipe.data.reasons import reason
 from tfpipe.progress import progress
 
-# Files handed to a thread at once: a million tasks of one would take a gigabyte.
+# Files per task: a million tasks of one file would take a gigabyte.
 CHUNK = 64
 
 
 def find_broken(paths: FileList, channels: int, threads: int | None = None, show: bool = True) -> Iterator[Failure]:
-    """The images that training would stop at, in the list's order; each is decoded whole.
+    """Yields the images at which training would stop, in the list's order; decodes every image completely.
 
     Args:
-        paths: of the images.
-        channels: 1 or 3, to decode to.
-        threads: at once; None for one for each CPU that this process may use.
+        paths: paths of the images.
+        channels: 1 or 3, the channels to decode to.
+        threads: number of threads; None: one per CPU that this process may use.
         show: whether to show progress.
     """
     pool = ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)))
     try:
         chunks = [range(start, min(start + CHUNK, len(paths))) for start in range(0, len(paths), CHUNK)]
-        found = pool.map(partial(_broken_of, paths, channels), chunks)
-        decoded = (failure for failures in found for failure in failures)
+        chunks_of_failures = pool.map(partial(_broken_of, paths, channels), chunks)
+        decoded = (failure for failures in chunks_of_failures for failure in failures)
         for failure in progress(decoded, len(paths), "decoding images", "image", show):
             if failure is not None:
                 yield failure
     finally:
-        # Also when nobody asks for more, or at Ctrl-C.
+        # Also runs when the caller stops iterating, or at Ctrl-C.
         pool.shutdown(cancel_futures=True)
 
 
@@ -47,13 +47,13 @@ def _broken_of(paths: FileList, channels: int, items: range) -> list[Failure | N
 
 
 def find_fault(path: str, channels: int) -> Failure | None:
-    """What is wrong with an image, as the pipeline would have it; None if nothing."""
+    """Returns why the pipeline could not use an image; None if it could."""
     try:
         with open(path, "rb") as file:
             contents = file.read()
     except OSError as error:
         return Failure(path, error.strerror or str(error))
-    if not contents or find_damage(contents, channels):  # or it is a PNG, say, which TensorFlow reads
+    if not contents or find_damage(contents, channels):  # or it is e.g. a PNG, which TensorFlow reads
         try:
             decode_image(tf.constant(contents), channels)
         except tf.errors.OpError as error:
@@ -62,7 +62,7 @@ def find_fault(path: str, channels: int) -> Failure | None:
 
 
 def decode_in_part(path: str, channels: int) -> np.ndarray | None:
-    """uint8 [height, width, channels]: what a JPEG holds up to where it is cut off; None if nothing can be seen."""
+    """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
     try:
         with open(path, "rb") as file:
             return simplejpeg.decode_jpeg(file.read(), "GRAY" if channels == 1 else "RGB", strict=False)

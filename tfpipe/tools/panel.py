@@ -1,4 +1,4 @@
-"""A panel: an image with its boxes, and under it the crops that it became."""
+"""Draws a panel: an image with its boxes, and its crops below."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -24,36 +24,36 @@ from tfpipe.tools.sheet import (
 )
 
 WIDTH_PX, HEIGHT_PX = 440, 330
-# Four crops in a row; more if they are small, but not narrower than their names.
+# Four crops in a row; more if they are small, but columns stay wide enough for class names.
 CROP_PX = (WIDTH_PX - 3 * GAP_PX) // 4
 LEAST_PX = 72
 HEADING_PX = LINE_PX + 3
 PAD_PX = 3
 LABEL_PX = TEXT_PX + 5
 
-Rectangle = tuple[int, int, int, int]  # left, top, right, bottom; the last two are just outside
+Rectangle = tuple[int, int, int, int]  # left, top, right, bottom; right and bottom are exclusive
 
 
 class Scene(NamedTuple):
-    """An image, what is annotated in it, and what was cut out of it."""
+    """An image with its boxes, its windows and its crops."""
 
     path: str
     pixels: np.ndarray  # uint8 [height, width, channels]
     boxes: np.ndarray  # float32 [k, 4] relative: ymin, xmin, ymax, xmax in [0, 1]
     labels: np.ndarray  # int32 [k]
-    windows: np.ndarray  # int32 [m, 4]: top, left, height, width of what was cut, where that is to be drawn
+    windows: np.ndarray  # int32 [m, 4]: top, left, height, width of the windows to draw
     crops: np.ndarray  # uint8 [c, height, width, channels]
     crop_labels: np.ndarray  # int32 [c]
-    numbers: np.ndarray  # int64 [c]: of the crop among its image's; that of its box, if there is one crop a box
+    numbers: np.ndarray  # int64 [c]: crop numbers within the image; with one crop per box, the box's number
 
 
 def draw_panel(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
-    """RGB, WIDTH_PX wide: the path's end, the image, then its crops in rows.
+    """Draws an RGB panel, WIDTH_PX wide: the end of the path, the image, then its crops in rows.
 
     Args:
-        scene: what to draw.
-        names: of the classes.
-        numbered: whether to number boxes and crops, which says which crop is of which box.
+        scene: the scene to draw.
+        names: names of the classes.
+        numbered: whether to number boxes and crops, so that a crop can be matched to its box.
     """
     image = draw_boxes(scene, names, numbered)
     below = _draw_crops(scene, names, numbered)
@@ -87,7 +87,7 @@ def _draw_crops(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Ima
 
 
 def draw_boxes(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
-    """The image, fitted into WIDTH_PX x HEIGHT_PX; boxes in their classes' colours, what else was cut in white."""
+    """Draws the image, fitted into WIDTH_PX x HEIGHT_PX, with boxes in their classes' colours and windows in white."""
     image = fitted(picture(scene.pixels), WIDTH_PX, HEIGHT_PX)
     pen = ImageDraw.Draw(image)
     boxes = [to_pixels(box, image.size) for box in scene.boxes]
@@ -96,8 +96,8 @@ def draw_boxes(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Imag
         _outline(pen, to_pixels((top, left, top + height, left + width), image.size), PAPER)
     for box, label in zip(boxes, scene.labels.tolist(), strict=True):
         _outline(pen, box, class_color(label))
-    whole = [names[label] for label in scene.labels.tolist()]
-    texts = [(f"{number} {name}", str(number)) if numbered else (name,) for number, name in enumerate(whole, start=1)]
+    labels = [names[label] for label in scene.labels.tolist()]
+    texts = [(f"{number} {name}", str(number)) if numbered else (name,) for number, name in enumerate(labels, start=1)]
     for number, text, place in place_labels(boxes, texts, image.size):
         color = class_color(int(scene.labels[number]))
         pen.rectangle((*place[:2], place[2] - 1, place[3] - 1), color)
@@ -108,27 +108,27 @@ def draw_boxes(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Imag
 def place_labels(
     boxes: Sequence[Rectangle], texts: Sequence[Sequence[str]], size: tuple[int, int]
 ) -> Iterator[tuple[int, str, Rectangle]]:
-    """Labels at the boxes, none over another or the edge of an image of `size`: box, text and where it goes.
+    """Places labels at boxes without overlap, inside an image of `size`; yields box number, text and rectangle.
 
-    A box's label is the first of its `texts` that there is room for; it has none where all is taken.
+    A box's label is the first of its `texts` that fits; a box without room gets none.
     """
     taken: list[Rectangle] = []
     for number, (box, wanted) in enumerate(zip(boxes, texts, strict=True)):
-        found = next(_free_places(wanted, box, size, taken), None)
-        if found is not None:
-            taken.append(found[1])
-            yield number, *found
+        placed = next(_free_places(wanted, box, size, taken), None)
+        if placed is not None:
+            taken.append(placed[1])
+            yield number, *placed
 
 
 def to_pixels(box: Sequence[float], size: tuple[int, int]) -> Rectangle:
-    """A relative box (ymin, xmin, ymax, xmax) in an image of `size` (width, height)."""
+    """Converts a relative box (ymin, xmin, ymax, xmax) to pixels of an image of `size` (width, height)."""
     top, left, bottom, right = box
     width, height = size
     return round(left * width), round(top * height), round(right * width), round(bottom * height)
 
 
 def _outline(pen: ImageDraw.ImageDraw, box: Rectangle, color: Color) -> None:
-    """Two pixels of `color` inside the box, with a dark one around, to be seen on any ground."""
+    """Draws two pixels of `color` inside the box and a dark one around, visible on any background."""
     left, top, right, bottom = box
     right, bottom = max(left, right - 1), max(top, bottom - 1)
     pen.rectangle((left - 1, top - 1, right + 1, bottom + 1), outline=INK)
@@ -138,7 +138,7 @@ def _outline(pen: ImageDraw.ImageDraw, box: Rectangle, color: Color) -> None:
 def _free_places(
     texts: Sequence[str], box: Rectangle, size: tuple[int, int], taken: Sequence[Rectangle]
 ) -> Iterator[tuple[str, Rectangle]]:
-    """Where a label of `box` hides no other, the longest text and the best place first."""
+    """Yields texts and rectangles at which a label of `box` overlaps no other, the best first."""
     for text in texts:
         width = text_width(text) + 2 * PAD_PX
         for left, top in _candidates(box, width):
@@ -149,7 +149,7 @@ def _free_places(
 
 
 def _candidates(box: Rectangle, width: int) -> Iterator[tuple[int, int]]:
-    """Corners for a label of that width: above the box, below it, inside."""
+    """Yields left-top corners for a label of that width: above the box, below it, inside it."""
     left, top, right, bottom = box
     for y in (top - LABEL_PX, bottom, top, bottom - LABEL_PX):
         yield left, y

@@ -1,4 +1,4 @@
-"""The config's reference in Markdown, made from the models that check it: docs/config.md."""
+"""The config reference in Markdown, docs/config.md, generated from the config's pydantic models."""
 
 import json
 from collections.abc import Iterator
@@ -21,27 +21,27 @@ Schema = dict[str, Any]
 
 
 class Group(NamedTuple):
-    """The keys that one object of the config may have."""
+    """An object of the config, with its keys."""
 
     path: str
-    """Where it stands, e.g. "data.parallel"; "data.train_filelist[]" for the elements of a list."""
+    """Path in the config, e.g. "data.parallel"; "data.train_filelist[]" for the elements of a list."""
     schema: Schema
 
 
 def markdown() -> str:
-    """Every key with its type, default and meaning, group by group."""
-    whole = Config.model_json_schema()
-    groups = [group for path, schema in whole["properties"].items() for group in _groups(path, schema, whole["$defs"])]
+    """Returns the reference: every key with its type, default and meaning, group by group."""
+    root = Config.model_json_schema()
+    groups = [group for path, schema in root["properties"].items() for group in _groups(path, schema, root["$defs"])]
     return "\n".join([HEAD, *(_render(group) for group in groups)])
 
 
 def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[Group]:
-    """Those within a key, its own first."""
+    """Yields the groups within a key, starting with its own."""
     for member in _members(schema):
         if "$ref" in member:
-            found = known[_name(member)]
-            yield Group(path, found)
-            for key, inner in found["properties"].items():
+            section = known[_name(member)]
+            yield Group(path, section)
+            for key, inner in section["properties"].items():
                 yield from _groups(f"{path}.{key}", inner, known)
         elif isinstance(member.get("items"), dict):
             yield from _groups(f"{path}[]", member["items"], known)
@@ -91,7 +91,7 @@ def _type(path: str, schema: Schema) -> str:
 
 
 def _members(schema: Schema) -> list[Schema]:
-    """What a union is of; of anything else, itself."""
+    """Returns the members of a union; for any other schema, itself."""
     return schema.get("anyOf", [schema])
 
 
@@ -100,6 +100,6 @@ def _name(reference: Schema) -> str:
 
 
 def anchor(heading: str) -> str:
-    """By which GitHub links to a heading."""
+    """Returns GitHub's link anchor of a heading."""
     kept = (letter for letter in heading.lower() if letter.isalnum() or letter in " -_")
     return "".join(kept).replace(" ", "-")

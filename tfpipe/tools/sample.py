@@ -1,7 +1,7 @@
-"""Writes a synthetic data set in the layout of ILSVRC2012 CLS-LOC: drawn like photographs, eight classes.
+"""Writes a synthetic data set in the layout of ILSVRC2012 CLS-LOC: photograph-like images of eight classes.
 
-What an image holds (`sample_plan`) is drawn apart from how it looks (`sample_pictures`), both from generators seeded
-with (seed, split, index) alone, so the bytes do not depend on the number of workers.
+`sample_plan` draws an image's content and `sample_pictures` its look, both from generators seeded only with (seed,
+split, index), so the bytes do not depend on the number of workers.
 """
 
 import json
@@ -19,12 +19,12 @@ from tfpipe.progress import progress
 from tfpipe.tools.sample_pictures import render
 from tfpipe.tools.sample_plan import CLASSES, WNIDS, ImagePlan, plan
 
-VERSION = 1  # of the pictures: raise it when the same arguments give other bytes
-MARKER, PARTIAL = "sample.json", "sample.json.partial"  # the second until all is written
+VERSION = 1  # of the pictures: increase it when the same arguments yield other bytes
+MARKER, PARTIAL = "sample.json", "sample.json.partial"  # PARTIAL becomes MARKER when all files are written
 
 
 class SampleSummary(NamedTuple):
-    """What a data set holds; `bytes` is that of its JPEG files."""
+    """Counts of a data set; `bytes` is the size of its JPEG files."""
 
     train_images: int
     val_images: int
@@ -71,17 +71,18 @@ def write_sample(
     seed: int = 0,
     workers: int | None = None,
 ) -> SampleSummary:
-    """Writes a data set below `out`, unless it is there already: then the call costs nothing.
+    """Writes a data set below `out`; returns at once if it exists already.
 
     Args:
-        images: train images, at least 8.
-        val_images: validation images, at least 1; by default a fifth of `images`, at least 8.
-        scale: multiplies the widths and heights, 0 < scale <= 4.
-        seed: at least 0; another seed gives other pictures.
-        workers: processes; one per core this process may use when not given.
+        out: folder of the data set.
+        images: number of train images, at least 8.
+        val_images: number of validation images, at least 1; None: a fifth of `images`, at least 8.
+        scale: factor on widths and heights, 0 < scale <= 4.
+        seed: at least 0; another seed yields other pictures.
+        workers: number of processes; None: one per CPU that this process may use.
 
     Raises:
-        ConfigError: an argument is out of range, or `out` holds other files or a set of other arguments.
+        ConfigError: an argument is out of range, or `out` holds other files or a data set of other arguments.
     """
     val_images = max(images // 5, 8) if val_images is None else val_images
     workers = len(os.sched_getaffinity(0)) if workers is None else workers
@@ -103,7 +104,7 @@ def write_sample(
     annotated, boxes, size, val = 0, 0, 0, []
     with ExitStack() as stack:
         run: Callable = map
-        if workers > 1:  # spawned, since a fork of a process that runs TensorFlow's threads can hang
+        if workers > 1:  # spawned: forking a process with TensorFlow's threads can hang
             pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
             run = partial(pool.map, chunksize=max(1, min(32, len(items) // (4 * workers))))
         written = run(partial(_write_image, out, seed, scale), items)
@@ -123,29 +124,29 @@ def write_sample(
 
 
 def _finished(out: Path, arguments: dict) -> SampleSummary | None:
-    """The summary of a finished data set of these arguments, None where one can be written."""
-    found = next((out / name for name in (MARKER, PARTIAL) if (out / name).is_file()), None)
-    if found is None:
+    """Returns the summary of a finished data set of these arguments; None if `out` is free or the set unfinished."""
+    marker = next((out / name for name in (MARKER, PARTIAL) if (out / name).is_file()), None)
+    if marker is None:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
             raise ConfigError(f"{out} is or holds what tfpipe sample did not write: give a new or empty folder")
         return None
     try:
-        content = json.loads(found.read_text())
+        content = json.loads(marker.read_text())
         was = content["arguments"]
-        summary = SampleSummary(**content["summary"]) if found.name == MARKER else None
+        summary = SampleSummary(**content["summary"]) if marker.name == MARKER else None
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{found} cannot be read ({error!r}): delete {out} or give another folder") from error
+        raise ConfigError(f"{marker} cannot be read ({error!r}): delete {out} or give another folder") from error
     if was != arguments:
         raise ConfigError(
             f"{out} holds a sample of other arguments: it has {was}, asked for is {arguments}. "
             "Ask for the same again, delete that folder, or give another one"
         )
-    return summary  # None for one begun and not finished: it is written again, to the same bytes
+    return summary  # None if unfinished: writing it again yields the same bytes
 
 
 def _write_labels(out: Path, val: list[ImagePlan]) -> None:
     rows = ["ImageId,PredictionString"]
-    for image in val:  # with a space after each box, the last one's too, as in Kaggle's file
+    for image in val:  # a space follows every box, even the last, as in Kaggle's file
         boxes = "".join("{} {} {} {} {} ".format(image.wnid, *thing.box) for thing in image.things)
         rows.append(f"{Path(image.stem).name},{boxes}")
     names = [f"{wnid} {names}" for wnid, (names, _) in CLASSES.items()]

@@ -1,4 +1,4 @@
-"""How the images of the sample data look: stylised photographs, compressed to a planned size."""
+"""Draws the sample images as stylised photographs, and compresses them to a planned size."""
 
 import colorsys
 import io
@@ -18,17 +18,17 @@ PALETTES = np.array([[list(bytes.fromhex(c)) for c in ramp.split()] for ramp in 
 
 
 def render(seed: int, split: str, index: int, image: ImagePlan) -> bytes:
-    """Draws a planned image and compresses it to about the planned size: the bytes of the JPEG file."""
+    """Draws a planned image and returns the JPEG file's bytes, about as many as planned."""
     rng = np.random.default_rng([seed, SPLITS.index(split), index, 1])
     size = (image.width, image.height)
     light = -np.exp(1j * rng.uniform(0.2, np.pi - 0.2))  # towards the light, from above
     fading = rng.uniform(0.05, 0.25)
     picture = _background(rng, size)
-    # Bytes per pixel aimed at: detail and noise follow it, or no JPEG quality would reach it.
+    # Target bytes per pixel; detail and noise scale with it, otherwise no JPEG quality would reach it.
     density = image.bytes / (image.width * image.height)
     picture *= 1 + 0.18 * density * _cloud(rng, size, rng.uniform(0, 0.3))[..., None]
     objects = [(thing.box, *_object(rng, image.wnid, thing, light)) for thing in image.things]
-    shadow = Image.new("L", [max(8, side // 4) for side in size])  # soft: a quarter of the size will do
+    shadow = Image.new("L", [max(8, side // 4) for side in size])  # soft, so a quarter of the size suffices
     for (left, top, right, bottom), _, alpha in objects:
         away = light * (right - left) * -0.06
         part = Image.fromarray((alpha[..., 0] * 150).astype(np.uint8))
@@ -52,7 +52,7 @@ def _compressed(picture: Image.Image, target: int) -> bytes:
         picture.save(file, "JPEG", quality=round(quality))
         return file.getvalue()
 
-    # The logarithm of the size is almost linear in that of the quantisation step, which is ~ 101 - quality.
+    # log(size) is almost linear in the log of the quantisation step, which is ~ 101 - quality.
     coarse, fine = np.log(len(encoded(78))), np.log(len(encoded(94)))
     position = (np.log(target) - coarse) / max(fine - coarse, 1e-3)
     return encoded(np.clip(101 - 23 * (7 / 23) ** position, 75, 98))
@@ -63,7 +63,7 @@ def _step(value: Array, width: float = 0.05) -> Array:
 
 
 def _surface(wnid: str, x: Array, y: Array, depth: Array, variant: int) -> tuple[Array, Array]:
-    """The weights (0..1) of the object's second and of its dark colour at x, y of the unposed outline.
+    """Returns the weights (0..1) of the object's second and dark colour at x, y of the unposed outline.
 
     `depth` is about 0.4 on the outline and 1 well inside.
     """
@@ -114,7 +114,7 @@ def _surface(wnid: str, x: Array, y: Array, depth: Array, variant: int) -> tuple
 
 
 def _polygon(points: Array, size: tuple[int, int], finer: int) -> Image.Image:
-    """An antialiased mask; `points` are complex, 0..1 of the mask's width and height."""
+    """Returns an antialiased mask; `points` are complex, 0..1 of the mask's width and height."""
     mask = Image.new("L", (size[0] * finer, size[1] * finer))
     xy = np.stack([points.real * mask.width, points.imag * mask.height], 1) - 0.5
     ImageDraw.Draw(mask).polygon(xy.ravel().tolist(), fill=255)
@@ -126,7 +126,7 @@ def _resized(values: Array, size: tuple[int, int]) -> Array:
 
 
 def _cloud(rng: np.random.Generator, size: tuple[int, int], roughness: float) -> Array:
-    """Noise of amplitude ~ 1 / frequency**roughness with mean 0 and deviation 1, float32 (height, width)."""
+    """Returns noise of amplitude ~ 1 / frequency**roughness, mean 0 and deviation 1, float32 (height, width)."""
     octaves = max(1, max(size).bit_length() - 2)
     field = np.zeros((2, 2), np.float32)
     for k in range(octaves, -1, -1):
@@ -136,7 +136,7 @@ def _cloud(rng: np.random.Generator, size: tuple[int, int], roughness: float) ->
 
 
 def _background(rng: np.random.Generator, size: tuple[int, int]) -> Array:
-    """A landscape, a surface or an unsharp scene with lights: float32 (height, width, 3), 0..255."""
+    """Draws a landscape, a surface or a blurred scene with lights: float32 (height, width, 3), 0..255."""
     half = (max(8, size[0] // 2), max(8, size[1] // 2))
     steps = np.linspace(0, 3, 256)
     ramps = [
@@ -165,7 +165,7 @@ def _background(rng: np.random.Generator, size: tuple[int, int]) -> Array:
 
 
 def _object(rng: np.random.Generator, wnid: str, thing: Thing, light: complex) -> tuple[Array, Array]:
-    """Colour (height, width, 3) and opacity 0..1 (height, width, 1) of the object, at the size of its box."""
+    """Returns colour (height, width, 3) and opacity 0..1 (height, width, 1) of the object, at its box's size."""
     size = (thing.box[2] - thing.box[0], thing.box[3] - thing.box[1])
     shape = outline(wnid, thing)
     low = complex(shape.real.min(), shape.imag.min())
@@ -186,7 +186,7 @@ def _object(rng: np.random.Generator, wnid: str, thing: Thing, light: complex) -
     cos, sin = np.cos(thing.turn), np.sin(thing.turn)
     x, y = (posed_x * cos + posed_y * sin) / thing.stretch, posed_y * cos - posed_x * sin
     second, dark = _surface(wnid, x.astype(np.float32), y.astype(np.float32), depth[..., 0], thing.variant)
-    # Any hue for any class, so that colour tells nothing; the two colours differ clearly in brightness.
+    # Hues are independent of the class, so that colour reveals nothing; the two colours differ clearly in brightness.
     value = rng.uniform(0.5, 0.95)
     other = value - 0.4 if value > 0.72 else value + 0.4
     hsv = (

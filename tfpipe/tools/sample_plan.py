@@ -1,4 +1,4 @@
-"""What each image of the sample data holds: drawn from a generator seeded with (seed, split, index) alone."""
+"""Plans of the sample images' content, drawn from generators seeded only with (seed, split, index)."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ CLASSES = {  # WNID: names as in LOC_synset_mapping.txt and greatest turn (radia
     "n11939491": ("daisy", 3.1),
 }
 WNIDS = tuple(CLASSES)
-ANNOTATED = 0.425  # of the train images: 544 546 of ILSVRC2012's 1 281 167
+ANNOTATED = 0.425  # share of train images: 544 546 of ILSVRC2012's 1 281 167
 GRAY = 0.02
 COMMON_SIZES = ((500, 375), (375, 500), (500, 333), (333, 500), (500, 500))  # pixels, as in ILSVRC2012
 BYTES_PER_PIXEL = 0.62  # median: 116 KB for 500 x 375
@@ -33,7 +33,7 @@ class Thing(NamedTuple):
 
 
 class ImagePlan(NamedTuple):
-    """What one image holds; `stem` is its path without suffix, `bytes` the file size aimed at."""
+    """The content of one image; `stem` is its path without suffix, `bytes` the target file size."""
 
     stem: str
     wnid: str
@@ -46,15 +46,15 @@ class ImagePlan(NamedTuple):
 
 
 def plan(seed: int, split: str, index: int, scale: float = 1.0) -> ImagePlan:
-    """Draws what image `index` (from 0) of a split holds; `scale` multiplies its width and height."""
+    """Draws the content of image `index` (from 0) of a split; `scale` multiplies its width and height."""
     rng = np.random.default_rng([seed, SPLITS.index(split), index])
-    wnid = WNIDS[(index + index // 8 * 3) % len(WNIDS)]  # every 8 images hold each class once, not always in one order
+    wnid = WNIDS[(index + index // 8 * 3) % len(WNIDS)]  # every 8 images hold each class once, in varying order
     width, height = (max(16, round(side * scale)) for side in _draw_size(rng))
     annotated = split == "val" or bool(rng.random() < ANNOTATED)
     count = int(rng.choice((1, 2, 3), p=(0.75, 0.17, 0.08))) if annotated else 1
     low, high = (0.76, 0.94) if not annotated else ((0.6, 0.94), (0.4, 0.52), (0.32, 0.42))[count - 1]
     things: list[Thing] = []
-    for _ in range(count * 12):  # tries; what finds no free place is left out
+    for _ in range(count * 12):  # tries; a thing that finds no free place is left out
         if len(things) == count:
             break
         turn, stretch = rng.uniform(-1, 1) * CLASSES[wnid][1], rng.uniform(0.85, 1.18)
@@ -96,7 +96,7 @@ def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> floa
 
 
 def outline(wnid: str, thing: Thing) -> Array:
-    """The silhouette as a closed polygon of complex x + iy within about -1..1, y down, posed."""
+    """Returns the posed silhouette as a closed polygon of complex x + iy, within about -1..1, y down."""
     angle = np.linspace(-np.pi, np.pi, 360, endpoint=False)
     radius: Array = np.ones(360)
     points = ""

@@ -1,4 +1,4 @@
-"""A server of `data.service`: a dispatcher and a worker of tf.data service in this process."""
+"""A worker of `data.service`: a tf.data service dispatcher and worker in this process."""
 
 import contextlib
 import ctypes
@@ -11,16 +11,16 @@ import time
 from tfpipe.errors import ConfigError
 
 LOOK_S = 0.5
-# Of malloc.h; a threshold that is set no longer grows by itself.
+# Parameter of glibc's mallopt (malloc.h); an explicit threshold no longer grows by itself.
 M_MMAP_THRESHOLD, MMAP_BYTES = -3, 1_000_000
-# What ends a training, or asks it to save its state and end, often goes to all processes of a job.
+# Signals that end a training often go to all processes of a job; the worker must outlive the training's last step.
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def end_with(parent: int) -> None:
-    """Ends this process within a second of its parent's end, however that came, and not before."""
-    for each in LEFT_TO_PARENT:
-        signal.signal(each, signal.SIG_IGN)
+    """Ends this process within a second of its parent's end, for any cause, and not before."""
+    for number in LEFT_TO_PARENT:
+        signal.signal(number, signal.SIG_IGN)
 
     def look() -> None:
         while os.getppid() == parent:
@@ -31,22 +31,22 @@ def end_with(parent: int) -> None:
 
 
 class Server:
-    """Serves from the moment that it is made."""
+    """A dispatcher and a worker that serve from construction on."""
 
     def __init__(self, port: int, data_port: int, host: str | None = None, threads: int | None = None) -> None:
-        """Starts it.
+        """Starts the dispatcher and the worker.
 
         Args:
-            port: on which clients ask for it; 0 for any that is free.
-            data_port: on which it sends; 0 likewise.
-            host: the name or address by which clients reach this host; None for its own name.
-            threads: of all pipelines; None for as many as there are CPUs.
+            port: port that clients connect to; 0: any free port.
+            data_port: port that sends batches; 0: any free port.
+            host: name or address by which clients reach this host; None: its own name.
+            threads: threads for all pipelines; None: one per CPU that this process may use.
 
         Raises:
             ConfigError: a port is taken.
         """
-        for each in filter(None, (port, data_port)):
-            _check_free(each)
+        for number in filter(None, (port, data_port)):
+            _check_free(number)
         _give_back()
         import tensorflow as tf
         from tensorflow.data.experimental import service
@@ -60,19 +60,19 @@ class Server:
                 dispatcher_address=f"localhost:{port}",
                 worker_address=f"{host}:%port%",
                 port=data_port,
-                # Clients' tasks come with a heartbeat: the first batch waits for one.
+                # The worker receives its tasks with a heartbeat, so the first batch waits for one.
                 heartbeat_interval_ms=500,
             )
         )
         self.address = f"{host}:{port}"
 
     def join(self) -> None:
-        """Waits for ever."""
+        """Blocks until the process ends."""
         self._worker.join()
 
 
 def _check_free(port: int) -> None:
-    """Two servers may listen on one port, as gRPC has it, and would take each other's clients."""
+    """Checks that no other server has the port: gRPC lets two share one, and they would take each other's clients."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -82,6 +82,6 @@ def _check_free(port: int) -> None:
 
 
 def _give_back() -> None:
-    """Has glibc return what the graphs' tables took on their way: TensorFlow makes a dozen copies of them."""
+    """Makes glibc return freed memory: TensorFlow makes a dozen temporary copies of the graphs' tables."""
     with contextlib.suppress(AttributeError, OSError):  # another C library
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)

@@ -1,4 +1,4 @@
-"""A sheet: pictures in rows with a caption under each, and the few things drawn on them, with Pillow."""
+"""Draws sheets with Pillow: pictures in rows with captions, and the helpers that draw on them."""
 
 import colorsys
 import math
@@ -17,35 +17,35 @@ Color = tuple[int, int, int]
 SUFFIXES: dict[str, dict[str, Any]] = {".png": {}, ".jpg": {"quality": 92}, ".jpeg": {"quality": 92}}
 TEXT_PX, TITLE_PX, LINE_PX = 13, 17, 17
 MARGIN_PX, GAP_PX, SWATCH_PX = 20, 12, 9
-# Pictures smaller than this are shown larger, by a whole number, so that each of their pixels stays a square.
+# Smaller pictures are magnified by an integer factor, so that their pixels stay square.
 SMALL_PX = 128
 SHAPE = 4 / 3
 PAPER, INK, FAINT = (255, 255, 255), (32, 33, 36), (218, 220, 224)
-# Hues a golden angle apart: near numbers differ most, and a class has its colour whatever else is shown.
+# Hues a golden angle apart: near class numbers differ most, and a class always has the same colour.
 GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Tile(NamedTuple):
-    """A picture and what is said of it."""
+    """A picture and its caption."""
 
     picture: Image.Image
     caption: Sequence[str]
-    """Lines, each cut to the width of its column; as many as there are."""
+    """Lines of any number, each cut to the width of the column."""
     color: Color | None = None
-    """Of a small square before the caption."""
+    """Colour of a small square before the caption; None draws none."""
 
 
 class Grid(NamedTuple):
-    """Where the tiles of a sheet are, in pixels; those of a row begin at one height."""
+    """Positions of a sheet's tiles in pixels; the tiles of a row share their top."""
 
     columns: int
     width: int
-    """Of a column."""
+    """Width of a column."""
     tops: tuple[int, ...]
-    """Of the rows, and of what would be the next."""
+    """Tops of the rows, and of the row after the last."""
 
     def corner(self, number: int) -> tuple[int, int]:
-        """Left and top of a tile."""
+        """Returns left and top of a tile."""
         row, column = divmod(number, self.columns)
         return MARGIN_PX + column * (self.width + GAP_PX), self.tops[row]
 
@@ -56,7 +56,7 @@ class Grid(NamedTuple):
 
 
 def lay_out(tiles: Sequence[Tile]) -> Grid:
-    """Columns as wide as the widest tile, and as many as make the sheet about 4:3."""
+    """Computes the grid: columns as wide as the widest tile, as many as make the sheet about 4:3."""
     width = max(tile.picture.width for tile in tiles)
     heights = [tile.picture.height + 5 + LINE_PX * len(tile.caption) for tile in tiles]
     across = (width + GAP_PX) / (sum(heights) / len(tiles) + GAP_PX)
@@ -69,12 +69,12 @@ def lay_out(tiles: Sequence[Tile]) -> Grid:
 
 
 def draw(title: str, tiles: Sequence[Tile]) -> Image.Image:
-    """The sheet, RGB: `title` on top, the tiles row by row; at least one."""
+    """Draws an RGB sheet: `title` on top, then the tiles row by row; there must be at least one tile."""
     grid = lay_out(tiles)
     sheet = Image.new("RGB", grid.size, PAPER)
     pen = ImageDraw.Draw(sheet)
-    whole = grid.size[0] - 2 * MARGIN_PX
-    pen.text((MARGIN_PX, MARGIN_PX - 4), shorten(title, whole, TITLE_PX), INK, font(TITLE_PX))
+    inner = grid.size[0] - 2 * MARGIN_PX
+    pen.text((MARGIN_PX, MARGIN_PX - 4), shorten(title, inner, TITLE_PX), INK, font(TITLE_PX))
     for number, tile in enumerate(tiles):
         left, top = grid.corner(number)
         sheet.paste(tile.picture, (left, top))
@@ -90,7 +90,7 @@ def draw(title: str, tiles: Sequence[Tile]) -> Image.Image:
 
 
 def check_target(path: Path) -> None:
-    """Raises: ConfigError: nothing can be written there, as far as can be known before it is done."""
+    """Checks the suffix and the folder of `path`; raises ConfigError if nothing can be written there."""
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(f'cannot write {path}: its suffix is "{path.suffix}"; accepted: {", ".join(SUFFIXES)}')
     if not path.parent.is_dir():
@@ -98,10 +98,10 @@ def check_target(path: Path) -> None:
 
 
 def save(sheet: Image.Image, path: Path) -> None:
-    """PNG or JPEG, as the suffix says.
+    """Writes a PNG or a JPEG, depending on the suffix.
 
     Raises:
-        ConfigError: the suffix is another, or nothing can be written there.
+        ConfigError: the suffix is neither, or `path` cannot be written.
     """
     check_target(path)
     try:
@@ -111,49 +111,49 @@ def save(sheet: Image.Image, path: Path) -> None:
 
 
 def picture(pixels: np.ndarray) -> Image.Image:
-    """RGB, of uint8 [height, width, 1 or 3]."""
+    """Converts uint8 [height, width, 1 or 3] to an RGB picture."""
     return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).convert("RGB")
 
 
 def magnified(pixels: np.ndarray, at_most_px: int = SMALL_PX) -> Image.Image:
-    """`picture`, as many times larger as fits into a square; each pixel a square of whole pixels."""
+    """Returns `picture`, enlarged by the largest integer factor that fits into a square of `at_most_px`."""
     small = picture(pixels)
     times = max(1, at_most_px // max(small.size))
     return small.resize((times * small.width, times * small.height), Image.Resampling.NEAREST)
 
 
 def fitted(image: Image.Image, width: int, height: int) -> Image.Image:
-    """As large as fits into width and height."""
+    """Scales the image to the largest size that fits into width and height."""
     scale = min(width / image.width, height / image.height)
     size = max(1, round(scale * image.width)), max(1, round(scale * image.height))
     return image.resize(size, Image.Resampling.LANCZOS)
 
 
 def class_color(number: int) -> Color:
-    """Bright; the same for a class wherever it is drawn."""
+    """Returns the bright colour of a class number, the same in every picture."""
     red, green, blue = colorsys.hsv_to_rgb(0.13 + number * GOLDEN, 0.95 - 0.3 * (number // 8 % 2), 0.98)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def ink_on(color: Color) -> Color:
-    """Black or white, whichever is easier to read there."""
+    """Returns the dark or the light text colour, whichever is easier to read on `color`."""
     red, green, blue = color
     return INK if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else PAPER
 
 
 @cache
 def font(size_px: int = TEXT_PX) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    """Pillow's own."""
+    """Returns Pillow's default font."""
     return ImageFont.load_default(size_px)
 
 
 def text_width(text: str, size_px: int = TEXT_PX) -> int:
-    """In pixels, rounded up."""
+    """Returns the width of `text` in pixels, rounded up."""
     return math.ceil(font(size_px).getlength(text))
 
 
 def shorten(text: str, width: int, size_px: int = TEXT_PX, keep: str = "start") -> str:
-    """`text`, or as much of its "start" or "end" as fits into `width` pixels, with "..." for the rest."""
+    """Returns `text`, or as much of its "start" or "end" as fits into `width` pixels, with "..." for the rest."""
     if text_width(text, size_px) <= width:
         return text
     kept = next(
@@ -167,7 +167,7 @@ def _cut(text: str, count: int, keep: str) -> str:
 
 
 def wrap(text: str, width: int, lines: int) -> list[str]:
-    """`text` in at most so many lines of `width` pixels, broken between words; the last is cut if need be."""
+    """Wraps `text` between words into at most `lines` lines of `width` pixels; shortens the last one if necessary."""
     result = [""]
     for word in text.split():
         longer = f"{result[-1]} {word}".strip()

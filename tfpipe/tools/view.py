@@ -1,4 +1,4 @@
-"""What goes into a pipeline and what comes out, to be looked at: a batch, images with their boxes, broken files."""
+"""Pictures of a pipeline's input and output: a batch, images with their boxes, or broken files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ from tfpipe.tools.sheet import (
 )
 
 SYNSETS = "LOC_synset_mapping.txt"
-# Of what is shown, unless the caller says how many.
+# Default counts, by kind of view.
 COUNTS = {"batch": 64, "boxes": 12, "errors": 48}
 BROKEN_PX = (240, 180)
 ALONE = World()
@@ -50,23 +50,23 @@ ALONE = World()
 
 @dataclass(frozen=True)
 class What:
-    """What to show."""
+    """A request for a view."""
 
     kind: Literal["batch", "boxes", "errors"] = "batch"
-    """Crops as training sees them; images with their boxes, and the crops they become; files that cannot be used."""
+    """"batch": crops as training sees them; "boxes": images with boxes and crops; "errors": files that fail."""
     split: str = "train"
     count: int | None = None
-    """Crops, images or files at most; None for as many as are easily looked at."""
+    """Maximum number of crops, images or files; None: the default of the kind."""
     first: int = 0
-    """Position in the stream to begin at, as `tfpipe order` prints them; of no account for "errors"."""
+    """First stream position, as `tfpipe order` prints it; ignored for "errors"."""
 
 
 def view(config: Config, what: What, path: Path) -> str:
-    """Writes a picture; returns what to say of it.
+    """Writes a picture; returns a line that describes it.
 
     Raises:
-        ConfigError: the config, the data or what is asked for cannot be used, or nothing can be written at `path`.
-        TfpipeError: a file cannot be used; not for "errors".
+        ConfigError: the config, the data or the request cannot be used, or `path` cannot be written.
+        TfpipeError: a file cannot be used; never for "errors".
     """
     check_target(path)
     count = COUNTS[what.kind] if what.count is None else what.count
@@ -82,13 +82,13 @@ def view(config: Config, what: What, path: Path) -> str:
 
 
 def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
-    """A name for each class: `tench` of LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`, or as it stands.
+    """Returns a name for each class: `tench` for LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`.
 
-    Of `data.classes` if that is a file, or of the LOC_synset_mapping.txt in a folder above the images.
+    The file is `data.classes`, or else one in a folder above the images; a class that is not in it keeps its name.
     """
     above = (folder / SYNSETS for folder in Path(catalog.paths[0]).parents)
     file = (
-        config.classes if isinstance(config.classes, Path) else next((each for each in above if each.is_file()), None)
+        config.classes if isinstance(config.classes, Path) else next((path for path in above if path.is_file()), None)
     )
     lines = file.read_text().splitlines() if file else []
     words = {line.split()[0]: line.split(maxsplit=1)[1].split(",")[0] for line in lines if len(line.split()) > 1}
@@ -96,7 +96,7 @@ def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
 
 
 def _samples(config: Config, what: What, count: int) -> tuple[str, list[Tile]]:
-    # The pixels are the same without a cache, which would be filled for so few.
+    # A cache does not change the pixels, and would be filled for only a few images.
     data = config.data.model_copy(update={"dtype": "uint8", "cache": None})
     config = config.model_copy(update={"data": data})
     catalog = load_catalog(data, what.split, ALONE)
@@ -133,7 +133,7 @@ def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: 
 
 
 def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int) -> list[Scene]:
-    """The next `count` images of `stream`, which is of one rank, with their boxes and crops."""
+    """Returns the next `count` images of a one-rank `stream` with their boxes and crops."""
     encoded = read(visit(catalog, config, ALONE, stream).take(count), catalog, config)
     crops = Crops(*map(np.concatenate, zip(*crop(encoded, catalog, config).as_numpy_iterator(), strict=True)))
     images: Encoded = next(iter(encoded.batch(count)))
@@ -144,15 +144,15 @@ def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int
     scenes = []
     for number, position in enumerate(images.visit.position.numpy()):
         item, _ = catalog.image_and_box(int(images.visit.item[number]))
-        # A whole image that is its own target has no box.
-        mine = (targets.images.numpy() == number) & bool(catalog.annotated[item])
+        # An image without annotation is its own target, and has no box to draw.
+        annotated = (targets.images.numpy() == number) & bool(catalog.annotated[item])
         own = crops.positions[:, 0] == position
         scenes.append(
             Scene(
                 catalog.paths[item],
                 decode_image(images.jpeg[number], config.num_channels).numpy(),
-                targets.boxes.numpy()[mine],
-                targets.labels.numpy()[mine],
+                targets.boxes.numpy()[annotated],
+                targets.labels.numpy()[annotated],
                 windows.windows.numpy()[(windows.images.numpy() == number) & framed],
                 crops.images[own],
                 crops.labels[own],
@@ -163,7 +163,7 @@ def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int
 
 
 def _targets(images: Encoded, catalog: Catalog) -> Targets:
-    """What may be cropped from some images, as the pipeline finds it."""
+    """Returns the images' targets for cropping, as the pipeline finds them."""
     if catalog.boxes is not None:
         return KnownTargets(catalog).at(images.visit.item)
     objects = parser(catalog.by_lxml)(images.xml, images.xml_path)
@@ -171,7 +171,7 @@ def _targets(images: Encoded, catalog: Catalog) -> Targets:
 
 
 def _framed(config: DataConfig, catalog: Catalog) -> bool:
-    """Whether to draw what is cut: where that is not the boxes, and one an image; more would hide it."""
+    """Returns whether to draw windows: if they are not the boxes, and one per image; more would hide the image."""
     return config.crop_for(catalog.split) != "boxes" and not catalog.by_object
 
 
@@ -186,11 +186,11 @@ def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]
         raise ConfigError("the filelist holds URLs, and --errors reads files: copy them with `tfpipe stage` first")
     failures = find_broken(paths, config.num_channels)
     tiles = [_broken(failure, config.num_channels) for failure in islice(failures, count)]
-    more = sum(1 for _ in failures)
+    hidden = sum(1 for _ in failures)
     if not tiles:
         return f"no file failed: all {len(paths)} images of the {split} data can be read and decoded", []
-    drawn = f", the first {count} of them shown" if more else ""
-    return f"{len(tiles) + more} of {len(paths)} images of the {split} data cannot be read or decoded{drawn}", tiles
+    drawn = f", the first {count} of them shown" if hidden else ""
+    return f"{len(tiles) + hidden} of {len(paths)} images of the {split} data cannot be read or decoded{drawn}", tiles
 
 
 def _broken(failure: Failure, channels: int) -> Tile:
@@ -198,8 +198,8 @@ def _broken(failure: Failure, channels: int) -> Tile:
     shown = Image.new("RGB", BROKEN_PX, FAINT)
     seen = decode_in_part(failure.path, channels)
     if seen is None:
-        said = "nothing to be seen"
-        ImageDraw.Draw(shown).text(((width - text_width(said)) // 2, height // 2 - TEXT_PX), said, INK, font())
+        message = "nothing to be seen"
+        ImageDraw.Draw(shown).text(((width - text_width(message)) // 2, height // 2 - TEXT_PX), message, INK, font())
     else:
         image = fitted(picture(seen), width, height)
         shown.paste(image, ((width - image.width) // 2, (height - image.height) // 2))

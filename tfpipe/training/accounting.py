@@ -1,4 +1,4 @@
-"""What every interval of the training took, on every rank: always on, at less than one percent of the throughput."""
+"""Accounting of training intervals on every rank: always on, at less than one percent of the throughput."""
 
 import logging
 import socket
@@ -23,7 +23,7 @@ FRACTION_DIGITS, MS_DIGITS = 4, 3
 
 
 class RankFigures(NamedTuple):
-    """What a rank tells the others of an interval: means over its steps."""
+    """Figures of an interval that a rank sends to the others: means over its steps."""
 
     wait_ms: float
     own_ms: float
@@ -33,20 +33,19 @@ class RankFigures(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What rank 0 alone says of itself."""
+    """Resources that rank 0 used in an interval; the other ranks do not report theirs."""
 
     used: Usage
     visited: Visited
     stages: Sequence[Stage]
     queued_s: float
-    """In which its threads could have run but had no CPU, summed over them."""
+    """Seconds that its threads were runnable but had no CPU, summed over threads."""
 
 
 class Accounting(keras.callbacks.Callback):
-    """Sums up every `interval` steps, and an epoch's last; rank 0 writes them down, and warns of stragglers.
+    """Summarises every `interval` steps, and the rest of an epoch; rank 0 writes the figures and warns of stragglers.
 
-    A run's first steps, which Throughput leaves out, are left out here too. All ranks sum up after the same step, in
-    one collective.
+    It leaves out a run's first steps, as Throughput does. All ranks summarise after the same step, in one collective.
     """
 
     def __init__(
@@ -58,7 +57,7 @@ class Accounting(keras.callbacks.Callback):
         record: Record | None,
         names: Sequence[str] = STAGES,
     ) -> None:
-        """Comes after `throughput`; `record`, where to write, is rank 0's alone; `names` are autotune.stage_names."""
+        """Requires `throughput` earlier in the list; `record` is None except on rank 0; `names`: autotune's stages."""
         super().__init__()
         self.world, self.interval, self.throughput, self.visits = world, interval, throughput, visits
         self.record, self.names = record, names
@@ -94,7 +93,7 @@ class Accounting(keras.callbacks.Callback):
         self.positions: list[np.ndarray] = []
 
     def _close(self) -> None:
-        used, now, queued = usage(), self._stages(), queued_s()
+        used, stages_now, queued = usage(), self._stages(), queued_s()
         seconds = sum(step.step_s for step in self.steps)
         cpu_s = used.cpu_s - self.used.cpu_s
         own = rank_figures(self.steps, cpu_s / (seconds * allowed_cores(self.world)), resident_bytes())
@@ -103,7 +102,7 @@ class Accounting(keras.callbacks.Callback):
             spent = Spent(
                 Usage._make(b - a for a, b in zip(self.used, used, strict=True)),
                 self.visits.count(self.positions),
-                since(self.stages, now),
+                since(self.stages, stages_now),
                 queued_since(self.queued, queued),
             )
             interval = self._describe(seconds, ranks, spent)
@@ -111,15 +110,15 @@ class Accounting(keras.callbacks.Callback):
             meter = self.model.meter
             append(self.record.path, {"epoch": meter.epoch, "step": meter.steps, "interval": interval})
             self.record.draw(curves(interval))
-        # Where this interval ended the next one begins: none of its work goes uncounted, nor what it takes to sum up.
-        self._begin(used, now, queued)
+        # The next interval begins where this one ended, so that all work counts, including this summary.
+        self._begin(used, stages_now, queued)
 
     def _stages(self) -> list[Stage]:
         iterator = self.model.meter.iterator
         return [] if iterator is None or self.record is None else stages(iterator, self.names)
 
     def _share(self, own: RankFigures) -> list[RankFigures]:
-        """Every rank's, in one allreduce of a table in which each fills its row: half the time of gathering objects."""
+        """Returns every rank's figures by one allreduce of a table with a row per rank, twice as fast as a gather."""
         table = np.zeros((self.world.size, len(own)))
         table[self.world.rank] = own
         return [RankFigures(*row) for row in self.world.sum(table).tolist()]
@@ -130,14 +129,14 @@ class Accounting(keras.callbacks.Callback):
             {
                 "rank": rank,
                 "host": host,
-                **{name: round(value, MS_DIGITS) for name, value in each._asdict().items()},
-                "cpu_fraction": round(each.cpu_fraction, FRACTION_DIGITS),
-                "memory_bytes": int(each.memory_bytes),
+                **{name: round(value, MS_DIGITS) for name, value in figures._asdict().items()},
+                "cpu_fraction": round(figures.cpu_fraction, FRACTION_DIGITS),
+                "memory_bytes": int(figures.memory_bytes),
             }
-            for rank, (host, each) in enumerate(zip(self.hosts, ranks, strict=True))
+            for rank, (host, figures) in enumerate(zip(self.hosts, ranks, strict=True))
         ]
         straggler = find_straggler(described)
-        mean_wait_s = float(np.mean([each.wait_ms for each in ranks])) / 1000
+        mean_wait_s = float(np.mean([figures.wait_ms for figures in ranks])) / 1000
         iterator = self.model.meter.iterator
         return {
             "steps": steps,
@@ -152,10 +151,10 @@ class Accounting(keras.callbacks.Callback):
             "read_bytes": spent.used.read_bytes,
             "storage_bytes": spent.used.storage_bytes,
             **spent.visited._asdict(),
-            "autotune": [] if iterator is None else [vars(each) for each in tuned(iterator, self.names)],
-            "stages": [_per_element(each) for each in spent.stages if each.elements],
+            "autotune": [] if iterator is None else [vars(choice) for choice in tuned(iterator, self.names)],
+            "stages": [_per_element(stage) for stage in spent.stages if stage.elements],
             "ranks": described,
-            "spread": {part: spread([each[part] for each in described]) for part in ("wait_ms", "own_ms")},
+            "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},
             "straggler": None
             if straggler is None
             else {**straggler._asdict(), "times": round(straggler.times, MS_DIGITS)},
@@ -163,13 +162,13 @@ class Accounting(keras.callbacks.Callback):
 
 
 def rank_figures(steps: Sequence[Step], cpu_fraction: float, memory_bytes: int) -> RankFigures:
-    """Of one rank's steps; its threads may have taken more than its share of the cores, which is said to be all."""
+    """Returns the means over one rank's steps; a CPU fraction above 1, from threads on other ranks' CPUs, becomes 1."""
     wait_s, own_s, compute_s = np.mean([(step.wait_s, step.own_s, step.compute_s) for step in steps], axis=0)
     return RankFigures(1000 * wait_s, 1000 * own_s, 1000 * compute_s, min(1.0, cpu_fraction), memory_bytes)
 
 
 def distributions(steps: Sequence[Step]) -> dict[str, dict[str, float]]:
-    """Mean and percentiles of each part of the steps, in milliseconds."""
+    """Returns mean and percentiles of each part of the steps, in milliseconds."""
     result = {}
     for name, values_s in zip(Step._fields, np.array(steps).T, strict=True):
         figures = [values_s.mean(), *np.percentile(values_s, (50, 90, 99))]
@@ -181,12 +180,12 @@ def distributions(steps: Sequence[Step]) -> dict[str, dict[str, float]]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Least, median and greatest."""
+    """Returns the minimum, median and maximum."""
     return {"min": min(values), "median": round(float(np.median(values)), MS_DIGITS), "max": max(values)}
 
 
 def curves(interval: dict[str, Any]) -> dict[str, float]:
-    """The figures of an interval that TensorBoard draws."""
+    """Returns the figures of an interval that TensorBoard draws, by curve."""
     names = ("images_per_second", "input_wait_fraction", "cpu_fraction", "memory_bytes")
     result = {f"interval/{name}": interval[name] for name in names}
     for field in Step._fields:

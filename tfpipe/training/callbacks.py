@@ -1,6 +1,6 @@
-"""Callbacks: throughput and input wait, metrics over ranks, the test pass, and what is printed and written.
+"""Callbacks: throughput and input wait, metrics over ranks, the test pass, and the output to screen and files.
 
-Their order counts: each adds to the logs that the next one sees.
+Their order matters: each adds to the logs that the next one sees.
 """
 
 import shutil
@@ -20,7 +20,7 @@ from tfpipe.training.metrics import METRICS, append
 from tfpipe.training.parallel import averaged_statistics
 from tfpipe.training.resume import Checkpoints
 
-# The first steps of a run trace graphs, fill buffers and let AUTOTUNE find its way.
+# In the first steps of a run, graphs are traced, buffers filled, and AUTOTUNE adapts.
 WARMUP_STEPS = 5
 
 Logs = dict[str, Any]
@@ -50,7 +50,7 @@ class Throughput(keras.callbacks.Callback):
         logs.update(self.rates(), seconds=time.perf_counter() - self.epoch_start)
 
     def rates(self) -> dict[str, float]:
-        """Of the current epoch so far; nothing before the first step that counts."""
+        """Returns the rates of the current epoch so far; empty before the first step that counts."""
         if self.steps == 0:
             return {}
         elapsed_s = time.perf_counter() - self.start
@@ -61,7 +61,7 @@ class Throughput(keras.callbacks.Callback):
         }
 
     def seconds_left(self, steps_left: int) -> float | None:
-        """For `steps_left` more steps at the current pace; None before the first step that counts."""
+        """Returns the seconds that `steps_left` steps take at the current rate; None before the first that counts."""
         if self.steps == 0:
             return None
         return steps_left * (time.perf_counter() - self.start) / self.steps
@@ -73,9 +73,9 @@ class Throughput(keras.callbacks.Callback):
 
 
 class OverRanks(keras.callbacks.Callback):
-    """Replaces each metric by its mean over ranks, and makes their moving statistics equal.
+    """Replaces each metric by its mean over ranks, and averages the moving statistics of normalisation layers.
 
-    Exact, since every rank has taken the same number of crops.
+    The mean is exact, since every rank has trained the same number of crops.
     """
 
     def __init__(self, world: World) -> None:
@@ -93,7 +93,7 @@ class OverRanks(keras.callbacks.Callback):
 
 
 class Evaluation(keras.callbacks.Callback):
-    """Adds test_* every `every` epochs and after the last; leaves it for later when the run is asked to stop."""
+    """Runs the test pass every `every` epochs and after the last, and adds test_*; a run that stops postpones it."""
 
     def __init__(self, evaluator: Evaluator, every: int, checkpoints: Checkpoints) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Evaluation(keras.callbacks.Callback):
 
 
 class Record(keras.callbacks.Callback):
-    """Writes each epoch's logs, and what else it is given, to metrics.jsonl and TensorBoard; for rank 0 alone."""
+    """Writes the logs of each epoch to metrics.jsonl and TensorBoard, and further curves on request; rank 0 only."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class Record(keras.callbacks.Callback):
         self.draw({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
 
     def draw(self, scalars: Mapping[str, float]) -> None:
-        """Adds to TensorBoard's curves: among the test's, without their prefix, those named test_*."""
+        """Adds points to TensorBoard's curves; test_* go to the writer "test", without the prefix."""
         step = int(self.model.optimizer.iterations)
         for name, value in scalars.items():
             split = "test" if name.startswith("test_") else "train"
@@ -132,7 +132,7 @@ class Record(keras.callbacks.Callback):
 
 
 class Display(keras.callbacks.Callback):
-    """One live line per epoch on a terminal, plain lines every `every` steps elsewhere; for rank 0 alone."""
+    """Progress on stdout: a live line per epoch on a terminal, else a line every `every` steps; rank 0 only."""
 
     def __init__(
         self,
@@ -143,11 +143,11 @@ class Display(keras.callbacks.Callback):
         steps_done: int = 0,
         out: TextIO = sys.stdout,
     ) -> None:
-        """Args: the rates, epochs and steps there are, steps between lines, and those done of the first epoch."""
+        """Takes the rates, the epochs, steps per epoch, steps between lines, and steps done of the first epoch."""
         super().__init__()
         self.throughput, self.epochs, self.steps, self.every, self.out = throughput, epochs, steps, every, out
         self.steps_done = steps_done
-        # Open MPI gives each rank a terminal of its own, whose output may well go to a file.
+        # Open MPI gives each rank a pseudo-terminal, whose output may go to a file.
         self.live = out.isatty() and find_launch() is None
         self.last_drawn = 0.0
 
@@ -155,14 +155,14 @@ class Display(keras.callbacks.Callback):
         self.epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: Logs) -> None:
-        now = time.monotonic()
+        now_s = time.monotonic()
         step = self.steps_done + batch + 1
-        due = now - self.last_drawn >= 0.2 if self.live else step % self.every == 0
+        due = now_s - self.last_drawn >= 0.2 if self.live else step % self.every == 0
         if not due:
             return
-        self.last_drawn = now
+        self.last_drawn = now_s
         left_s = self.throughput.seconds_left((self.epochs - self.epoch) * self.steps - step)
-        # What matters most comes first: a narrow terminal cuts the end off.
+        # The most important parts come first: a narrow terminal cuts off the end.
         parts = [f"epoch {self.epoch + 1}/{self.epochs}  step {step}/{self.steps}"]
         parts += [] if left_s is None else [f"{clock(left_s)} left"]
         parts += [metrics_line({**logs, **self.throughput.rates()})]
@@ -174,7 +174,7 @@ class Display(keras.callbacks.Callback):
 
     def _draw(self, line: str, end: str) -> None:
         if self.live:
-            # A line that wraps could not be drawn over.
+            # A wrapped line could not be overwritten.
             width = shutil.get_terminal_size().columns
             line = f"\r\x1b[2K{line if end else line[: width - 1]}"
         self.out.write(f"{line}{end}")
@@ -182,7 +182,7 @@ class Display(keras.callbacks.Callback):
 
 
 def metrics_line(logs: Logs) -> str:
-    """loss, accuracies, images/s and input wait of `logs` as one line; what is not there is left out."""
+    """Formats loss, accuracies, images/s and input wait of `logs` as one line; leaves out missing ones."""
     parts = [
         ("loss", "loss {:.4f}", 1),
         ("top1", "top-1 {:.4f}", 1),
@@ -200,7 +200,7 @@ def metrics_line(logs: Logs) -> str:
 
 
 def clock(seconds: float) -> str:
-    """h:mm:ss, or m:ss below an hour."""
+    """Formats seconds as h:mm:ss, or as m:ss below an hour."""
     minutes, second = divmod(round(seconds), 60)
     hours, minute = divmod(minutes, 60)
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

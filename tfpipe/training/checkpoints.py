@@ -1,4 +1,4 @@
-"""Checkpoints: all of a run's state in one .npz file, written whole or not at all, and what may go on from it."""
+"""Checkpoints: a run's state in one .npz file, written atomically, and the check that a run may continue from it."""
 
 import hashlib
 import json
@@ -20,8 +20,8 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
 FORMAT = 1
-# What may differ between a run and its continuation: how fast the data comes, how it is tested, and what is compared
-# by its content instead.
+# Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
+# whose content is compared instead.
 FREE = {
     "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
     "test_crop",
@@ -33,35 +33,35 @@ FREE = {
 
 
 class Batch(NamedTuple):
-    """How much a step trains."""
+    """The batch of a step, over all ranks."""
 
     size: int
-    """Ranks."""
+    """Number of ranks."""
     per_rank: int
     """Crops per rank."""
 
     @property
     def crops(self) -> int:
-        """Over all ranks."""
+        """Crops over all ranks."""
         return self.size * self.per_rank
 
 
 @dataclass(frozen=True)
 class State:
-    """Of a run between two steps, but for the weights and the optimizer's slots."""
+    """State of a run between two steps, without the weights and the optimizer's slots."""
 
     epoch: int
-    """Epochs that are complete."""
+    """Complete epochs."""
     step: int
-    """Steps of the current epoch that are done."""
+    """Steps done in the current epoch."""
     total_steps: int
     """Steps done since the run began."""
     batch: Batch
     stream: Stream
     contract: dict[str, Any] = field(default_factory=dict)
-    """What a continuation must have in common with the run, by name."""
+    """Values that a continuation must share with the run, by name."""
     untested: dict[str, Any] | None = None
-    """Metrics of the last complete epoch, if the test pass that belongs to it has not been made."""
+    """Metrics of the last complete epoch, if its test pass is still missing; else None."""
     seeds: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 2), np.int64))
     """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
     metrics: np.ndarray = field(default_factory=lambda: np.zeros(0))
@@ -69,7 +69,7 @@ class State:
 
 
 class Checkpoint(NamedTuple):
-    """What one file holds."""
+    """Content of a checkpoint file."""
 
     state: State
     weights: list[np.ndarray]
@@ -77,12 +77,12 @@ class Checkpoint(NamedTuple):
 
 
 def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Writes it beside the earlier ones, of which the last `keep` (with this one) remain.
+    """Writes a checkpoint and keeps the last `keep`, including this one.
 
-    A crash at any moment leaves the previous ones whole.
+    A crash at any moment leaves the earlier checkpoints intact.
 
     Raises:
-        OSError: it cannot be written; nothing has changed then.
+        OSError: the file cannot be written; the earlier checkpoints remain.
     """
     state = checkpoint.state
     folder = run_dir / FOLDER
@@ -113,10 +113,10 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
 
 
 def read_latest(run_dir: Path) -> Checkpoint | None:
-    """The last checkpoint of a run that can be read; None where there is none at all.
+    """Returns the last readable checkpoint of a run; None if the run has none.
 
     Raises:
-        ConfigError: there are some, but none can be read.
+        ConfigError: the run has checkpoints, but none can be read.
     """
     problems = []
     for path in _paths(run_dir):
@@ -131,10 +131,10 @@ def read_latest(run_dir: Path) -> Checkpoint | None:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint at `path`.
+    """Reads the checkpoint at `path`.
 
     Raises:
-        ValueError, KeyError, OSError, zipfile.BadZipFile: it is none, or damaged.
+        ValueError, KeyError, OSError, zipfile.BadZipFile: the file is not a checkpoint, or is damaged.
     """
     with np.load(path, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
@@ -144,7 +144,7 @@ def read(path: Path) -> Checkpoint:
         weights, optimizer = (
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
-        stream = Stream(tuple(Frontier(*each) for each in about["frontiers"]), about["rest"], file["late"])
+        stream = Stream(tuple(Frontier(*frontier) for frontier in about["frontiers"]), about["rest"], file["late"])
         state = State(
             epoch=about["epoch"],
             step=about["step"],
@@ -160,18 +160,18 @@ def read(path: Path) -> Checkpoint:
 
 
 def _paths(run_dir: Path) -> list[Path]:
-    """The run's checkpoints, the last one first."""
+    """Returns the paths of the run's checkpoints, the last one first."""
     return sorted((run_dir / FOLDER).glob("step-*.npz"), reverse=True)
 
 
 def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
-    """What a continuation must have in common with a run, by name; by content where it is a file."""
+    """Returns the values that a continuation must share with a run, by name; files count by their content."""
     order = catalog.order(config.data)
     data = {name: value for name, value in config.data.model_dump(mode="json").items() if name not in FREE}
     return {
         "data.train_filelist": catalog.paths.digest,
-        "mixed": [[len(each.images), each.weight] for each in catalog.lists],
-        # Pixels, and files as they were, are the loose files' own.
+        "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
+        # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
         "crops as JPEG": None if catalog.packed is None else catalog.packed.jpeg,
         "images": len(catalog),
         "images with an XML": int(catalog.annotated.sum()),
@@ -185,12 +185,12 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
-    """Makes sure that a run that is `contract` and `batch` may go on from `state`.
+    """Checks that a run with `contract` and `batch` may continue from `state`.
 
-    Another number of ranks may, with the same batch per rank or the same over all of them.
+    The number of ranks may differ if the batch per rank or the batch over all ranks is the same.
 
     Raises:
-        ConfigError: it may not, and why; not for `anyway`.
+        ConfigError: it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
     """
     different = [
         f"{name}: {_short(state.contract.get(name))} then, {_short(contract.get(name))} now"
@@ -209,8 +209,8 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
             "\n  ".join(["this is not the run that the checkpoint is of:", *different])
             + "\ngo on all the same with --resume-anyway, or start anew with another --logdir"
         )
-    for each in different:
-        logger.warning("goes on although this has changed: %s", each)
+    for difference in different:
+        logger.warning("goes on although this has changed: %s", difference)
     if batch.crops != state.batch.crops:
         logger.warning(
             "a step was %s, it is now %s; the learning rate's schedule goes on from the same share of an epoch",
@@ -220,7 +220,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
 
 
 def carried_over(state: State, batch: Batch, steps_per_epoch: int) -> int:
-    """Steps of `batch` that correspond to those done in the epoch; fewer than `steps_per_epoch`."""
+    """Converts the steps done in the epoch to steps of `batch`; at most `steps_per_epoch` - 1."""
     return min(round(state.step * state.batch.crops / batch.crops), steps_per_epoch - 1)
 
 

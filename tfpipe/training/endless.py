@@ -1,4 +1,4 @@
-"""Stalls that do not end: when that is taken for certain, and what is then said."""
+"""The limit of a stall: after how long it ends the run, and the message that names the files waited for."""
 
 from collections.abc import Callable
 
@@ -18,14 +18,14 @@ SET_WITH = "data.stall_timeout_s is how long to wait"
 def stall_limit(
     config: DataConfig, world: World, catalog: Catalog, stream: Stream, reached: Callable[[], tf.Tensor | None]
 ) -> Limit | None:
-    """As `data.stall_timeout_s` says.
+    """Returns the limit of `data.stall_timeout_s`; None if that is null.
 
     Args:
-        config: of the data.
-        world: which rank this is.
-        catalog: of the split.
-        stream: what the batches set out from.
-        reached: gives the positions of the last batch that came, int64 [batch, 2]; None if none did.
+        config: the data section.
+        world: this rank.
+        catalog: catalog of the split.
+        stream: stream from which the batches started.
+        reached: returns the positions of the last batch received, int64 [batch, 2]; None before the first.
     """
     if config.stall_timeout_s is None:
         return None
@@ -42,8 +42,8 @@ def stall_limit(
 
 
 def describe(paths: list[str], silent: list[str]) -> str:
-    """Of the files that are waited for, those that do not answer, or else the next ones."""
+    """Returns text that names the files that cannot be read, or, if there are none, the next files of the stream."""
     if silent:
-        more = f" and {len(silent) - NAMED} more" if len(silent) > NAMED else ""
-        return f"of the next {len(paths)} files {len(silent)} cannot be read: {'; '.join(silent[:NAMED])}{more}"
+        others = f" and {len(silent) - NAMED} more" if len(silent) > NAMED else ""
+        return f"of the next {len(paths)} files {len(silent)} cannot be read: {'; '.join(silent[:NAMED])}{others}"
     return f"the next files can be read by now, e.g. {', '.join(paths[:NAMED])}"

@@ -1,4 +1,4 @@
-"""The exact test pass: every sample once, each rank its share, sums reduced once."""
+"""The exact test pass: every sample once, divided over the ranks, with one reduction of the sums."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -29,22 +29,22 @@ SCALARS = 5
 
 
 class Scores(NamedTuple):
-    """Of a test pass: means over all crops of all ranks, and how many there were."""
+    """Result of a test pass: means over all crops of all ranks, and the number of images and crops."""
 
     loss: float
     top1: float
     top5: float
     macro_recall: float
-    """Mean over the classes in the test data of the share of a class's crops that is recognised."""
+    """Share of a class's crops whose class is predicted, averaged over the classes in the test data."""
     images: int
     crops: int
 
 
 class Evaluator:
-    """Runs the test pass with a model, as often as wanted."""
+    """The test pass, to run repeatedly."""
 
     def __init__(self, config: Config, world: World, catalog: Catalog, classes: int, run_dir: Path) -> None:
-        """Args: the run's config and world, the test catalog, the number of outputs, the run's directory."""
+        """Takes the run's config and world, the test catalog, the number of outputs, and the run's directory."""
         self.config, self.world, self.catalog, self.classes = config.data, world, catalog, classes
         self.stream = Stream.start(world.size)
         self.dataset = build_dataset(config, "test", world, with_positions=True, catalog=catalog)
@@ -55,17 +55,17 @@ class Evaluator:
         self.sums = tf.function(self._sums, reduce_retracing=True, autograph=False)
 
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
-        """One pass over all ranks' shares; every rank must call it.
+        """Runs one test pass over all ranks' shares; every rank must call it.
 
         Args:
-            model: its outputs are logits.
-            stop: asked before each batch, whether to break off.
+            model: a model with logits as outputs.
+            stop: called before each batch; True ends the pass early.
 
         Returns:
-            The scores; None if any rank broke off.
+            The scores; None if any rank ended early.
 
         Raises:
-            TfpipeError: not every image of the filelist was seen exactly once.
+            TfpipeError: a file cannot be used, or the number of images seen differs from the filelist's.
         """
         self.reached = None
         seen: list[np.ndarray] = []
@@ -91,9 +91,9 @@ class Evaluator:
         return result
 
     def _dropped(self, seen: list[np.ndarray], model: keras.Model) -> int:
-        """Images that all ranks have left out, which are then listed; `seen` are the positions of this rank's."""
-        found = Dropped(self.catalog, self.config, self.world, self.stream).look(seen, end=True)
-        images = self.bad_files.add(int(model.optimizer.iterations), found)
+        """Lists and counts the images that all ranks left out; `seen` holds the positions of this rank's batches."""
+        dropped = Dropped(self.catalog, self.config, self.world, self.stream).look(seen, end=True)
+        images = self.bad_files.add(int(model.optimizer.iterations), dropped)
         if images:
             logger.warning("%d test images were left out, see %s", images, self.bad_files.path)
         self.bad_files.check(images)
@@ -111,7 +111,7 @@ class Evaluator:
                 meter.steps += 1
 
     def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
-        """float64 [SCALARS + 2 * classes]: the sums over one batch, as `summarise` takes them."""
+        """Returns the sums over one batch, float64 [SCALARS + 2 * classes], in the order that `summarise` expects."""
         logits = model(images, training=False)
         hit = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), labels)
         scalars = [
@@ -122,29 +122,29 @@ class Evaluator:
             tf.size(labels),
         ]
         of_class = tf.one_hot(labels, self.classes, dtype=tf.float64)
-        found = tf.linalg.matvec(of_class, tf.cast(hit, tf.float64), transpose_a=True)
+        of_class_hit = tf.linalg.matvec(of_class, tf.cast(hit, tf.float64), transpose_a=True)
         return tf.concat(
-            [[tf.cast(each, tf.float64) for each in scalars], tf.reduce_sum(of_class, axis=0), found], axis=0
+            [[tf.cast(scalar, tf.float64) for scalar in scalars], tf.reduce_sum(of_class, axis=0), of_class_hit], axis=0
         )
 
 
 def summarise(sums: np.ndarray, classes: int) -> Scores:
-    """From sums over crops to means.
+    """Computes the means from sums over crops.
 
     Args:
-        sums: float64 [5 + 2 * classes]: loss, top-1 hits, top-5 hits, images, crops, then per class its crops and
-            its top-1 hits.
+        sums: float64 [5 + 2 * classes]: loss, top-1 hits, top-5 hits, images, crops, then the crops of each class,
+            then the top-1 hits of each class.
         classes: number of the model's outputs.
     """
     loss, top1, top5, images, crops = sums[:SCALARS]
-    of_class, found = sums[SCALARS : SCALARS + classes], sums[SCALARS + classes :]
+    of_class, hits = sums[SCALARS : SCALARS + classes], sums[SCALARS + classes :]
     there = of_class > 0
     if crops == 0:
         raise TfpipeError("the test pass saw no crop: no test image holds an object of a known class")
-    recall = float(np.mean(found[there] / of_class[there]))
+    recall = float(np.mean(hits[there] / of_class[there]))
     return Scores(loss / crops, top1 / crops, top5 / crops, recall, int(images), int(crops))
 
 
 def as_logs(result: Scores) -> dict[str, Any]:
-    """The result as metrics named test_*."""
+    """Returns the result as metrics named test_*."""
     return {f"test_{name}": value for name, value in result._asdict().items()}

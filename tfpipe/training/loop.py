@@ -1,4 +1,4 @@
-"""The training run: build, compile, fit, test, save; and go on where an earlier one stopped."""
+"""The training run: builds, compiles, fits, tests and saves the model, or resumes an earlier run."""
 
 import logging
 import time
@@ -43,14 +43,14 @@ logger = logging.getLogger(__name__)
 
 
 class Data(NamedTuple):
-    """What a run trains on."""
+    """The data of a run."""
 
     train: Catalog
     test: Catalog | None
     classes: int
-    """Outputs of the model."""
+    """Number of outputs of the model."""
     steps: int
-    """Of an epoch."""
+    """Steps of an epoch."""
 
 
 def train(
@@ -61,23 +61,23 @@ def train(
     anyway: bool = False,
     traced: Window | None = None,
 ) -> dict[str, Any]:
-    """Trains as `config` says; leaves in `run_dir` config.json, metrics.jsonl, TensorBoard events, checkpoints and
-    model.keras.
+    """Trains the model of `config`; writes config.json, metrics.jsonl, TensorBoard events, checkpoints and model.keras
+    to `run_dir`.
 
     Args:
-        config: of the run.
-        world: this process's rank, of how many; every rank must call.
-        run_dir: must be the same on every rank.
-        resume: go on from the last checkpoint in `run_dir`, if there is one.
-        anyway: also if the run that it is of differs from this one in what counts.
-        traced: the steps that this rank traces.
+        config: the run's config.
+        world: this rank; every rank must call.
+        run_dir: the run's directory, the same on every rank.
+        resume: continue from the last checkpoint in `run_dir`, if there is one.
+        anyway: continue even if the contract with the checkpoint's run is broken.
+        traced: the steps that this rank traces; None: none.
 
     Returns:
-        The metrics of the last epoch; none if there was nothing left to train.
+        The metrics of the last epoch; empty if no step was left to train.
 
     Raises:
-        ConfigError: something in the config, or what it names, cannot be used.
-        Stopped: a signal asked for it, and the state is saved.
+        ConfigError: the config, or something that it names, cannot be used.
+        Stopped: a signal asked the run to stop, and its state is saved.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
@@ -90,7 +90,7 @@ def train(
         return {}
     with stop_on_signals() as stop:
         model = compile_model(config, world, data.classes, data.steps, start)
-        check_room(run_dir, sum(each.numpy().nbytes for each in [*model.weights, *model.optimizer.variables]), world)
+        check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
         assert model.meter is not None, "compile_model gives it one"
         callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
         if traced is not None:
@@ -101,16 +101,16 @@ def train(
             logs = fit(model, config, world, data, start.state, callbacks)
     check_weights(model, world)
     if world.rank == 0:
-        # As a plain Keras model, which loads without tfpipe.
+        # A plain Keras model loads without tfpipe.
         keras.Model(model.input, model.output, name=model.name).save(run_dir / "model.keras")
     return logs
 
 
 def load_data(config: Config, world: World) -> Data:
-    """The catalogs, and how long an epoch is.
+    """Loads the catalogs, and computes the steps of an epoch.
 
     Raises:
-        ConfigError: a list cannot be used, or gives no crop.
+        ConfigError: a list cannot be used, or yields no crop.
     """
     train_catalog = load_catalog(config.data, "train", world)
     test_catalog = load_catalog(config.data, "test", world) if has_test(config.data) else None
@@ -138,7 +138,7 @@ def load_data(config: Config, world: World) -> Data:
 def make_callbacks(
     config: Config, world: World, run_dir: Path, data: Data, start: State, stop: Stop
 ) -> list[keras.callbacks.Callback]:
-    """In their order: each adds to the logs that the next one sees, and what saves the state comes last."""
+    """Builds the callbacks in their order: each adds to the logs that the next one sees; Checkpoints comes last."""
     training = config.training
     throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
     checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
@@ -168,10 +168,10 @@ def fit(
     start: State,
     callbacks: list[keras.callbacks.Callback],
 ) -> dict[str, Any]:
-    """Keras' fit from `start` on; a failure is named.
+    """Runs Keras' fit from `start` on, after the test pass that an interrupted run still owes.
 
     Raises:
-        TfpipeError: a file cannot be used, or another rank has stopped.
+        TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
     """
     if start.untested is not None:
         logs = dict(start.untested)
@@ -196,7 +196,7 @@ def fit(
         )
     except tf.errors.OpError as error:
         if "Horovod has been shut down" in error.message:
-            # The rank at fault is about to say why, and then the launcher ends this one here.
+            # The failed rank prints the reason; the launcher then kills this rank during the sleep.
             time.sleep(10)
             raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
         raise named(error, data.train, config.data, world, start.stream, model.positions) from error
@@ -204,7 +204,7 @@ def fit(
 
 
 def check_weights(model: ParallelModel, world: World) -> None:
-    """Makes sure that every rank has come to the same weights.
+    """Checks that every rank has the same weights.
 
     Raises:
         TfpipeError: they differ.
@@ -217,8 +217,8 @@ def check_weights(model: ParallelModel, world: World) -> None:
 
 
 def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> ParallelModel:
-    """The network of `config`, ready to fit from `start` on, with the same weights and optimizer on every rank."""
-    # Rank 0's weights count; the other ranks' seeds differ so that their dropout masks do.
+    """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank."""
+    # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
     keras.utils.set_random_seed(config.training.seed + world.rank)
     keras.config.set_dtype_policy(config.training.precision)
     network = build_model(config, classes)
@@ -236,7 +236,7 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
         # Horovod's ops cannot be compiled by XLA.
         jit_compile=False,
     )
-    # The optimizer's slots must be there to be broadcast.
+    # The optimizer's slots must exist before the broadcast.
     model.optimizer.build(model.trainable_variables)
     if start.checkpoint is not None:
         restore(model, start.checkpoint)
@@ -250,10 +250,10 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
 
 
 def configure_devices(world: World, interop: int | None = None, intraop: int | None = None) -> None:
-    """TensorFlow's threads and GPU for this rank; before TensorFlow is first used.
+    """Sets TensorFlow's threads and GPU for this rank; must come before the first use of TensorFlow.
 
     Args:
-        world: its share of the node's CPUs is the default where there are several ranks.
+        world: this rank; with several ranks, its share of the node's CPUs is the default.
         interop: threads between ops; None for the default.
         intraop: threads within an op; None for the default.
     """

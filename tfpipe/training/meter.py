@@ -1,4 +1,4 @@
-"""The meter of training steps: what the last one's time went on, and what the open one is at."""
+"""Meter of training steps: how the last step's time was spent, and in which part the current step is."""
 
 import time
 import weakref
@@ -10,22 +10,22 @@ RECENT = 100
 
 
 class Step(NamedTuple):
-    """Where a step's time went, in seconds; what the first leaves over the next three is the callbacks'."""
+    """Times of a step in seconds; `step_s` minus the next three is the time of the callbacks."""
 
     step_s: float
-    """From the end of the step before to its own."""
+    """From the end of the previous step to the end of this one."""
     wait_s: float
-    """Waiting for the input."""
+    """Wait for the input."""
     compute_s: float
-    """In the training step, but for the allreduce."""
+    """Training step without the allreduce."""
     reduce_s: float
-    """In the gradients' allreduce: the network, and the wait for slower ranks; 0 with one rank."""
+    """Allreduce of the gradients: network, and wait for slower ranks; 0 with one rank."""
     delay_s: float
-    """From the batch being ready to its being taken."""
+    """From the batch being ready to it being taken."""
 
     @property
     def own_s(self) -> float:
-        """What this rank alone is to blame for."""
+        """The time that this rank itself causes, without the allreduce."""
         return self.step_s - self.reduce_s
 
 
@@ -33,13 +33,13 @@ class Open(NamedTuple):
     """A step that has not ended."""
 
     part: Literal["input", "step"]
-    """Whether it waits for the input, or is in the training step."""
+    """"input": waits for the input; "step": in the training step."""
     since_s: float
-    """When it began, by the meter's clock."""
+    """Begin of the step, by the meter's clock."""
 
 
 class Meter:
-    """Times each step as it goes through its parts; some 10 microseconds a step."""
+    """Measures the parts of each step; costs about 10 microseconds a step."""
 
     def __init__(
         self,
@@ -47,31 +47,31 @@ class Meter:
         clock: Callable[[], float] = time.perf_counter,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Args: steps that the run has made already; clocks, in seconds, of which the second says the time of day."""
+        """Takes the steps that the run has already done, and clocks in seconds, the second one for the time of day."""
         self.clock, self._wall_clock = clock, wall_clock
         self.steps = steps
-        """Of the run, that have ended."""
+        """Steps of the run that have ended."""
         self.epoch = 1
-        """Which is being trained, counted from 1."""
+        """Current epoch, counted from 1."""
         self.last: Step | None = None
         self.open: Open | None = None
         self.recent_s: deque[float] = deque(maxlen=RECENT)
-        """How long each of the last steps was open."""
-        # Weakly: a pipeline that lives on when fit has ended would keep its threads and batches.
+        """Durations of the last steps, from taking the batch to the end."""
+        # A weak reference: a pipeline that outlives fit would keep its threads and batches.
         self._iterator: Callable[[], Iterator[Any] | None] = lambda: None
         self._ended_s = clock()
 
     @property
     def iterator(self) -> Iterator[Any] | None:
-        """What the batches come from; None before the first, and after the last."""
+        """Source of the batches; None before the first and after the last batch."""
         return self._iterator()
 
     def restart(self) -> None:
-        """The next step's time counts from now."""
+        """Lets the next step's time count from now."""
         self._ended_s = self.clock()
 
     def take(self, iterator: Iterator[Any]) -> Any:
-        """The next batch, with which a step begins."""
+        """Returns the next batch, which begins a step."""
         if self._iterator() is not iterator:
             self._iterator = weakref.ref(iterator)
         began_s = self.clock()
@@ -85,8 +85,8 @@ class Meter:
         """Ends the step that `take` began.
 
         Args:
-            reduce_s: of it spent in the allreduce.
-            ready_at_s: when its batch was ready, by the time of day.
+            reduce_s: its seconds in the allreduce.
+            ready_at_s: time of day at which its batch was ready.
         """
         now_s = self.clock()
         assert self.open is not None, "take() begins a step"

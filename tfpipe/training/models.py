@@ -1,6 +1,6 @@
-"""Networks: ResNet-18, and keras.applications by name; what prepares the pixels is part of the model.
+"""Networks: ResNet-18, and keras.applications by name. A model includes the preprocessing of its pixels.
 
-So rescaling and normalisation run on the device, and a saved model takes the images as the pipeline gives them.
+So rescaling and normalisation run on the device, and a saved model accepts images as the pipeline delivers them.
 """
 
 from importlib import import_module
@@ -13,22 +13,22 @@ from tfpipe.config import Config
 from tfpipe.data.user import load_function
 from tfpipe.errors import ConfigError
 
-# Of ImageNet's training images, RGB in [0, 1]; as used by torchvision and most published models.
+# Statistics of ImageNet's training images, RGB in [0, 1]; used by torchvision and most published models.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
-# The ALCF skeleton's name for it.
+# Name in the ALCF skeleton, and in keras.applications.
 ALIASES = {"resnet": "ResNet50"}
 
 
 def build_model(config: Config, classes: int) -> keras.Model:
-    """The functional network `model.name`: images as `data` gives them -> float32 logits [batch, classes].
+    """Builds the functional network `model.name`, from images of `data` to float32 logits [batch, classes].
 
     Raises:
-        ConfigError: there is no such network, or it does not take `model.args`.
+        ConfigError: there is no such network, or it does not accept `model.args`.
     """
     name = ALIASES.get(config.model.name, config.model.name)
     inputs = keras.Input((*config.data.crop_image_size, config.data.num_channels), dtype=config.data.dtype)
-    # To [0, 255], whatever the dtype; half precision cannot hold the rest of the scaling.
+    # To [0, 255] for every dtype, in float32: half precision is too coarse for the scaling.
     pixels = layers.Rescaling(1.0 if config.data.dtype == "uint8" else 255.0, dtype="float32", name="pixels")(inputs)
     try:
         if name == "resnet18":
@@ -41,7 +41,7 @@ def build_model(config: Config, classes: int) -> keras.Model:
             logits = _application(name, pixels, classes, config.model.args)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model.args {config.model.args} do not fit model.name {name}: {error}") from error
-    # Loss and metrics in full precision, also under a mixed policy.
+    # Loss and metrics use full precision, even under a mixed policy.
     outputs = layers.Activation("linear", dtype="float32", name="float32")(logits)
     return keras.Model(inputs, outputs, name=name)
 
@@ -52,18 +52,18 @@ def _normalise(pixels: keras.KerasTensor) -> keras.KerasTensor:
     if pixels.shape[-1] == 1:
         mean, std = (sum(mean) / 3,), (sum(std) / 3,)
     return layers.Rescaling(
-        [1 / (255 * each) for each in std],
-        [-centre / each for centre, each in zip(mean, std, strict=True)],
+        [1 / (255 * deviation) for deviation in std],
+        [-centre / deviation for centre, deviation in zip(mean, std, strict=True)],
         dtype="float32",
         name="normalise",
     )(pixels)
 
 
 def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:
-    """keras.applications.`name` with its own preprocessing in front, untrained unless args.weights says."""
+    """Builds keras.applications.`name` behind its own preprocessing, untrained unless args.weights is set."""
     build = getattr(keras.applications, name, None)
     if not callable(build):
-        known = [each for each in dir(keras.applications) if each[0].isupper()]
+        known = [attribute for attribute in dir(keras.applications) if attribute[0].isupper()]
         raise ConfigError(f'model.name "{name}" is not known; accepted: resnet18, {", ".join(known)}')
     network = build(
         input_shape=tuple(pixels.shape[1:]), classes=classes, classifier_activation=None, **{"weights": None, **args}
@@ -72,14 +72,14 @@ def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[
 
 
 def resnet18(x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm: str = "batch") -> keras.KerasTensor:
-    """ResNet-18 (He et al. 2015, table 1) up to its average pooling: float [batch, 8 * width].
+    """Builds ResNet-18 (He et al. 2015, table 1) up to its average pooling: float [batch, 8 * width].
 
     Args:
         x: normalised images.
-        width: channels of the first stage; the paper's is 64.
+        width: channels of the first stage; 64 in the paper.
         stem: "imagenet": 7x7 with stride 2 and max pooling, an eighth of the work per pixel; "small": 3x3 with
-            stride 1, for crops of 32 pixels or so (He et al. 2015, 4.2).
-        norm: "batch", or "group", which does not depend on the rest of the batch (Wu and He 2018).
+            stride 1, for crops of about 32 pixels (He et al. 2015, 4.2).
+        norm: "batch", or "group", which is independent of the other images of the batch (Wu and He 2018).
     """
     if stem == "imagenet":
         x = _conv(x, width, kernel=7, stride=2, norm=norm)
@@ -97,12 +97,12 @@ def resnet18(x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm
 def _block(x: keras.KerasTensor, channels: int, stride: int, norm: str) -> keras.KerasTensor:
     shortcut = x
     if stride > 1 or x.shape[-1] != channels:
-        # Every other pixel, then 1x1: what a stride of 2 does, but whose gradient in TensorFlow 2.21's oneDNN writes
-        # beyond its memory where channels are few, as in 8 of 48x48, and so ends the process.
+        # Every other pixel, then 1x1, equals a 1x1 convolution of stride 2, whose gradient in TensorFlow 2.21's oneDNN
+        # writes out of bounds if there are few channels, e.g. 8 of 48x48, and crashes the process.
         shortcut = layers.MaxPooling2D(1, stride)(x) if stride > 1 else x
         shortcut = _conv(shortcut, channels, kernel=1, stride=1, norm=norm, activation=None)
     x = _conv(x, channels, kernel=3, stride=stride, norm=norm)
-    # Starts as the identity, which makes large batches train (Goyal et al. 2017, 5.1).
+    # With gamma 0 a block starts as the identity, which large batches need to train (Goyal et al. 2017, 5.1).
     x = _conv(x, channels, kernel=3, stride=1, norm=norm, activation=None, gamma="zeros")
     return layers.Activation("relu")(layers.add([x, shortcut]))
 

@@ -10,10 +10,10 @@ from tfpipe.errors import ConfigError
 
 
 def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.optimizers.Optimizer:
-    """The optimizer of `config` with its learning rate schedule, for `size` ranks.
+    """Builds the optimizer of `config` with its learning rate schedule, for `size` ranks.
 
     Raises:
-        ConfigError: a name or an argument is not Keras'.
+        ConfigError: Keras does not know a name or an argument.
     """
     args = dict(config.optimizer.args)
     if config.optimizer.learning_rate is not None:
@@ -30,7 +30,7 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
 def build_schedule(
     config: Config, base: float, size: int, steps_per_epoch: int
 ) -> float | keras.optimizers.schedules.LearningRateSchedule:
-    """The learning rate over the steps, scaled by ranks and warmed up as `lr_schedule` says."""
+    """Builds the learning rate of `lr_schedule`, scaled by ranks and warmed up; `base` is the optimizer's rate."""
     section = config.lr_schedule
     rate: Any = base
     if section.name is not None:
@@ -49,7 +49,7 @@ def build_schedule(
 
 @keras.saving.register_keras_serializable("tfpipe")
 class ScaledWarmup(keras.optimizers.schedules.LearningRateSchedule):
-    """A rate scaled by `scale`, reached in `warmup_steps` steps (Goyal et al. 2017, 2.2).
+    """A learning rate times `scale`, reached in `warmup_steps` steps (Goyal et al. 2017, 2.2).
 
     The factor on the rate grows linearly from 1 to `scale`; with a scale of 1, from 0 to 1.
     """
@@ -70,10 +70,10 @@ class ScaledWarmup(keras.optimizers.schedules.LearningRateSchedule):
 
 
 def build_loss(config: Config, classes: int, reduction: str | None = "sum_over_batch_size") -> keras.losses.Loss:
-    """The loss of `config` between int labels [batch] and logits [batch, classes].
+    """Builds the loss of `config` between int labels [batch] and logits [batch, classes].
 
     Raises:
-        ConfigError: a name or an argument is not Keras'.
+        ConfigError: Keras does not know a name or an argument.
     """
     args = {"from_logits": True, "reduction": reduction, **config.loss.args}
     name = config.loss.name
@@ -87,7 +87,7 @@ def build_loss(config: Config, classes: int, reduction: str | None = "sum_over_b
 
 
 class OneHotLoss(keras.losses.Loss):
-    """A loss that wants one-hot labels, fed with numbers."""
+    """A loss that needs one-hot labels, made to accept class numbers."""
 
     def __init__(self, loss: keras.losses.Loss, classes: int, reduction: str | None) -> None:
         super().__init__(loss.name, reduction)
@@ -102,9 +102,9 @@ def _find(module: Any, name: str, base: type, key: str) -> Any:
     kind = getattr(module, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, base) and kind is not base):
         known = [
-            each
-            for each in dir(module)
-            if inspect.isclass(getattr(module, each)) and issubclass(getattr(module, each), base)
+            kind_name
+            for kind_name in dir(module)
+            if inspect.isclass(getattr(module, kind_name)) and issubclass(getattr(module, kind_name), base)
         ]
         raise ConfigError(f'{key} "{name}" is not known; accepted: {", ".join(known)}')
     return kind

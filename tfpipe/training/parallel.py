@@ -1,4 +1,4 @@
-"""Data-parallel training: the model whose gradients are averaged over ranks, and equal weights on all of them."""
+"""Data-parallel training: a model that averages its gradients over ranks, and functions that keep weights equal."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +15,7 @@ from tfpipe.training.recovery import Recovery
 
 
 class Wishes(NamedTuple):
-    """What a rank asks of all of them."""
+    """Requests of a rank to all ranks."""
 
     save: bool = False
     """Write a checkpoint."""
@@ -26,32 +26,32 @@ class Wishes(NamedTuple):
 class ParallelModel(keras.Model):
     """A functional model whose training step averages the gradients over ranks.
 
-    Reduces before the optimizer sees them, so that under mixed_float16 an overflow on one rank makes all of them
-    skip the step alike.
+    The allreduce precedes the optimizer's check, so that under mixed_float16 an overflow on one rank makes all ranks
+    skip the step.
     """
 
     world = World()
     fp16_compression = False
     meter: Meter | None = None
-    """Of the training steps; made with the training function, if there is none."""
+    """Meter of the training steps; created with the training function if None."""
     input_wait_s = 0.0
-    """Seconds spent waiting for the input so far."""
+    """Seconds waited for the input so far."""
     train_function: Callable[[Iterator[Any]], Any] | None
-    """As Keras has it: None until it is made."""
+    """Keras' attribute: None until `make_train_function` has run."""
     recovery: Recovery | None = None
-    """From errors that may pass, if any."""
+    """Recovery from transient errors; None: no error is retried."""
     positions: tf.Tensor | None = None
-    """int64 [batch, 2]: stream position and crop of the batch trained last."""
+    """int64 [batch, 2]: stream positions and crop numbers of the batch trained last."""
     wishes = Wishes()
-    """What this rank asks of all after the next step."""
+    """This rank's requests for after the next step."""
     agreed = Wishes()
-    """What any rank has asked for, after the last step; the same on every rank."""
+    """Requests that any rank made in the last step; the same on every rank."""
 
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
-        """One step on a batch of (images, labels, wishes).
+        """Trains one step on a batch of (images, labels, wishes).
 
         Returns:
-            The logs, the wishes' mean over ranks, and the seconds (float64) that averaging over ranks took.
+            The logs, the wishes' mean over ranks, and the seconds (float64) spent averaging over ranks.
         """
         images, labels, wishes = data
         with tf.GradientTape() as tape:
@@ -60,14 +60,14 @@ class ParallelModel(keras.Model):
             self._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
             loss = self.optimizer.scale_loss(loss)
         weights = self.trainable_weights
-        # The wishes travel with the gradients: to agree costs no message of its own.
+        # The wishes are reduced with the gradients: agreeing costs no extra message.
         own = [*tape.gradient(loss, weights), wishes]
         (*gradients, agreed), reduce_s = timed_average(own, self.world, self.fp16_compression)
         self.optimizer.apply(gradients, weights)
         return self.compute_metrics(images, labels, logits, sample_weight=None), agreed, reduce_s
 
     def make_train_function(self, force: bool = False) -> Any:
-        """As Keras', but the batch is taken outside the graph, where the time waited for it can be seen."""
+        """Builds Keras' training function, but takes the batch outside the graph, where the wait can be measured."""
         if self.train_function is not None and not force:
             return self.train_function
         # AutoGraph would take seconds to find no Python `if` or `for` that depends on a tensor.
@@ -90,29 +90,29 @@ class ParallelModel(keras.Model):
 def timed_average(
     gradients: list[tf.Tensor], world: World, fp16_compression: bool = False
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """The gradients' mean over ranks, and the seconds (float64) from the last gradient to it; 0 with one rank."""
+    """Returns the gradients' mean over ranks, and the seconds (float64) from the last gradient to it; 0 on one rank."""
     if world.size == 1:
         return gradients, tf.constant(0.0, tf.float64)
     before_s = now_s(gradients)
-    # Not before the clock has been read: else a fast allreduce might come first.
+    # Read the clock first: otherwise a fast allreduce might precede it.
     with tf.control_dependencies([before_s]):
         averaged = average([tf.identity(gradient) for gradient in gradients], world, fp16_compression)
     return averaged, now_s(averaged) - before_s
 
 
 def average(gradients: list[tf.Tensor], world: World, fp16_compression: bool = False) -> list[tf.Tensor]:
-    """The gradients' mean over ranks, in one grouped allreduce."""
+    """Returns the gradients' mean over ranks, by one grouped allreduce."""
     if world.size == 1:
         return gradients
     import horovod.tensorflow as hvd
 
     compression = hvd.Compression.fp16 if fp16_compression else hvd.Compression.none
-    # Horovod matches tensors by name, and Keras' automatic names may differ between ranks: that hangs.
+    # Horovod matches tensors by name; Keras' automatic names may differ between ranks, which would hang.
     return hvd.grouped_allreduce(gradients, op=hvd.Average, compression=compression, name="gradients")
 
 
 def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> None:
-    """Gives every rank the values of rank 0."""
+    """Broadcasts rank 0's values to every rank."""
     if world.size == 1:
         return
     import horovod.tensorflow as hvd
@@ -123,7 +123,7 @@ def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> N
 
 
 def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
-    """What is not trained (batch normalisation's moving statistics), which each rank gathers on its own: the mean."""
+    """Returns the non-trainable weights (batch normalisation's moving statistics), averaged over ranks."""
     values = [tf.convert_to_tensor(variable.value) for variable in model.non_trainable_weights]
     if world.size > 1:
         import horovod.tensorflow as hvd
@@ -136,7 +136,7 @@ def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
 
 
 def weights_digest(model: keras.Model) -> str:
-    """A hash of all weights, trained and not: equal if and only if they are, bit for bit."""
+    """Returns a hash of all weights, trainable and not: equal if and only if they are equal bit for bit."""
     digest = hashlib.sha256()
     for variable in model.weights:
         digest.update(np.ascontiguousarray(variable.numpy()).tobytes())

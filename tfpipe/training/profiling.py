@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class Profile(keras.callbacks.Callback):
-    """Has a tracer told of the steps; comes first, so that a step ends before the other callbacks' work."""
+    """Reports steps to a tracer; comes first, so that a traced step does not include the other callbacks."""
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Errors of storage that may pass: the rank's pipeline is built anew from the very next crop, some times in a row."""
+"""Recovery from transient storage errors: rebuilds the rank's pipeline from the next crop on, up to TRIES in a row."""
 
 import errno
 import logging
@@ -15,7 +15,7 @@ from tfpipe.distributed import World
 
 logger = logging.getLogger(__name__)
 
-# What a file system says when it, or the network, is in trouble; of a file that is bad or gone it says something else.
+# Errors of a file system or network in trouble; a bad or missing file raises others.
 MAY_PASS = {
     errno.EIO: "the disk or the file server failed",
     errno.ESTALE: "the file server has lost the file's handle, as after a restart",
@@ -23,7 +23,7 @@ MAY_PASS = {
     errno.EREMOTEIO: "the file server failed",
     errno.ECONNRESET: "the file server ended the connection",
     errno.EAGAIN: "the system was short of something",
-    # Before the next, whose words its own begin with.
+    # Before EMFILE, whose message is the beginning of this one and would match first.
     errno.ENFILE: "this host has too many files open",
     errno.EMFILE: "this process has too many files open: ulimit -n",
 }
@@ -32,7 +32,7 @@ FIRST_PAUSE_S = 1.0
 
 
 class Recovery:
-    """Makes a rank's batches go on after an error that may pass; the other ranks wait in the allreduce meanwhile."""
+    """Continues a rank's batches after a transient error; meanwhile the other ranks wait in the allreduce."""
 
     def __init__(
         self,
@@ -41,28 +41,28 @@ class Recovery:
         world: World,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Sets out from what the first batches did.
+        """Starts without an error.
 
         Args:
-            build: makes the batches from some point of the stream on.
-            stream: where the first ones began.
-            world: which rank this is.
-            sleep: waits for so many seconds.
+            build: builds the pipeline from a point of the stream on.
+            stream: the point where the first pipeline began.
+            world: this rank.
+            sleep: waits for a number of seconds.
         """
         self._build, self._stream, self._world, self._sleep = build, stream, world, sleep
         self._iterator: Iterator[Any] | None = None
         self._tries = 0
 
     def take(self, iterator: Iterator[Any], take: Callable[[Iterator[Any]], Any], reached: tf.Tensor | None) -> Any:
-        """The next batch.
+        """Returns the next batch.
 
         Args:
-            iterator: of the first batches; once it has failed, another one takes its place.
-            take: takes the next of an iterator.
-            reached: int64 [batch, 2], the positions of the last batch that came; None if none did.
+            iterator: the first pipeline's batches; after its first error a rebuilt pipeline replaces it.
+            take: takes the next batch of an iterator.
+            reached: int64 [batch, 2], the positions of the last batch received; None before the first.
 
         Raises:
-            tf.errors.OpError: of another kind, or the last of TRIES in a row.
+            tf.errors.OpError: the error is not transient, or TRIES attempts in a row have failed.
         """
         while True:
             try:
@@ -98,6 +98,6 @@ class Recovery:
 
 
 def may_pass(error: tf.errors.OpError) -> str | None:
-    """What happened, if it may not happen again; None of any other error."""
-    # TensorFlow's kinds of errors do not tell, but it quotes what the system said.
+    """Returns the cause of a transient error; None for any other error."""
+    # TensorFlow's error classes do not tell, but its messages quote the system's.
     return next((why for number, why in MAY_PASS.items() if os.strerror(number) in error.message), None)

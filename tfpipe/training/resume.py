@@ -1,4 +1,4 @@
-"""From a run to its checkpoints and back: what is saved when, and how an interrupted run goes on."""
+"""Saving and restoring a run: when it writes checkpoints, and how an interrupted run resumes."""
 
 import logging
 import time
@@ -24,24 +24,24 @@ Logs = dict[str, Any]
 
 
 class Checkpoints(keras.callbacks.Callback):
-    """Keeps account of the run's state, saves it when it is time, and ends the run when any rank was asked to stop.
+    """Tracks the run's state, saves it when due, and ends the run when any rank was asked to stop.
 
-    Comes last, so that an epoch's metrics are written before the checkpoint that is beyond them.
+    Comes last, so that an epoch's metrics are written before the checkpoint that follows them.
     """
 
     def __init__(
         self, run_dir: Path, config: CheckpointConfig, world: World, start: State, steps: int, epochs: int, stop: Stop
     ) -> None:
-        """Sets out from a state.
+        """Starts from a state.
 
         Args:
-            run_dir: where to save.
-            config: when to save, and how many to keep.
-            world: this rank, of how many.
-            start: what the run goes on from.
-            steps: of an epoch.
-            epochs: of the run.
-            stop: who may end it early.
+            run_dir: the run's directory.
+            config: when to save, and how many checkpoints to keep.
+            world: this rank.
+            start: the state from which the run starts.
+            steps: steps of an epoch.
+            epochs: epochs of the run.
+            stop: the request to stop this process.
         """
         super().__init__()
         self.run_dir, self.config, self.world, self.stop = run_dir, config, world, stop
@@ -52,14 +52,14 @@ class Checkpoints(keras.callbacks.Callback):
         self.model.wishes = Wishes(self.world.rank == 0 and self._due(), bool(self.stop))
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        # Of an interrupted epoch; Keras makes its metrics' variables in the first step.
+        # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
         _add_metrics(self.model, self.state.metrics / self.world.size)
         state = self.state
         self.state = replace(
             state, step=state.step + 1, total_steps=state.total_steps + 1, metrics=np.zeros(0), untested=None
         )
         if self.state.step == self.steps:
-            # What is left of an interrupted epoch is less than fit would make of it.
+            # fit would run a full epoch, but only the rest of an interrupted one is left.
             self.model.stop_training = True
         elif self.model.agreed.stop or self.model.agreed.save:
             self._settle(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
@@ -73,19 +73,19 @@ class Checkpoints(keras.callbacks.Callback):
             self._settle(self.state)
 
     def stop_untested(self, epoch: int, logs: Logs) -> NoReturn:
-        """Ends the run between the last step of `epoch` and its test pass, which is to be made when it goes on."""
+        """Ends the run after the last step of `epoch`, before its test pass, which the resumed run makes up for."""
         untested = {name: float(value) for name, value in logs.items()}
         self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
 
     def _settle(self, state: State) -> None:
-        """Does what the ranks have agreed on in the last step."""
+        """Stops or saves, as the ranks agreed in the last step."""
         if self.model.agreed.stop:
             self._end(state)
         elif self.model.agreed.save:
             self._save(state)
 
     def _due(self) -> bool:
-        """Whether the next step is to be followed by a checkpoint."""
+        """Returns whether a checkpoint is due after the next step."""
         steps, minutes = self.config.every_steps, self.config.every_minutes
         by_steps = steps is not None and (self.state.total_steps + 1) % steps == 0
         return by_steps or (minutes is not None and time.monotonic() - self.saved_at >= 60 * minutes)
@@ -96,7 +96,7 @@ class Checkpoints(keras.callbacks.Callback):
         raise Stopped(f"{by}: stopped after {_where(state)}; --resume goes on from {path}")
 
     def _save(self, state: State, needed: bool = False) -> Path | None:
-        """Every rank calls, rank 0 writes, and all wait for it. None if it fails though not `needed`."""
+        """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`."""
         model, world = self.model, self.world
         own = state.stream.frontiers[world.rank]
         frontier = own if model.positions is None else Frontier.after(model.positions[-1])
@@ -123,10 +123,10 @@ class Checkpoints(keras.callbacks.Callback):
 
 
 class PositionsLog(keras.callbacks.Callback):
-    """Writes what was trained, crop by crop, to positions-RANK.csv: step, position, crop."""
+    """Writes a line for each trained crop to positions-RANK.csv: step, position, crop."""
 
     def __init__(self, run_dir: Path, world: World, checkpoints: Checkpoints) -> None:
-        """Comes before `checkpoints`, which counts the steps."""
+        """Requires `checkpoints`, which counts the steps, later in the list."""
         super().__init__()
         self.path = run_dir / f"positions-{world.rank}.csv"
         self.checkpoints = checkpoints
@@ -142,16 +142,16 @@ class PositionsLog(keras.callbacks.Callback):
 
 
 def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
-    """Gives the model and its optimizer the values of a checkpoint.
+    """Assigns the values of a checkpoint to the model and its optimizer.
 
     Raises:
-        ConfigError: they are of another model or optimizer.
+        ConfigError: the checkpoint belongs to another model or optimizer.
     """
     for kind, variables, values in (
         ("model", [*model.trainable_weights, *model.non_trainable_weights], checkpoint.weights),
         ("optimizer", _slots(model), checkpoint.optimizer),
     ):
-        ours, theirs = ([tuple(each.shape) for each in them] for them in (variables, values))
+        ours, theirs = ([tuple(array.shape) for array in arrays] for arrays in (variables, values))
         if ours != theirs:
             raise ConfigError(
                 f"the checkpoint is of another {kind}: {_first_difference(theirs, ours)}; give the config that the run "
@@ -162,7 +162,7 @@ def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
 
 
 def restore_generators(model: ParallelModel, state: State, world: World) -> None:
-    """Gives this rank's random generators the states they had; a rank that was not there keeps its own."""
+    """Restores the states of this rank's random generators; a rank that is not in `state` keeps its own."""
     generators = _generators(model)
     if world.rank < len(state.seeds) and len(generators) == state.seeds.shape[1]:
         for variable, value in zip(generators, state.seeds[world.rank], strict=True):
@@ -170,18 +170,18 @@ def restore_generators(model: ParallelModel, state: State, world: World) -> None
 
 
 def set_iterations(model: ParallelModel, iterations: int) -> None:
-    """Tells the optimizer, and with it the learning rate's schedule, how many steps it has made."""
+    """Sets the optimizer's step count, and with it the position in the learning rate schedule."""
     optimizer: Any = model.optimizer
     getattr(optimizer, "inner_optimizer", optimizer).iterations.assign(iterations)
 
 
 def _slots(model: ParallelModel) -> list[keras.Variable]:
-    """The optimizer's variables; a constant learning rate is not its state but the config's."""
+    """Returns the optimizer's variables without a constant learning rate, which comes from the config."""
     return [variable for variable in model.optimizer.variables if variable.name != "learning_rate"]
 
 
 def _generators(model: ParallelModel) -> list[keras.Variable]:
-    """States of random generators: the only variables that are no weights."""
+    """Returns the states of random generators, the only variables that are not weights."""
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
@@ -191,7 +191,7 @@ def _take_metrics(model: ParallelModel) -> np.ndarray:
 
 
 def _add_metrics(model: ParallelModel, values: np.ndarray) -> None:
-    """Sums and counts, all of them; nothing for none."""
+    """Adds `values` to the metrics' variables (sums and counts); does nothing if the sizes differ, e.g. without any."""
     sizes = [int(np.prod(variable.shape)) for variable in model.metrics_variables]
     if len(values) == sum(sizes):
         for variable, part in zip(model.metrics_variables, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
@@ -203,7 +203,7 @@ def _where(state: State) -> str:
 
 
 def _first_difference(theirs: Sequence[tuple[int, ...]], ours: Sequence[tuple[int, ...]]) -> str:
-    for number, (one, other) in enumerate(zip(theirs, ours, strict=False)):
-        if one != other:
-            return f"array {number} is of shape {one} there, {other} here"
+    for number, (their, our) in enumerate(zip(theirs, ours, strict=False)):
+        if their != our:
+            return f"array {number} is of shape {their} there, {our} here"
     return f"{len(theirs)} arrays there, {len(ours)} here"

@@ -1,4 +1,4 @@
-"""Signals that ask a run to stop: the first lets it finish the step and save, the second ends it at once."""
+"""Signals that stop a run: after the first it finishes the step and saves, the second ends it at once."""
 
 import contextlib
 import logging
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
 
-# What job schedulers send before the walltime is over, and what Ctrl-C sends.
+# Sent by job schedulers before the walltime is over, and by Ctrl-C.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class Stop:
-    """Whether this process has been asked to stop, and by which signal."""
+    """The request to stop this process: true after a signal, which it holds."""
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -24,21 +24,21 @@ class Stop:
         return self.signal is not None
 
     def ask(self, received: signal.Signals) -> None:
-        """Takes note of a signal; the second ends the process."""
+        """Stores the first signal; the second one ends the process."""
         if self.signal is not None:
             os.write(2, f"tfpipe: {received.name}: exits at once, nothing saved since the last checkpoint\n".encode())
             os._exit(128 + received)
         self.signal = received
-        # Of as many ranks as there are, the first alone says so: INFO is its level.
+        # INFO is shown on rank 0 only, so that the message appears once.
         logger.info("%s: finishes the step and saves; the next signal ends the run at once", received.name)
 
 
 @contextlib.contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """Catches SIGNALS while it lasts; in the main thread only, as Python has it.
+    """Catches SIGNALS inside `with`; in the main thread only, since Python allows handlers nowhere else.
 
-    Python runs handlers only between two of its own instructions, which a step waiting for stalled storage or for a
-    rank that is gone never reaches. So a thread of its own listens.
+    A thread reads the signals: Python runs handlers only between two bytecodes, which a step that waits for stalled
+    storage or for a dead rank never reaches.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
@@ -54,14 +54,14 @@ def stop_on_signals() -> Iterator[Stop]:
 
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
-    before = {each: signal.signal(each, lambda *_: None) for each in SIGNALS}
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
     wakeup_before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     try:
         yield stop
     finally:
         signal.set_wakeup_fd(wakeup_before)
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         theirs.close()
         listener.join()
         ours.close()

@@ -1,5 +1,5 @@
-"""`data.on_error` "skip" in training: what was left out is counted over all ranks and listed, and too much of it ends
-the run."""
+"""`data.on_error` "skip" in training: counts and lists the samples that any rank left out, and ends the run if there
+are too many."""
 
 import logging
 from pathlib import Path
@@ -21,15 +21,15 @@ HEADING = "step\trank\tsplit\tposition\tfile\treason\n"
 
 
 class Skipping(keras.callbacks.Callback):
-    """Adds dropped_images, of all ranks, to an epoch's logs; looks every `interval` steps.
+    """Counts left-out images every `interval` steps, and adds dropped_images, over all ranks, to an epoch's logs.
 
-    All ranks look after the same step, in one collective.
+    All ranks count after the same step, in one collective.
     """
 
     def __init__(
         self, catalog: Catalog, config: DataConfig, world: World, stream: Stream, run_dir: Path, interval: int
     ) -> None:
-        """Args: what is trained on, and from where in it; the run's directory; steps between two looks."""
+        """Takes the training data and its stream, the run's directory, and the steps between two counts."""
         super().__init__()
         self.dropped = Dropped(catalog, config, world, stream)
         self.world, self.interval = world, interval
@@ -52,21 +52,21 @@ class Skipping(keras.callbacks.Callback):
             logger.warning("epoch %d: %d images were left out, see %s", epoch + 1, self.images, self.record.path)
 
     def _look(self) -> None:
-        found, self.positions = self.dropped.look(self.positions), []
-        self.images += self.record.add(self.model.meter.steps, found)
+        left, self.positions = self.dropped.look(self.positions), []
+        self.images += self.record.add(self.model.meter.steps, left)
         self.record.check(self.images)
 
 
 class BadFiles:
-    """The list of what was left out, in the run's directory; rank 0 writes it."""
+    """The list of left-out samples in the run's directory; rank 0 writes it."""
 
     def __init__(self, run_dir: Path, world: World, catalog: Catalog, max_fraction: float) -> None:
-        """Args: where to write; this rank; what the images are of; which share of them may be left out in an epoch."""
+        """Takes the run's directory, this rank, the split's catalog, and the largest share that may be left out."""
         self.path = run_dir / BAD_FILES
         self.world, self.catalog, self.max_fraction = world, catalog, max_fraction
 
     def add(self, step: int, found: list[Left]) -> int:
-        """How many all ranks have found; every rank must call."""
+        """Lists the samples that ranks have left out, and returns their number; every rank must call."""
         count = int(self.world.sum(np.array([float(len(found))]))[0])
         if count:
             lines = self.world.gather(
@@ -82,10 +82,10 @@ class BadFiles:
         return count
 
     def check(self, images: int) -> None:
-        """Ends the run if so many were left out of an epoch, or a test pass.
+        """Checks the number of images that an epoch or a test pass left out.
 
         Raises:
-            TfpipeError: they are more than may be.
+            TfpipeError: it exceeds `data.max_bad_fraction`.
         """
         samples = self.catalog.samples
         if images > self.max_fraction * samples:

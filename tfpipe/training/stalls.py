@@ -1,4 +1,4 @@
-"""Stalls: steps that have been open for far too long, told while they are, since they may never end; and their end."""
+"""Stalls: steps that take far too long; reported while they last, since they may never end, and ended at a limit."""
 
 import logging
 import os
@@ -19,29 +19,29 @@ PARTS = {"input": "waiting for the input", "step": "in the training step, or in 
 
 
 class Stall(NamedTuple):
-    """A step that does not end."""
+    """A step that has not ended yet."""
 
     epoch: int
     step: int
     seconds: float
-    """That it has been open."""
+    """Time since the step began."""
     part: str
     """"input" or "step"."""
 
     @property
     def lasted(self) -> str:
-        """How long it has been open, in words."""
+        """The duration so far, in words."""
         return f"{self.seconds:.0f} seconds" if self.seconds >= 10 else f"{self.seconds:.2g} seconds"
 
 
 class Limit(NamedTuple):
-    """When a stall is taken to last for ever."""
+    """The duration after which a stall counts as fatal, and its explanation."""
 
     seconds: float
-    """Without a batch. A rank that waits for that one, in a step, gets LONGER times as many, so that it speaks second;
-    in the first step of a process, which traces the graphs, FIRST times as many."""
+    """Seconds without a batch. A rank that hangs in its training step, perhaps waiting for such a rank, gets LONGER
+    times as many, so that it reports second; in a process's first step, which traces the graphs, FIRST times."""
     reason: Callable[[Stall], str]
-    """What to say of it."""
+    """Returns the explanation of a stall, for the error message."""
 
 
 LONGER = 1.25
@@ -49,11 +49,11 @@ FIRST = 4
 
 
 class StallWatch:
-    """A thread that warns of stalls, and once more each time that one has lasted twice as long.
+    """A thread that warns of a stall, and again each time its duration has doubled.
 
-    A stall is a step open for `after_s`, and for ten times the median step. The first step of a process, which traces
-    the graphs and starts the pipeline, gets FIRST times as long. What Python cannot see is where in the training step
-    it hangs: computing, or in the allreduce.
+    A stall is a step that has taken `after_s` and ten times the median step. The first step of a process, which traces
+    the graphs and starts the pipeline, gets FIRST times as long. Python cannot see whether the training step hangs in
+    the computation or in the allreduce.
     """
 
     def __init__(
@@ -64,25 +64,25 @@ class StallWatch:
         after_s: float = 30.0,
         limit: Limit | None = None,
         name: str = "step",
-        end: Callable[[str], None] = lambda said: end_process(said),
+        end: Callable[[str], None] = lambda message: end_process(message),
     ) -> None:
-        """Sets out to watch.
+        """Prepares the thread, which runs inside `with`.
 
         Args:
-            meter: of the steps.
-            rank: which one this is.
-            path: of the metrics.jsonl to write to.
-            after_s: how long is too long, at the least.
-            limit: how long is for ever; None: nothing is.
-            name: of what is watched.
-            end: how to end what will not end.
+            meter: meter of the steps.
+            rank: this rank.
+            path: the metrics.jsonl to write to; None writes none.
+            after_s: shortest duration of a stall, in seconds.
+            limit: duration after which a stall is fatal; None: never.
+            name: noun for a step in messages.
+            end: ends the process with a message.
         """
         self._meter, self._rank, self._path, self._after_s = meter, rank, path, after_s
         self._limit, self._name, self._end = limit, name, end
         self._told: Open | None = None
         self._next_s = 0.0
         self._done = threading.Event()
-        # A daemon: not even one that hangs in a write keeps the process.
+        # A daemon thread, so that it cannot keep the process alive, even if it hangs in a write.
         self._thread = threading.Thread(target=self._run, name="stalls", daemon=True)
 
     def __enter__(self) -> "StallWatch":
@@ -96,8 +96,8 @@ class StallWatch:
         self._thread.join(timeout=1)
 
     def look(self) -> Stall | None:
-        """The stall that is open, if it is to be told now."""
-        # Both before the rest: the step may end at any moment.
+        """Returns the current stall if a warning is due now, else None."""
+        # Read both first: the step may end at any moment.
         step, now_open = self._meter.steps + 1, self._meter.open
         if now_open is None:
             return None
@@ -117,7 +117,7 @@ class StallWatch:
         return max(self._after_s, 10 * statistics.median(recent_s)) if recent_s else FIRST * self._after_s
 
     def lasts_for_ever(self) -> Stall | None:
-        """The stall that is open, if it has come to its limit."""
+        """Returns the current stall if it has reached its limit, else None."""
         step, now_open = self._meter.steps + 1, self._meter.open
         if self._limit is None or now_open is None:
             return None
@@ -135,8 +135,8 @@ class StallWatch:
             stall = self.lasts_for_ever()
             if stall is not None:
                 assert self._limit is not None, "it has come to it"
-                what = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.lasted}"
-                self._end(f"{what}, {PARTS[stall.part]}: {self._limit.reason(stall)}")
+                duration = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.lasted}"
+                self._end(f"{duration}, {PARTS[stall.part]}: {self._limit.reason(stall)}")
                 return
 
     def _tell(self, stall: Stall) -> None:
@@ -153,10 +153,10 @@ class StallWatch:
             append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
 
 
-def end_process(said: str) -> None:
-    """Ends this process at once, with code 1, which makes a launcher end the other ranks; nothing can be waited for.
+def end_process(message: str) -> None:
+    """Ends this process at once, with code 1, which makes a launcher end the other ranks.
 
-    What hangs is a thread in C++ or in the kernel, which no exception reaches.
+    It runs no cleanup: the hanging thread is in C++ or in the kernel, where no exception reaches it.
     """
-    print(f"error: {said}", file=sys.stderr, flush=True)
+    print(f"error: {message}", file=sys.stderr, flush=True)
     os._exit(1)

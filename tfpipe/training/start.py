@@ -1,4 +1,4 @@
-"""Where a run begins: in a new directory, or in that of an earlier one, after its last checkpoint."""
+"""The start of a run: in a new directory, or in that of an earlier run, after its last checkpoint."""
 
 import json
 import logging
@@ -36,28 +36,28 @@ LOCK = "lock"
 
 
 class Start(NamedTuple):
-    """What a run sets out from."""
+    """The state from which a run starts."""
 
     state: State
     checkpoint: Checkpoint | None = None
-    """On rank 0, if the run goes on from one."""
+    """The checkpoint to continue from, on rank 0; else None."""
     scale: float = 1.0
-    """Crops that a step trained when the checkpoint was made, as a multiple of those that it trains now."""
+    """Crops per step when the checkpoint was written, divided by crops per step now."""
 
 
 def choose_run_dir(
     logdir: Path | None, config_path: Path, world: World, resume: Literal["must", "auto"] | None = None
 ) -> Path:
-    """`logdir`, or a new runs/NAME-TIME for the config of that name; the same on every rank.
+    """Creates and returns `logdir`, or a new runs/NAME-TIME named after the config; the same on every rank.
 
     Args:
-        logdir: what the user gave.
-        config_path: names the run.
-        world: this rank, of how many.
-        resume: "must" for a run that has a checkpoint, "auto" for one that may have, None for a new one.
+        logdir: the user's choice; None: a new directory.
+        config_path: the config, whose stem names the run.
+        world: this rank.
+        resume: "must" for a run that has a checkpoint, "auto" for one that may have one, None for a new run.
 
     Raises:
-        ConfigError: `logdir` holds another run, or none to resume, or cannot be written.
+        ConfigError: `logdir` holds another run, has no checkpoint to resume, or cannot be written.
     """
 
     def choose() -> Path:
@@ -80,10 +80,10 @@ def choose_run_dir(
 
 @contextmanager
 def run_lock(run_dir: Path, world: World) -> Iterator[None]:
-    """Keeps other runs out of `run_dir` meanwhile; a crash does not leave it behind. Every rank must call.
+    """Locks `run_dir` against other runs; a crash releases the lock. Every rank must call.
 
     Raises:
-        ConfigError: another run is in it, or it cannot be written.
+        ConfigError: another run holds the lock, or the directory cannot be written.
     """
     with ExitStack() as held:
 
@@ -98,15 +98,15 @@ def run_lock(run_dir: Path, world: World) -> Iterator[None]:
 
 
 def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
-    """Makes sure, before training starts, that checkpoints can be written. Every rank must call.
+    """Checks, before training starts, that checkpoints can be written. Every rank must call.
 
     Args:
-        run_dir: of the run.
-        needed_bytes: of one checkpoint; while the next is written there are two.
-        world: this rank, of how many.
+        run_dir: the run's directory.
+        needed_bytes: size of one checkpoint; there are two while the next one is written.
+        world: this rank.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: the folder cannot be written, or has too little space.
     """
 
     def check() -> None:
@@ -130,29 +130,29 @@ def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
 def find_start(
     config: Config, world: World, run_dir: Path, catalog: Catalog, steps: int, resume: bool, anyway: bool
 ) -> Start:
-    """The beginning, or with `resume` where the last checkpoint in `run_dir` was made.
+    """Returns the initial state, or with `resume` that of the last checkpoint in `run_dir`.
 
     Args:
-        config: of the run.
-        world: this rank, of how many; every rank must call.
-        run_dir: of the run.
-        catalog: of its training data.
-        steps: of an epoch.
-        resume: go on from the last checkpoint, if there is one.
-        anyway: also if the run that it is of differs from this one in what counts.
+        config: the run's config.
+        world: this rank; every rank must call.
+        run_dir: the run's directory.
+        catalog: catalog of the training data.
+        steps: steps of an epoch.
+        resume: continue from the last checkpoint, if there is one.
+        anyway: continue even if the contract with the checkpoint's run is broken.
 
     Raises:
-        ConfigError: the checkpoint is of a run that differs from this one in what counts.
+        ConfigError: this run breaks the contract with the checkpoint's run (`check_contract`).
     """
     batch = Batch(world.size, config.data.batch_size)
     contract = contract_of(config, catalog)
     fresh = State(0, 0, 0, batch, Stream.start(world.size), contract)
-    found: list[Checkpoint] = []
+    checkpoints: list[Checkpoint] = []
 
     def look() -> State:
-        # The weights stay on rank 0, which gives them to the others as it does at the start of any run.
-        found.extend(filter(None, [read_latest(run_dir)]))
-        return found[0].state if found else fresh
+        # The weights stay on rank 0, which broadcasts them later as at the start of any run.
+        checkpoints.extend(filter(None, [read_latest(run_dir)]))
+        return checkpoints[0].state if checkpoints else fresh
 
     old = world.from_rank0(look) if resume else fresh
     if old.total_steps == 0:
@@ -172,11 +172,11 @@ def find_start(
         contract=contract,
     )
     logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
-    return Start(state, found[0] if found else None, old.batch.crops / batch.crops)
+    return Start(state, checkpoints[0] if checkpoints else None, old.batch.crops / batch.crops)
 
 
 def forget_after(run_dir: Path, state: State) -> None:
-    """Takes out of the run's records what lies after `state`, and so is going to be written once more."""
+    """Deletes the lines after `state` from the run's records, since the resumed run writes them again."""
 
     def reached(text: str) -> bool:
         line = json.loads(text)
@@ -190,7 +190,7 @@ def forget_after(run_dir: Path, state: State) -> None:
 
 
 def _filter(path: Path, keep: Callable[[str], bool]) -> None:
-    """Lines that were cut off by a crash go too."""
+    """Keeps only the lines that `keep` accepts; also drops a last line that a crash cut off."""
     if not path.exists():
         return
     text = path.read_text()

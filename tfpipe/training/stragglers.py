@@ -1,6 +1,6 @@
-"""Stragglers: the rank that the others wait for, in one interval, and whether it is the same in all of them.
+"""Stragglers: finds the rank that the others wait for in an interval, and whether it is the same in most intervals.
 
-Works on the lines of metrics.jsonl, and needs no TensorFlow.
+It uses the lines of metrics.jsonl, and needs no TensorFlow.
 """
 
 import statistics
@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-# SPDL calls a straggler what takes twice the average; with few ranks the straggler itself raises the average (of two
-# ranks, none can take twice it), so it is the median of the others here, and at half the distance.
+# SPDL's threshold is twice the average. With few ranks the straggler itself raises the average (of two ranks, none can
+# take twice as long), so the threshold here is 1.5 times the median of the other ranks.
 AT_LEAST_TIMES = 1.5
-# Of the intervals with a straggler, the share in which a fixed one is it, and how often at the least.
+# A straggler is fixed if the same rank is it in this share of the intervals with a straggler, and at least this often.
 FIXED_SHARE, FIXED_AT_LEAST = 0.75, 2
 
 Part = Literal["input", "compute"]
@@ -32,13 +32,13 @@ class Straggling(NamedTuple):
     """The stragglers of several intervals."""
 
     fixed: Straggler | None
-    """The one that it nearly always is, with its median `times`; None where they wander."""
+    """The rank that nearly always is the straggler, with its median `times`; None if the rank changes."""
     counts: dict[int, int]
-    """In how many intervals each rank was it; the most frequent first."""
+    """Number of intervals in which a rank was the straggler, by rank; the most frequent first."""
     intervals: int
-    """How many there are, with stragglers and without."""
+    """Number of intervals, with stragglers and without."""
     because: Part
-    """In most of them."""
+    """The most frequent cause."""
 
     def __str__(self) -> str:
         if self.fixed is None:
@@ -54,20 +54,20 @@ class Straggling(NamedTuple):
 
 
 def find_straggler(ranks: Sequence[Mapping[str, Any]]) -> Straggler | None:
-    """The rank whose own time is the furthest above the others', if it is by AT_LEAST_TIMES.
+    """Returns the rank with the longest own time, if it is at least AT_LEAST_TIMES the others' median, else None.
 
     Args:
-        ranks: "ranks" of an interval: rank, host, and means of wait_ms, own_ms and compute_ms.
+        ranks: the "ranks" of an interval: rank, host, and means of wait_ms, own_ms and compute_ms.
     """
     if len(ranks) < 2:
         return None
-    slowest = max(ranks, key=lambda each: each["own_ms"])
-    others = [each for each in ranks if each is not slowest]
+    slowest = max(ranks, key=lambda rank: rank["own_ms"])
+    others = [rank for rank in ranks if rank is not slowest]
 
     def excess_ms(part: str) -> float:
-        return slowest[part] - statistics.median(each[part] for each in others)
+        return slowest[part] - statistics.median(rank[part] for rank in others)
 
-    usual_ms = statistics.median(each["own_ms"] for each in others)
+    usual_ms = statistics.median(rank["own_ms"] for rank in others)
     if usual_ms <= 0 or slowest["own_ms"] < AT_LEAST_TIMES * usual_ms:
         return None
     because: Part = "input" if excess_ms("wait_ms") >= excess_ms("compute_ms") else "compute"
@@ -75,26 +75,26 @@ def find_straggler(ranks: Sequence[Mapping[str, Any]]) -> Straggler | None:
 
 
 def describe_stragglers(intervals: Sequence[Mapping[str, Any]]) -> Straggling | None:
-    """Whether the stragglers of some intervals are one and the same; None for fewer than two of them.
+    """Returns the stragglers of several intervals, and the fixed one if any; None if fewer than two had a straggler.
 
     Args:
-        intervals: what metrics.jsonl has under "interval", line by line.
+        intervals: the "interval" entries of metrics.jsonl.
     """
-    found = [Straggler(**each["straggler"]) for each in intervals if each["straggler"] is not None]
-    if len(found) < FIXED_AT_LEAST:
+    stragglers = [Straggler(**entry["straggler"]) for entry in intervals if entry["straggler"] is not None]
+    if len(stragglers) < FIXED_AT_LEAST:
         return None
-    counts = dict(Counter(each.rank for each in found).most_common())
+    counts = dict(Counter(straggler.rank for straggler in stragglers).most_common())
     rank = next(iter(counts))
     fixed = None
-    if counts[rank] >= max(FIXED_AT_LEAST, FIXED_SHARE * len(found)):
-        its = [each for each in found if each.rank == rank]
-        times = statistics.median(each.times for each in its)
-        fixed = Straggler(rank, its[-1].host, times, _most(its))
-    return Straggling(fixed, counts, len(intervals), _most(found))
+    if counts[rank] >= max(FIXED_AT_LEAST, FIXED_SHARE * len(stragglers)):
+        same = [straggler for straggler in stragglers if straggler.rank == rank]
+        times = statistics.median(straggler.times for straggler in same)
+        fixed = Straggler(rank, same[-1].host, times, _most(same))
+    return Straggling(fixed, counts, len(intervals), _most(stragglers))
 
 
-def _most(found: Sequence[Straggler]) -> Part:
-    return Counter(each.because for each in found).most_common(1)[0][0]
+def _most(stragglers: Sequence[Straggler]) -> Part:
+    return Counter(straggler.because for straggler in stragglers).most_common(1)[0][0]
 
 
 def _times(count: int) -> str:

@@ -1,7 +1,7 @@
-"""How fast the input pipeline is, against what the machine could do, and which of its stages bounds it.
+"""Measures the input pipeline's speed against the machine's limit, and finds the stage that bounds it.
 
-What is compared is measured in turns, since the speed of a host drifts: a segment of the pipeline, one of the limit,
-one of each stage, and again.
+Measurements that are compared alternate, since the speed of a host drifts: a segment of the pipeline, one of the
+limit, one of each stage, then the next turn.
 """
 
 import time
@@ -21,39 +21,39 @@ from tfpipe.tools.bench.machine import Limit, Machine, limit
 from tfpipe.tools.bench.segments import Segment, Spread, measure, spread, wait_until_idle
 
 PIPELINE, LIMIT, SERIAL = "pipeline", "limit", "serial"
-# Before each segment of the pipeline: AUTOTUNE, which starts with the iterator, finds its way.
+# Warm-up before each segment of the pipeline, in which AUTOTUNE, which starts with the iterator, adapts.
 WARM_UP_S = 1.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be measured."""
+    """The measurements to make."""
 
     seconds: float = 10.0
-    """Of the pipeline, and of whatever it is compared with."""
+    """Total time of each measurement, of the pipeline and of everything compared with it."""
     repeats: int = 5
-    """Segments that `seconds` are made of."""
+    """Segments into which `seconds` is divided."""
     stages: bool = False
-    """Also the chain up to each stage, and the pieces of `crop` alone."""
+    """Measure also the chain up to each stage, and the pieces of `crop` alone."""
     serial: bool = False
-    """Also with one reader and no prefetch."""
+    """Measure also with one reader and no prefetch."""
     headspace: bool = False
-    """Also the training step, fed by the pipeline and from memory."""
+    """Measure also the training step, fed by the pipeline and from memory."""
     ranks: int | None = None
-    """On this machine, to be started and measured together; None: as launched."""
+    """Number of ranks to start on this machine and measure together; None: the launched ranks."""
 
     @property
     def segment_s(self) -> float:
-        """Of one segment."""
+        """Duration of one segment."""
         return self.seconds / self.repeats
 
     @property
     def warm_up_s(self) -> float:
-        """Before each segment of a pipeline."""
+        """Duration of the warm-up before each segment of a pipeline."""
         return min(WARM_UP_S, self.seconds / 2)
 
     def check(self, world: World) -> None:
-        """Raises: ConfigError: it cannot be carried out."""
+        """Checks that the plan can be carried out; raises ConfigError if not."""
         if self.seconds <= 0 or self.repeats < 1:
             raise ConfigError(
                 f"--seconds must be above 0 and --repeats at least 1, received {self.seconds:g} and {self.repeats}"
@@ -71,30 +71,30 @@ class Plan:
 
 @dataclass(frozen=True)
 class Report:
-    """What was measured, raw."""
+    """The raw measurements of one rank."""
 
     machine: Machine
     data: DataConfig
     images: int
-    """In the list."""
+    """Number of images in the list."""
     catalog_s: float
     first_batch_s: list[float]
-    """From building the pipeline to its first batch; it is built anew for each of its segments."""
+    """Seconds from building the pipeline to its first batch, for each segment, which builds it again."""
     segments: dict[str, list[Segment]]
-    """By what was measured; the n-th ones of all are of the same turn."""
+    """Segments by the name of the measurement; the n-th ones are of the same turn."""
     stages: tuple[str, ...]
-    """Names of the chains up to each stage, the whole pipeline last; () if not measured."""
+    """Names of the chains up to each stage, the complete pipeline last; () if not measured."""
     pieces: tuple[str, ...]
-    """Names of what was measured alone, over images in memory."""
+    """Names of the pieces of `crop` measured alone, over images in memory."""
     tuned: list[Tuned]
     limit: Limit
 
     def spread(self, name: str, figure: str = "images_per_second") -> Spread:
-        """Of a figure of the segments, a property of `Segment`, of what has that name."""
+        """Returns the spread of a figure, a property of `Segment`, over the segments of a measurement."""
         return spread([getattr(segment, figure) for segment in self.segments[name]])
 
     def ratio(self, of: str, to: str, figure: str = "images_per_second", times: float = 1.0) -> Spread:
-        """A figure of one thing over that of `times` another, turn by turn."""
+        """Returns the ratio of a figure of measurement `of` to `times` that of `to`, turn by turn."""
         pairs = zip(self.segments[of], self.segments[to], strict=True)
         return spread([getattr(a, figure) / (times * getattr(b, figure)) for a, b in pairs])
 
@@ -115,11 +115,11 @@ def run(config: Config, world: World, plan: Plan) -> Report:
 
 
 def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: float) -> Report:
-    whole = Pipeline(config, world, catalog, plan.warm_up_s)
-    decodes, most = limit(catalog, config.data)
+    pipeline = Pipeline(config, world, catalog, plan.warm_up_s)
+    decodes, about_limit = limit(catalog, config.data)
     stages = prefixes(config, world, catalog) if plan.stages else []
     alone = pieces(config, world, catalog) if plan.stages else []
-    measured: dict[str, Callable[[float], Segment]] = {PIPELINE: whole.measure, LIMIT: partial(measure, decodes)}
+    measured: dict[str, Callable[[float], Segment]] = {PIPELINE: pipeline.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
         measured[SERIAL] = Pipeline(_serial(config), world, catalog, plan.warm_up_s, share=0.5).measure
     if plan.headspace:
@@ -139,12 +139,12 @@ def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: 
         data=config.data,
         images=len(catalog),
         catalog_s=catalog_s,
-        first_batch_s=whole.first_batch_s,
+        first_batch_s=pipeline.first_batch_s,
         segments=segments,
         stages=(*_names(stages), PIPELINE) if stages else (),
         pieces=_names(alone),
-        tuned=whole.tuned,
-        limit=most,
+        tuned=pipeline.tuned,
+        limit=about_limit,
     )
 
 

@@ -1,4 +1,4 @@
-"""What bench iterates over: the pipeline, the chain up to each of its stages, and pieces of a stage alone."""
+"""The datasets that bench measures: the pipeline, the chain up to each of its stages, and pieces of a stage alone."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from tfpipe.data.xml_graph import parser
 from tfpipe.distributed import World
 from tfpipe.tools.bench.segments import LEAD_IN_S, Arrive, Count, Segment, alone, measure
 
-# Of so many elements only the last reaches Python, whose share would otherwise be what is measured.
+# Only the last of this many elements reaches Python, which would otherwise dominate the measurement.
 VISITS = 1024
 IMAGES = 16
 # Files held in memory for the pieces measured alone.
@@ -29,9 +29,9 @@ CACHED = 300
 
 
 class Pipeline:
-    """The training pipeline whole, as training has it.
+    """The complete training pipeline.
 
-    Built anew for each segment, where the last one ended: left waiting, AUTOTUNE would double its buffer every time.
+    Each segment builds it again, from where the last one ended: AUTOTUNE would double the buffer of an idle pipeline.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class Pipeline:
         share: float = 0.0,
         work: Callable[[Any], object] | None = None,
     ) -> None:
-        """Sets out from `share` of the epoch, so that it does not find in memory what another has read.
+        """Starts at `share` of the epoch, so that the files that another pipeline has read are not in the page cache.
 
-        Each batch is delivered once `work`, if given, is done with it.
+        A batch counts as delivered when `work`, if given, has processed it.
         """
         self.first_batch_s: list[float] = []
-        """For each segment, from building the pipeline to its first batch."""
+        """Seconds from building the pipeline to its first batch, by segment."""
         self.tuned: list[Tuned] = []
-        """At the end of the last segment."""
+        """AUTOTUNE's choices at the end of the last segment."""
         self._config, self._world, self._catalog, self._warm_up_s = config, world, catalog, warm_up_s
         self._done = int(share * len(catalog)) // world.size
         self._work = work
 
     def measure(self, seconds: float, arrive: Arrive = alone) -> Segment:
-        """A segment, after the warm-up."""
+        """Measures a segment after the warm-up."""
         start = time.perf_counter()
         stream = _stream(self._world, self._done)
         dataset = build_dataset(self._config, "train", self._world, True, stream, self._catalog)
@@ -77,7 +77,7 @@ class Pipeline:
 
 @contextmanager
 def failures_named(config: Config, world: World, catalog: Catalog) -> Iterator[None]:
-    """Raises: TfpipeError: in place of TensorFlow's error, naming the file."""
+    """Replaces TensorFlow's errors inside `with` by a TfpipeError that names the file."""
     try:
         yield
     except tf.errors.OpError as error:
@@ -85,23 +85,23 @@ def failures_named(config: Config, world: World, catalog: Catalog) -> Iterator[N
 
 
 class Chain:
-    """A dataset being iterated over, and how its elements count."""
+    """An iterated dataset, and the way to count its elements."""
 
     def __init__(self, name: str, dataset: tf.data.Dataset, count: Callable[[Count, Any], Count]) -> None:
         self.name = name
         self._source = _counts(iter(dataset), count)
 
     def measure(self, seconds: float, warm_up_s: float = LEAD_IN_S) -> Segment:
-        """A segment, after a lead-in."""
+        """Measures a segment after a lead-in."""
         return measure(self._source, seconds, warm_up_s)
 
 
 def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
-    """The chain up to each stage but the last: visit; + read; + crop; + batch."""
+    """Builds the chain up to each stage but the last: visit; + read; + crop; + batch."""
     data = config.data
 
     def visits(share: float) -> tf.data.Dataset:
-        # Each at another place of the epoch, so that none finds in memory what the one before has read.
+        # Each chain starts elsewhere in the epoch, so that files read by the one before are not in the page cache.
         return visit(catalog, data, world, _stream(world, int(share * len(catalog)) // world.size))
 
     def encoded(share: float) -> tf.data.Dataset:
@@ -116,7 +116,7 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
         return lambda _, element: Count(_images(position(element), world))
 
     def by_crops(done: Count, element: Crops) -> Count:
-        # An image may give no crop, and then does not say where it was.
+        # An image may yield no crop, and then no position.
         return Count(_images(element.positions[-1, 0], world)) if len(element.labels) else done
 
     return [
@@ -131,32 +131,32 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
 
 
 def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
-    """What `crop` does, each alone over the same images in memory: parse XMLs; decode and resize whole images."""
+    """Builds the pieces of `crop`, alone over the same images in memory: parse XMLs; decode and resize whole images."""
     data = config.data
     decoder, parse = choose_decoder(data), parser(catalog.by_lxml)
     encoded = read(visit(catalog, data, world, Stream.start(world.size)), catalog, data, world)
     files = encoded.take(min(CACHED, len(catalog))).batch(decoder.images, drop_remainder=True).cache().repeat()
 
-    def decode(some: Encoded) -> tf.Tensor:
+    def decode(images: Encoded) -> tf.Tensor:
         numbers = tf.range(decoder.images, dtype=tf.int64)
-        windows = full_windows(some.size)
+        windows = full_windows(images.size)
         times = halvings(windows, numbers, data)
-        whole = Windows(numbers, 0 * numbers, windows, some.label, times)
-        return decoder.decode(some.jpeg, some.size, whole, tf.zeros(0, tf.bool))
+        full = Windows(numbers, 0 * numbers, windows, images.label, times)
+        return decoder.decode(images.jpeg, images.size, full, tf.zeros(0, tf.bool))
 
     def chain(name: str, work: Callable[[Encoded], tf.Tensor]) -> Chain:
         done = files.map(tf.autograph.experimental.do_not_convert(work), num_parallel_calls=tf.data.AUTOTUNE)
-        each = _every(IMAGES, done).with_options(_unbuffered(config, world))
-        return Chain(name, each, lambda done, _: Count(done.images + IMAGES * decoder.images))
+        dataset = _every(IMAGES, done).with_options(_unbuffered(config, world))
+        return Chain(name, dataset, lambda done, _: Count(done.images + IMAGES * decoder.images))
 
     result = [chain("decode and resize", decode)]
     if catalog.boxes is None and catalog.annotated.any():
-        result.insert(0, chain("parse XML", lambda some: parse(some.xml, some.xml_path).boxes))
+        result.insert(0, chain("parse XML", lambda images: parse(images.xml, images.xml_path).boxes))
     return result
 
 
 def _stream(world: World, visits: int) -> Stream:
-    """The stream, of which this rank has made so many visits."""
+    """Returns the stream after this rank has made `visits` visits."""
     frontiers = list(Stream.start(world.size).frontiers)
     frontiers[world.rank] = Frontier(world.rank + visits * world.size)
     return Stream.start(world.size).at(frontiers)
@@ -190,5 +190,5 @@ def _by_batch(world: World) -> Callable[[Count, Any], Count]:
 
 
 def _images(position: tf.Tensor, world: World) -> int:
-    """Visits of this rank up to and with `position`, from the stream's start."""
+    """Returns the number of this rank's visits from the stream's start up to and including `position`."""
     return int(position) // world.size + 1

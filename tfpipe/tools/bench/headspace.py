@@ -1,8 +1,8 @@
-"""How much training could win from a faster pipeline: its step fed by the pipeline, against batches held in memory.
+"""Headspace: the gain of a perfect pipeline, from a training step fed by the pipeline and one fed from memory.
 
-After SPDL's headspace analysis. Both run in turns; the pipeline is gone while batches from memory are trained, so that
-its threads take no CPU from them. What it finds is an upper bound: no input costs less than one that is there already.
-Where the model runs on the CPUs that decode, most of it is what decoding takes from the step, not waiting.
+It follows SPDL's headspace analysis. Both steps run in turns; while batches from memory are trained no pipeline
+exists, so that its threads take no CPU from them. The result is an upper bound: no input costs less than batches in
+memory. If the model runs on the CPUs that decode, most of the gain is CPU time taken by decoding, not waiting.
 """
 
 import time
@@ -22,31 +22,31 @@ from tfpipe.tools.bench.chains import Pipeline
 from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
 
 TRAINING, REPLAY = "training", "training from memory"
-# Batches held: enough that none stays in the CPU's caches.
+# Batches held in memory: enough that none stays in the CPU's caches.
 BATCHES = 10
-# Uncounted, before all turns: the first traces the graph, the second may trace again.
+# Uncounted steps before all turns: the first traces the graph, the second may trace again.
 WARM_UP_STEPS = 3
-# Before each segment: a new pipeline fills its buffers, and works harder than it will.
+# Uncounted steps before each segment: a new pipeline fills its buffers, and works harder than later.
 SETTLE_STEPS = 4
-# Less than this cannot be told from nothing: a host's speed drifts more from turn to turn.
+# A smaller share cannot be distinguished from 0: a host's speed drifts more from turn to turn.
 LITTLE = 0.05
 
 Work = Callable[[Any], object]
 
 
 class Headspace(NamedTuple):
-    """Of a training step, over the turns."""
+    """Headspace of a training step, over the turns."""
 
     step_ms: Spread
-    """Fed by the pipeline."""
+    """Duration of a step fed by the pipeline."""
     replay_ms: Spread
-    """Fed from memory."""
+    """Duration of a step fed from memory."""
     share: Spread
-    """Of the step's time, the most that any work on the pipeline could win; below 0 by chance alone."""
+    """Largest share of the step's time that a faster pipeline could save; below 0 only by chance."""
 
     @property
     def meaning(self) -> str:
-        """In one sentence."""
+        """The conclusion, in one sentence."""
         percent = max(0.0, 100 * self.share.median)
         if self.share.median < LITTLE:
             return f"training is bound by its own step: no pipeline work can win more than {percent:.0f} %"
@@ -54,15 +54,15 @@ class Headspace(NamedTuple):
 
 
 def headspace(training: Sequence[Segment], replay: Sequence[Segment], batch_size: int) -> Headspace:
-    """What segments of both say, turn by turn; `batch_size` crops are a step."""
+    """Computes the headspace from the segments of both, turn by turn; a step has `batch_size` crops."""
 
     def step_ms(segment: Segment) -> float:
         return 1e3 * batch_size / segment.crops_per_second
 
     pairs = zip(training, replay, strict=True)
     return Headspace(
-        spread([step_ms(each) for each in training]),
-        spread([step_ms(each) for each in replay]),
+        spread([step_ms(segment) for segment in training]),
+        spread([step_ms(segment) for segment in replay]),
         spread([1 - step_ms(b) / step_ms(a) for a, b in pairs]),
     )
 
@@ -70,14 +70,14 @@ def headspace(training: Sequence[Segment], replay: Sequence[Segment], batch_size
 def feeds(
     config: Config, world: World, catalog: Catalog, warm_up_s: float, step: Work | None = None
 ) -> dict[str, Callable[[float], Segment]]:
-    """What measures a segment of so many seconds of training, by what feeds it.
+    """Returns, by the name of the feed, a function that measures a training segment of a given length in seconds.
 
     Args:
-        config: of the run.
-        world: one rank.
-        catalog: of the training data.
-        warm_up_s: before each segment; longer where the steps are.
-        step: trains a batch; None for the step of `config`.
+        config: the run's config.
+        world: a world of one rank.
+        catalog: catalog of the training data.
+        warm_up_s: shortest warm-up before each segment, in seconds; slow steps prolong it.
+        step: trains a batch; None: the step of `config`.
     """
     step = step or training_step(config, world, catalog)
     dataset = build_dataset(config, "train", world, with_positions=True, catalog=catalog)
@@ -86,18 +86,18 @@ def feeds(
         start = time.perf_counter()
         step(batch)
     settle_s = max(warm_up_s, SETTLE_STEPS * (time.perf_counter() - start))
-    # At another place of the epoch than the pipeline alone, which else has just read the same files.
+    # Starts elsewhere in the epoch than the pipeline alone, so that it does not find the files in the page cache.
     fed = Pipeline(config, world, catalog, settle_s, share=0.25, work=step)
     return {TRAINING: fed.measure, REPLAY: partial(_replayed, step, batches, world, warm_up_s)}
 
 
 def training_step(config: Config, world: World, catalog: Catalog) -> Work:
-    """The step that training takes on a batch of (images, labels, positions), and waits for."""
-    # Imports Keras, which nothing else here needs.
+    """Builds a function that trains one step on a batch of (images, labels, positions), and waits for its end."""
+    # These import Keras, which nothing else here needs.
     from tfpipe.training.loop import compile_model
     from tfpipe.training.start import find_start
 
-    # For the schedule of the learning rate alone.
+    # Used only by the learning rate schedule.
     steps = config.training.steps_per_epoch or max(1, catalog.samples // config.data.batch_size)
     start = find_start(config, world, Path(), catalog, steps, resume=False, anyway=False)
     model = compile_model(config, world, config.data.num_classes or len(catalog.classes), steps, start)
@@ -107,7 +107,7 @@ def training_step(config: Config, world: World, catalog: Catalog) -> Work:
     def train(batch: Any) -> None:
         images, labels, _ = batch
         _, agreed, _ = step((images, labels, wishes))
-        agreed.numpy()  # as training waits for it
+        agreed.numpy()  # training waits for it too
 
     return train
 
@@ -117,7 +117,7 @@ def _replayed(step: Work, batches: Sequence[Any], world: World, warm_up_s: float
 
 
 def _replay(step: Work, batches: Sequence[Any], world: World) -> Iterator[Count]:
-    # A batch may hold many crops of one image, or one: they count as those of all batches do.
+    # Batches hold different numbers of crops per image: count images by the average over all batches.
     crops = sum(len(labels) for _, labels, _ in batches)
     images = (int(batches[-1][2][-1, 0]) - int(batches[0][2][0, 0])) // world.size + 1
     done = 0

@@ -1,4 +1,4 @@
-"""The machine, and what it could do at most: one thread that decodes and resizes the same files from memory."""
+"""The machine and its limit, measured by one thread that decodes and resizes files from memory."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -25,20 +25,20 @@ IMAGES = 300
 
 @dataclass(frozen=True)
 class Machine:
-    """What it was measured on."""
+    """The machine of a measurement."""
 
     host_cpus: int
     cpus: int
-    """This process's share."""
+    """CPUs that this process may use."""
     threads: int
-    """Of the input pipeline, that may keep a CPU busy."""
+    """Threads of the input pipeline, without those that wait for storage."""
     reads: int
     """Images read at once."""
     tensorflow: str
 
     @classmethod
     def here(cls, data: DataConfig, world: World) -> "Machine":
-        """This one, as a pipeline of `data` uses it."""
+        """Describes this machine, as a pipeline of `data` uses it."""
         cpus = world.threads or len(os.sched_getaffinity(0))
         threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world)
         return cls(os.cpu_count() or 1, cpus, threads, calls_at_once(data, world).read or 1, tf.__version__)
@@ -46,25 +46,25 @@ class Machine:
 
 @dataclass(frozen=True)
 class Limit:
-    """What the one thread does: simplejpeg and OpenCV's bilinear resize; packed crops are decoded or copied."""
+    """Files that one thread decodes by simplejpeg and resizes by OpenCV; packed crops are only decoded or copied."""
 
     images: int
-    """Held in memory."""
+    """Files held in memory."""
     skipped: int
-    """Files that it goes without, since simplejpeg does not read them."""
+    """Files left out, since simplejpeg cannot read them."""
 
 
 def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], Limit]:
-    """Decodes some of the list's files whole and resizes them, over and over; or does what packed crops need.
+    """Returns an iterator that decodes and resizes complete files, over and over, or decodes or copies packed crops.
 
     Raises:
-        ConfigError: none of them can be decoded.
+        ConfigError: none of the files can be decoded.
     """
     cv2.setNumThreads(1)
-    of = len(catalog) if catalog.packed is None else len(catalog.packed.records.image)
-    count = min(images, of)
-    # From all over the list, which may be sorted by class.
-    chosen = [number * of // count for number in range(count)]
+    total = len(catalog) if catalog.packed is None else len(catalog.packed.records.image)
+    count = min(images, total)
+    # Spread over the list, which may be sorted by class.
+    chosen = [number * total // count for number in range(count)]
     work = _worker(config, None if catalog.packed is None else catalog.packed.kind)
     files = [file for file in _contents(catalog, chosen) if _works(work, file)]
     if not files:
@@ -96,12 +96,12 @@ def _repeat(work: Callable[[bytes], Any], files: list[bytes]) -> Iterator[Count]
 
 
 def _contents(catalog: Catalog, numbers: list[int]) -> list[bytes]:
-    """Of images, or of packed records; of those that cannot be read, nothing."""
+    """Returns the contents of images or packed records; b"" for unreadable ones."""
     if catalog.packed is not None:
         return [catalog.packed.contents(number) for number in numbers]
     paths = [catalog.paths[number] for number in numbers]
     if catalog.remote is not None:
-        return [found if isinstance(found, bytes) else b"" for found in fetcher(catalog).fetch(paths)]
+        return [file if isinstance(file, bytes) else b"" for file in fetcher(catalog).fetch(paths)]
     return [_file(path) for path in paths]
 
 

@@ -1,7 +1,7 @@
-"""What several ranks deliver together: on this machine against one rank alone, or as a launcher has started them.
+"""Measures several ranks together: on this machine against one rank alone, or as a launcher has started them.
 
-Every rank measures at the same time: it goes on taking batches until all have warmed up, and again until all have
-measured. None waits with its buffers full, and none has the machine to itself at the end.
+All ranks measure at the same time: each keeps taking batches until all have warmed up, and again until all have
+measured. So no rank idles with full buffers, and none has the machine to itself at the end.
 """
 
 import logging
@@ -29,16 +29,16 @@ from tfpipe.tools.bench.segments import Arrive, Segment, Spread, spread, wait_un
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks that share the data, and what each of them delivered."""
+    """The segments of ranks that share the data."""
 
     machine: Machine
-    """As rank 0 has it."""
+    """The machine of rank 0."""
     turns: list[list[Segment]]
-    """By turn, then by rank."""
+    """Segments by turn, then by rank."""
 
     @property
     def size(self) -> int:
-        """How many ranks."""
+        """Number of ranks."""
         return len(self.turns[0])
 
     @property
@@ -48,7 +48,7 @@ class Ranks:
 
     @property
     def cpu_us(self) -> list[float]:
-        """Microseconds of CPU time an image, over all ranks, by turn."""
+        """Microseconds of CPU time per image, over all ranks, by turn."""
         return [
             1e6 * sum(segment.cpu_seconds for segment in turn) / sum(segment.images for segment in turn)
             for turn in self.turns
@@ -56,29 +56,29 @@ class Ranks:
 
     @property
     def each(self) -> Spread:
-        """images/s of a rank, its median over the turns: over the ranks."""
+        """Spread over the ranks of a rank's images/s, which is its median over the turns."""
         return spread([median(segment.images_per_second for segment in rank) for rank in zip(*self.turns, strict=True)])
 
 
 @dataclass(frozen=True)
 class RanksReport:
-    """What was measured, raw."""
+    """The raw measurements of several ranks."""
 
     data: DataConfig
     together: Ranks
     alone: Ranks | None
-    """One rank, in turns with the others; None where a launcher has started them."""
+    """One rank alone, measured in turns with the others; None if a launcher has started the ranks."""
 
     @property
     def ratio(self) -> Spread | None:
-        """images/s of all ranks together over those of one alone, turn by turn."""
+        """images/s of all ranks together divided by those of one rank alone, turn by turn."""
         if self.alone is None:
             return None
         return spread([a / b for a, b in zip(self.together.totals, self.alone.totals, strict=True)])
 
     @property
     def cpu_ratio(self) -> Spread | None:
-        """CPU time an image of one rank alone over that of all together: the ratio if nobody else took CPUs."""
+        """CPU time per image of one rank alone divided by that of all: `ratio` if no other process used CPUs."""
         if self.alone is None:
             return None
         return spread([a / b for a, b in zip(self.alone.cpu_us, self.together.cpu_us, strict=True)])
@@ -107,25 +107,25 @@ def _launched(config: Config, world: World, plan: Plan) -> RanksReport:
 
 def _started(config: Config, plan: Plan, ranks: int) -> RanksReport:
     alone, together = [], []
-    with _Processes(config, 1, plan.warm_up_s) as one, _Processes(config, ranks, plan.warm_up_s) as several:
+    with _Processes(config, 1, plan.warm_up_s) as single, _Processes(config, ranks, plan.warm_up_s) as several:
         for turn in progress(range(2 * plan.repeats), 2 * plan.repeats, "measuring", "segment"):
             if turn % 2 == 0:
-                alone.append(one.measure(plan.segment_s))
+                alone.append(single.measure(plan.segment_s))
             else:
                 together.append(several.measure(plan.segment_s))
-        return RanksReport(config.data, Ranks(several.machine, together), Ranks(one.machine, alone))
+        return RanksReport(config.data, Ranks(several.machine, together), Ranks(single.machine, alone))
 
 
 class _Rank:
-    """This process as a rank; between segments it has no pipeline that would prefetch."""
+    """This process as a rank; between segments it has no pipeline, so that none prefetches."""
 
     def __init__(self, config: Config, world: World, warm_up_s: float) -> None:
         if world.size > 1 and world.threads is not None:
-            # As in training.
+            # Training sets these threads too.
             tf.config.threading.set_inter_op_parallelism_threads(world.threads)
             tf.config.threading.set_intra_op_parallelism_threads(world.threads)
         self._of = config, world, load_catalog(config.data, "train", world)
-        # The files that one rank alone has just read are in memory.
+        # Starts elsewhere in the epoch than the rank alone, whose files are in the page cache.
         self._pipeline = Pipeline(*self._of, warm_up_s, share=0.5 if world.size > 1 else 0.0)
 
     def measure(self, seconds: float, arrive: Arrive) -> Segment:
@@ -139,7 +139,7 @@ class _Processes(AbstractContextManager):
     """The ranks of a world as processes of this machine, each with its share of the CPUs."""
 
     def __init__(self, config: Config, size: int, warm_up_s: float) -> None:
-        # A fork would copy TensorFlow's threads' locks.
+        # A fork would copy locks that TensorFlow's threads hold.
         context = get_context("spawn")
         threads = cpu_share(len(os.sched_getaffinity(0)), os.cpu_count() or 1, size)
         self._processes, self._connections = [], []
@@ -154,7 +154,7 @@ class _Processes(AbstractContextManager):
         self.machine = Machine.here(config.data, world)
 
     def measure(self, seconds: float) -> list[Segment]:
-        """A segment of each rank, all at the same time."""
+        """Measures a segment on every rank at the same time."""
         self._tell(seconds)
         for _ in ("warmed up", "measured"):
             self._answers()
@@ -167,31 +167,31 @@ class _Processes(AbstractContextManager):
         for process in self._processes:
             process.join()
 
-    def _tell(self, what: Any) -> None:
-        for each in self._connections:
-            with suppress(OSError):  # of one that has ended: its answer says so
-                each.send(what)
+    def _tell(self, message: Any) -> None:
+        for link in self._connections:
+            with suppress(OSError):  # the rank has ended, which `_answers` reports
+                link.send(message)
 
     def _answers(self) -> list[Any]:
-        """What each rank says next, by rank; raises what the first to fail says."""
+        """Returns the next message of each rank, by rank; raises the error of the first rank that fails."""
         answers: dict[connection.Connection, Any] = {}
         while len(answers) < len(self._connections):
-            ready = connection.wait([each for each in self._connections if each not in answers])
-            for each in (each for each in self._connections if each in ready):
+            ready = connection.wait([link for link in self._connections if link not in answers])
+            for link in (link for link in self._connections if link in ready):
                 try:
-                    answer = answers[each] = each.recv()
+                    answer = answers[link] = link.recv()
                 except (EOFError, OSError) as error:
-                    rank = f"rank {self._connections.index(each)} of {len(self._connections)}"
+                    rank = f"rank {self._connections.index(link)} of {len(self._connections)}"
                     raise TfpipeError(f"{rank} has ended; if memory was short, measure fewer: --ranks") from error
                 if isinstance(answer, Exception):
                     raise answer
-        return [answers[each] for each in self._connections]
+        return [answers[link] for link in self._connections]
 
 
 def _serve(parent: connection.Connection, config: Config, world: World, warm_up_s: float) -> None:
-    """The process of a rank: measures when told to, until its parent ends it."""
+    """Runs in the process of a rank: measures on request, until the parent ends it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if world.size > 1:  # the one alone has said it
+    if world.size > 1:  # the rank alone has logged it already
         logging.disable(logging.WARNING)
 
     def arrive() -> Callable[[], bool]:

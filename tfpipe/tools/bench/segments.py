@@ -1,4 +1,4 @@
-"""How bench measures: a segment between two deliveries, and the spread of several."""
+"""Measures segments, each from one delivery to another, and the spread of several."""
 
 import statistics
 import time
@@ -8,25 +8,25 @@ from typing import NamedTuple
 
 from tfpipe.runqueue import queued_s, queued_since
 
-# Before a segment's clock starts, what was buffered meanwhile is used up.
+# Before a segment's clock starts, elements buffered in the meantime are consumed.
 LEAD_IN_S = 0.2
 IDLE_SHARE = 0.1
 IDLE_POLL_S = 0.05
 IDLE_AT_MOST_S = 3.0
 
-# Says that this rank has come so far; what it returns then says whether all ranks have, without waiting for them.
+# Reports that this rank has arrived; the function that it returns tells, without waiting, whether all ranks have.
 Arrive = Callable[[], Callable[[], bool]]
 
 
 class Count(NamedTuple):
-    """What has been delivered since the beginning."""
+    """Images and crops delivered since the beginning."""
 
     images: int = 0
-    crops: int = 0  # 0 where none are counted
+    crops: int = 0  # 0 if crops are not counted
 
 
 class Spread(NamedTuple):
-    """Of several values."""
+    """Median and extremes of several values."""
 
     median: float
     low: float
@@ -35,34 +35,34 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch from one delivery to another."""
+    """The interval from one delivery to another."""
 
     images: int
     crops: int
     seconds: float
     cpu_seconds: float
-    """Of all threads of this process."""
+    """CPU time of all threads of this process."""
     queued_seconds: float
-    """In which its threads could have run but had no CPU, summed over them; 0 where the kernel does not say."""
+    """Time that its threads were runnable without a CPU, summed over threads; 0 if the kernel does not report it."""
 
     @property
     def images_per_second(self) -> float:
-        """Of wall time."""
+        """Images per second of wall time."""
         return self.images / self.seconds
 
     @property
     def crops_per_second(self) -> float:
-        """Of wall time."""
+        """Crops per second of wall time."""
         return self.crops / self.seconds
 
     @property
     def us(self) -> float:
-        """Microseconds of wall time an image."""
+        """Microseconds of wall time per image."""
         return 1e6 * self.seconds / self.images
 
     @property
     def cpu_us(self) -> float:
-        """Microseconds of CPU time an image."""
+        """Microseconds of CPU time per image."""
         return 1e6 * self.cpu_seconds / self.images
 
     @property
@@ -72,24 +72,24 @@ class Segment:
 
     @property
     def wanted(self) -> float:
-        """CPUs that it would have kept busy, had it been given them."""
+        """CPUs that it would have kept busy if they had been free."""
         return (self.cpu_seconds + self.queued_seconds) / self.seconds
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Median, smallest and largest."""
+    """Returns median, smallest and largest value."""
     return Spread(statistics.median(values), min(values), max(values))
 
 
 def alone() -> Callable[[], bool]:
-    """`Arrive` where there is but one rank."""
+    """Implements `Arrive` for a single rank."""
     return lambda: True
 
 
 def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_S, arrive: Arrive = alone) -> Segment:
-    """A segment of at least `seconds`, with at least one image in it, after `lead_in_s` seconds that do not count.
+    """Measures a segment of at least `seconds` and one image, after `lead_in_s` uncounted seconds.
 
-    Deliveries go on, uncounted, until all ranks have come to its beginning, and then to its end.
+    Before and after it, deliveries continue uncounted until all ranks have reached its beginning or end.
     """
     start = time.perf_counter()
     first = next(source)
@@ -102,19 +102,19 @@ def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_
     begin, cpu_begin = time.perf_counter(), time.process_time()
     while True:
         last = next(source)
-        now = time.perf_counter()
-        if now - begin >= seconds and last.images > first.images:
+        now_s = time.perf_counter()
+        if now_s - begin >= seconds and last.images > first.images:
             break
     cpu_seconds = time.process_time() - cpu_begin
     waited_s = queued_since(queued_begin, queued_s())
     all_here = arrive()
     while not all_here():
         next(source)
-    return Segment(last.images - first.images, last.crops - first.crops, now - begin, cpu_seconds, waited_s)
+    return Segment(last.images - first.images, last.crops - first.crops, now_s - begin, cpu_seconds, waited_s)
 
 
 def wait_until_idle() -> None:
-    """Lets this process's background threads come to rest, which else take CPUs from the next thing measured."""
+    """Waits until this process's background threads are idle; they would take CPUs from the next measurement."""
     for _ in range(round(IDLE_AT_MOST_S / IDLE_POLL_S)):
         used = time.process_time()
         time.sleep(IDLE_POLL_S)

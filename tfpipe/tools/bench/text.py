@@ -1,4 +1,4 @@
-"""What bench found, as text and as JSON."""
+"""Formats bench's reports as text and as JSON."""
 
 import dataclasses
 from statistics import median
@@ -17,7 +17,7 @@ CPU_SECOND = "  (images a CPU second; other processes count less)"
 
 
 def render(report: Report | RanksReport) -> str:
-    """All of it, the pipeline's images/s, of all ranks, on the last line."""
+    """Returns the report as text; the last line is the pipeline's images/s over all ranks."""
     if isinstance(report, RanksReport):
         return _ranks(report)
     parts = [_start(report), _rates(report)]
@@ -30,14 +30,14 @@ def render(report: Report | RanksReport) -> str:
 
 
 def as_json(report: Report | RanksReport) -> dict[str, Any]:
-    """Every raw number, and what was worked out from them; rates in images/s, times in seconds or as named."""
+    """Returns all raw and derived numbers; rates in images/s, times in seconds unless a name gives another unit."""
     raw = {**dataclasses.asdict(report), "data": report.data.model_dump(mode="json")}
     if isinstance(report, RanksReport):
-        found: dict[str, Any] = {"images_per_second": median(report.together.totals)}
+        facts: dict[str, Any] = {"images_per_second": median(report.together.totals)}
         if report.ratio is not None and report.cpu_ratio is not None:
-            found |= {"ratio_to_one_rank": report.ratio.median, "cpu_ratio_to_one_rank": report.cpu_ratio.median}
-        return {**found, **raw}
-    found = {
+            facts |= {"ratio_to_one_rank": report.ratio.median, "cpu_ratio_to_one_rank": report.cpu_ratio.median}
+        return {**facts, **raw}
+    facts = {
         "images_per_second": report.spread(PIPELINE).median,
         "crops_per_second": report.spread(PIPELINE, "crops_per_second").median,
         "limit_images_per_second": report.machine.cpus * report.spread(LIMIT).median,
@@ -48,24 +48,24 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
         "bound": bound(report)._asdict(),
     }
     if SERIAL in report.segments:
-        found["ratio_to_serial"] = report.ratio(PIPELINE, SERIAL).median
+        facts["ratio_to_serial"] = report.ratio(PIPELINE, SERIAL).median
     if TRAINING in report.segments:
-        of = _headspace_of(report)
-        found["headspace"] = {name: each._asdict() for name, each in of._asdict().items()} | {"meaning": of.meaning}
-    return {**found, **raw}
+        room = _headspace_of(report)
+        facts["headspace"] = {key: value._asdict() for key, value in room._asdict().items()} | {"meaning": room.meaning}
+    return {**facts, **raw}
 
 
 def _ranks(report: RanksReport) -> str:
     together, alone = report.together, report.alone
     rate = spread(together.totals)
     seconds = sum(segment.seconds for turn in together.turns for segment in turn) / len(together.turns) / together.size
-    each = f"  (a rank's median over {len(together.turns)} turns of {seconds:.1f} s, all ranks at once)"
+    note = f"  (a rank's median over {len(together.turns)} turns of {seconds:.1f} s, all ranks at once)"
     lines = [HEADER]
     if alone is not None:
         lines.append(_row("1 rank", spread(alone.totals), f"  ({_threads(alone.machine)})"))
     lines += [
         _row(f"{together.size} ranks", rate, f"  ({_threads(together.machine)} each)"),
-        _row("  each of them", together.each, each),
+        _row("  each of them", together.each, note),
     ]
     if report.ratio is not None and report.cpu_ratio is not None:
         lines += [
@@ -98,13 +98,13 @@ def _start(report: Report) -> str:
 def _rates(report: Report) -> str:
     machine = report.machine
     segments = report.segments[PIPELINE]
-    each = f"{len(segments)} segments of {sum(segment.seconds for segment in segments) / len(segments):.1f} s"
-    # What the ratio would be if nobody else took CPUs.
+    note = f"{len(segments)} segments of {sum(segment.seconds for segment in segments) / len(segments):.1f} s"
+    # The ratio if no other process used the CPUs.
     of_cpu = report.ratio(LIMIT, PIPELINE, "cpu_us")
     made_of = f"  (simplejpeg + OpenCV, 1 thread, {report.limit.images} whole files in memory, x {machine.cpus} CPUs)"
     lines = [
         HEADER,
-        _row(PIPELINE, report.spread(PIPELINE), f"  ({each})"),
+        _row(PIPELINE, report.spread(PIPELINE), f"  ({note})"),
         _row("  in crops/s", report.spread(PIPELINE, "crops_per_second")),
         _row("  CPUs busy", report.spread(PIPELINE, "busy"), digits=2),
         _row("limit", Spread(*(machine.cpus * rate for rate in report.spread(LIMIT))), made_of),
@@ -145,17 +145,17 @@ def _pieces(report: Report) -> str:
 
 
 def _headspace(report: Report) -> str:
-    found = _headspace_of(report)
+    room = _headspace_of(report)
     lines = [f"{'training step':22}{'ms':>10}{'min to max':>20}{'images/s':>11}"]
     for fed, name, ms in (
-        ("by the pipeline", TRAINING, found.step_ms),
-        ("from memory", REPLAY, found.replay_ms),
+        ("by the pipeline", TRAINING, room.step_ms),
+        ("from memory", REPLAY, room.replay_ms),
     ):
         lines.append(f"{_row(f'fed {fed}', ms, digits=1)}{report.spread(name).median:11.0f}")
-    percent = Spread(*(100 * share for share in found.share))
+    percent = Spread(*(100 * share for share in room.share))
     lines += [
         _row("headspace", percent, "  (% of the step's time, the upper bound for any pipeline work)", digits=1),
-        f"  {found.meaning}",
+        f"  {room.meaning}",
     ]
     return "\n".join(lines)
 
@@ -168,14 +168,14 @@ def _tuned(report: Report) -> str:
     if not report.tuned:
         return "AUTOTUNE  chose nothing (switched off, or every number is given)"
     units = {"parallelism": "at once", "buffer_size": "buffered"}
-    chosen = [f"{each.stage} {each.value:.0f} {units.get(each.parameter, each.parameter)}" for each in report.tuned]
+    chosen = [f"{knob.stage} {knob.value:.0f} {units.get(knob.parameter, knob.parameter)}" for knob in report.tuned]
     return f"AUTOTUNE  chose {', '.join(chosen)}"
 
 
 def _bound(report: Report) -> str:
-    found = bound(report)
+    result = bound(report)
     kinds = {"cpu": "CPU", "calls": "too few images at once", "wait": "waiting"}
-    return f"bound     by {found.stage or kinds[found.kind]}: {found.because}\n          {found.advice}"
+    return f"bound     by {result.stage or kinds[result.kind]}: {result.because}\n          {result.advice}"
 
 
 def _ratio_to_limit(report: Report) -> Spread:

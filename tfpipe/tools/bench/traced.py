@@ -1,4 +1,4 @@
-"""The input pipeline alone under the profiler."""
+"""Runs the input pipeline alone under the profiler."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from tfpipe.tracing import Tracer, Window
 
 
 def trace(config: Config, world: World, window: Window, folder: Path) -> None:
-    """Takes batches, a step each, and writes a trace of those in `window` to `folder`, for `tfpipe report`.
+    """Takes batches, one per step, and writes a trace of the steps in `window` to `folder`, for `tfpipe report`.
 
     Raises:
         ConfigError: a filelist or a label cannot be used.
@@ -31,5 +31,5 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
             next(batches)
             tracer.end()
         (folder / PIPELINE).write_text(
-            json.dumps([vars(each) for each in stages(batches, stage_names(catalog, config.data))]) + "\n"
+            json.dumps([vars(stage) for stage in stages(batches, stage_names(catalog, config.data))]) + "\n"
         )

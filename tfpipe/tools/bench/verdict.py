@@ -1,4 +1,4 @@
-"""What bench's segments say: what each stage costs, and what bounds the pipeline."""
+"""Derives the cost of each stage and the bottleneck of the pipeline from bench's segments."""
 
 import math
 from typing import NamedTuple
@@ -6,34 +6,34 @@ from typing import NamedTuple
 from tfpipe.tools.bench import PIPELINE, Report
 from tfpipe.tools.bench.segments import spread
 
-# A pipeline that keeps its threads this busy waits for nothing but CPUs.
+# A pipeline whose threads are at least this busy is bound by CPUs.
 BUSY = 0.8
-# Beyond this many reads at once a disk or a file server seldom gives more.
+# More concurrent reads seldom gain anything from a disk or a file server.
 MOST_READS = 256
 
 
 class StageCost(NamedTuple):
-    """What a stage adds to the chain before it: medians over the turns."""
+    """Time that a stage adds to the chain before it: medians over the turns."""
 
     name: str
-    us: float  # wall time an image
-    cpu_us: float  # CPU time an image, of all threads
+    us: float  # wall time per image
+    cpu_us: float  # CPU time per image, of all threads
 
 
 NOT_MEASURED = StageCost("", 0.0, 0.0)
 
 
 class Bound(NamedTuple):
-    """Why the pipeline is no faster."""
+    """The bottleneck of the pipeline, its evidence, and the advice."""
 
     kind: str  # "cpu", "calls" (too few images at once) or "wait"
-    stage: str  # "" where stages were not measured
+    stage: str  # "" if stages were not measured
     because: str
     advice: str
 
 
 def costs(report: Report) -> list[StageCost]:
-    """Of each stage, the difference of the chain with it and the chain without, turn by turn."""
+    """Computes each stage's cost: the chain with it minus the chain without it, turn by turn."""
 
     def added(name: str, before: str | None, figure: str) -> float:
         chain = [getattr(segment, figure) for segment in report.segments[name]]
@@ -47,26 +47,26 @@ def costs(report: Report) -> list[StageCost]:
 
 
 def bound(report: Report) -> Bound:
-    """What bounds the pipeline: CPUs, too few images at once, or waiting; at which stage, and which key to change."""
+    """Finds the bottleneck (CPUs, too few images at once, or waiting), its stage, and the key to change."""
     stages, data, machine = costs(report), report.data, report.machine
     usable = min(machine.threads, machine.cpus)
     busy, wanted = (report.spread(PIPELINE, figure).median for figure in ("busy", "wanted"))
     unit = "thread" if machine.threads == usable else "CPU"
-    said = f"{busy:.2f} of {usable} {unit}{'s' if usable > 1 else ''} busy"
+    evidence = f"{busy:.2f} of {usable} {unit}{'s' if usable > 1 else ''} busy"
     dearest = max(stages, key=lambda stage: stage.cpu_us, default=NOT_MEASURED)
     if wanted >= BUSY * usable:
         if busy < BUSY * usable:
-            said += f" and {wanted - busy:.2f} waiting for a CPU that other processes have"
-        return Bound("cpu", dearest.name, said + _share(dearest, stages), _cpu_advice(report, dearest))
+            evidence += f" and {wanted - busy:.2f} waiting for a CPU that other processes have"
+        return Bound("cpu", dearest.name, evidence + _share(dearest, stages), _cpu_advice(report, dearest))
     key = "data.parallel.decode" if data.parallel.decode else "data.num_parallel_readers"
     decoders = data.parallel.decode or data.num_parallel_readers
     if isinstance(decoders, int) and decoders < usable and wanted >= BUSY * decoders:
         advice = f'{key} is {decoders}: raise it to {usable}, or to "auto"'
-        return Bound("calls", dearest.name, said + _share(dearest, stages), advice)
+        return Bound("calls", dearest.name, evidence + _share(dearest, stages), advice)
     slowest = max(stages, key=lambda stage: stage.us - stage.cpu_us / usable, default=NOT_MEASURED)
     if slowest is NOT_MEASURED:
-        return Bound("wait", "", f"{said}, so it waits for something else", "--stages says at which stage")
-    waiting = f"{said}; {slowest.us:.0f} us an image, of which {max(0.0, slowest.cpu_us):.0f} us take a CPU"
+        return Bound("wait", "", f"{evidence}, so it waits for something else", "--stages says at which stage")
+    waiting = f"{evidence}; {slowest.us:.0f} us an image, of which {max(0.0, slowest.cpu_us):.0f} us take a CPU"
     return Bound("wait", slowest.name, waiting, _wait_advice(report, slowest))
 
 
@@ -92,12 +92,12 @@ def _cpu_advice(report: Report, top: StageCost) -> str:
     if top.name != "crop" or not report.pieces:
         return all_busy
     alone = {name: report.spread(name, "cpu_us").median for name in report.pieces}
-    most = max(alone, key=alone.__getitem__)
-    how = {
+    dearest = max(alone, key=alone.__getitem__)
+    remedy = {
         "parse XML": 'tfpipe index parses every XML once for all runs, data.unit "box" once a run',
         "decode and resize": "images stored smaller, or packed ahead of time",
-    }[most]
-    return f"{all_busy}; within crop, {most} takes most ({alone[most]:.0f} us alone): {how}"
+    }[dearest]
+    return f"{all_busy}; within crop, {dearest} takes most ({alone[dearest]:.0f} us alone): {remedy}"
 
 
 def _wait_advice(report: Report, top: StageCost) -> str:
@@ -105,7 +105,7 @@ def _wait_advice(report: Report, top: StageCost) -> str:
     if top.name == "read":
         if data.num_parallel_readers == 1:
             return 'it waits for storage one file at a time: set data.num_parallel_readers to "auto"'
-        # As many as wait for as long as all CPUs take for what else is to be done.
+        # As many reads as keep all CPUs busy: a file's latency / reads = an image's CPU time / CPUs.
         cpus_us = report.spread(PIPELINE, "cpu_us").median / machine.cpus
         reads = max(2 * machine.reads, math.ceil(machine.reads * top.us / cpus_us))
         return f"it waits for storage: data.parallel.read={min(MOST_READS, reads)}; or a copy on local disks"

@@ -1,7 +1,7 @@
-"""Whether training can use the files of a list: each read once, decoded whole, its XML parsed, all of it in parallel.
+"""Checks whether training can use the files of a list: reads each once, decodes it completely, and parses its XML.
 
-`check` shares the list among ranks and processes (reading.py); what libraries do not settle, TensorFlow does
-(doubts.py); what concerns the list as a whole is in lists.py, what each kind of oddity means in kinds.py.
+`check` divides the list among ranks and processes (reading.py). TensorFlow decides about files that the libraries
+doubt (doubts.py). lists.py compares files and lists with each other, and kinds.py defines the kinds of oddity.
 """
 
 import os
@@ -30,7 +30,7 @@ from tfpipe.tools.check.kinds import CODES, STOPS, bits
 from tfpipe.tools.check.lists import first_places, in_other, shared, twice
 from tfpipe.tools.check.reading import DIGEST_BYTES, Seen, look
 
-# Images that a process reads at a time.
+# Images per task of a process.
 CHUNK = 200
 EXAMPLES = 5
 
@@ -40,7 +40,7 @@ class Example(NamedTuple):
 
     path: str
     reason: str
-    """What is wrong with it, where there is more to say than the kind does."""
+    """Details of its fault, if they say more than the kind; else ""."""
 
 
 @dataclass(frozen=True)
@@ -48,61 +48,61 @@ class Oddity:
     """One kind of oddity in a list."""
 
     code: str
-    """Of kinds.KINDS."""
+    """Key of kinds.KINDS."""
     count: int
     examples: list[Example]
-    """The first, in the list's order."""
+    """The first images of this kind, in the list's order."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a list."""
+    """The result of checking a list."""
 
     split: str
     filelist: Path
     catalog: Catalog
     bytes: int
-    """Of all image files."""
+    """Total size of the image files."""
     reads_xmls: bool
-    """Whether training with this config makes use of boxes."""
+    """True if training with this config uses boxes."""
     classes: dict[str, int]
-    """How many images of the list each class has; none where objects have the labels."""
+    """Images per class; empty if labels come from objects."""
     codes: np.ndarray
-    """int64 [n]: the bits of each image's codes, as kinds.bits has them."""
+    """int64 [n]: each image's codes, as a bit set of kinds.bits."""
     digests: np.ndarray
-    """void [n]: of the contents, zeros where there are none."""
+    """void [n]: digests of the contents; zeros if there are none."""
     reasons: dict[int, str]
-    """What is wrong with an image, where there is more to say than the code does."""
+    """Details of an image's fault, by index, if they say more than the code."""
 
     @property
     def oddities(self) -> list[Oddity]:
-        """What there is, in the order of KINDS."""
-        found = []
+        """The kinds of oddity found, in the order of KINDS."""
+        result = []
         for number, code in enumerate(CODES):
             items = np.flatnonzero(self.codes >> number & 1)
             if items.size:
-                some = [
+                examples = [
                     Example(self.catalog.paths[item], self.reasons.get(item, "")) for item in items[:EXAMPLES].tolist()
                 ]
-                found.append(Oddity(code, int(items.size), some))
-        return found
+                result.append(Oddity(code, int(items.size), examples))
+        return result
 
     def having(self, codes: Sequence[str]) -> np.ndarray:
-        """bool [n]: which images have one of these."""
+        """Returns bool [n]: the images that have one of these codes."""
         return self.codes & bits(set(codes)) != 0
 
 
 def check(config: DataConfig, splits: Sequence[str], world: World, processes: int | None = None) -> list[Checked]:
-    """What is odd about the files of these splits; whole on rank 0 alone.
+    """Checks the files of these splits; only rank 0's result is complete.
 
     Args:
-        config: as training has it: what it does not read is not looked at.
-        splits: "train", "test" or both, which also finds contents that are in both.
+        config: the config of the training; files that it does not read are not checked.
+        splits: "train", "test" or both; both also compares their contents.
         world: the ranks that share the work.
-        processes: of this rank; None: one per CPU that it may use.
+        processes: processes of this rank; None: one per CPU that it may use.
 
     Raises:
-        ConfigError: there is no list, or it, the classes or a label file cannot be used.
+        ConfigError: a list is missing, or it, the classes or a label file cannot be used.
         TfpipeError: a process was killed.
     """
     if config.source is not None:
@@ -116,23 +116,23 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
             why = "is not set" if filelist is None else "is several; check them one at a time, with --set"
             raise ConfigError(f"no {split} list to check: data.{split}_filelist {why}")
         single[split] = filelist
-    found = [_check_split(config, split, filelist, world, processes) for split, filelist in single.items()]
+    results = [_check_split(config, split, filelist, world, processes) for split, filelist in single.items()]
     if world.rank > 0:
-        return found
+        return results
     others = {"train": lists["test"], "test": lists["train"]}
-    for number, each in enumerate(found):
-        other = others[each.split]
+    for number, result in enumerate(results):
+        other = others[result.split]
         if isinstance(other, Path):
-            overlap = in_other(each.catalog.paths, read_filelist(other))
-            found[number] = _with_code(each, overlap, "in both lists")
-    if len(found) == 2:
-        both = shared(found[0].digests, found[1].digests)
-        found = [_with_code(each, which, "contents in both") for each, which in zip(found, both, strict=True)]
-    return found
+            overlap = in_other(result.catalog.paths, read_filelist(other))
+            results[number] = _with_code(result, overlap, "in both lists")
+    if len(results) == 2:
+        both = shared(results[0].digests, results[1].digests)
+        results = [_with_code(result, mask, "contents in both") for result, mask in zip(results, both, strict=True)]
+    return results
 
 
-def _with_code(checked: Checked, which: np.ndarray, code: str) -> Checked:
-    return replace(checked, codes=checked.codes | which.astype(np.int64) * bits({code}))
+def _with_code(checked: Checked, mask: np.ndarray, code: str) -> Checked:
+    return replace(checked, codes=checked.codes | mask.astype(np.int64) * bits({code}))
 
 
 def _check_split(config: DataConfig, split: str, filelist: Path, world: World, processes: int | None) -> Checked:
@@ -162,7 +162,7 @@ def _check_split(config: DataConfig, split: str, filelist: Path, world: World, p
 
 
 def _as_a_list(checked: Checked, labels: Labels, table: BoxTable | None) -> Checked:
-    """With what concerns more than one image at a time."""
+    """Adds the oddities that concern labels or several images at a time."""
     catalog, reasons = checked.catalog, dict(checked.reasons)
     unknown = np.zeros(len(catalog), bool)
     unknown[labels.unknown] = True
@@ -173,8 +173,8 @@ def _as_a_list(checked: Checked, labels: Labels, table: BoxTable | None) -> Chec
     same = twice(checked.digests, again)
     bare = ~catalog.annotated if checked.reads_xmls and table is None else np.zeros(len(catalog), bool)
     checked = replace(checked, reasons=reasons)
-    for code, which in {"unknown label": unknown, "listed twice": again, "same contents": same, "no xml": bare}.items():
-        checked = _with_code(checked, which, code)
+    for code, mask in {"unknown label": unknown, "listed twice": again, "same contents": same, "no xml": bare}.items():
+        checked = _with_code(checked, mask, code)
     if not catalog.by_object or labels.unknown.size:
         counts = np.bincount(catalog.labels[catalog.labels >= 0], minlength=len(catalog.classes))
         checked = replace(checked, classes=dict(zip(catalog.classes, counts.tolist(), strict=True)))
@@ -182,7 +182,7 @@ def _as_a_list(checked: Checked, labels: Labels, table: BoxTable | None) -> Chec
 
 
 def _catalog(config: DataConfig, split: str, filelist: Path, world: World) -> tuple[Catalog, Labels, BoxTable | None]:
-    """As catalog.load_catalog, but for an index, and also where labels are no classes."""
+    """Builds the catalog like catalog.load_catalog, but without an index, and even if labels are unknown classes."""
     paths = read_filelist(filelist)
     if paths.remote:
         raise ConfigError(f"{filelist} holds URLs, and check reads files: copy them first, with `tfpipe stage`")
@@ -215,7 +215,7 @@ def _look(
     world: World,
     processes: int | None,
 ) -> tuple[list[Seen], str | None]:
-    """What is seen of the images of `chunks`; and what went wrong, since the other ranks wait for this one."""
+    """Reads the images of `chunks`; returns an error instead of raising it, since the other ranks wait for this one."""
     work = partial(
         look, classes={name: number for number, name in enumerate(catalog.classes)}, channels=config.num_channels
     )
@@ -223,10 +223,10 @@ def _look(
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({CHUNK} images each)"
     try:
-        found = progress(
+        chunks_seen = progress(
             parallel(work, tasks, processes, look.__module__), len(chunks), label, "chunk", world.rank == 0
         )
-        return [seen for chunk in found for seen in chunk], None
+        return [seen for chunk in chunks_seen for seen in chunk], None
     except BrokenProcessPool:
         return [], f"a process of rank {world.rank} was killed; if memory was short, use fewer: --processes"
 
@@ -234,28 +234,28 @@ def _look(
 def _settled(
     config: DataConfig, catalog: Catalog, filelist: Path, items: list[int], seen: list[Seen], world: World
 ) -> list[Seen]:
-    """With what TensorFlow makes of the doubtful ones."""
+    """Adds TensorFlow's verdict on the doubtful images."""
     in_graph = config.annotations == "xml" or (
         config.annotations == "auto" and not index_path(config, filelist).exists()
     )
     doubts = {
-        place: Doubt(catalog.paths[item], catalog.annotation(item) if one.unusual and in_graph else "", one.damage)
-        for place, (item, one) in enumerate(zip(items, seen, strict=True))
-        if one.damage or (one.unusual and in_graph)
+        place: Doubt(catalog.paths[item], catalog.annotation(item) if entry.unusual and in_graph else "", entry.damage)
+        for place, (item, entry) in enumerate(zip(items, seen, strict=True))
+        if entry.damage or (entry.unusual and in_graph)
     }
     if doubts:
         verdicts = settle(list(doubts.values()), config.num_channels, show=world.rank == 0)
         for place, (codes, reason) in zip(doubts, verdicts, strict=True):
-            one = seen[place]
-            reasons = "; ".join(filter(None, (one.reason, reason)))
-            # What cannot be used is not odd in other ways.
-            others = {code for code in one.codes if not codes & set(STOPS) or code in STOPS}
-            seen[place] = one._replace(codes=others | codes, reason=reasons)
+            entry = seen[place]
+            reasons = "; ".join(filter(None, (entry.reason, reason)))
+            # For an unusable image other oddities do not matter.
+            others = {code for code in entry.codes if not codes & set(STOPS) or code in STOPS}
+            seen[place] = entry._replace(codes=others | codes, reason=reasons)
     return seen
 
 
 class _Packed(NamedTuple):
-    """What a rank has seen, small enough to be sent."""
+    """A rank's results, compact enough to be sent."""
 
     codes: np.ndarray
     digests: np.ndarray
@@ -265,8 +265,8 @@ class _Packed(NamedTuple):
 
 def _packed(seen: list[Seen]) -> _Packed:
     return _Packed(
-        np.array([bits(one.codes) for one in seen], np.int64),
-        np.frombuffer(b"".join(one.digest for one in seen), f"V{DIGEST_BYTES}"),
-        {place: one.reason for place, one in enumerate(seen) if one.reason},
-        sum(one.size for one in seen),
+        np.array([bits(entry.codes) for entry in seen], np.int64),
+        np.frombuffer(b"".join(entry.digest for entry in seen), f"V{DIGEST_BYTES}"),
+        {place: entry.reason for place, entry in enumerate(seen) if entry.reason},
+        sum(entry.size for entry in seen),
     )

@@ -1,4 +1,4 @@
-"""What TensorFlow makes of files that libraries have doubts about, as the pipeline would."""
+"""Lets TensorFlow decide, as the pipeline would, about files that other libraries doubt."""
 
 import os
 from collections.abc import Sequence
@@ -10,24 +10,24 @@ from tfpipe.data.damage import JPEG
 from tfpipe.data.files import read_whole
 from tfpipe.progress import progress
 
-# What libjpeg-turbo says of it.
+# Part of libjpeg-turbo's message on a truncated JPEG.
 CUT_OFF = "premature end"
-# Parsed at a call, which costs little more than one.
+# XMLs parsed per call, which costs little more than a call for one.
 XMLS = 64
 
 
 class Doubt(NamedTuple):
-    """An image that libjpeg-turbo objects to, or whose XML is written in an unusual way."""
+    """An image that libjpeg-turbo complains about, or whose XML is not of the ordinary form."""
 
     path: str
     xml: str
     """Path of an unusual XML, "" if its XML is not in doubt."""
     damage: str
-    """What libjpeg-turbo says, "" if the image is not in doubt."""
+    """libjpeg-turbo's complaint, "" if the image is not in doubt."""
 
 
 def settle(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[set[str], str]]:
-    """Codes of kinds.KINDS for each, and what is wrong with it. Loads TensorFlow."""
+    """Returns, for each doubt, its codes of kinds.KINDS and the reason. Loads TensorFlow."""
     refused = _refused([doubt.xml for doubt in doubts if doubt.xml])
     work = partial(_settle, channels=channels, refused=refused)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -55,12 +55,12 @@ def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
         return "truncated" if CUT_OFF in fault.reason.lower() else "undecodable", fault.reason
     with open(doubt.path, "rb") as file:
         if file.read(len(JPEG)) != JPEG:
-            return "", ""  # a PNG, say
+            return "", ""  # e.g. a PNG
     return "damaged", doubt.damage
 
 
 def _refused(xmls: Sequence[str]) -> set[str]:
-    """Those of some XMLs that the graph does not read."""
+    """Returns the XMLs that the graph cannot parse."""
     if not xmls:
         return set()
     import tensorflow as tf
@@ -68,12 +68,12 @@ def _refused(xmls: Sequence[str]) -> set[str]:
     from tfpipe.data.xml_graph import examine
 
     signature = [tf.TensorSpec([None], tf.string)] * 2
-    whole = tf.function(lambda texts, paths: examine(texts, paths)[0], input_signature=signature)
+    readable = tf.function(lambda texts, paths: examine(texts, paths)[0], input_signature=signature)
 
-    def refused_of(some: Sequence[str]) -> list[str]:
-        texts = [read_whole(xml) for xml in some]
-        return [xml for xml, good in zip(some, whole(texts, some).numpy().tolist(), strict=True) if not good]
+    def refused_of(chunk: Sequence[str]) -> list[str]:
+        texts = [read_whole(xml) for xml in chunk]
+        return [xml for xml, good in zip(chunk, readable(texts, chunk).numpy().tolist(), strict=True) if not good]
 
-    together = [each for start in range(0, len(xmls), XMLS) for each in refused_of(xmls[start : start + XMLS])]
-    # Alone: one that is malformed may have spoilt another.
-    return {xml for each in together for xml in refused_of([each])}
+    together = [xml for start in range(0, len(xmls), XMLS) for xml in refused_of(xmls[start : start + XMLS])]
+    # Again one by one: a malformed XML may have spoilt others of its call.
+    return {refused for xml in together for refused in refused_of([xml])}

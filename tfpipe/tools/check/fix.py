@@ -1,4 +1,4 @@
-"""A clean list: without what would stop training, each path once."""
+"""Writes a clean list: without images that would stop training, each path once."""
 
 import os
 from pathlib import Path
@@ -10,12 +10,12 @@ from tfpipe.tools.check.kinds import STOPS
 
 
 def write_clean_list(checked: Checked, out: Path) -> int:
-    """Writes what is left of a list, in its order; returns how many lines were left out.
+    """Writes the usable lines of a list in its order; returns the number of lines left out.
 
-    Lines stay as they are written where `out` is in the list's folder; elsewhere they become absolute.
+    Lines stay unchanged if `out` is in the list's folder; elsewhere they become absolute.
 
     Raises:
-        ConfigError: nothing is left, or `out` cannot be written.
+        ConfigError: no line is left, or `out` cannot be written.
     """
     if out.parent.absolute() == checked.filelist.parent.absolute():
         lines = [line.strip() for line in checked.filelist.read_text(encoding="utf-8").splitlines() if line.strip()]

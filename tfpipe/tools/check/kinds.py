@@ -1,4 +1,4 @@
-"""The kinds of oddity that files and lists have, and what training makes of each."""
+"""The kinds of oddity of files and lists, and how training reacts to each."""
 
 from typing import Literal, NamedTuple
 
@@ -12,10 +12,10 @@ class Kind(NamedTuple):
     """One kind of oddity."""
 
     harm: Harm
-    """"stops": training ends there, or does not begin. "wrong": it goes on, with what it should not have. "handled":
-    it does what is right."""
+    """"stops": training ends there, or does not begin. "wrong": it continues with wrong data. "handled": it does the
+    right thing."""
     said: str
-    """What it is, and what training does about it."""
+    """Description of the oddity and of training's reaction."""
 
 
 KINDS = {
@@ -48,5 +48,5 @@ STOPS = tuple(code for code in CODES if KINDS[code].harm == "stops")
 
 
 def bits(codes: set[str]) -> int:
-    """A set of codes as a number, of which `has` knows the bits."""
+    """Encodes a set of codes as an integer; bit i stands for CODES[i]."""
     return sum(1 << CODES.index(code) for code in codes)

@@ -1,4 +1,4 @@
-"""What is in a list more than once, or in two lists."""
+"""Finds duplicates of paths and contents, within a list and between two lists."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from tfpipe.data.filelist import FileList
 
 
 def first_places(paths: FileList) -> tuple[np.ndarray, dict[int, int]]:
-    """bool [n]: which paths were in the list before; and the first place of each of those."""
+    """Returns bool [n], the paths that repeat an earlier one, and the first index of each of these paths."""
     places: dict[str, int] = {}
     first = {}
     for item, path in enumerate(paths):
@@ -19,17 +19,17 @@ def first_places(paths: FileList) -> tuple[np.ndarray, dict[int, int]]:
 
 
 def in_other(paths: FileList, others: FileList) -> np.ndarray:
-    """bool [n]: which paths are in the other list too."""
+    """Returns bool [n]: the paths that are also in the other list."""
     known = set(others)
     return np.fromiter((path in known for path in paths), bool, len(paths))
 
 
 def twice(digests: np.ndarray, again: np.ndarray) -> np.ndarray:
-    """bool [n]: which contents another path before has.
+    """Returns bool [n]: the images whose contents an earlier path has too.
 
     Args:
-        digests: void [n]; zeros for what has no contents.
-        again: bool [n]: the paths that were in the list before, which do not count.
+        digests: void [n]; zeros for files without contents.
+        again: bool [n]: the paths that repeat an earlier one, which do not count.
     """
     places = np.flatnonzero(~again & _known(digests))
     _, first = np.unique(digests[places], return_index=True)
@@ -39,7 +39,7 @@ def twice(digests: np.ndarray, again: np.ndarray) -> np.ndarray:
 
 
 def shared(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """bool [n], bool [m]: which contents are in both lists."""
+    """Returns bool [n] and bool [m]: the images whose contents are in both lists."""
     return np.isin(one, other) & _known(one), np.isin(other, one) & _known(other)
 
 

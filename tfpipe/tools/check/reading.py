@@ -1,4 +1,4 @@
-"""What some images of a list, and their XMLs, turn out to be; without TensorFlow, in many processes."""
+"""Reads and examines images of a list and their XMLs; runs in many processes, without TensorFlow."""
 
 import hashlib
 import io
@@ -25,42 +25,42 @@ ORIENTATION = 0x0112
 
 
 class Seen(NamedTuple):
-    """One image, as far as can be said without TensorFlow."""
+    """The findings on one image, as far as possible without TensorFlow."""
 
     codes: set[str]
-    """Of kinds.KINDS."""
+    """Keys of kinds.KINDS."""
     reason: str
-    """Of what stops training; "" if nothing does."""
+    """Reason that training would stop; "" if it would not."""
     digest: bytes
-    """Of its contents; NO_DIGEST where it has none."""
+    """Digest of its contents; NO_DIGEST if it has none."""
     size: int
-    """Of the image file, in bytes."""
+    """Size of the image file in bytes."""
     damage: str
-    """What libjpeg-turbo objects to, for TensorFlow to say whether it decodes it; "" if nothing."""
+    """libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image."""
     unusual: bool
-    """Whether lxml alone reads its XML for certain."""
+    """True if its XML is not of the ordinary form, so that only lxml is certain to read it."""
 
 
 def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
-    """Reads each image and XML once; decodes each image whole."""
+    """Reads each image and XML once, and decodes each image completely."""
     pictures = [_picture(path, channels) for path in images.paths]
     notes = [_annotation(xml, path) for xml, path in zip(images.annotations, images.paths, strict=True)]
-    said = Said()
-    for (_, header), (_, found), xml in zip(pictures, notes, images.annotations, strict=True):
-        said.add_header(header or Header(1, 1, 3, "JPEG"))
+    rows = Said()
+    for (_, header), (_, objects), xml in zip(pictures, notes, images.annotations, strict=True):
+        rows.add_header(header or Header(1, 1, 3, "JPEG"))
         if xml:
-            said.add_objects(found)
-    odd = tabulate(images, said, classes)["odd"].to_pylist()
-    return [_together(*each) for each in zip(pictures, notes, odd, strict=True)]
+            rows.add_objects(objects)
+    odd = tabulate(images, rows, classes)["odd"].to_pylist()
+    return [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
 
 
 def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, Found], odd: list[str]) -> Seen:
     seen, header = picture
     about, _ = note
-    # What cannot be read is not odd in other ways.
-    more = set(odd) if header and not about.reason else set()
+    # For an unreadable file other oddities do not matter.
+    others = set(odd) if header and not about.reason else set()
     reason = "; ".join(filter(None, (seen.reason, about.reason)))
-    return seen._replace(codes=seen.codes | about.codes | more, reason=reason, unusual=about.unusual)
+    return seen._replace(codes=seen.codes | about.codes | others, reason=reason, unusual=about.unusual)
 
 
 def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
@@ -91,11 +91,11 @@ def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
 def _is_turned(contents: bytes) -> bool:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is wrong with it
+            warnings.simplefilter("ignore")  # Pillow warns of corrupt EXIF data
             with Image.open(io.BytesIO(contents)) as image:
                 return image.getexif().get(ORIENTATION, 1) in range(2, 9)
     except (OSError, ValueError, SyntaxError, KeyError, TypeError, struct.error):
-        return False  # nobody reads it, and the picture is none the worse
+        return False  # nothing reads the EXIF data, and the pixels are not affected
 
 
 def _annotation(xml: str, image: str) -> tuple[Seen, Found]:
@@ -105,7 +105,7 @@ def _annotation(xml: str, image: str) -> tuple[Seen, Found]:
     try:
         text = read_whole(xml)
         ordinary = find_in_ordinary(text)
-        found = ordinary or find_by_lxml(text, xml)
+        objects = ordinary or find_by_lxml(text, xml)
     except (OSError, ValueError) as error:
         return nothing._replace(codes={"bad xml"}, reason=str(error)), NOTHING
     named = FILE_NAME.search(text)
@@ -113,4 +113,4 @@ def _annotation(xml: str, image: str) -> tuple[Seen, Found]:
     codes = set()
     if named and os.path.splitext(os.path.basename(named[1].decode(errors="replace").strip()))[0] != stem:
         codes.add("file name")
-    return nothing._replace(codes=codes, unusual=ordinary is None), found
+    return nothing._replace(codes=codes, unusual=ordinary is None), objects

@@ -1,4 +1,4 @@
-"""What `tfpipe check` says: on a screen, and as JSON."""
+"""Formats the result of `tfpipe check` as text and as JSON."""
 
 import os
 import textwrap
@@ -18,37 +18,37 @@ INDENT = 27
 
 
 def render(checked: Sequence[Checked]) -> str:
-    """A screenful: each kind of oddity with its count, what training does about it, and some examples."""
-    return "\n".join(line for each in checked for line in _lines(each))
+    """Returns a text with each kind of oddity, its count, training's reaction, and some examples."""
+    return "\n".join(line for result in checked for line in _lines(result))
 
 
 def conclusion(checked: Sequence[Checked]) -> str | None:
-    """What is to be put right; None if nothing is."""
-    said = []
-    for each in checked:
-        for harm, what in (("stops", "would stop training"), ("wrong", "are wrong")):
-            images = int(each.having([code for code, kind in KINDS.items() if kind.harm == harm]).sum())
+    """Returns the problems to fix; None if there are none."""
+    problems = []
+    for result in checked:
+        for harm, effect in (("stops", "would stop training"), ("wrong", "are wrong")):
+            images = int(result.having([code for code, kind in KINDS.items() if kind.harm == harm]).sum())
             if images:
-                said.append(f"{images} of {len(each.catalog)} images of the {each.split} list {what}")
-    return "; ".join(said) or None
+                problems.append(f"{images} of {len(result.catalog)} images of the {result.split} list {effect}")
+    return "; ".join(problems) or None
 
 
 def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
-    """Everything, with names that say what they are."""
+    """Returns all results as nested dicts with descriptive keys."""
     return {
         "clean": conclusion(checked) is None,
         "lists": [
             {
-                "split": each.split,
-                "filelist": str(each.filelist),
-                "images": len(each.catalog),
-                "annotated": int(each.catalog.annotated.sum()),
-                "reads_xmls": each.reads_xmls,
-                "bytes": each.bytes,
-                "images_of_class": each.classes,
-                "oddities": [_oddity(oddity) for oddity in each.oddities],
+                "split": result.split,
+                "filelist": str(result.filelist),
+                "images": len(result.catalog),
+                "annotated": int(result.catalog.annotated.sum()),
+                "reads_xmls": result.reads_xmls,
+                "bytes": result.bytes,
+                "images_of_class": result.classes,
+                "oddities": [_oddity(oddity) for oddity in result.oddities],
             }
-            for each in checked
+            for result in checked
         ],
     }
 
@@ -64,39 +64,39 @@ def _lines(checked: Checked) -> list[str]:
     annotated = f", {int(catalog.annotated.sum()):,} with an XML" if checked.reads_xmls else ", XMLs not read"
     lines = [f"{checked.split}: {len(catalog):,} images of {checked.filelist}{annotated}, {checked.bytes / 1e9:.3g} GB"]
     lines += _classes(checked.classes)
-    found = checked.oddities
+    oddities = checked.oddities
     for harm, heading in HEADINGS.items():
-        of_this = [oddity for oddity in found if KINDS[oddity.code].harm == harm]
+        of_this = [oddity for oddity in oddities if KINDS[oddity.code].harm == harm]
         if of_this:
             lines.append(f"  {heading}:")
         for oddity in of_this:
             lines += _described(oddity, in_full=harm != "handled")
-    return lines if found else [*lines, "  nothing odd"]
+    return lines if oddities else [*lines, "  nothing odd"]
 
 
 def _described(oddity: Oddity, in_full: bool) -> list[str]:
-    said = textwrap.wrap(KINDS[oddity.code].said, WIDTH - INDENT)
-    head = f"{oddity.count:>9,} {oddity.code:<16} {said[0]}"
+    text = textwrap.wrap(KINDS[oddity.code].said, WIDTH - INDENT)
+    head = f"{oddity.count:>9,} {oddity.code:<16} {text[0]}"
     blank = " " * INDENT
-    rest = [blank + line for line in said[1:]]
-    more = ["..."] if oddity.count > EXAMPLES else []
+    rest = [blank + line for line in text[1:]]
+    ellipsis = ["..."] if oddity.count > EXAMPLES else []
     if in_full:
         examples = [": ".join(filter(None, example)) for example in oddity.examples]
-        return [head, *rest, *(blank + line for line in [*examples, *more])]
-    names = ", ".join([os.path.basename(example.path) for example in oddity.examples] + more)
+        return [head, *rest, *(blank + line for line in [*examples, *ellipsis])]
+    names = ", ".join([os.path.basename(example.path) for example in oddity.examples] + ellipsis)
     return [head, *rest, *textwrap.wrap(names, WIDTH, initial_indent=blank, subsequent_indent=blank)]
 
 
 def _classes(counts: dict[str, int]) -> list[str]:
-    """How the images are spread over the classes."""
+    """Returns lines on the distribution of images over the classes."""
     if not counts:
         return []
-    some = {name: count for name, count in counts.items() if count}
+    used = {name: count for name, count in counts.items() if count}
     lines = [f"  {len(counts):,} classes"]
-    if some:
-        least, most = min(some, key=some.__getitem__), max(some, key=some.__getitem__)
-        lines[0] += f": from {some[least]:,} images ({least}) to {some[most]:,} ({most})"
-    without = [name for name in counts if name not in some]
+    if used:
+        least, most = min(used, key=used.__getitem__), max(used, key=used.__getitem__)
+        lines[0] += f": from {used[least]:,} images ({least}) to {used[most]:,} ({most})"
+    without = [name for name in counts if name not in used]
     if without:
         names = ", ".join(without[:EXAMPLES] + ["..."] * (len(without) > EXAMPLES))
         lines.append(f"  {len(without):,} of them without an image: {names}")

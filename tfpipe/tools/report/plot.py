@@ -1,4 +1,4 @@
-"""The timeline of a trace as a picture: a lane per thread, a colour per stage."""
+"""Plots the timeline of a trace: a lane per thread, a colour per stage."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,12 +24,12 @@ COLOURS = {
 }
 LANE_INCH, WIDTH_INCH = 0.16, 11
 MOST_LANES = 31
-# Of the trace's beginning: more would make stretches too thin to see.
+# The beginning of the trace that is drawn; with more, spans would be too thin to see.
 SECONDS = 1.0
 
 
 def plot(runs: Sequence[Run], path: Path) -> None:
-    """Draws the beginning of each run's trace, on one scale of time.
+    """Draws the beginning of each run's trace, on a common time axis.
 
     Raises:
         ConfigError: a run has no trace, matplotlib is not installed, or `path` cannot be written.
@@ -46,15 +46,15 @@ def plot(runs: Sequence[Run], path: Path) -> None:
     traces = [run.trace for run in runs if run.trace is not None]
     seconds = min(SECONDS, max(trace.seconds for trace in traces))
     lanes = [_lanes(trace, seconds) for trace in traces]
-    heights = [max(3, len(each)) for each in lanes]
+    heights = [max(3, len(threads)) for threads in lanes]
     figure = Figure((WIDTH_INCH, LANE_INCH * sum(heights) + 1.1 * len(runs) + 0.5), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(runs), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     drawn: dict[str, None] = {}
-    for run, trace, each, ax in zip(runs, traces, lanes, axes, strict=True):
-        _draw(ax, each, seconds)
-        drawn |= dict.fromkeys(span.stage for spans in each for span in spans)
-        ax.set_title(_title(run.folder.name, trace, len(each) - 1), loc="left", size=10)
+    for run, trace, threads, ax in zip(runs, traces, lanes, axes, strict=True):
+        _draw(ax, threads, seconds)
+        drawn |= dict.fromkeys(span.stage for spans in threads for span in spans)
+        ax.set_title(_title(run.folder.name, trace, len(threads) - 1), loc="left", size=10)
     axes[-1].set_xlabel("seconds")
     handles = [Patch(color=colour, label=stage) for stage, colour in COLOURS.items() if stage in drawn]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
@@ -66,14 +66,14 @@ def plot(runs: Sequence[Run], path: Path) -> None:
 
 def _title(name: str, trace: Trace, drawn: int) -> str:
     threads = len({span.lane for span in trace.spans if span.stage not in (TRAIN, WAIT)})
-    said = [f"{100 * trace.wait_fraction:.0f} % input wait"]
-    said += [f"{trace.images / trace.seconds:.0f} images/s"] if trace.images else []
-    said.append(f"{threads} pipeline thread{'' if threads == 1 else 's'}")
-    return f"{name}: {', '.join(said)}{f', the busiest {drawn} drawn' if drawn < threads else ''}"
+    facts = [f"{100 * trace.wait_fraction:.0f} % input wait"]
+    facts += [f"{trace.images / trace.seconds:.0f} images/s"] if trace.images else []
+    facts.append(f"{threads} pipeline thread{'' if threads == 1 else 's'}")
+    return f"{name}: {', '.join(facts)}{f', the busiest {drawn} drawn' if drawn < threads else ''}"
 
 
 def _lanes(trace: Trace, seconds: float) -> list[list[Span]]:
-    """The threads' spans: the training loop's first, then the busiest."""
+    """Returns the spans of each thread: the training loop first, then the busiest."""
     lanes: dict[str, list[Span]] = {}
     for span in trace.spans:
         if span.start_s < seconds:

@@ -1,4 +1,4 @@
-"""What a run has left behind: its config, the accounting of its intervals, and a trace."""
+"""Reads a run's directory: its config, the accounting of its intervals, and a trace."""
 
 import json
 from collections.abc import Mapping
@@ -11,48 +11,48 @@ from tfpipe.errors import ConfigError
 from tfpipe.tools.report.trace import Trace, find_trace, read_trace
 
 CONFIG, METRICS = "config.json", "metrics.jsonl"
-# What tfpipe bench --profile writes in place of the accounting.
+# Written by tfpipe bench --profile instead of the accounting.
 PIPELINE = "pipeline.json"
 
 Interval = Mapping[str, Any]
-"""What training/accounting.py writes to metrics.jsonl under "interval"."""
+"""An "interval" entry of metrics.jsonl, written by training/accounting.py."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run of train.py, or of tfpipe bench --profile, which leaves a trace alone."""
+    """A run of train.py, or of tfpipe bench --profile, which has a trace but no intervals."""
 
     folder: Path
     data: DataConfig | None
-    """None where config.json is missing."""
+    """The config's data section; None if config.json is missing."""
     trace: Trace | None
     intervals: tuple[Interval, ...]
     at_once: Mapping[str, int]
-    """Calls of a stage that may be under way at once; a stage that is not there has one."""
+    """Concurrent calls allowed, by stage; a stage that is not listed has one."""
 
     @property
     def wait_fraction(self) -> float:
-        """Share of the steps' time that they waited for input: of all intervals, else of the traced steps."""
+        """Share of the steps' time that they waited for input: over all intervals, else over the traced steps."""
         if self.trace is not None and not self.intervals:
             return self.trace.wait_fraction
         return self.mean("input_wait_fraction")
 
     def mean(self, name: str, part: str | None = None) -> float:
-        """Of a figure of the intervals, or a part of it such as "p90", weighted by their seconds or steps."""
+        """Returns the mean of a figure over intervals, weighted by seconds, or of its `part`, e.g. "p90", by steps."""
         weights = [interval["seconds" if part is None else "steps"] for interval in self.intervals]
         values = [interval[name] if part is None else interval[name][part] for interval in self.intervals]
         return sum(value * weight for value, weight in zip(values, weights, strict=True)) / sum(weights)
 
     def total(self, name: str) -> float:
-        """Of a figure of the intervals."""
+        """Returns the sum of a figure over the intervals."""
         return sum(interval[name] for interval in self.intervals)
 
 
 def load_run(folder: Path) -> Run:
-    """Reads what is in a run's directory.
+    """Reads a run's directory.
 
     Raises:
-        ConfigError: there is nothing to report on; says what would leave something.
+        ConfigError: there is nothing to report on; the message says how to record something.
     """
     traced = find_trace(folder)
     intervals = _intervals(folder / METRICS)
@@ -61,12 +61,12 @@ def load_run(folder: Path) -> Run:
             f"{folder} has neither a trace nor a finished interval in metrics.jsonl: give a run's directory, of "
             "train.py or of tfpipe bench --profile FIRST:END"
         )
-    # A rank's trace lies in a folder of the run's, which has the rest.
-    whole = folder if (folder / CONFIG).exists() else folder.parent
-    data = load_config(whole / CONFIG).data if (whole / CONFIG).exists() else None
-    known = intervals or _intervals(whole / METRICS)
-    stages = known[-1]["stages"] if known else _read_json(whole / PIPELINE)
-    at_once = {each["stage"]: round(each["parallelism"]) for each in stages}
+    # A rank's trace lies in a subfolder of the run's directory, which has the other files.
+    run_dir = folder if (folder / CONFIG).exists() else folder.parent
+    data = load_config(run_dir / CONFIG).data if (run_dir / CONFIG).exists() else None
+    known = intervals or _intervals(run_dir / METRICS)
+    stages = known[-1]["stages"] if known else _read_json(run_dir / PIPELINE)
+    at_once = {stage["stage"]: round(stage["parallelism"]) for stage in stages}
     return Run(folder, data, None if traced is None else read_trace(traced), intervals, at_once)
 
 
@@ -79,6 +79,6 @@ def _intervals(path: Path) -> tuple[Interval, ...]:
         lines = path.read_text().splitlines(keepends=True)
     except FileNotFoundError:
         return ()
-    # One being written, or cut off by a crash, has no end.
-    found = (json.loads(line) for line in lines if line.endswith("\n"))
-    return tuple(each["interval"] for each in found if "interval" in each)
+    # A line that is being written, or that a crash cut off, has no line end.
+    entries = (json.loads(line) for line in lines if line.endswith("\n"))
+    return tuple(entry["interval"] for entry in entries if "interval" in entry)

@@ -1,4 +1,4 @@
-"""A report as text, on one screen, and as JSON."""
+"""Formats reports as text and as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,12 +12,12 @@ LABEL, COLUMN = 24, 22
 
 
 def render(runs: Sequence[Run]) -> str:
-    """One run in full, or several side by side."""
+    """Returns the text for one run in full, or for several side by side."""
     return _one(runs[0]) if len(runs) == 1 else _beside(runs)
 
 
 def as_json(run: Run) -> dict[str, Any]:
-    """Times in seconds or as named; the spans of the timeline are left out."""
+    """Returns the report without the timeline's spans; times are in seconds unless a name gives another unit."""
     trace = run.trace
     return {
         "run": str(run.folder),
@@ -39,14 +39,14 @@ def as_json(run: Run) -> dict[str, Any]:
 
 
 def us_per_image(trace: Trace, stage: str) -> float | None:
-    """Microseconds that a stage took for an image, over all threads; None where no image was read."""
-    busy_s = sum(each.busy_s for each in trace.stages if each.name == stage)
+    """Returns a stage's microseconds per image, over all threads; None if no image was read."""
+    busy_s = sum(entry.busy_s for entry in trace.stages if entry.name == stage)
     return 1e6 * busy_s / trace.images if trace.images else None
 
 
 def _one(run: Run) -> str:
-    found = diagnose(run)
-    head = [found.headline, f"  because  {found.because}", f"  change   {found.advice}"]
+    verdict = diagnose(run)
+    head = [verdict.headline, f"  because  {verdict.because}", f"  change   {verdict.advice}"]
     parts = [f"{run.folder}{_what(run)}", "\n".join(head)]
     if run.intervals:
         parts.append("\n".join(_steps(run)))
@@ -60,13 +60,13 @@ def _one(run: Run) -> str:
 
 
 def _what(run: Run) -> str:
-    said = []
+    facts = []
     if run.intervals:
-        said.append(f"{sum(each['steps'] for each in run.intervals)} steps in {len(run.intervals)} intervals")
+        facts.append(f"{sum(interval['steps'] for interval in run.intervals)} steps in {len(run.intervals)} intervals")
     if run.trace is not None:
         first, last = run.trace.steps[0].number, run.trace.steps[-1].number
-        said.append(f"steps {first} to {last} traced")
-    return f": {', '.join(said)}"
+        facts.append(f"steps {first} to {last} traced")
+    return f": {', '.join(facts)}"
 
 
 def _steps(run: Run) -> list[str]:
@@ -96,9 +96,9 @@ def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
     total_s = sum(stage.busy_s for stage in trace.stages)
     lines = [f"{'stage':12}{'calls':>8}{'us an image':>13}{'busy s':>9}{'share':>8}{'at once':>9}{'of':>5}"]
     for stage in trace.stages:
-        each = us_per_image(trace, stage.name)
+        us = us_per_image(trace, stage.name)
         lines.append(
-            f"  {stage.name:10}{stage.calls or '':>8}{'' if each is None else f'{each:.1f}':>13}{stage.busy_s:9.3f}"
+            f"  {stage.name:10}{stage.calls or '':>8}{'' if us is None else f'{us:.1f}':>13}{stage.busy_s:9.3f}"
             f"{100 * stage.busy_s / total_s:7.1f}%{stage.busy_s / trace.seconds:9.2f}{at_once.get(stage.name, ''):>5}"
             f"{'   in Python' if stage.by_python else ''}"
         )
@@ -111,7 +111,7 @@ def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
 def _process(run: Run) -> list[str]:
     last, seconds = run.intervals[-1], run.total("seconds")
     read, from_storage = (1e-6 * run.total(name) / seconds for name in ("read_bytes", "storage_bytes"))
-    chosen = ", ".join(f"{each['stage']} {each['value']:.0f} {_unit(each['parameter'])}" for each in last["autotune"])
+    chosen = ", ".join(f"{knob['stage']} {knob['value']:.0f} {_unit(knob['parameter'])}" for knob in last["autotune"])
     lines = [
         f"{'AUTOTUNE chose':{LABEL}}{chosen or 'nothing'}",
         f"{'images/s':{LABEL}}{run.mean('images_per_second'):.0f}, over {len(last['ranks'])} rank(s)",
@@ -122,7 +122,7 @@ def _process(run: Run) -> list[str]:
     ]
     if len(last["ranks"]) > 1:
         for part, what in (("wait_ms", "waits for input"), ("own_ms", "step less allreduce")):
-            low, mid, high = (_mean([each["spread"][part][key] for each in run.intervals]) for key in SPREAD)
+            low, mid, high = (_mean([entry["spread"][part][key] for entry in run.intervals]) for key in SPREAD)
             lines.append(f"{what + ', ms':{LABEL}}{low:.1f} min, {mid:.1f} median, {high:.1f} max over ranks")
     return lines
 
@@ -146,8 +146,8 @@ def _beside(runs: Sequence[Run]) -> str:
         f"{label:{LABEL}}" + "".join(f"{table.get(label, '-'):>{COLUMN}}" for table in tables) for label in labels
     ]
     for run in runs:
-        found = diagnose(run)
-        lines += ["", f"{run.folder}: {found.headline}", f"  because  {found.because}", f"  change   {found.advice}"]
+        result = diagnose(run)
+        lines += ["", f"{run.folder}: {result.headline}", f"  because  {result.because}", f"  change   {result.advice}"]
     return "\n".join(lines)
 
 
@@ -165,6 +165,6 @@ def _rows(run: Run) -> list[Row]:
             rows.append(("images/s", f"{trace.images / trace.seconds:.0f}"))
         for stage in trace.stages:
             at_once = f"{stage.busy_s / trace.seconds:.2f} at once"
-            each = us_per_image(trace, stage.name)
-            rows.append((f"{stage.name}, us an image", at_once if each is None else f"{each:.0f} ({at_once})"))
+            image_us = us_per_image(trace, stage.name)
+            rows.append((f"{stage.name}, us an image", at_once if image_us is None else f"{image_us:.0f} ({at_once})"))
     return rows

@@ -1,4 +1,4 @@
-"""A profiler's trace, read through xprof: what each stage took, on which thread, and what the steps waited for."""
+"""Reads a profiler's trace through xprof: the time of each stage and thread, and the steps' wait for input."""
 
 import statistics
 from collections import Counter, defaultdict
@@ -9,74 +9,74 @@ from typing import NamedTuple
 
 from tfpipe.errors import ConfigError
 
-# The name scopes of data/pipeline.py, in its order. What tf.data itself does to bring elements together is "batch",
-# and what it spends on calls that cannot be told apart "tf.data".
+# The name scopes of data/pipeline.py, in its order. "batch": tf.data copies elements into batches; "tf.data": its calls
+# that cannot be assigned to a stage.
 SCOPES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", "finish", "transform")
-# Of ours, which hand over to code that releases the GIL.
+# Scopes whose Python calls run code that releases the GIL.
 NATIVE = ("read", "decode", "gather", "service")
 CROP, BATCH, OTHER = "crop", "batch", "tf.data"
 STAGES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", BATCH, "finish", "transform", OTHER)
-# Main thread.
+# Spans of the main thread.
 TRAIN, WAIT = "training step", "wait for input"
 STEP_MARK, ROOT = "train", "Iterator::Root"
-# Between two ops of a stage on a thread, in a picture: no gap that could be seen.
+# Gaps between two ops of a stage on a thread below this are invisible in a plot.
 GAP_S = 2e-4
 
 
 class Step(NamedTuple):
-    """A marked step."""
+    """A step marked in the trace."""
 
     number: int
     start_s: float
     seconds: float
     wait_s: float
-    """Of which it waited for its batch."""
+    """Part of `seconds` spent waiting for its batch."""
 
 
 class Span(NamedTuple):
-    """A stretch in which a thread was busy with one stage."""
+    """A time span in which a thread was busy with one stage."""
 
     lane: str  # thread
     stage: str
-    start_s: float  # after the first step's beginning
+    start_s: float  # since the first step's beginning
     seconds: float
 
 
 class StageTime(NamedTuple):
-    """What a stage took, over all threads, between the first step's beginning and the last one's end."""
+    """Time of a stage over all threads, between the first step's beginning and the last step's end."""
 
     name: str
     calls: int
     busy_s: float
     by_python: bool
-    """Whether its ops call Python, which runs one thread at a time; decoding's lets go of it and does not count."""
+    """True if its ops call Python, which runs one thread at a time; NATIVE stages release the GIL and do not count."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A stretch of a run."""
+    """The traced part of a run."""
 
     path: Path
     seconds: float
-    """From the first step's beginning to the last one's end."""
+    """Duration from the first step's beginning to the last step's end."""
     steps: tuple[Step, ...]
     stages: tuple[StageTime, ...]
-    """Those that did something, in the pipeline's order."""
+    """Stages with busy time, in the pipeline's order."""
     spans: tuple[Span, ...]
 
     @property
     def wait_fraction(self) -> float:
-        """Share of the steps' time spent waiting for batches."""
+        """Share of the steps' time that they waited for batches."""
         return sum(step.wait_s for step in self.steps) / sum(step.seconds for step in self.steps)
 
     @property
     def images(self) -> int:
-        """Read in that time; 0 if nothing was read, or the batches were not made here."""
+        """Number of images read; 0 if none was read, or workers made the batches."""
         return next((stage.calls for stage in self.stages if stage.name == "read"), 0)
 
 
 class _Event(NamedTuple):
-    """Of the trace, in nanoseconds; with what is needed to find whose it is."""
+    """An event of the trace, times in nanoseconds; `stats` serves to find its stage."""
 
     name: str
     start: float
@@ -85,7 +85,7 @@ class _Event(NamedTuple):
 
 
 def find_trace(run_dir: Path) -> Path | None:
-    """The newest trace of a run, or of a rank's folder in it; None if there is none."""
+    """Returns the newest trace of a run's directory, or of a rank's folder in it; None if there is none."""
     return max(run_dir.glob("plugins/profile/*/*.xplane.pb"), default=None)
 
 
@@ -103,10 +103,10 @@ def read_trace(path: Path) -> Trace:
     for plane in ProfileData.from_file(str(path)).planes:
         for number, line in enumerate(plane.lines):
             events = [
-                _Event(each.name, each.start_ns, each.start_ns + each.duration_ns, dict(each.stats))
-                for each in line.events
+                _Event(event.name, event.start_ns, event.start_ns + event.duration_ns, dict(event.stats))
+                for event in line.events
             ]
-            # Threads may share a name. The longer event first where two begin together: the other one is within it.
+            # Threads may share a name. Of events that begin together, the longest comes first: it contains the others.
             lines[f"{line.name} {number}"] = sorted(events, key=lambda event: (event.start, -event.end))
     main, steps = _steps(lines)
     if not steps:
@@ -130,7 +130,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def _steps(lines: dict[str, list[_Event]]) -> tuple[str, list[Step]]:
-    """The thread with the step marks, and the steps."""
+    """Returns the thread with the step marks, and the steps."""
     for name, events in lines.items():
         marks = [event for event in events if event.name == STEP_MARK and "step_num" in event.stats]
         if marks:
@@ -140,7 +140,7 @@ def _steps(lines: dict[str, list[_Event]]) -> tuple[str, list[Step]]:
                     int(mark.stats["step_num"]),
                     1e-9 * mark.start,
                     1e-9 * (mark.end - mark.start),
-                    1e-9 * sum(each.end - each.start for each in waits if mark.start <= each.start < mark.end),
+                    1e-9 * sum(wait.end - wait.start for wait in waits if mark.start <= wait.start < mark.end),
                 )
                 for mark in marks
             ]
@@ -148,36 +148,36 @@ def _steps(lines: dict[str, list[_Event]]) -> tuple[str, list[Step]]:
 
 
 def _main_spans(lane: str, steps: Iterable[Step]) -> Iterator[Span]:
-    # The batch is taken first, then trained.
+    # A step first takes its batch, then trains it.
     for step in steps:
         yield Span(lane, WAIT, step.start_s, step.wait_s)
         yield Span(lane, TRAIN, step.start_s + step.wait_s, step.seconds - step.wait_s)
 
 
 class _Piece(NamedTuple):
-    """An event less those within it."""
+    """An event, and its time without the events within it."""
 
     span: Span
     self_s: float
 
 
 def _pieces(lane: str, events: list[_Event], runs: dict[str, str]) -> list[_Piece]:
-    """What a thread did, by stage; waiting for other threads left out."""
-    found: list[_Piece] = []
-    nest: list[tuple[_Event, Counter[str]]] = []  # and the seconds of what lies within it, by stage
+    """Returns a thread's pieces of work with their stages; leaves out waits for other threads."""
+    pieces: list[_Piece] = []
+    nest: list[tuple[_Event, Counter[str]]] = []  # with the seconds of the events within, by stage
 
     def close() -> None:
         event, within_s = nest.pop()
         seconds = 1e-9 * (event.end - event.start)
         stage = _stage(event, within_s, runs)
         if nest and not stage and _scope(nest[-1][0].name):
-            # A detail of the op that it lies within, such as its library's call.
+            # A detail of the enclosing op, such as a library call.
             nest[-1][1].update(within_s)
         elif nest:
             nest[-1][1][stage] += seconds  # type: ignore[assignment]
         if stage:
             span = Span(lane, stage, 1e-9 * event.start, seconds)
-            found.append(_Piece(span, max(0.0, seconds - within_s.total())))
+            pieces.append(_Piece(span, max(0.0, seconds - within_s.total())))
 
     for event in events:
         while nest and nest[-1][0].end <= event.start:
@@ -185,16 +185,16 @@ def _pieces(lane: str, events: list[_Event], runs: dict[str, str]) -> list[_Piec
         nest.append((event, Counter()))
     while nest:
         close()
-    return found
+    return pieces
 
 
 def _stage(event: _Event, within_s: Counter[str], runs: dict[str, str]) -> str:
-    """Whose work an event is; "" if it is nobody's, such as a wait for another thread."""
+    """Returns the stage of an event; "" if it is no work, such as a wait for another thread."""
     scope = _scope(event.name)
     if scope:
         return scope
     if event.name.startswith(ROOT):
-        # Copying crops into batches is done where the next batch is asked for, which else only waits.
+        # The thread that requests a batch only waits, except that it copies crops into the batch.
         return BATCH if event.name.endswith("::RebatchV2") else ""
     if event.name.startswith("Executor"):
         stages = [stage for stage, _ in within_s.most_common() if stage]
@@ -203,13 +203,13 @@ def _stage(event: _Event, within_s: Counter[str], runs: dict[str, str]) -> str:
 
 
 def _scope(name: str) -> str | None:
-    """The innermost: stages call each other."""
+    """Returns the innermost scope in `name`, since stages call each other."""
     return next((part for part in reversed(name.split("/")[:-1]) if part in SCOPES), None)
 
 
 def _stage_of_runs(lines: Iterable[list[_Event]]) -> dict[str, str]:
-    """By the id of a function's run, the stage that its ops are of: of several, as where crops are made, CROP."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """Returns, by the id of a function's run, the stage of its ops; CROP if they are of several stages."""
+    scopes_of: dict[str, set[str]] = defaultdict(set)
     for events in lines:
         current = None
         for event in events:
@@ -217,15 +217,15 @@ def _stage_of_runs(lines: Iterable[list[_Event]]) -> dict[str, str]:
                 current = event
             scope = _scope(event.name)
             if scope and current is not None and event.end <= current.end:
-                found[current.stats.get("id", "")].add(scope)
-    return {run: scopes.pop() if len(scopes) == 1 else CROP for run, scopes in found.items()}
+                scopes_of[current.stats.get("id", "")].add(scope)
+    return {run: scopes.pop() if len(scopes) == 1 else CROP for run, scopes in scopes_of.items()}
 
 
 def _stage_times(pieces: list[_Piece], lines: Iterable[list[_Event]]) -> Iterator[StageTime]:
     busy_s: dict[str, float] = defaultdict(float)
     for piece in pieces:
         busy_s[piece.span.stage] += piece.self_s
-    # How often each op ran: most ops run once a call, those in a loop or a branch do not.
+    # Runs of each op: most ops run once a call, but not those in a loop or a branch.
     ops: dict[str, Counter[str]] = defaultdict(Counter)
     python = set()
     for events in lines:
@@ -243,12 +243,12 @@ def _stage_times(pieces: list[_Piece], lines: Iterable[list[_Event]]) -> Iterato
 
 
 def _usual(counts: Iterable[int]) -> int:
-    """The commonest; the largest of several."""
+    """Returns the most common count; the largest of several, 0 if there are none."""
     return max(statistics.multimode(counts), default=0)
 
 
 def _merged(pieces: Iterable[_Piece]) -> list[Span]:
-    """Neighbours of one stage on a thread as one, and what lies within another of its stage left out."""
+    """Merges neighbouring and nested spans of one stage on a thread."""
     result: list[Span] = []
     ordered = sorted((piece.span for piece in pieces if piece.span.stage != BATCH), key=lambda s: (s.lane, s.start_s))
     for span in ordered:

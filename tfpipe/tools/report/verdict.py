@@ -1,4 +1,4 @@
-"""What bounds a run, and the config key to change."""
+"""Diagnoses the bottleneck of a run, and names the config key to change."""
 
 import math
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from tfpipe.training.stragglers import Straggler, describe_stragglers
 
 Kind = Literal["straggler", "threads", "compute", "storage", "decode", "xml", "python", "input"]
 
-# Below this share of waiting, a step is bound by what it computes.
+# Below this share of waiting, a run is compute-bound.
 WAITS = 0.05
-# Threads that could have run but had no CPU, over the CPUs: model and pipeline on the same CPUs make it about 1.
+# Runnable threads without a CPU, per CPU; a model and a pipeline on the same CPUs make it about 1.
 CROWDED = 2.0
-# Beyond this many reads at once a file server seldom gives more.
+# More concurrent reads seldom gain anything from a file server.
 MOST_READS = 256
 
 
 class Verdict(NamedTuple):
-    """What to know, and what to do."""
+    """The bottleneck, its evidence, and the advice."""
 
     kind: Kind
     headline: str
@@ -28,17 +28,17 @@ class Verdict(NamedTuple):
 
 
 class Use(NamedTuple):
-    """How much of what a stage could use it has used."""
+    """Utilisation of the resource of a stage."""
 
     kind: Kind
     stage: str
     of: float
-    """1: all of it, all the time."""
+    """Utilisation; 1: fully used all the time."""
     because: str
 
 
 def diagnose(run: Run) -> Verdict:
-    """The one thing that bounds a run the most."""
+    """Returns the main bottleneck of a run."""
     straggling = describe_stragglers(run.intervals)
     if straggling is not None and straggling.fixed is not None:
         return _straggler(straggling.fixed, str(straggling))
@@ -57,36 +57,36 @@ def diagnose(run: Run) -> Verdict:
     headline = f"INPUT-BOUND: a step waits {100 * wait:.0f} % of its time for input"
     if wait < 1:
         headline += f"; with faster input it could run up to {1 / (1 - wait):.1f} times as fast"
-    found = uses(run.trace, run.at_once) if run.trace is not None else []
-    if not found:
+    used = uses(run.trace, run.at_once) if run.trace is not None else []
+    if not used:
         return Verdict("input", headline, "no trace says at which stage", "record one: --profile 10:20")
-    most = max(found, key=lambda use: use.of)
-    return Verdict(most.kind, headline, most.because, _advice(most, run))
+    bottleneck = max(used, key=lambda use: use.of)
+    return Verdict(bottleneck.kind, headline, bottleneck.because, _advice(bottleneck, run))
 
 
 def uses(trace: Trace, at_once: Mapping[str, int]) -> list[Use]:
-    """Of storage, of the CPUs and of Python, how much the pipeline has used; `at_once`: calls allowed, by stage."""
+    """Returns the pipeline's utilisation of storage, CPUs and Python; `at_once`: calls allowed, by stage."""
     reads, threads = at_once.get("read", 1), at_once.get("crop", 1)
     stages = {stage.name: stage for stage in trace.stages}
     by_python = [stage for stage in trace.stages if stage.by_python]
     computing = [stage for stage in trace.stages if stage.name != "read" and not stage.by_python]
-    found = []
+    result = []
     if "read" in stages:
         busy = stages["read"].busy_s / trace.seconds
-        said = f"read: {busy:.1f} of {reads} reads at once under way all the time{_each(stages['read'], trace)}"
-        found.append(Use("storage", "read", busy / reads, said))
+        because = f"read: {busy:.1f} of {reads} reads at once under way all the time{_each(stages['read'], trace)}"
+        result.append(Use("storage", "read", busy / reads, because))
     if computing:
         top = max(computing, key=lambda stage: stage.busy_s)
         busy = sum(stage.busy_s for stage in computing) / trace.seconds
         share = 100 * top.busy_s / sum(stage.busy_s for stage in computing)
-        said = f"{top.name}: {busy:.2f} of {threads} pipeline threads busy, {share:.0f} % of it with {top.name}"
-        found.append(Use("xml" if top.name == "parse" else "decode", top.name, busy / threads, said))
+        because = f"{top.name}: {busy:.2f} of {threads} pipeline threads busy, {share:.0f} % of it with {top.name}"
+        result.append(Use("xml" if top.name == "parse" else "decode", top.name, busy / threads, because))
     if by_python:
         top = max(by_python, key=lambda stage: stage.busy_s)
         busy = sum(stage.busy_s for stage in by_python) / trace.seconds
-        said = f"{top.name} calls Python, which runs one thread at a time: {busy:.2f} calls under way all the time"
-        found.append(Use("python", top.name, busy, said))
-    return found
+        because = f"{top.name} calls Python, which runs one thread at a time: {busy:.2f} calls under way all the time"
+        result.append(Use("python", top.name, busy, because))
+    return result
 
 
 def _each(stage: StageTime, trace: Trace) -> str:
@@ -115,18 +115,18 @@ def _advice(use: Use, run: Run) -> str:
     )
 
 
-def _straggler(straggler: Straggler, said: str) -> Verdict:
-    rank, host, _, because = straggler
+def _straggler(straggler: Straggler, description: str) -> Verdict:
+    rank, host, _, part = straggler
     what = {
         "input": f"compare its way to the data with another's by tfpipe bench, or trace it: --profile-ranks {rank}",
         "compute": "look at what else runs there, at its clock and at its binding to CPUs",
     }
     headline = f"STRAGGLER: all ranks wait for rank {rank}"
-    return Verdict("straggler", headline, said, f"the node {host}: {what[because]}")
+    return Verdict("straggler", headline, description, f"the node {host}: {what[part]}")
 
 
 def _too_many(run: Run) -> str | None:
-    """The key that gives the pipeline more threads than this rank has CPUs, if they are felt."""
+    """Returns advice on the key that gives the pipeline more threads than CPUs, if they slow the run; else None."""
     if run.data is None or not run.intervals or run.mean("queued_fraction") < CROWDED:
         return None
     cores, data = run.intervals[-1]["cores"], run.data
