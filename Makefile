@@ -31,7 +31,7 @@ test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 10 m
 	$(TESTS) -m 'not full' $(PYTEST_ARGS)
 
 test-full: $(VENV)/.horovod lint  ## the same and what tests/README.md leaves to a release: PYTEST_ARGS
-	$(TESTS) $(PYTEST_ARGS)
+	TFPIPE_TESTS=full $(TESTS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test  ## say what is wrong with the style, the types and the shell scripts
 	$(BIN)/ruff check .
