@@ -1,9 +1,8 @@
-"""--profile and tfpipe report from the command line: real runs with a known bottleneck, and TensorBoard on a trace."""
+"""--profile and tfpipe report from the command line: runs with a known bottleneck, and TensorBoard on a trace."""
 
 import gzip
 import json
 import socket
-import statistics
 import sys
 import time
 import urllib.request
@@ -14,15 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import ROOT, finish, run, run_train, start, start_ranks
+from tests.support.commands import ROOT, Finished, finish, run_train, start, start_ranks
+from tests.support.recorded import unpack
 from tests.support.sample import SampleData
-from tfpipe import World, load_config
-from tfpipe.data.catalog import load_catalog
+from tfpipe import World
+from tfpipe.cli import main
 from tfpipe.data.filelist import scan, write_filelist
-from tfpipe.tools.bench import chains, traced
 from tfpipe.tools.report.runs import load_run
+from tfpipe.tools.report.verdict import diagnose
 from tfpipe.tools.sample import write_sample
 from tfpipe.tracing import Window
+from tfpipe.training import loop
 
 TRAIN = (sys.executable, ROOT / "train.py")
 # Pure Python that holds the GIL, 30 ms a batch.
@@ -41,100 +42,128 @@ def slow(images, labels):
 """
 
 
-def report(folder: Path, *args: str | Path) -> dict[str, Any]:
-    """What tfpipe report --json says of a run."""
+def report(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """Returns what tfpipe report --json says of a run."""
     out = folder / "report.json"
-    done = run(sys.executable, "-m", "tfpipe", "report", folder, "--json", out, *args)
-    assert done.code == 0, done.err
-    found = json.loads(out.read_text())
-    assert found["verdict"]["headline"] in done.out and found["verdict"]["advice"] in done.out
+    assert main(["report", str(folder), "--json", str(out)]) == 0
+    found, printed = json.loads(out.read_text()), capsys.readouterr().out
+    assert found["verdict"]["headline"] in printed and found["verdict"]["advice"] in printed
     return found
 
 
-def profiled(config: Path, folder: Path, *sets: str, steps: int = 30, **environ: str) -> dict[str, Any]:
-    """The report on a training run of so many steps, traced from the tenth on."""
+def profiled(config: Path, folder: Path, *sets: str, **environ: str) -> Finished:
+    """Runs 30 steps of training, the steps 10 to 24 traced."""
     flags = [word for each in sets for word in ("--set", each)]
-    done = run_train("-c", config, "-l", folder, "-n", str(steps), "--profile", f"10:{steps - 5}", *flags, **environ)
+    done = run_train("-c", config, "-l", folder, "-n", "30", "--profile", "10:25", *flags, **environ)
     assert done.code == 0, done.err
-    return report(folder)
+    return done
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
-    """64 images of ImageNet's size."""
-    root = tmp_path_factory.mktemp("large")
-    write_sample(root / "tree", images=64, val_images=8, scale=1.0)
-    for split, images in scan(root / "tree", show=False).items():
-        write_filelist(root / f"{split}.txt", images)
-    return SampleData(root / "tree", root / "train.txt", root / "val.txt")
+@pytest.mark.parametrize(
+    ("name", "kind", "because", "advice"),
+    [
+        ("decode", "decode", "0.99 of 1 pipeline threads busy, 58 % of it with decode", "more CPUs"),
+        ("python", "python", "transform calls Python", "data.transform"),
+        ("compute", "compute", "1.0 %", "data.batch_size"),
+        ("straggler", "straggler", "rank 2 (host vm) is 10.0 times slower than the others", "--profile-ranks 2"),
+    ],
+)
+def test_what_bounds_a_recorded_run_is_told(
+    name: str, kind: str, because: str, advice: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    verdict = report(unpack(name, tmp_path), capsys)["verdict"]
+    assert verdict["kind"] == kind
+    assert because in verdict["because"] and advice in verdict["advice"]
 
 
-def test_slow_storage_is_told(sample: SampleData, tmp_path: Path) -> None:
-    found = profiled(sample.config(tmp_path / "c.json"), tmp_path / "run", "data.storage_delay_ms=400")
+def test_the_rank_that_a_recorded_run_waits_for_says_what_it_waits_for(tmp_path: Path) -> None:
+    found = load_run(unpack("straggler", tmp_path) / "rank-2")
+    assert found.trace.wait_fraction > 0.3 and found.at_once["read"] == 64
+    assert diagnose(found).kind == "storage"
+
+
+def test_slow_storage_is_told_of_a_run_that_ends_before_its_profile(
+    sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, folder = sample.config(tmp_path / "c.json"), tmp_path / "run"
+    slow = ("--set", "data.storage_delay_ms=400")
+    done = run_train("-c", config, "-l", folder, "-n", "18", "--profile", "10:50", *slow)
+    assert done.code == 0 and "the steps 10 to 49, but the run has ended after 18" in done.err
+    assert [step.number for step in load_run(folder).trace.steps] == list(range(10, 18))
+    found = report(folder, capsys)
     assert found["verdict"]["kind"] == "storage", found["verdict"]
     assert "data.parallel.read=128" in found["verdict"]["advice"]
-    assert found["input_wait_fraction"] > 0.5
 
 
-def test_slow_decoding_is_told(large: SampleData, tmp_path: Path) -> None:
-    config = large.config(tmp_path / "c.json")
-    found = profiled(config, tmp_path / "run", "data.threads=1", "data.decoder=graph")
+def test_a_profile_of_no_steps_is_refused(
+    sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "-c", str(sample.config(tmp_path / "c.json")), "-l", str(tmp_path), "--profile", "20:10"])
+    assert ended.value.code == 2 and "FIRST:END" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "traced"), [((), [0]), (("--profile-ranks", "0,2"), [0, 2]), (("--profile-ranks", "all"), [0, 1, 2])]
+)
+def test_the_ranks_that_are_asked_for_are_traced(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], traced: list[int]
+) -> None:
+    windows: list[Window | None] = []
+    monkeypatch.setattr(loop, "train", lambda *args: windows.append(args[-1]))
+    words = ["train", "-c", str(sample.config(tmp_path / "c.json")), "-l", str(tmp_path / "run")]
+    for rank in range(3):
+        monkeypatch.setattr(World, "detect", lambda *_, rank=rank: World(rank, 3))
+        assert main([*words, "--profile", "8:20", *flags]) == 0
+    assert windows == [Window(8, 20) if rank in traced else None for rank in range(3)]
+
+
+FULL = pytest.mark.full("a bottleneck of a real run: make test has recorded ones, and a real one with slow storage")
+
+
+@FULL
+def test_slow_decoding_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_sample(tmp_path / "tree", images=64, val_images=8, scale=1.0)
+    for split, images in scan(tmp_path / "tree", show=False).items():
+        write_filelist(tmp_path / f"{split}.txt", images)
+    large = SampleData(tmp_path / "tree", tmp_path / "train.txt", tmp_path / "val.txt")
+    profiled(large.config(tmp_path / "c.json"), tmp_path / "run", "data.threads=1", "data.decoder=graph")
+    found = report(tmp_path / "run", capsys)
     assert found["verdict"]["kind"] == "decode", found["verdict"]
-    times = {stage["name"]: stage["busy_s"] for stage in found["trace"]["stages"]}
-    assert max(times, key=times.get) == "decode"
 
 
-def test_a_python_map_is_told(sample: SampleData, tmp_path: Path) -> None:
+@FULL
+def test_a_python_map_is_told(sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "users_map.py").write_text(PYTHON_MAP)
-    found = profiled(
-        sample.config(tmp_path / "c.json"),
-        tmp_path / "run",
-        "data.transform=users_map:slow",
-        PYTHONPATH=f"{ROOT}:{tmp_path}",
-    )
+    config, folder = sample.config(tmp_path / "c.json"), tmp_path / "run"
+    profiled(config, folder, "data.transform=users_map:slow", PYTHONPATH=f"{ROOT}:{tmp_path}")
+    found = report(folder, capsys)
     assert found["verdict"]["kind"] == "python", found["verdict"]
     assert "data.transform" in found["verdict"]["advice"]
 
 
-def test_a_slow_model_is_told(sample: SampleData, tmp_path: Path) -> None:
-    config = sample.config(
-        tmp_path / "c.json", data={"crop_image_size": [64, 64]}, model={"name": "resnet18", "args": {"width": 64}}
-    )
-    found = profiled(config, tmp_path / "run")
+@FULL
+def test_a_slow_model_is_told(sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    slow = {"data": {"crop_image_size": [64, 64]}, "model": {"name": "resnet18", "args": {"width": 64}}}
+    profiled(sample.config(tmp_path / "c.json", **slow), tmp_path / "run")
+    found = report(tmp_path / "run", capsys)
     assert found["verdict"]["kind"] == "compute", found["verdict"]
 
 
-def test_one_slow_rank_of_three_is_told(sample: SampleData, tmp_path: Path) -> None:
-    flags = (
-        "-c",
-        sample.config(tmp_path / "c.json"),
-        "-l",
-        tmp_path / "run",
-        "-n",
-        "25",
-        "--set",
-        "training.interval=5",
-    )
+@FULL
+def test_one_slow_rank_of_three_is_told(sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config, folder = sample.config(tmp_path / "c.json"), tmp_path / "run"
+    flags = ("-c", config, "-l", folder, "-n", "25", "--set", "training.interval=5")
     command = (*TRAIN, *flags, "--profile", "8:20", "--profile-ranks", "0,2")
     slow = (*command, "--set", "data.storage_delay_ms=300", "--set", "data.parallel.read=16")
     done = finish(start_ranks(2, *command, ":", "-n", "1", *slow))
     assert done.code == 0, done.err
-    found = report(tmp_path / "run")
+    found = report(folder, capsys)
     assert found["verdict"]["kind"] == "straggler", found["verdict"]
     assert "rank 2" in found["verdict"]["headline"] and "waits for input" in found["verdict"]["because"]
-    # The ranks that were asked for have traces of their own, and the slow one's says what it waits for.
-    assert load_run(tmp_path / "run").trace is not None and not (tmp_path / "run" / "rank-1").exists()
-    slowest = load_run(tmp_path / "run" / "rank-2")
-    assert slowest.trace.wait_fraction > 0.3 and slowest.at_once["read"] == 64
-
-
-def test_a_run_too_short_for_its_profile_says_so(sample: SampleData, tmp_path: Path) -> None:
-    config = sample.config(tmp_path / "c.json")
-    done = run_train("-c", config, "-l", tmp_path / "run", "-n", "6", "--profile", "3:50")
-    assert done.code == 0 and "the steps 3 to 49, but the run has ended after 6" in done.err
-    assert [step.number for step in load_run(tmp_path / "run").trace.steps] == [3, 4, 5]
-    wrong = run_train("-c", config, "-l", tmp_path / "other", "--profile", "20:10")
-    assert wrong.code == 2 and "FIRST:END" in wrong.err
+    # The ranks that were asked for have traces of their own.
+    assert load_run(folder).trace is not None and not (folder / "rank-1").exists()
+    assert diagnose(load_run(folder / "rank-2")).kind == "storage"
 
 
 @contextmanager
@@ -170,6 +199,7 @@ def ask(address: str, patience_s: float = 60) -> Any:
         time.sleep(0.5)
 
 
+@pytest.mark.full("starts TensorBoard; test_report.py asks for the marks that it needs")
 def test_tensorboard_opens_a_trace(sample: SampleData, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     done = run_train("-c", sample.config(tmp_path / "c.json"), "-l", folder, "-n", "20", "--profile", "8:16")
@@ -185,24 +215,3 @@ def test_tensorboard_opens_a_trace(sample: SampleData, tmp_path: Path) -> None:
     # TensorBoard leaves some steps at the edges out.
     assert 4 <= len(steps["rows"]) <= 8
     assert "input-bound" in json.dumps(tables)
-
-
-def test_the_stages_of_a_trace_add_up_to_what_they_cost_alone(large: SampleData, tmp_path: Path) -> None:
-    """Of an image, over all threads: the CPU time of bench's chain up to `crop` against the trace's busy time."""
-    # One thread on two CPUs: none waits for another to leave one.
-    sets = ["data.threads=1", "data.prefetch_buffer_size=2", "data.parallel.read=4"]
-    config, world = load_config(large.config(tmp_path / "c.json"), sets), World(threads=2)
-    chain = next(
-        each
-        for each in chains.prefixes(config, world, load_catalog(config.data, "train", world))
-        if each.name == "crop"
-    )
-    ratios = []
-    for turn in range(7):
-        alone_us = chain.measure(0.7, 0.3).cpu_us
-        traced.trace(config, world, Window(20, 60), tmp_path / str(turn))
-        trace = load_run(tmp_path / str(turn)).trace
-        inside = ("visit", "read", "parse", "crop", "decode", "tf.data")
-        traced_us = 1e6 * sum(stage.busy_s for stage in trace.stages if stage.name in inside) / trace.images
-        ratios.append(traced_us / alone_us)
-    assert 0.9 < statistics.median(ratios) < 1.1, ratios

@@ -1,21 +1,21 @@
 """Headspace: what a training step waits for its input, against what it takes by itself."""
 
-import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.support.commands import run
+from tests.support.clock import Clock
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.config import Config, load_config
 from tfpipe.data.catalog import Catalog, load_catalog
 from tfpipe.tools import bench
+from tfpipe.tools.bench import segments
 from tfpipe.tools.bench.headspace import BATCHES, REPLAY, TRAINING, WARM_UP_STEPS, feeds, headspace, training_step
 from tfpipe.tools.bench.segments import Segment, Spread
 
@@ -47,43 +47,40 @@ def test_a_step_that_waits_for_nothing_is_bound_by_itself(replay_s: float, perce
     assert found.meaning == said
 
 
-def slow_input(monkeypatch: pytest.MonkeyPatch, wait_s: float) -> None:
-    """Makes the pipeline wait so long for every batch."""
+def slow_input(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object]) -> None:
+    """Makes the pipeline call `wait` for every batch."""
     import tensorflow as tf
 
     from tfpipe.data import pipeline
 
     def slow(dataset: tf.data.Dataset, *args: Any) -> tf.data.Dataset:
-        def wait(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            waited = tf.numpy_function(lambda: time.sleep(wait_s) or 0, [], tf.int64)
-            with tf.control_dependencies([waited]):
+        def waited(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            with tf.control_dependencies([tf.numpy_function(lambda: wait() or 0, [], tf.int64)]):
                 return tuple(map(tf.identity, batch))
 
-        return original(dataset, *args).map(wait)
+        return original(dataset, *args).map(waited)
 
     original = pipeline.finish
     monkeypatch.setattr(pipeline, "finish", slow)
 
 
-def measured(opened: tuple[Config, Catalog], step: Callable[[Any], object], seconds: float = 0.6) -> Any:
+def test_the_share_is_what_a_step_waits_for_the_pipeline(opened: tuple[Config, Catalog], monkeypatch) -> None:
+    """By the clock of the bench a step takes 20 ms, and a pipeline that does nothing ahead takes 80 ms a batch."""
+    clock = Clock()
+
+    def pass_time(seconds: float) -> None:
+        clock.now_s += seconds
+
+    monkeypatch.setattr(segments, "time", SimpleNamespace(perf_counter=clock, process_time=clock))
+    slow_input(monkeypatch, lambda: pass_time(0.08))
     config, catalog = opened
-    by = feeds(config, World(), catalog, 0.3, step)
-    return headspace([by[TRAINING](seconds)], [by[REPLAY](seconds)], config.data.batch_size)
-
-
-def test_a_step_slower_than_the_pipeline_leaves_none(opened: tuple[Config, Catalog]) -> None:
-    found = measured(opened, lambda _: time.sleep(0.1), seconds=1.5)
-    assert found.replay_ms.median == pytest.approx(100, abs=30)
-    assert abs(found.share.median) < 0.15
-
-
-def test_a_pipeline_slower_than_the_step_leaves_much(opened: tuple[Config, Catalog], monkeypatch) -> None:
-    slow_input(monkeypatch, 0.1)
-    found = measured(opened, lambda _: time.sleep(0.02), seconds=1.0)
-    # It works while the step does: 100 ms a step, of which 20 are the step's own.
-    assert found.step_ms.median == pytest.approx(100, abs=30)
-    assert found.share.median == pytest.approx(0.8, abs=0.1)
-    assert "faster input could win up to" in found.meaning
+    data = config.data.model_copy(update={"num_parallel_readers": 1, "prefetch_buffer_size": 0})
+    by = feeds(config.model_copy(update={"data": data}), World(), catalog, 0.3, lambda _: pass_time(0.02))
+    found = headspace([by[TRAINING](1.0)], [by[REPLAY](1.0)], data.batch_size)
+    assert found.step_ms.median == pytest.approx(100)
+    assert found.replay_ms.median == pytest.approx(20)
+    assert found.share.median == pytest.approx(0.8)
+    assert "faster input could win up to 80 % of the step" in found.meaning
 
 
 def test_what_is_replayed_are_a_few_batches_of_the_pipeline_over_and_over(opened: tuple[Config, Catalog]) -> None:
@@ -106,20 +103,18 @@ def test_what_is_replayed_are_a_few_batches_of_the_pipeline_over_and_over(opened
 
 
 def test_no_pipeline_runs_while_batches_are_replayed(opened: tuple[Config, Catalog], monkeypatch) -> None:
-    slow_input(monkeypatch, 0.02)
-    sleeps: list[float] = []
-    original = time.sleep
-    monkeypatch.setattr(time, "sleep", lambda s: (s == 0.02 and sleeps.append(time.monotonic()), original(s))[1])
+    made: list[int] = []
+    slow_input(monkeypatch, lambda: made.append(1) or time.sleep(0.02))
     config, catalog = opened
     # Left alone, it would go on for two seconds until that is full.
     data = config.data.model_copy(update={"prefetch_buffer_size": 100})
-    by = feeds(config.model_copy(update={"data": data}), World(), catalog, 0.1, lambda _: original(0.005))
-    by[TRAINING](0.2)
-    assert sleeps
+    by = feeds(config.model_copy(update={"data": data}), World(), catalog, 0.1, lambda _: time.sleep(0.005))
+    by[TRAINING](0.1)
+    assert made
     bench.wait_until_idle()
-    sleeps.clear()
-    by[REPLAY](0.4)
-    assert sleeps == []
+    made.clear()
+    by[REPLAY](0.3)
+    assert made == []
 
 
 def test_the_step_is_that_of_training(opened: tuple[Config, Catalog], monkeypatch) -> None:
@@ -137,19 +132,3 @@ def test_the_step_is_that_of_training(opened: tuple[Config, Catalog], monkeypatc
     step(batch)
     assert int(models[0].optimizer.iterations) == 1
     assert any((weight.numpy() != old).any() for weight, old in zip(models[0].trainable_weights, before, strict=True))
-
-
-def test_the_command_prints_both_and_still_ends_with_the_rate(sample: SampleData, tmp_path: Path) -> None:
-    config, out = sample.config(tmp_path / "c.json"), tmp_path / "o.json"
-    words = ("--headspace", "--seconds", "1", "--repeats", "2", "--json", str(out))
-    done = run(sys.executable, "-m", "tfpipe.cli", "bench", "-c", config, *words)
-    assert done.code == 0, done.err
-    lines = done.out.splitlines()
-    assert lines[-1].startswith("images_per_second: ")
-    rows = {line[:22].strip(): line[22:].split() for line in lines}
-    found = json.loads(out.read_text())["headspace"]
-    assert rows["fed by the pipeline"][0] == f"{found['step_ms']['median']:.1f}"
-    assert rows["fed from memory"][0] == f"{found['replay_ms']['median']:.1f}"
-    assert rows["headspace"][0] == f"{100 * found['share']['median']:.1f}"
-    assert found["meaning"] in done.out
-    assert found["step_ms"]["low"] <= found["step_ms"]["median"] <= found["step_ms"]["high"]
