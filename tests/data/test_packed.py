@@ -14,8 +14,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.batches import crops
+from tests.support.batches import KNOWN_STEPS, crops, known_crops
 from tests.support.commands import ROOT, run
+from tests.support.examples import examples
 from tests.support.packs import config_of, packed
 from tests.support.ranks import Ranks
 from tests.support.runs import read_metrics
@@ -34,16 +35,20 @@ from tfpipe.training.checkpoints import contract_of
 KINDS = ("original", "crops", "raw")
 
 
+# Of 5 ways to stream and 3 kinds, those that differ in what they call; the files themselves are read with an index.
+SAME_CALLS = pytest.mark.full("each kind and each way to stream is in another of these already")
+
+
 @pytest.fixture(scope="module")
-def folders(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("packed")
-    config = config_of(sample, base)
+    config = config_of(sample, base, index=index)
     return {kind: packed(config, base / kind, kind) for kind in KINDS}
 
 
 @pytest.fixture
 def copy(folders: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
-    """What may be spoilt."""
+    """Packed data that may be spoilt."""
     return {kind: shutil.copytree(folder, tmp_path / kind) for kind, folder in folders.items()}
 
 
@@ -52,114 +57,160 @@ def levels_apart(some: list[tuple], others: list[tuple]) -> float:
     return float(np.abs(one - other).mean())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("how", "world"),
-    [
-        ({}, World(0, 1)),
-        ({"unit": "box", "flip": True}, World(1, 2)),
-        ({"scope": "shard", "flip": True, "batch_size": 7}, World(2, 3)),
-        ({"unit": "box", "scope": "shard"}, World(1, 3)),
-        ({"shuffle_buffer": 0, "num_parallel_readers": 1}, World(0, 1)),
-    ],
-    ids=str,
-)
-def test_the_samples_are_those_of_the_files(
-    sample: SampleData, tmp_path: Path, folders: dict[str, Path], kind: str, how: dict, world: World
-) -> None:
-    """Over two epochs. JPEGs of crops lose a little, and nothing else does."""
-    expected = crops(config_of(sample, tmp_path, **how), "train", world, 24)
-    got = crops(config_of(sample, tmp_path, "packed", folders[kind], **how), "train", world, 24)
+def assert_alike(got: list[tuple], expected: list[tuple], kind: str) -> None:
+    """The same samples; JPEGs of crops lose a little, and nothing else does."""
     assert [each[:3] for each in got] == [each[:3] for each in expected]
     if kind == "crops":
-        assert 0 < levels_apart(got, expected) < 5
-        other = crops(config_of(sample, tmp_path, seed=1, **how), "train", world, 24)[: len(got)]
-        # Without shuffling the seed does not count.
-        assert levels_apart(got, other) > 20 or how.get("shuffle_buffer") == 0
+        # Those of other samples are far off.
+        assert 0 < levels_apart(got, expected) < 5 < 20 < levels_apart(got[2:], expected[:-2])
     else:
         assert got == expected
 
 
+BY_BOX = {"unit": "box", "flip": True}, World(1, 2)
+SHARDED = {"scope": "shard", "flip": True, "batch_size": 7}, World(2, 3)
+SHARDED_BY_BOX = {"unit": "box", "scope": "shard"}, World(1, 3)
+IN_ORDER = {"shuffle_buffer": 0, "num_parallel_readers": 1}, World()
+
+
 @pytest.mark.parametrize(
-    "how",
+    ("kind", "way"),
     [
-        {"crop": "random_resized", "crop_image_size": [24, 40]},
-        {"crop": "random_resized", "unit": "box"},
-        {"crop": "center", "num_channels": 1},
-        {"crop": "full", "decoder": "graph"},
-        {"annotations": "none"},
-        {"dtype": "float32", "scaled_decode": True, "crop_image_size": [8, 9]},
+        ("original", BY_BOX),
+        ("raw", BY_BOX),
+        ("crops", SHARDED),
+        ("raw", SHARDED_BY_BOX),
+        ("crops", IN_ORDER),
+        *(
+            pytest.param(kind, way, marks=SAME_CALLS)
+            for kind, way in [
+                *((kind, ({}, World())) for kind in KINDS),
+                ("crops", BY_BOX),
+                ("original", SHARDED),
+                ("raw", SHARDED),
+                ("original", SHARDED_BY_BOX),
+                ("crops", SHARDED_BY_BOX),
+                ("original", IN_ORDER),
+                ("raw", IN_ORDER),
+            ]
+        ),
+    ],
+    ids=str,
+)
+def test_the_samples_are_those_of_the_files(
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str, way: tuple[dict, World]
+) -> None:
+    """Over two epochs."""
+    how, world = way
+    expected = known_crops(config_of(sample, tmp_path, index=index, **how), "train", world)
+    got = crops(config_of(sample, tmp_path, "packed", folders[kind], **how), "train", world, KNOWN_STEPS)
+    assert_alike(got, expected, kind)
+
+
+@pytest.mark.parametrize(
+    ("how", "split"),
+    [
+        ({"crop": "random_resized", "unit": "box", "crop_image_size": [24, 40]}, "train"),
+        ({"crop": "center", "num_channels": 1, "decoder": "graph"}, "test"),
+        ({"annotations": "none", "dtype": "float32", "scaled_decode": True, "crop_image_size": [8, 9]}, "train"),
+        pytest.param({"crop": "random_resized"}, "test", marks=SAME_CALLS),
+        pytest.param({"crop": "full", "decoder": "graph"}, "train", marks=SAME_CALLS),
+        pytest.param({"annotations": "none"}, "test", marks=SAME_CALLS),
     ],
     ids=str,
 )
 def test_original_files_are_cropped_in_any_way(
-    sample: SampleData, tmp_path: Path, folders: dict[str, Path], how: dict
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], how: dict, split: str
 ) -> None:
-    loose, config = (
-        config_of(sample, tmp_path, **how),
-        config_of(sample, tmp_path, "packed", folders["original"], **how),
-    )
-    assert crops(config, "train", World(1, 2), 8) == crops(loose, "train", World(1, 2), 8)
-    assert crops(config, "test") == crops(loose, "test")
+    loose = config_of(sample, tmp_path, index=index, **how)
+    config = config_of(sample, tmp_path, "packed", folders["original"], **how)
+    assert crops(config, split, World(1, 2), 8) == crops(loose, split, World(1, 2), 8)
     counts = [count_crops(load_catalog(each.data, "train", World()), each.data, World()) for each in (loose, config)]
     assert counts[0] == counts[1]
 
 
+GRAY = {"test_crop": "center", "num_channels": 1, "resize": "area", "crop_image_size": [20, 36]}
+BY_OBJECT = {"label_source": "object", "classes": "two", "test_label_file": None}
+
+
 @pytest.mark.parametrize(
-    "how",
+    ("kind", "how", "split"),
     [
-        {"crop": "center", "num_channels": 1},
-        {"resize": "area", "crop_image_size": [20, 36]},
-        {"label_source": "object", "classes": "two", "test_label_file": None},
+        ("crops", GRAY, "test"),
+        ("raw", BY_OBJECT, "train"),
+        *(
+            pytest.param(kind, how, split, marks=SAME_CALLS)
+            for kind, how, split in [
+                ("raw", GRAY, "test"),
+                ("raw", GRAY, "train"),
+                ("crops", GRAY, "train"),
+                ("crops", BY_OBJECT, "train"),
+                ("crops", BY_OBJECT, "test"),
+                ("raw", BY_OBJECT, "test"),
+            ]
+        ),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("kind", ["crops", "raw"])
-def test_crops_are_packed_as_the_config_cuts_them(sample: SampleData, tmp_path: Path, how: dict, kind: str) -> None:
-    if "classes" in how:
-        names = sorted({line.split("/")[-2] for line in sample.train.read_text().split()})
-        how = {**how, "classes": names[:2]}
-    loose = config_of(sample, tmp_path, **how)
-    config = config_of(sample, tmp_path, "packed", packed(loose, tmp_path / "out", kind, 3), **how)
-    for split, steps in (("train", 10), ("test", -1)):
-        expected, got = crops(loose, split, steps=steps), crops(config, split, steps=steps)
-        assert [each[:3] for each in got] == [each[:3] for each in expected]
-        assert got == expected if kind == "raw" else levels_apart(got, expected) < 5
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [1, 3])
-def test_a_test_pass_is_that_of_the_files(
-    sample: SampleData, tmp_path: Path, folders: dict[str, Path], kind: str, size: int
+def test_crops_are_packed_as_the_config_cuts_them(
+    sample: SampleData, index: str, tmp_path: Path, how: dict, kind: str, split: str
 ) -> None:
-    for rank in range(size):
-        expected = crops(config_of(sample, tmp_path), "test", World(rank, size))
-        got = crops(config_of(sample, tmp_path, "packed", folders[kind]), "test", World(rank, size))
-        assert [each[:3] for each in got] == [each[:3] for each in expected]
-        assert kind == "crops" or got == expected
+    how = {**how, "classes": sample.classes[:2]} if "classes" in how else {**how, "index": index}
+    loose = config_of(sample, tmp_path, **how)
+    config = config_of(sample, tmp_path, "packed", packed(loose, tmp_path / "out", kind, 3, (split,)), **how)
+    steps = 10 if split == "train" else -1
+    assert_alike(crops(config, split, steps=steps), crops(loose, split, steps=steps), kind)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "world"),
+    [
+        ("crops", World()),
+        ("original", World(2, 3)),
+        ("raw", World(1, 3)),
+        *(
+            pytest.param(kind, World(rank, size), marks=SAME_CALLS)
+            for kind in KINDS
+            for rank, size in ((0, 1), (0, 3), (1, 3), (2, 3))
+            if (kind, rank, size) not in {("crops", 0, 1), ("original", 2, 3), ("raw", 1, 3)}
+        ),
+    ],
+)
+def test_a_test_pass_is_that_of_the_files(
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str, world: World
+) -> None:
+    whole = known_crops(config_of(sample, tmp_path, index=index), "test")
+    expected = [each for each in whole if each[0] % world.size == world.rank]
+    got = crops(config_of(sample, tmp_path, "packed", folders[kind]), "test", world)
+    assert_alike(got, expected, kind)
+
+
+@pytest.mark.parametrize("kind", ["original", "raw", pytest.param("crops", marks=SAME_CALLS)])
 def test_a_run_begun_on_files_goes_on_packed(
-    sample: SampleData, tmp_path: Path, folders: dict[str, Path], kind: str
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str
 ) -> None:
     """In the middle of an image of several crops, and with other ranks."""
-    loose, config = config_of(sample, tmp_path), config_of(sample, tmp_path, "packed", folders[kind])
-    whole = crops(loose, "train", World(1, 2), 12)
+    loose, config = config_of(sample, tmp_path, index=index), config_of(sample, tmp_path, "packed", folders[kind])
+    whole = known_crops(loose, "train", World(1, 2))
     taken = next(number for number, each in enumerate(whole) if number > 40 and each[1] > 0)
-    streams = [Stream.start(2).at([Frontier(0), Frontier(*whole[taken][:2])])]
-    streams.append(Stream.start(3).at([Frontier(9, 1), Frontier(4), Frontier(17)]).over(2))
-    for stream in streams:
-        expected = crops(loose, "train", World(1, 2), 6, resume=stream)
-        got = crops(config, "train", World(1, 2), 6, resume=stream)
-        assert [each[:3] for each in got] == [each[:3] for each in expected]
-        assert kind == "crops" or got == expected
-    contracts = [contract_of(each, load_catalog(each.data, "train", World())) for each in (loose, config)]
+    on_its_way = Stream.start(2).at([Frontier(0), Frontier(*whole[taken][:2])])
+    assert_alike(crops(config, "train", World(1, 2), 6, resume=on_its_way), whole[taken : taken + 96], kind)
+    fewer = Stream.start(3).at([Frontier(9, 1), Frontier(4), Frontier(17)]).over(2)
+    expected = crops(loose, "train", World(1, 2), 6, resume=fewer)
+    assert_alike(crops(config, "train", World(1, 2), 6, resume=fewer), expected, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_tells_crops_as_jpeg_from_the_files(
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str
+) -> None:
+    configs = config_of(sample, tmp_path, index=index), config_of(sample, tmp_path, "packed", folders[kind])
+    contracts = [contract_of(each, load_catalog(each.data, "train", World())) for each in configs]
     different = {name for name in contracts[0] if contracts[0][name] != contracts[1][name]}
     assert different == ({"crops as JPEG"} if kind == "crops" else set())
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=examples(12))
 @given(st.data())
 def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObject) -> None:
     """Whatever the ranks, batches, crops and interruptions; each crop's pixel is its number."""
@@ -291,7 +342,7 @@ def test_a_sound_folder_is_verified(folders: dict[str, Path]) -> None:
 def test_a_shard_that_is_cut_while_it_is_read_is_named(
     sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where memory does not hold them all; what is read is what is mapped where it does."""
+    """This is where memory does not hold them all; where it does, the same records are mapped."""
     for kind in ("raw", "crops"):
         config = config_of(sample, tmp_path, "packed", copy[kind])
         catalog = load_catalog(config.data, "train", World())
@@ -301,8 +352,9 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
             load = loader(catalog, (32, 32, 3))
         whole = load(np.arange(20), np.zeros(0, bool))
         assert whole.tobytes() == mapped.tobytes()
-        expected = crops(config_of(sample, tmp_path, "packed", copy[kind], shuffle_buffer=0), "train", steps=2)[:20]
-        assert whole.tobytes() == b"".join(each[3] for each in expected)
+        contents = [catalog.packed.contents(record) for record in range(20)]
+        expected = contents if kind == "raw" else [simplejpeg.decode_jpeg(each).tobytes() for each in contents]
+        assert whole.tobytes() == b"".join(expected)
         last = int(np.argmax(catalog.packed.records.offset * (catalog.packed.records.shard == 2)))
         Path(catalog.packed.shards[2]).write_bytes(Path(catalog.packed.shards[2]).read_bytes()[:-600])
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
