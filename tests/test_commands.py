@@ -60,12 +60,18 @@ def reader(request: pytest.FixtureRequest, tmp_path: Path, sample: SampleData) -
         yield Reader(tmp_path, server, [])
 
 
+FULL = pytest.mark.full("commands that have tests of their own; make test follows the README")
+
+
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if "README" in name else FULL, id=name) for name in DOCUMENTS]
+)
 def test_every_command_runs(reader: Reader, name: str) -> None:
     followed = commands(DOCUMENTS[name])
     with ExitStack() as servers:
-        for command in followed:
+        # What stands there twice is run once.
+        for command in {reader.prepared(command): command for command in followed}.values():
             if any(matches(part, command) for part in CANNOT):
                 continue
             if command.startswith("tfpipe serve"):

@@ -1,6 +1,5 @@
 """The examples: they run as their first lines say, and what they say is so."""
 
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
@@ -8,14 +7,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.support.commands import ROOT, run
+from tests.support.commands import ROOT, WARM, ensure_server, run
 from tests.support.sample import SampleData
 from tfpipe.cli import main
 
 
 def inspect(config: Path, out: Path, *args: str) -> dict[str, str]:
-    """What inspect_dataset.py prints, by what it is of; and that it draws something."""
-    done = run(sys.executable, ROOT / "docs/examples/inspect_dataset.py", "-c", config, "-o", out, *args)
+    """Returns what inspect_dataset.py prints, by what it is of; checks that it draws something."""
+    ensure_server()
+    done = run(*WARM, ROOT / "docs/examples/inspect_dataset.py", "-c", config, "-o", out, *args)
     assert done.code == 0, done.err
     pixels = np.asarray(Image.open(out).convert("RGB"))
     assert min(pixels.shape[:2]) > 900

@@ -30,12 +30,18 @@ INSTEAD = {
     r"\bxmls 100000\b": "xmls 300",
     r"\bpictures 20000\b": "pictures 60",
     r"\bmpirun -n (4|8|64)\b": "mpirun -n 2",
-    r"\bCONFIG\b": "configs/sample.json",
+    r"\bCONFIG\b": "config.json",
     # mpirun knows by its environment that more ranks than cores are fine.
     r"--bind-to none ": "",
 }
 # Added to a command, so that it takes seconds: its point is the command, not the figures. Of several the first counts.
-STEPS = "--set training.epochs=1 --set data.batch_size=8 --set training.steps_per_epoch"
+# The networks of the configs, which take long to trace, are trained in the full run.
+NETWORK = (
+    ""
+    if os.environ.get("TFPIPE_TESTS") == "full"
+    else "--set model.name=tests.support.models:tiny --set model.args={} "
+)
+STEPS = f"{NETWORK}--set training.epochs=1 --set data.batch_size=8 --set training.steps_per_epoch"
 SHORTER = {
     "imagenet_resnet50.json": f"{STEPS}=1 --set data.crop_image_size=[32,32]",
     "bccd.json": f"{STEPS}=2",
@@ -43,7 +49,7 @@ SHORTER = {
     "torch_resnet18.py": "--steps 2 --width 4",
     "train.py * --profile": f"{STEPS}=42",
     "train.py": f"{STEPS}=3",
-    "tfpipe bench": "--seconds 0.3 --repeats 1",
+    "tfpipe bench": "--seconds 0.1 --repeats 1",
     # Any port that is free.
     "tfpipe serve": "--host localhost --port 0",
     # Sums over two ranks if it is there, which costs little; but a test should not build it anew if they fail to.
