@@ -5,7 +5,6 @@ import io
 import json
 import re
 import shutil
-import sys
 from collections import namedtuple
 from pathlib import Path
 
@@ -16,10 +15,10 @@ import simplejpeg
 import tensorflow as tf
 from PIL import Image
 
-from tests.support.commands import run, run_ranks
+from tests.support.commands import WARM, run
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
-from tfpipe import Config, World, load_config
+from tfpipe import Config, World
 from tfpipe.data import pack as module
 from tfpipe.data.annotations import read_xml
 from tfpipe.data.catalog import load_catalog
@@ -27,27 +26,33 @@ from tfpipe.data.lock import locked
 from tfpipe.data.pack import Plan, pack
 from tfpipe.errors import ConfigError
 
-# Packs in processes of its own, which are forked from one that has TensorFlow loaded, and kills all but the last.
+# Packs in processes of its own, which are forked from one that has TensorFlow loaded, and kills all but the last: each
+# at a random moment after it has begun one more shard.
 KILLED = """
-import os, random, signal, sys, time
+import os, pathlib, random, signal, sys, time
 from tfpipe import World, load_config
 from tfpipe.data.pack import Plan, pack
 
 path, out, kind, shards, kills = sys.argv[1:]
-config, draw, killed, limit_s = load_config(path).data, random.Random(5), 0, 1.0
+config, draw, killed = load_config(path).data, random.Random(5), 0
+parts = lambda: len([*pathlib.Path(out).glob("*-of-*")])
 while True:
+    there = parts()
     child = os.fork()
     if child == 0:
         for split in ("train", "test"):
-            pack(config, split, __import__("pathlib").Path(out), Plan(kind, int(shards)), World())
+            pack(config, split, pathlib.Path(out), Plan(kind, int(shards)), World())
         os._exit(0)
-    if killed < int(kills):
-        time.sleep(draw.uniform(0, limit_s))
+    ended, status = 0, 0
+    while not ended and (killed == int(kills) or parts() <= there):
+        time.sleep(0.001)
+        ended, status = os.waitpid(child, os.WNOHANG)
+    if not ended:
+        time.sleep(draw.uniform(0, 0.01))
         os.kill(child, signal.SIGKILL)
-    status = os.waitpid(child, 0)[1]
+        status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
         killed += 1
-        limit_s *= 1.1
     else:
         assert status == 0, status
         break
@@ -72,8 +77,28 @@ def records(folder: Path, split: str = "train") -> list[dict[str, list]]:
 
 
 @pytest.fixture
-def config(sample: SampleData, tmp_path: Path) -> Config:
-    return config_of(sample, tmp_path)
+def config(sample: SampleData, index: str, tmp_path: Path) -> Config:
+    return config_of(sample, tmp_path, index=index)
+
+
+@pytest.fixture(scope="module")
+def in_shards(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both splits' crops in 12 shards each."""
+    folder = tmp_path_factory.mktemp("pack")
+    return packed(config_of(sample, folder, index=index), folder / "out", "crops", shards=12)
+
+
+@pytest.fixture(scope="module")
+def kept(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
+    """The test data's crops packed, and begun to be."""
+    folder = tmp_path_factory.mktemp("kept")
+    config = config_of(sample, folder, index=index)
+    pack(config.data, "test", folder / "whole", Plan("crops"), World())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.Work, "write", lambda *_: ["interrupted"])
+        with pytest.raises(ConfigError, match="interrupted"):
+            pack(config.data, "test", folder / "begun", Plan("crops"), World())
+    return {True: folder / "whole", False: folder / "begun"}
 
 
 def test_files_are_in_imagenets_tfrecords_untouched(config: Config, sample: SampleData, tmp_path: Path) -> None:
@@ -179,9 +204,11 @@ def mapping(sample: SampleData) -> Path:
     return next(sample.root.rglob("LOC_synset_mapping.txt"))
 
 
-@pytest.mark.parametrize("kind", ["crops", "raw"])
+@pytest.mark.parametrize(
+    "kind", ["crops", pytest.param("raw", marks=pytest.mark.full("only the writer of a shard differs"))]
+)
 def test_an_image_that_cannot_be_decoded_is_named(config: Config, tree: Path, tmp_path: Path, kind: str) -> None:
-    data = config.data.model_copy(update={"train_filelist": tmp_path / "train.txt"})
+    data = config.data.model_copy(update={"train_filelist": tmp_path / "train.txt", "crop": "center"})
     bad = Path((tmp_path / "train.txt").read_text().splitlines()[50])
     whole = bad.read_bytes()
     bad.write_bytes(whole[:100] + bytes(100) + whole[200:300])
@@ -216,12 +243,16 @@ def test_what_is_whole_is_not_packed_again(config: Config, tmp_path: Path) -> No
 )
 @pytest.mark.parametrize("whole", [True, False])
 def test_something_else_is_not_packed_into_the_same_folder(
-    config: Config, sample: SampleData, tmp_path: Path, how: dict, plan: Plan, said: str, whole: bool
+    config: Config,
+    sample: SampleData,
+    tmp_path: Path,
+    kept: dict[bool, Path],
+    how: dict,
+    plan: Plan,
+    said: str,
+    whole: bool,
 ) -> None:
-    if whole:
-        pack(config.data, "test", tmp_path / "out", Plan("crops"), World())
-    else:
-        begun(config, tmp_path / "out")
+    shutil.copytree(kept[whole], tmp_path / "out")
     if "test_filelist" in how:
         (tmp_path / "two.txt").write_text("".join(sample.val.read_text().splitlines(True)[:2]))
         how = {"test_filelist": tmp_path / "two.txt"}
@@ -229,14 +260,6 @@ def test_something_else_is_not_packed_into_the_same_folder(
     with pytest.raises(ConfigError, match=re.escape(said)):
         pack(config.data.model_copy(update=how), "test", tmp_path / "out", plan, World())
     assert contents(tmp_path / "out") == before
-
-
-def begun(config: Config, out: Path) -> None:
-    """An interrupted pack of the test data's crops."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.Work, "write", lambda *_: ["interrupted"])
-        with pytest.raises(ConfigError, match="interrupted"):
-            pack(config.data, "test", out, Plan("crops"), World())
 
 
 def test_two_packs_never_write_one_folder(config: Config, tmp_path: Path) -> None:
@@ -276,19 +299,9 @@ def test_what_cannot_be_packed_is_refused(config: Config, tmp_path: Path, how: d
         pack(config.data.model_copy(update=how), "train", tmp_path / "out", plan, World())
 
 
-def test_a_pack_that_is_killed_goes_on_where_it_was(config: Config, tmp_path: Path) -> None:
+def test_a_pack_that_is_killed_goes_on_where_it_was(config: Config, tmp_path: Path, in_shards: Path) -> None:
     """Killed at random moments: what comes out is the same to the byte, and nothing is left over."""
-    expected = contents(packed(config, tmp_path / "whole", "crops", shards=12))
-    done = run(sys.executable, "-c", KILLED, tmp_path / "config.json", tmp_path / "out", "crops", "12", "5")
+    done = run(*WARM, "-c", KILLED, tmp_path / "config.json", tmp_path / "out", "crops", "12", "5")
     assert done.code == 0, done.err
     assert int(done.out.split()[-1]) >= 1
-    assert contents(tmp_path / "out") == expected
-
-
-def test_two_ranks_pack_what_one_does(config: Config, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tfpipe", "pack", "-c", tmp_path / "config.json", "--out", tmp_path / "out"]
-    done = run_ranks(2, *command, "--kind", "crops", "--shards", "5", "--split", "all")
-    assert done.code == 0, done.err
-    assert done.out.splitlines()[-1].startswith(f"{tmp_path}/out/validation.json: 37 images, ")
-    assert contents(tmp_path / "out") == contents(packed(config, tmp_path / "whole", "crops", shards=5))
-    assert load_config(tmp_path / "config.json") == config
+    assert contents(tmp_path / "out") == contents(in_shards)
