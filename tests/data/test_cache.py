@@ -9,84 +9,91 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from tests.support.caches import check_a_bad_image, configured, epochs, whole
+from tests.support.batches import crops, crops_in
+from tests.support.caches import check_a_bad_image, check_later_epochs, configured, uncached
 from tests.support.sample import SampleData
 from tfpipe import Frontier, Stream, World, build_dataset
 from tfpipe.data import space
 from tfpipe.data.catalog import load_catalog
 from tfpipe.errors import ConfigError
 
-CROPS = 16
+REPEATED = pytest.mark.full("the branches of the other cells, in other combinations")
 
 
-@pytest.fixture(params=["memory", "near"])
-def kept(request: pytest.FixtureRequest) -> str:
-    return request.param
+@pytest.mark.parametrize(
+    ("cache", "unit"),
+    [
+        ("memory", "image"),
+        ("near", "box"),
+        pytest.param("memory", "box", marks=REPEATED),
+        pytest.param("near", "image", marks=REPEATED),
+    ],
+)
+def test_the_second_epoch_is_the_same_without_any_source(sample: SampleData, tree: Path, cache: str, unit: str) -> None:
+    seen = check_later_epochs(sample, tree, {"cache": cache}, unit=unit, crop="random_resized")
+    first, second = ([each[3] for each in seen[begin : begin + 96]] for begin in (0, 96))
+    assert first != second
 
 
-@pytest.mark.parametrize("unit", ["image", "box"])
-def test_the_second_epoch_is_the_same_without_any_source(sample: SampleData, tree: Path, kept: str, unit: str) -> None:
-    how = {"unit": unit, "crop": "random_resized"}
-    expected = epochs(configured(sample, tree, **how))
-    assert [position for position, *_ in expected[0]] != [position for position, *_ in expected[1]]
-    assert epochs(configured(sample, tree, **how, cache=kept)) == expected
-    assert not tree.exists()
+@pytest.mark.parametrize("cache", ["memory", pytest.param("near", marks=REPEATED)])
+def test_every_test_pass_after_the_first_needs_no_source(sample: SampleData, tree: Path, cache: str) -> None:
+    dataset = build_dataset(configured(sample, tree, cache=cache), "test", with_positions=True)
+    for _ in range(2):
+        assert crops_in(dataset) == uncached(sample, tree, "test")
+        shutil.rmtree(tree, ignore_errors=True)
 
 
-def test_every_test_pass_after_the_first_needs_no_source(sample: SampleData, tree: Path, kept: str) -> None:
-    dataset = build_dataset(configured(sample, tree, cache=kept), "test")
-    first = [images.tobytes() for images, _ in dataset.as_numpy_iterator()]
-    shutil.rmtree(tree)
-    assert [images.tobytes() for images, _ in dataset.as_numpy_iterator()] == first
-
-
-def test_a_later_run_finds_the_folder_filled(sample: SampleData, tree: Path) -> None:
-    config = configured(sample, tree, cache="near")
+def test_a_later_run_finds_the_folder_of_its_rank_filled(
+    sample: SampleData, tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a source nor space on the disk is needed then; training data that is not there yet finds too little."""
+    config, world = configured(sample, tree, cache="near"), World(1, 2)
     catalog = load_catalog(config.data, "test", World())
-    first = whole(config, catalog=catalog)
+    expected = [each for each in uncached(sample, tree, "test") if each[0] % 2 == 1]
+    assert crops(config, "test", world, catalog=catalog) == expected
+    (folder,) = (tree.parent / "near").iterdir()
+    assert folder.name == f"tfpipe-{catalog.paths.digest[:16]}-1of2"
+    wanted = {f"{image}{kind}" for image in range(1, 37, 2) for kind in (".jpg", ".xml")}
+    assert {file.name for file in folder.glob("*/*")} == wanted
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: usage(8192))
+    with pytest.raises(ConfigError, match=rf"of 8.19e-06 GB free on the disk of {re.escape(str(tree.parent))}/near"):
+        build_dataset(config, world=world)
     shutil.rmtree(tree)
-    assert whole(config, catalog=catalog) == first
+    assert crops(config, "test", world, catalog=catalog) == expected
 
 
-@pytest.mark.parametrize("left", [0, 10, 0.5, 0.99])
-def test_a_half_written_file_is_read_again_from_its_source(sample: SampleData, tree: Path, left: float) -> None:
+def test_a_file_half_written_or_of_another_source_is_read_again_from_its_source(sample: SampleData, tree: Path) -> None:
     config = configured(sample, tree, cache="near")
-    first = whole(config)
-    files = [*(tree.parent / "near").glob("*/*/*.jpg"), *(tree.parent / "near").glob("*/*/*.xml")]
-    assert len(files) == 74
+    expected = uncached(sample, tree, "test")
+    assert crops(config, "test") == expected
+    files = sorted((tree.parent / "near").glob("*/*/*.*"), key=lambda file: (file.suffix, file.stem))
     sound = {file: file.read_bytes() for file in files}
-    for file, contents in sound.items():
-        file.write_bytes(contents[: int(left if left >= 1 else left * len(contents))])
-    assert whole(config) == first
+    assert [file.suffix for file in files] == [".jpg"] * 37 + [".xml"] * 37
+    for number, (file, contents) in enumerate(sound.items()):
+        half, most = int(0.5 * len(contents)), int(0.99 * len(contents))
+        other = sound[files[37 * (number // 37) + (number + 1) % 37]]
+        file.write_bytes((b"", contents[:10], contents[:half], contents[:most], other)[number % 5])
+    assert crops(config, "test") == expected
     assert {file: file.read_bytes() for file in files} == sound
 
 
-def test_a_file_kept_of_another_source_is_not_taken(sample: SampleData, tree: Path) -> None:
-    config = configured(sample, tree, cache="near")
-    first = whole(config)
-    one, other = sorted((tree.parent / "near").glob("*/*/*.jpg"))[:2]
-    one.write_bytes(other.read_bytes())
-    assert whole(config) == first
-
-
-def test_ranks_have_folders_of_their_own(sample: SampleData, tree: Path) -> None:
-    config = configured(sample, tree, cache="near", crop="full")
-    assert whole(config, world=World(0, 2)) != whole(config, world=World(1, 2))
-    digest = load_catalog(config.data, "test", World()).paths.digest[:16]
-    folders = {folder.name: folder for folder in (tree.parent / "near").iterdir()}
-    assert set(folders) == {f"tfpipe-{digest}-0of2", f"tfpipe-{digest}-1of2"}
-    images = [{file.stem for file in folder.glob("*/*.jpg")} for folder in folders.values()]
-    assert images[0].isdisjoint(images[1]) and len(images[0] | images[1]) == 37
-
-
-@pytest.mark.parametrize("taken", [7, 100, 150])
-def test_a_run_goes_on_in_the_middle_of_an_epoch(sample: SampleData, tree: Path, kept: str, taken: int) -> None:
-    config = configured(sample, tree, cache=kept)
-    *_, positions = zip(*build_dataset(config, with_positions=True).take(12).as_numpy_iterator(), strict=True)
-    places = [tuple(map(int, place)) for batch in positions for place in batch]
-    stream = Stream.start(1).at([Frontier(*places[taken])])
-    plain = configured(sample, tree)
-    assert whole(config, "train", steps=2, resume=stream) == whole(plain, "train", steps=2, resume=stream)
+@pytest.mark.parametrize(
+    ("cache", "taken"),
+    [
+        ("memory", 100),
+        *(
+            pytest.param(cache, taken, marks=REPEATED)
+            for cache, taken in [("near", 7), ("near", 100), ("near", 150), ("memory", 7), ("memory", 150)]
+        ),
+    ],
+)
+def test_a_run_goes_on_in_the_middle_of_an_epoch(sample: SampleData, tree: Path, cache: str, taken: int) -> None:
+    how = {"crop": "random_resized", "unit": "image"}
+    config = configured(sample, tree, cache=cache, **how)
+    expected = uncached(sample, tree, **how)
+    stream = Stream.start(1).at([Frontier(*expected[taken][:2])])
+    assert crops(config, "train", steps=2, resume=stream) == expected[taken : taken + 32]
 
 
 def test_too_little_memory_is_refused_with_the_numbers(
@@ -98,18 +105,6 @@ def test_too_little_memory_is_refused_with_the_numbers(
         build_dataset(config)
     with pytest.raises(ConfigError, match=r"of 5e-05 GB free in memory for each of 4 ranks"):
         build_dataset(config, world=World(0, 4, local_size=4))
-
-
-def test_too_small_a_disk_is_refused_unless_it_holds_the_files_already(
-    sample: SampleData, tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = configured(sample, tree, cache="near")
-    usage = namedtuple("usage", "free")
-    first = whole(config)
-    monkeypatch.setattr(space.shutil, "disk_usage", lambda _: usage(8192))
-    assert whole(config) == first
-    with pytest.raises(ConfigError, match=rf"of 8.19e-06 GB free on the disk of {re.escape(str(tree.parent))}/near"):
-        build_dataset(config)
 
 
 def test_the_size_is_of_what_the_rank_comes_to_see(
@@ -133,13 +128,15 @@ def test_a_folder_that_cannot_be_made_is_named(sample: SampleData, tree: Path) -
         build_dataset(configured(sample, tree, cache="near"))
 
 
-def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: SampleData, tree: Path, kept: str) -> None:
-    check_a_bad_image(sample, tree, cache=kept)
+@pytest.mark.parametrize("cache", ["near", pytest.param("memory", marks=pytest.mark.full("nothing of it is kept"))])
+def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: SampleData, tree: Path, cache: str) -> None:
+    check_a_bad_image(sample, tree, cache=cache)
 
 
-def test_a_missing_image_is_named(sample: SampleData, tree: Path, kept: str) -> None:
-    config = configured(sample, tree, cache=kept)
+@pytest.mark.parametrize("cache", ["memory", pytest.param("near", marks=REPEATED)])
+def test_a_missing_image_is_named(sample: SampleData, tree: Path, cache: str) -> None:
+    config = configured(sample, tree, cache=cache)
     bad = load_catalog(config.data, "test", World()).paths[20]
     Path(bad).unlink()
     with pytest.raises(tf.errors.NotFoundError, match=re.escape(bad)):
-        whole(config)
+        crops(config, "test")

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,55 +14,75 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.support.batches import crops
+from tests.support.batches import crops, known_crops
 from tests.support.configs import changed
 from tests.support.sample import SampleData
 from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
 from tfpipe.config import Parallel
+from tfpipe.data import late
 from tfpipe.data.annotations import read_xml
 from tfpipe.data.boxes import count_crops
 from tfpipe.data.catalog import load_catalog
+from tfpipe.data.crops import Crops
+from tfpipe.data.pipeline import finish, transform
+from tfpipe.data.threads import READS, options
 from tfpipe.errors import ConfigError
 
+RESIZED = {"crop": "random_resized"}
+REPEATED = pytest.mark.full("the branches of the other cells, in other combinations")
 
-@pytest.fixture
-def config(sample: SampleData, tmp_path: Path) -> Config:
-    return load_config(sample.config(tmp_path / "config.json"))
+
+@pytest.fixture(scope="module")
+def config(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return load_config(sample.config(tmp_path_factory.mktemp("pipeline") / "config.json"))
+
+
+def pixels_of(seen: list[tuple]) -> np.ndarray:
+    """The images of crops, as uint8 [crop, 32, 32, 3]."""
+    return np.stack([np.frombuffer(pixels, np.uint8).reshape(32, 32, 3) for *_, pixels in seen])
 
 
 def test_elements_are_as_documented(config: Config) -> None:
-    images, labels = build_dataset(config).element_spec
+    dataset = build_dataset(config, world=World(threads=7))
+    images, labels = dataset.element_spec
     assert images == tf.TensorSpec([16, 32, 32, 3], tf.uint8)
     assert labels == tf.TensorSpec([16], tf.int32)
+    assert dataset.options() == options(config.data, World(threads=7)) != options(config.data, World(threads=6))
     positions = build_dataset(config, "test", with_positions=True).element_spec[2]
     assert positions == tf.TensorSpec([None, 2], tf.int64)
 
 
 def test_batches_say_when_they_were_ready(config: Config) -> None:
-    assert build_dataset(config, with_ready=True).element_spec[2] == tf.TensorSpec([], tf.float64)
     began_s = time.time()
-    with_ready = list(build_dataset(config, with_positions=True, with_ready=True).take(4).as_numpy_iterator())
-    without = build_dataset(config, with_positions=True).take(4).as_numpy_iterator()
+    dataset = build_dataset(config, with_positions=True, with_ready=True)
+    assert dataset.element_spec[3] == tf.TensorSpec([], tf.float64)
+    with_ready = list(dataset.take(4).as_numpy_iterator())
     times_s = [float(ready) for *_, ready in with_ready]
     assert began_s <= times_s[0] and times_s == sorted(set(times_s)) and times_s[-1] <= time.time()
-    for (*expected,), (*batch, _) in zip(without, with_ready, strict=True):
-        assert all(np.array_equal(a, b) for a, b in zip(expected, batch, strict=True))
+    places, labels, pixels = zip(*((each[:2], each[2], each[3]) for each in known_crops(config)[:64]), strict=True)
+    images, got, positions = (np.concatenate(parts) for parts in list(zip(*with_ready, strict=True))[:3])
+    assert list(map(tuple, positions.tolist())) == list(places) and got.tolist() == list(labels)
+    assert [image.tobytes() for image in images] == list(pixels)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_float_images_are_in_0_to_1(config: Config, dtype: str) -> None:
-    levels = next(iter(build_dataset(config)))[0]
-    floats = next(iter(build_dataset(changed(config, dtype=dtype))))[0]
+    """Each of the 256 levels; a transform shows that the whole pipeline does so."""
+    levels = np.arange(256 * 3, dtype=np.uint8).reshape(2, 8, 16, 3)
+    batch = Crops(levels, np.array([4, 5], np.int32), np.array([[7, 0], [7, 1]], np.int64))
+    dataset = finish(tf.data.Dataset.from_tensors(batch), changed(config, dtype=dtype).data, with_positions=True)
+    ((floats, labels, positions),) = dataset
     assert floats.dtype == dtype
-    assert np.abs(tf.cast(floats, tf.float32) - tf.cast(levels, tf.float32) / 255).max() < 1 / 256
-    assert 0.5 < tf.reduce_max(floats) <= 1
+    assert np.abs(tf.cast(floats, tf.float32) - levels / np.float32(255)).max() < 1 / 256
+    assert tf.reduce_min(floats) == 0 and tf.reduce_max(floats) == 1
+    assert labels.numpy().tolist() == [4, 5] and positions.numpy().tolist() == [[7, 0], [7, 1]]
 
 
-@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("size", [1, 2, pytest.param(5, marks=REPEATED)])
 def test_the_test_pass_sees_every_image_once_over_the_ranks(config: Config, size: int) -> None:
     catalog = load_catalog(config.data, "test", World())
     boxes = [len(read_xml(path).names) for path in map(catalog.annotation, range(len(catalog)))]
-    seen = [crops(config, "test", World(rank, size)) for rank in range(size)]
+    seen = [known_crops(config, "test", World(rank, size)) for rank in range(size)]
     places = Counter((position, crop) for share in seen for position, crop, *_ in share)
     assert places == Counter((image, crop) for image, count in enumerate(boxes) for crop in range(count))
     for position, _, label, _ in itertools.chain(*seen):
@@ -71,18 +92,14 @@ def test_the_test_pass_sees_every_image_once_over_the_ranks(config: Config, size
 def test_a_rank_without_a_share_of_the_test_data_sees_none(config: Config, sample: SampleData, tmp_path: Path) -> None:
     (tmp_path / "two.txt").write_text("".join(sample.val.read_text().splitlines(True)[:2]))
     config = changed(config, test_filelist=tmp_path / "two.txt")
-    assert [len({place for place, *_ in crops(config, "test", World(rank, 4))}) for rank in range(4)] == [1, 1, 0, 0]
+    assert [{place for place, *_ in crops(config, "test", World(rank, 3))} for rank in (1, 2)] == [{1}, set()]
 
 
 def test_a_training_epoch_sees_every_image_once(config: Config) -> None:
     catalog = load_catalog(config.data, "train", World())
     expected = count_crops(catalog, config.data, World())
     assert expected.exact
-    first = Counter()
-    for _, labels, positions in build_dataset(changed(config, batch_size=1), with_positions=True):
-        if positions[0, 0] >= len(catalog):
-            break
-        first[int(labels[0])] += 1
+    first = Counter(label for position, _, label, _ in known_crops(config) if position < len(catalog))
     boxes = [len(read_xml(path).names) if path else 1 for path in map(catalog.annotation, range(len(catalog)))]
     wanted = Counter()
     for label, count in zip(catalog.labels, boxes, strict=True):
@@ -94,7 +111,7 @@ def test_a_training_epoch_sees_every_image_once(config: Config) -> None:
 def test_a_crop_is_its_box_of_its_image(config: Config) -> None:
     """Against Pillow: roughly, since its bilinear antialiases; a wrong box or image is far off."""
     catalog = load_catalog(config.data, "test", World())
-    for position, crop, _, pixels in crops(config, "test", steps=2):
+    for position, crop, _, pixels in known_crops(config, "test")[:32]:
         with Image.open(catalog.paths[position]) as image:
             ymin, xmin, ymax, xmax = read_xml(catalog.annotation(position)).boxes[crop]
             expected = image.convert("RGB").crop((xmin, ymin, xmax, ymax)).resize((32, 32), Image.Resampling.BILINEAR)
@@ -103,31 +120,47 @@ def test_a_crop_is_its_box_of_its_image(config: Config) -> None:
         assert np.corrcoef(got.ravel(), np.asarray(expected).ravel())[0, 1] > 0.8
 
 
+MORE_CROPS = itertools.product([2, 3], [("full", "image"), ("center", "image"), ("boxes", "box")])
+
+
 @pytest.mark.parametrize(
-    ("crop", "unit"),
-    [("full", "image"), ("center", "image"), ("random_resized", "image"), ("boxes", "box"), ("random_resized", "box")],
+    ("size", "crop", "unit"),
+    [
+        (2, "random_resized", "image"),
+        (3, "random_resized", "box"),
+        pytest.param(2, "random_resized", "box", marks=REPEATED),
+        pytest.param(3, "random_resized", "image", marks=REPEATED),
+        *(pytest.param(size, *how, marks=REPEATED) for size, how in MORE_CROPS),
+    ],
 )
-@pytest.mark.parametrize("size", [2, 3])
-def test_ranks_see_the_global_batches_of_one_process(config: Config, crop: str, unit: str, size: int) -> None:
+def test_ranks_see_the_global_batches_of_one_process(config: Config, size: int, crop: str, unit: str) -> None:
     """N ranks of batch B = one process of batch N * B, pixel by pixel, augmentation and all: one crop a sample."""
-    config = changed(config, crop=crop, unit=unit, batch_size=5)
-    ranks = [crops(config, "train", World(rank, size), steps=30) for rank in range(size)]
-    alone = crops(changed(config, batch_size=5 * size), "train", steps=30)
-    assert [each for visit in zip(*ranks, strict=True) for each in visit] == alone
+    config = changed(config, crop=crop, unit=unit)
+    alone = known_crops(config)
+    ranks = [crops(changed(config, batch_size=5), "train", World(rank, size), steps=30) for rank in range(size)]
+    assert [each for visit in zip(*ranks, strict=True) for each in visit] == alone[: 30 * 5 * size]
 
 
-@pytest.mark.parametrize("readers", [1, 3, "auto"])
-@pytest.mark.parametrize("prefetch", [0, 2, "auto"])
+@pytest.mark.parametrize(
+    ("readers", "prefetch"),
+    [(1, 0), *(pytest.param(*each, marks=REPEATED) for each in itertools.product([3, "auto", 1], [2, "auto", 0]))],
+)
 def test_order_and_pixels_do_not_depend_on_parallelism(config: Config, readers: object, prefetch: object) -> None:
-    reference = crops(changed(config, crop="random_resized"), "train", steps=4)
-    how = {"crop": "random_resized", "num_parallel_readers": readers, "prefetch_buffer_size": prefetch}
-    assert crops(changed(config, **how), "train", steps=4) == reference
+    how = {"num_parallel_readers": readers, "prefetch_buffer_size": prefetch}
+    assert crops(changed(config, **RESIZED, **how), "train", steps=4) == known_crops(changed(config, **RESIZED))[:64]
 
 
-@pytest.mark.parametrize("taken", [0, 1, 7, 63, 150])
+def test_a_rank_sees_all_crops_of_its_images(config: Config) -> None:
+    ranks = known_crops(config, world=World(1, 2))
+    alone = [each for each in known_crops(config) if each[0] % 2 == 1]
+    assert ranks[: len(alone)] == alone
+
+
+@pytest.mark.parametrize("taken", [7, 150, *(pytest.param(taken, marks=REPEATED) for taken in (0, 1, 63))])
 def test_a_resumed_dataset_goes_on_with_the_next_crop(config: Config, taken: int) -> None:
     """Also in the middle of an image of several crops, and in a later epoch."""
-    whole = crops(config, "train", World(1, 2), steps=12)
+    whole = known_crops(config, world=World(1, 2))
+    taken = next(taken for taken in range(taken, len(whole)) if whole[taken][1] or taken < 2)
     position, crop, *_ = whole[taken]
     stream = Stream.start(2).at([Frontier(0), Frontier(position, crop)])
     rest = crops(config, "train", World(1, 2), steps=2, resume=stream)
@@ -138,9 +171,9 @@ def test_boxes_as_samples_are_the_crops_of_the_images_in_another_order(config: C
     """An epoch holds the same pixels, each once; the crops of an image are spread over it."""
     catalog = load_catalog(config.data, "train", World())
     count = count_crops(catalog, config.data, World()).crops
-    by_image = [each for each in crops(config, "train", steps=count // 16 + 1) if each[0] < len(catalog)]
+    by_image = [each for each in known_crops(config) if each[0] < len(catalog)]
     boxes = changed(config, unit="box")
-    by_box = crops(boxes, "train", steps=count // 16 + 1)[:count]
+    by_box = known_crops(boxes)[:count]
     assert [position for position, *_ in by_box] == list(range(count))
     assert {crop for _, crop, *_ in by_box} == {0}
     assert Counter(each[2:] for each in by_box) == Counter(each[2:] for each in by_image)
@@ -155,13 +188,13 @@ def test_boxes_as_samples_are_the_crops_of_the_images_in_another_order(config: C
 
 def test_test_data_goes_by_image_whatever_the_unit_and_the_scope(config: Config) -> None:
     other = changed(config, unit="box", scope="shard")
-    assert crops(other, "test", World(1, 2)) == crops(config, "test", World(1, 2))
+    assert crops(other, "test", World(1, 2)) == known_crops(config, "test", World(1, 2))
 
 
 def test_in_the_scope_shard_a_rank_keeps_its_images(config: Config) -> None:
     config = changed(config, scope="shard", crop="full")
     labels = load_catalog(config.data, "train", World()).labels
-    for rank in range(4):
+    for rank in (0, 3):
         seen = crops(config, "train", World(rank, 4), steps=3)
         for epoch in (seen[:24], seen[24:48]):
             assert sorted(label for _, _, label, _ in epoch) == sorted(labels[rank::4].tolist())
@@ -170,8 +203,8 @@ def test_in_the_scope_shard_a_rank_keeps_its_images(config: Config) -> None:
 
 def test_another_number_of_ranks_goes_on_with_what_is_left(config: Config) -> None:
     """Three ranks, whose images give different numbers of crops; then two, which train the rest, pixel by pixel."""
-    alone = {each[:2]: each for each in crops(config, "train", steps=12)}
-    ranks = [crops(config, "train", World(rank, 3), steps=2) for rank in range(3)]
+    alone = {each[:2]: each for each in known_crops(config)}
+    ranks = [[each for each in alone.values() if each[0] % 3 == rank][:32] for rank in range(3)]
     stream = Stream.start(3).at([Frontier.after(seen[-1]) for seen in ranks]).over(2)
     rest = [crops(config, "train", World(rank, 2), steps=4, resume=stream) for rank in range(2)]
     seen = [each for share in (*ranks, *rest) for each in share]
@@ -188,36 +221,40 @@ def test_a_stream_of_other_ranks_is_refused(config: Config) -> None:
 
 
 def test_augmentation_differs_between_epochs_and_seeds(config: Config) -> None:
-    config = changed(config, crop="random_resized", batch_size=96)
-    first, second = crops(config, "train", steps=1), crops(config, "train", steps=2)[96:]
-    assert len({pixels for *_, pixels in first} & {pixels for *_, pixels in second}) == 0
-    assert {pixels for *_, pixels in first}.isdisjoint(
-        pixels for *_, pixels in crops(changed(config, seed=1), "train", steps=1)
+    config = changed(config, **RESIZED)
+    first, second, other = (
+        {pixels for *_, pixels in seen}
+        for seen in (
+            known_crops(config)[:96],
+            known_crops(config)[96:192],
+            crops(changed(config, seed=1), "train", steps=6),
+        )
     )
+    assert first.isdisjoint(second) and first.isdisjoint(other)
 
 
 def test_test_data_is_never_augmented(config: Config) -> None:
-    config = changed(config, crop="random_resized", flip=True)
-    assert crops(config, "test") == crops(changed(config, seed=5), "test")
-    assert len(crops(config, "test")) == 37
+    config = changed(config, **RESIZED, flip=True)
+    seen = crops(config, "test")
+    assert seen == crops(changed(config, seed=5), "test")
+    assert len(seen) == 37
 
 
 def test_without_shuffling_the_order_is_the_lists(config: Config) -> None:
     labels = load_catalog(config.data, "train", World()).labels.tolist()
     in_order = crops(changed(config, shuffle_buffer=1, crop="full"), "train", steps=12)
     assert [label for _, _, label, _ in in_order] == labels * 2
-    shuffled = crops(changed(config, crop="full"), "train", steps=12)
-    assert [label for _, _, label, _ in shuffled][:96] != labels
-    assert sorted(label for _, _, label, _ in shuffled[:96]) == sorted(labels)
+    shuffled = [label for _, _, label, _ in known_crops(changed(config, **RESIZED))[:96]]
+    assert shuffled != labels
+    assert sorted(shuffled) == sorted(labels)
 
 
 @pytest.mark.parametrize(("parallel", "calls"), [({}, [3, 3]), ({"read": 5}, [5, 3]), ({"decode": 4}, [3, 4])])
 def test_stages_have_a_parallelism_of_their_own(config: Config, parallel: dict[str, int], calls: list[int]) -> None:
-    how = {"num_parallel_readers": 3, "crop": "random_resized"}
-    chosen = changed(config, **how, parallel=Parallel(**parallel))
-    assert crops(chosen, "train", steps=2) == crops(changed(config, **how), "train", steps=2)
+    chosen = changed(config, **RESIZED, num_parallel_readers=3, prefetch_buffer_size=2, parallel=Parallel(**parallel))
     iterator = iter(build_dataset(chosen))
-    next(iterator)
+    seen = np.concatenate([next(iterator)[0] for _ in range(4)])
+    assert np.array_equal(seen, pixels_of(known_crops(changed(config, **RESIZED))[:64]))
     nodes = tf.data.experimental.get_model_proto(iterator).nodes.values()
     stages = sorted((node for node in nodes if "Map" in node.name), key=lambda node: -node.id)
     used = [int(each.value) for node in stages for each in node.parameters if each.name == "parallelism"]
@@ -229,30 +266,38 @@ def test_stages_have_a_parallelism_of_their_own(config: Config, parallel: dict[s
     [({}, 8, 8), ({"cpu_fraction": 0.4}, 8, 3), ({"cpu_fraction": 0.1}, 2, 1), ({"threads": 5}, 2, 5)],
 )
 def test_the_pipeline_keeps_to_its_ranks_cpus(config: Config, how: dict, threads: int, budget: int) -> None:
-    options = build_dataset(changed(config, **how), world=World(threads=threads)).options()
-    assert options.threading.private_threadpool_size == options.autotune.cpu_budget == budget
+    found = options(changed(config, **how).data, World(threads=threads))
+    assert found.threading.private_threadpool_size == found.autotune.cpu_budget == budget
 
 
-def test_reads_that_wait_wait_at_the_same_time(config: Config) -> None:
-    iterator = iter(build_dataset(changed(config, storage_delay_ms=50.0, threads=1, crop="full")))
-    next(iterator)
-    start = time.perf_counter()
-    for _ in range(20):
-        next(iterator)
-    # 320 images, 64 at once; one after the other they would take 16 s.
-    assert 0.1 < time.perf_counter() - start < 4
+def test_reads_that_wait_wait_at_the_same_time(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody goes on before READS wait, in a pipeline of one thread."""
+    waits, all_wait = itertools.count(1), threading.Barrier(READS)
+    delays_s = set()
+
+    class Clock:
+        @staticmethod
+        def sleep(delay_s: float) -> None:
+            delays_s.add(delay_s)
+            if next(waits) <= READS:
+                all_wait.wait(timeout=120)
+
+    monkeypatch.setattr(late, "time", Clock)
+    assert len(crops(changed(config, storage_delay_ms=50.0, threads=1, crop="full"), "train", steps=5)) == 80
+    assert delays_s == {0.05}
 
 
 def test_a_transform_of_the_users_own_ends_the_pipeline(config: Config, tmp_path: Path, monkeypatch) -> None:
-    code = "def last(images, labels):\n    return 255 - images, labels + 100\n"
+    code = "def last(images, labels):\n    return 1 - images, labels + 100\n"
     (tmp_path / "users_own.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    images, labels, positions = next(iter(build_dataset(config, with_positions=True)))
-    chosen = changed(config, transform="users_own:last")
-    after, labels_after, positions_after = next(iter(build_dataset(chosen, with_positions=True)))
-    assert np.array_equal(after, 255 - images.numpy()) and np.array_equal(labels_after, labels + 100)
-    assert np.array_equal(positions_after, positions)
+    chosen = changed(config, transform="users_own:last", dtype="float32")
+    images, labels, positions = next(iter(build_dataset(chosen, with_positions=True)))
+    before = known_crops(config)[:16]
+    assert np.allclose(images, 1 - pixels_of(before) / 255, atol=1e-6)
+    assert labels.numpy().tolist() == [label + 100 for _, _, label, _ in before]
+    assert list(map(tuple, positions.numpy().tolist())) == [each[:2] for each in before]
 
 
 @pytest.mark.parametrize(
@@ -265,15 +310,15 @@ def test_a_transform_of_the_users_own_ends_the_pipeline(config: Config, tmp_path
 )
 def test_a_transform_that_is_not_there_is_named(config: Config, name: str, said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
-        build_dataset(changed(config, transform=name))
+        transform(tf.data.Dataset.range(1), changed(config, transform=name).data)
 
 
 def test_the_serial_pipeline_is_not_made_parallel_by_tf_data(config: Config) -> None:
-    options = build_dataset(changed(config, num_parallel_readers=1, prefetch_buffer_size=0)).options()
-    assert options.threading.private_threadpool_size == 1
-    assert options.autotune.enabled is False
-    assert options.experimental_optimization.map_parallelization is False
-    assert options.experimental_optimization.inject_prefetch is False
+    found = options(changed(config, num_parallel_readers=1, prefetch_buffer_size=0).data, World())
+    assert found.threading.private_threadpool_size == 1
+    assert found.autotune.enabled is False
+    assert found.experimental_optimization.map_parallelization is False
+    assert found.experimental_optimization.inject_prefetch is False
 
 
 def test_a_missing_image_stops_the_pipeline_with_its_name(config: Config, sample: SampleData, tmp_path: Path) -> None:

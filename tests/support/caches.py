@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tests.support.batches import KNOWN_STEPS, crops, crops_in, known_crops
 from tests.support.sample import SampleData
 from tfpipe import Config, Stream, World, build_dataset, load_config
 from tfpipe.data.catalog import load_catalog
@@ -18,45 +19,41 @@ def configured(sample: SampleData, tree: Path, **data: object) -> Config:
     return load_config(sample.config(tree.parent / "c.json", data={**lists, **data}))
 
 
-def epochs(config: Config, world: World = World(), **how: object) -> list[list[tuple]]:
-    """Two epochs: (position, crop, label, pixels) of each crop.
+def uncached(sample: SampleData, tree: Path, split: str = "train", **data: object) -> list[tuple]:
+    """(position, crop, label, pixels) of each crop of such a config without a cache; made from the sample itself."""
+    config = load_config(sample.config(tree.parent / "uncached.json", data={"annotations": "xml", **data}))
+    return known_crops(config, split)
 
-    In between, all sources are removed if there is a cache.
+
+def check_later_epochs(sample: SampleData, tree: Path, cached: dict[str, object], **data: object) -> list[tuple]:
+    """Checks that several epochs from a cache are those without it, although the sources are removed after the first.
+
+    The first has an iterator of its own, which is closed before: it reads ahead, and what it has looked for in the
+    cache too early it reads from its source, however late. Returns the crops of all epochs.
     """
-    catalog = load_catalog(config.data, "train", world)
-    seen: list[list[tuple]] = [[], []]
-    spoilt = False
-    dataset = build_dataset(config, "train", world, True, catalog=catalog, **how)
-    for images, labels, positions in dataset.as_numpy_iterator():
-        for image, label, (position, crop) in zip(images, labels, positions, strict=True):
-            epoch = int(position) // catalog.samples
-            if epoch == 2:
-                return seen
-            seen[epoch].append((int(position), int(crop), int(label), image.tobytes()))
-        # The pipeline reads ahead, but by the end of the first epoch it has read no more than two.
-        if seen[1] and not spoilt and config.data.cache:
-            spoilt = True
-            shutil.rmtree(Path(config.data.train_filelist).parent / "tree")
-    raise AssertionError("training data ends")
+    expected = uncached(sample, tree, **data)
+    config = configured(sample, tree, **data, **cached)
+    catalog = load_catalog(config.data, "train", World())
+    assert expected[-1][0] > 3 * catalog.samples
+    dataset = build_dataset(config, with_positions=True, catalog=catalog)
+    crops_of_first = sum(position < catalog.samples for position, *_ in expected)
+    first = crops_in(dataset.take(crops_of_first // config.data.batch_size + 1))
+    assert first == expected[: len(first)] and len(first) > crops_of_first
+    shutil.rmtree(tree)
+    assert crops_in(dataset.take(KNOWN_STEPS)) == expected
+    return expected
 
 
-def whole(config: Config, split: str = "test", world: World = World(), steps: int = -1, **how: object) -> list:
-    """The bytes of every part of each batch."""
-    dataset = build_dataset(config, split, world, with_positions=True, **how).take(steps)
-    return [[part.tobytes() for part in batch] for batch in dataset.as_numpy_iterator()]
-
-
-def check_a_bad_image(sample: SampleData, tree: Path, **kept: object) -> None:
+def check_a_bad_image(sample: SampleData, tree: Path, **cached: object) -> None:
     """Checks that an unreadable image is named, and read anew once it is repaired."""
-    config = configured(sample, tree, **kept)
+    config = configured(sample, tree, **cached)
     catalog = load_catalog(config.data, "test", World())
-    expected = whole(configured(sample, tree))
     bad = Path(catalog.paths[20])
     sound = bad.read_bytes()
     bad.write_bytes(sound[: len(sound) // 2])
     with pytest.raises(tf.errors.OpError) as caught:
-        whole(config)
+        crops(config, "test")
     message = str(named(caught.value, catalog, config.data, World(), Stream.start(1), None))
     assert message.startswith(f"rank 0: cannot use {bad} of the test data: ")
     bad.write_bytes(sound)
-    assert whole(config) == expected
+    assert crops(config, "test") == uncached(sample, tree, "test")
