@@ -4,6 +4,7 @@ import json
 import logging
 import random
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from tfpipe import Config, World
 from tfpipe.data import tfrecords as module
 from tfpipe.data.annotations import read_xml
 from tfpipe.data.catalog import load_catalog
+from tfpipe.data.index_build import build_index
 from tfpipe.errors import ConfigError
 
 
@@ -77,28 +79,53 @@ def config(sample: SampleData, tmp_path: Path) -> Config:
     return config_of(sample, tmp_path)
 
 
-@pytest.fixture
-def records(sample: SampleData, config: Config, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def as_slim(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both splits as TFRecords, lists of the files in their order there, and indexes of these."""
+    folder = tmp_path_factory.mktemp("slim")
+    config = config_of(sample, folder)
     for split, shards in (("train", 4), ("test", 2)):
-        files = write_as_slim(config, split, tmp_path / "records", shards)
-        (tmp_path / f"{split}.txt").write_text("".join(f"{path}\n" for path in files))
-    return tmp_path / "records"
+        files = write_as_slim(config, split, folder / "records", shards)
+        (folder / f"{split}.txt").write_text("".join(f"{path}\n" for path in files))
+        build_index(listed(sample, folder, folder).data, split, World(), 1)
+    return folder
+
+
+def listed(sample: SampleData, folder: Path, as_slim: Path, **how: object) -> Config:
+    """A config of the files in the order of the records."""
+    lists = {f"{split}_filelist": str(as_slim / f"{split}.txt") for split in ("train", "test")}
+    return config_of(sample, folder, **lists, index=str(as_slim), **how)
+
+
+@pytest.fixture
+def records(as_slim: Path, tmp_path: Path) -> Path:
+    """TFRecords that may be spoilt, and were not scanned yet."""
+    return shutil.copytree(as_slim / "records", tmp_path / "records", ignore=shutil.ignore_patterns("*.parquet"))
 
 
 @pytest.mark.parametrize(
-    "how", [{}, {"unit": "box", "flip": True}, {"crop": "random_resized"}, {"annotations": "none"}], ids=str
+    ("how", "split"),
+    [
+        ({"unit": "box", "flip": True}, "train"),
+        ({"crop": "random_resized"}, "train"),
+        ({}, "test"),
+        pytest.param({"annotations": "none"}, "train", marks=pytest.mark.full("as for what tfpipe pack has packed")),
+        pytest.param({}, "train", marks=pytest.mark.full("the test pass reads the same boxes")),
+    ],
+    ids=str,
 )
-def test_they_give_what_the_same_files_give(sample: SampleData, tmp_path: Path, records: Path, how: dict) -> None:
+def test_they_give_what_the_same_files_give(
+    sample: SampleData, tmp_path: Path, as_slim: Path, records: Path, how: dict, split: str
+) -> None:
     """In the order of the records; to the pixel, but where the two make another float of a box's edge."""
-    lists = {"train_filelist": str(tmp_path / "train.txt"), "test_filelist": str(tmp_path / "test.txt")}
-    loose = config_of(sample, tmp_path, **lists, **how)
+    loose = listed(sample, tmp_path, as_slim, **how)
     config = config_of(sample, tmp_path, "tfrecord", records, **how)
-    for split, world, steps in (("train", World(1, 2), 8), ("test", World(), -1)):
-        expected, got = crops(loose, split, world, steps), crops(config, split, world, steps)
-        assert [each[:3] for each in got] == [each[:3] for each in expected]
-        same = [one[3] == other[3] for one, other in zip(got, expected, strict=True)]
-        assert np.mean(same) > 0.95
-    catalogs = [load_catalog(each.data, "train", World()) for each in (loose, config)]
+    world, steps = (World(1, 2), 8) if split == "train" else (World(), -1)
+    expected, got = crops(loose, split, world, steps), crops(config, split, world, steps)
+    assert [each[:3] for each in got] == [each[:3] for each in expected]
+    same = [one[3] == other[3] for one, other in zip(got, expected, strict=True)]
+    assert np.mean(same) > 0.95
+    catalogs = [load_catalog(each.data, split, World()) for each in (loose, config)]
     assert catalogs[0].classes == catalogs[1].classes
     assert np.array_equal(catalogs[0].annotated, catalogs[1].annotated)
 
