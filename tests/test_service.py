@@ -5,103 +5,142 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from tests.support.commands import ROOT, finish, run, start
-from tests.support.runs import check_epoch, trained, wait_for
+from tests.support.commands import ROOT, Processes, finish, is_running, start
+from tests.support.runs import check_epoch, steps, trained, wait_for
 from tests.support.sample import SampleData
 from tfpipe.cli import main
+from tfpipe.data import servers
 from tfpipe.errors import Stopped
 
 WAIT_S = 400
-Begin = Callable[..., subprocess.Popen[str]]
+
+
+class Training(NamedTuple):
+    """A training with servers of its own."""
+
+    process: subprocess.Popen[str]
+    ranks: Processes
+    run_dir: Path
+
+    @property
+    def pid(self) -> int:
+        return self.ranks.pids()[0]
+
+    def servers(self) -> list[int]:
+        """The processes of its servers that run."""
+        found = []
+        for path in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            for child in map(int, path.read_text().split()):
+                with suppress(OSError):  # it has just ended
+                    if b"serve\0worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        found.append(child)
+        return found
 
 
 @pytest.fixture
 def config(sample: SampleData, tmp_path: Path) -> Path:
-    """Two epochs of 480 images; the list names each image five times."""
-    (tmp_path / "list.txt").write_text(sample.train.read_text() * 5)
-    data = {"train_filelist": "list.txt", "batch_size": 4, "service": {"workers": 2}}
-    return sample.config(tmp_path / "c.json", data=data, training={"epochs": 2, "log_positions": True})
+    """More epochs than a test waits for, of 192 images; the list names each image twice."""
+    (tmp_path / "list.txt").write_text(sample.train.read_text() * 2)
+    data = {"train_filelist": "list.txt", "test_filelist": None, "batch_size": 4, "service": {"workers": 2}}
+    return sample.config(tmp_path / "c.json", data=data, training={"epochs": 30, "log_positions": True})
 
 
 @pytest.fixture
-def begin() -> Iterator[Begin]:
-    """Starts trainings, and ends those that a failed test has left."""
-    begun = []
-
-    def train(*args: str | Path) -> subprocess.Popen[str]:
-        begun.append(start(sys.executable, ROOT / "train.py", *args))
-        return begun[-1]
-
-    yield train
-    for process in begun:
+def training(config: Path, tmp_path: Path) -> Iterator[Training]:
+    """A training that is under way. It is ended after a test that has failed to."""
+    ranks, run_dir = Processes(tmp_path / "pids"), tmp_path / "run"
+    process = start(sys.executable, ROOT / "train.py", "-c", config, "-l", run_dir, **ranks.environ)
+    try:
+        wait_for(lambda: len(trained(run_dir)) >= 20, process, WAIT_S)
+        yield Training(process, ranks, run_dir)
+    finally:
         process.kill()
 
 
-def children(pid: int) -> list[int]:
-    """The servers that a process has started."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            with suppress(OSError):  # it has just ended
-                if b"serve\0worker" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(child)
-    return found
-
-
-def running(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
-
-
-def test_a_training_outlives_its_killed_worker(begin: Begin, config: Path, tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    process = begin("-c", config, "-l", run_dir)
-    wait_for(lambda: len(trained(run_dir)) >= 100, process, WAIT_S)
-    servers = children(process.pid)
-    assert len(servers) == 2
-    os.kill(servers[0], signal.SIGKILL)
-    wait_for(lambda: len(children(process.pid)) == 2 and servers[0] not in children(process.pid), process, WAIT_S)
-    servers += children(process.pid)
-    done = finish(process)
-    assert done.code == 0, done.err
-    assert "no image is lost or comes twice" in done.err and "Traceback" not in done.err
-    check_epoch(run_dir, config)
-    wait_for(lambda: not running(servers), timeout_s=WAIT_S)
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_of_a_training_that_is_ended(
-    begin: Begin, config: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_training_outlives_its_killed_worker_and_leaves_none(training: Training, config: Path) -> None:
     """A signal to stop goes to all processes of a job: the servers leave it to the training, which saves its state."""
-    run_dir = tmp_path / "run"
-    process = begin("-c", config, "-l", run_dir)
-    wait_for(lambda: len(trained(run_dir)) >= 20, process, WAIT_S)
-    servers = children(process.pid)
-    assert len(servers) == 2
-    for pid in [*servers, process.pid] if number == signal.SIGTERM else [process.pid]:
-        os.kill(pid, number)
+    process, run_dir = training.process, training.run_dir
+    first = training.servers()
+    assert len(first) == 2
+    os.kill(first[0], signal.SIGKILL)
+    wait_for(lambda: len(training.servers()) == 2 and first[0] not in training.servers(), process, WAIT_S)
+    # No batches of so many epochs were under way when the worker was killed.
+    wait_for(lambda: steps(run_dir) >= 4 * 57, process, WAIT_S)
+    now = training.servers()
+    for pid in (*now, training.pid):
+        os.kill(pid, signal.SIGTERM)
     done = finish(process)
-    assert done.code == (Stopped.exit_code if number == signal.SIGTERM else -signal.SIGKILL), done.err
-    wait_for(lambda: not running(servers), timeout_s=WAIT_S)
-    if number == signal.SIGTERM:
-        assert "goes on at" not in done.err
-        assert list((run_dir / "checkpoints").glob("step-*.npz"))
+    assert done.code == Stopped.exit_code, done.err
+    assert "no image is lost or comes twice" in done.err and "Traceback" not in done.err
+    assert list((run_dir / "checkpoints").glob("step-*.npz"))
+    check_epoch(run_dir, config)
+    wait_for(lambda: not any(map(is_running, {*first, *now})), timeout_s=WAIT_S)
 
 
-def test_a_port_that_is_taken_is_refused() -> None:
+@pytest.mark.full("a server's way to end with its parent is tested below without TensorFlow")
+def test_nothing_is_left_of_a_training_that_is_killed(training: Training) -> None:
+    theirs = training.servers()
+    assert len(theirs) == 2
+    training.ranks.signal(signal.SIGKILL)
+    assert finish(training.process).code == -signal.SIGKILL
+    wait_for(lambda: not any(map(is_running, theirs)), timeout_s=WAIT_S)
+
+
+STARTING = """#!/bin/sh
+for signal in HUP INT TERM USR1 USR2; do kill -$signal $$; done
+echo starts
+"""
+
+
+def test_a_server_leaves_the_signals_of_a_job_to_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before its Python has come to any code of its own."""
+    (tmp_path / "python").write_text(STARTING)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    server = servers._start()
+    assert server.communicate() == ("starts\n", None) and server.returncode == 0
+
+
+# A parent that starts a process with the server's way to end, and tells its process number.
+CHILD = """
+import os, time
+from tfpipe.tools.serve import end_with
+end_with(os.getppid())
+print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+def test_a_server_ends_with_its_parent_and_not_before() -> None:
+    parent = start(sys.executable, "-c", PARENT, CHILD)
+    try:
+        server = int(parent.stdout.readline())
+        time.sleep(0.7)  # it looks every half second
+        assert is_running(server)
+    finally:
+        parent.kill()
+        parent.communicate()
+    wait_for(lambda: not is_running(server))
+
+
+def test_a_port_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # which the command sets
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = run(sys.executable, "-m", "tfpipe", "serve", "worker", "--port", str(port))
-    assert done.code == 2
-    assert f"cannot serve on port {port}: Address already in use; give another --port" in done.err
+        assert main(["serve", "worker", "--port", str(port)]) == 2
+    said = f"cannot serve on port {port}: Address already in use; give another --port"
+    assert said in capsys.readouterr().err
 
 
 def test_there_is_no_dispatcher(capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,7 +71,8 @@ def ensure_server() -> None:
         command = [sys.executable, str(ROOT / "tests/support/warm_server.py"), address, os.environ[TESTS_PID]]
         # In a session of its own: Ctrl-C at the tests is not for it.
         with open(f"{address}.log", "w") as log:
-            server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True)
+            quiet = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            server = subprocess.Popen(command, **quiet, start_new_session=True)
         deadline = time.monotonic() + START_S
         while not os.path.exists(address):
             assert server.poll() is None and time.monotonic() < deadline, Path(f"{address}.log").read_text()
@@ -83,9 +84,21 @@ def finish(process: subprocess.Popen[str], timeout_s: float = 300) -> Finished:
     try:
         out, err = process.communicate(timeout=timeout_s)
     except subprocess.TimeoutExpired:
-        process.kill()
-        raise
+        raise AssertionError(f"still running after {timeout_s} s: {process.args}\n{end(process)}") from None
     return Finished(process.returncode, out, err)
+
+
+def end(process: subprocess.Popen[str]) -> str:
+    """Ends a command that a test has given up, mpirun with its ranks; returns what it has said."""
+    said = ""
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+        process.send_signal(number)
+        try:
+            said = "\n".join(process.communicate(timeout=10))
+            break
+        except subprocess.TimeoutExpired as running:
+            said = f"{running.stdout!r}\n{running.stderr!r}"
+    return said
 
 
 def run(*command: str | Path, **environ: str) -> Finished:
@@ -118,21 +131,30 @@ class Processes(NamedTuple):
 
     @property
     def environ(self) -> dict[str, str]:
-        """Variables with which to start the command."""
-        self.folder.mkdir(exist_ok=True)
+        """Variables with which to start the command; forgets the ranks of an earlier one."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
         return {PIDS: str(self.folder)}
 
-    def pids(self) -> list[int]:
-        """Process numbers, by rank, of the ranks that have started."""
-        started = [path for path in self.folder.iterdir() if path.name.isdecimal()]
-        return [int(path.read_text()) for path in sorted(started, key=lambda path: int(path.name))]
+    def pids(self) -> dict[int, int]:
+        """Process numbers by rank. A rank is among them before it does anything else."""
+        started = sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdecimal())
+        return {rank: int((self.folder / str(rank)).read_text()) for rank in started}
 
     def running(self) -> list[int]:
         """Process numbers of the ranks that have not ended."""
-        return [pid for pid in self.pids() if Path(f"/proc/{pid}").exists()]
+        return [pid for pid in self.pids().values() if is_running(pid)]
 
     def signal(self, number: signal.Signals, *ranks: int) -> None:
         """Sends a signal to some ranks, or to all."""
         pids = self.pids()
-        for pid in [pids[rank] for rank in ranks] or pids:
-            os.kill(pid, number)
+        for rank in ranks or pids:
+            os.kill(pids[rank], number)
+
+
+def is_running(pid: int) -> bool:
+    """Returns whether a process has not ended; one that has, and that nobody has waited for yet, does not run."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.commands import ROOT, start, start_ranks
+from tests.support.commands import ROOT, end, start, start_ranks
 from tfpipe import World, load_config
 from tfpipe.data.boxes import read_boxes
 from tfpipe.data.catalog import load_catalog
 
-# 200 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
-SLOW = {"storage_delay_ms": 5, "parallel": {"read": 1}, "prefetch_buffer_size": 2}
+# 100 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
+SLOW = {"storage_delay_ms": 10, "parallel": {"read": 1}, "prefetch_buffer_size": 2}
+SLOWLY = [word for key, value in SLOW.items() for word in ("--set", f"data.{key}={json.dumps(value)}")]
 
 
 def read_metrics(run_dir: Path) -> list[dict[str, Any]]:
@@ -46,8 +47,8 @@ def wait_for(done: Callable[[], object], process: subprocess.Popen[str] | None =
     deadline = time.monotonic() + timeout_s
     while not done():
         assert process is None or process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        assert time.monotonic() < deadline, process and end(process)
+        time.sleep(0.05)
 
 
 def trained(run_dir: Path) -> list[tuple[int, int, int]]:

@@ -6,11 +6,11 @@ it hands its environment and standard files to the server, passes signals on, an
 
 import json
 import os
-import select
 import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 
 ADDRESS = "TFPIPE_TESTS_WARM"
 TESTS_PID = "TFPIPE_TESTS_PID"
@@ -23,35 +23,35 @@ class Child:
 
     def __init__(self, words: list[str], environ: dict[str, str], files: list[int]) -> None:
         """Starts `python WORDS` with the three standard files `files`, in the present folder."""
-        self.connection = socket.socket(socket.AF_UNIX)
-        self.connection.connect(environ[ADDRESS])
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(environ[ADDRESS])
         request = {"words": words, "environ": environ, "folder": os.getcwd()}
         contents = json.dumps(request).encode() + b"\n"
-        sent = socket.send_fds(self.connection, [contents], files)
-        self.connection.sendall(contents[sent:])
-        self.answers = self.connection.makefile("rb")
-        self.pid: int = json.loads(self.answers.readline())["pid"]
-        self.returncode: int | None = None
+        sent = socket.send_fds(connection, [contents], files)
+        connection.sendall(contents[sent:])
+        self.answers = connection.makefile("rb")  # keeps the connection open, by which the server knows of this process
+        self.pid = self._answer()["pid"]
 
-    def wait(self, timeout_s: float | None = None) -> int | None:
-        """Returns the exit code, negative for a signal's number; None if the command is still running then."""
-        if self.returncode is None and select.select([self.connection], [], [], timeout_s)[0]:
-            answer = self.answers.readline()
-            self.returncode = json.loads(answer)["code"] if answer else -signal.SIGKILL
-            self.connection.close()
-        return self.returncode
+    def signal(self, number: int) -> None:
+        """Sends a signal to the command, unless it has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """Returns the exit code, negative for a signal's number."""
+        return self._answer()["code"]
+
+    def _answer(self) -> dict[str, int]:
+        if answer := self.answers.readline():
+            return json.loads(answer)
+        raise RuntimeError(f"the warm server has ended; it may have said why in {os.environ[ADDRESS]}.log")
 
 
 def stand_for(words: list[str]) -> int:
     """Is a command to whoever started this process: its output, its signals and its exit code."""
     child = Child(words, dict(os.environ), [0, 1, 2])
-    if PIDS in os.environ:
-        rank = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
-        with open(os.path.join(os.environ[PIDS], f"{rank}.new"), "w") as file:
-            file.write(str(child.pid))
-        os.rename(file.name, file.name.removesuffix(".new"))
     for number in PASSED_ON:
-        signal.signal(number, lambda received, _: os.kill(child.pid, received))
+        signal.signal(number, lambda received, _: child.signal(received))
     code = child.wait()
     if code < 0:
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else None

@@ -18,6 +18,9 @@ from contextlib import suppress
 from importlib import import_module
 from typing import NamedTuple
 
+import numpy as np
+from warm import PIDS
+
 HERE = os.path.dirname(os.path.realpath(__file__))
 # Everything that a command takes more than 50 ms to import, without what starts threads or opens connections.
 MODULES = (
@@ -41,15 +44,16 @@ class Server:
 
     def __init__(self, address: str, tests_pid: int) -> None:
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(address)
+        # The address appears once somebody listens there.
+        self.listener.bind(f"{address}.new")
         self.listener.listen(64)
+        os.rename(f"{address}.new", address)
         self.tests = os.pidfd_open(tests_pid)
         self.children: dict[int, socket.socket] = {}
-        reading, writing = os.pipe()
-        os.set_blocking(writing, False)
-        signal.set_wakeup_fd(writing)
+        self.ended, self.wakeup = os.pipe()
+        os.set_blocking(self.wakeup, False)
+        signal.set_wakeup_fd(self.wakeup)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self.ended = os.fdopen(reading, "rb", buffering=0)
         self.selector = selectors.DefaultSelector()
         for file in (self.listener, self.tests, self.ended):
             self.selector.register(file, selectors.EVENT_READ)
@@ -62,8 +66,8 @@ class Server:
                     for pid in self.children:
                         os.kill(pid, signal.SIGKILL)
                     return None
-                if key.fileobj is self.ended:
-                    os.read(self.ended.fileno(), 4096)
+                if key.fileobj == self.ended:
+                    os.read(self.ended, 4096)
                     self.report()
                 elif key.fileobj is not self.listener:
                     self.kill(key.data)
@@ -80,7 +84,7 @@ class Server:
             return None
         pid = os.fork()
         if pid == 0:
-            self.leave()
+            self.leave(connection)
             return command
         for file in command.files:
             os.close(file)
@@ -89,20 +93,24 @@ class Server:
         tell(connection, {"pid": pid})
         return None
 
-    def leave(self) -> None:
+    def leave(self, connection: socket.socket) -> None:
         """Gives up, in a child, everything that belongs to the server."""
         signal.set_wakeup_fd(-1)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         self.selector.close()
-        os.close(self.tests)
-        for held in (self.listener, self.ended, *self.children.values()):
+        for file in (self.tests, self.ended, self.wakeup):
+            os.close(file)
+        for held in (self.listener, connection, *self.children.values()):
             held.close()
 
     def report(self) -> None:
-        """Tells the exit codes of the children that have ended."""
-        while self.children:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+        """Tells the exit codes of the children that have ended; takes note also of the killed ones, lest they stay."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
             if pid == 0:
                 return
             if (connection := self.children.pop(pid, None)) is not None:
@@ -112,7 +120,9 @@ class Server:
 
     def kill(self, pid: int) -> None:
         """Kills a child after the process that asked for it, which says nothing more unless it ends."""
-        connection = self.children.pop(pid)
+        connection = self.children.pop(pid, None)
+        if connection is None:
+            return  # the child has ended at the same time
         self.selector.unregister(connection)
         connection.close()
         os.kill(pid, signal.SIGKILL)
@@ -125,12 +135,17 @@ def receive(connection: socket.socket) -> Command:
         ValueError: the other side has ended before the command was complete.
     """
     contents, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
-    while not contents.endswith(b"\n"):
-        more = connection.recv(1 << 16)
-        if not more:
-            raise ValueError(f"a command that is cut off: {contents!r}")
-        contents += more
-    return Command(**json.loads(contents), files=files)
+    try:
+        while not contents.endswith(b"\n"):
+            more = connection.recv(1 << 16)
+            if not more:
+                raise ValueError(f"a command that is cut off: {contents!r}")
+            contents += more
+        return Command(**json.loads(contents), files=files)
+    except (OSError, ValueError):
+        for file in files:  # whoever reads what is written to them waits for their end
+            os.close(file)
+        raise
 
 
 def tell(connection: socket.socket, message: dict[str, int]) -> None:
@@ -147,6 +162,13 @@ def become(command: Command) -> None:
     os.environ.clear()
     os.environ.update(command.environ)
     os.chdir(command.folder)
+    np.random.seed()  # each Python that starts has other numbers
+    if PIDS in os.environ:
+        # Before the command does anything by which a test could know that it runs.
+        rank = os.path.join(os.environ[PIDS], os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        with open(f"{rank}.new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(f"{rank}.new", rank)
     if "COVERAGE_PROCESS_CONFIG" in os.environ or "COVERAGE_PROCESS_START" in os.environ:
         import coverage
 

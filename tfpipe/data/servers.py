@@ -23,6 +23,9 @@ CONNECT_S = 3.0
 # Seconds to wait until any of the remote workers answers (again).
 PATIENCE_S = 45.0
 PAUSE_S = 1.0
+# Signals that end a training often go to all processes of a job; a worker, which must outlive the training's last step,
+# ignores them. A shell sees to that, since they may come while Python starts.
+SHELTERED = ("/bin/sh", "-c", 'trap "" HUP INT TERM USR1 USR2; exec "$@"', "sh")
 
 
 class Servers(Protocol):
@@ -160,7 +163,7 @@ def _start() -> subprocess.Popen[str]:
     # Hides the GPUs, whose memory the worker would take from the training.
     env = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     serve = [sys.executable, "-m", "tfpipe", "serve", "worker"]
-    command = [*serve, "--port", "0", "--host", "localhost", "--parent", str(os.getpid())]
+    command = [*SHELTERED, *serve, "--port", "0", "--host", "localhost", "--parent", str(os.getpid())]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env)
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import os
-import signal
 import socket
 import threading
 import time
@@ -13,14 +12,10 @@ from tfpipe.errors import ConfigError
 LOOK_S = 0.5
 # Parameter of glibc's mallopt (malloc.h); an explicit threshold no longer grows by itself.
 M_MMAP_THRESHOLD, MMAP_BYTES = -3, 1_000_000
-# Signals that end a training often go to all processes of a job; the worker must outlive the training's last step.
-LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def end_with(parent: int) -> None:
     """Ends this process within a second of its parent's end, for any cause, and not before."""
-    for number in LEFT_TO_PARENT:
-        signal.signal(number, signal.SIG_IGN)
 
     def look() -> None:
         while os.getppid() == parent:
