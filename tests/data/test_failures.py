@@ -28,15 +28,34 @@ def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: ob
     return config, load_catalog(config.data, "train", World()), str(bad)
 
 
+MISSING, EMPTY = (None, "No such file"), (b"", "(?i)unknown image|empty|invalid")
+TEXT = (b"not an image", "(?i)unknown image")
+BY_BOX, BY_IMAGE, CENTRES = {"unit": "box"}, {}, {"crop": "center"}
+
+
 @pytest.mark.parametrize(
-    ("content", "reason"),
-    [(None, "No such file"), (b"", "(?i)unknown image|empty|invalid"), (b"not an image", "(?i)unknown image")],
+    ("content", "reason", "world", "keys"),
+    [
+        (*MISSING, World(2, 3), CENTRES),
+        (*EMPTY, World(), BY_IMAGE),
+        (*TEXT, World(), BY_BOX),
+        *(
+            pytest.param(*cell, marks=pytest.mark.full("each content, world and unit is in one of the cells above"))
+            for cell in [
+                (*MISSING, World(), BY_IMAGE),
+                (*MISSING, World(), BY_BOX),
+                (*EMPTY, World(2, 3), BY_IMAGE),
+                (*EMPTY, World(), BY_BOX),
+                (*TEXT, World(), BY_IMAGE),
+                (*TEXT, World(2, 3), BY_IMAGE),
+            ]
+        ),
+    ],
 )
-@pytest.mark.parametrize(("world", "unit"), [(World(), "image"), (World(2, 3), "image"), (World(), "box")])
 def test_the_file_and_the_reason_are_found(
-    sample: SampleData, tmp_path: Path, content: bytes | None, reason: str, world: World, unit: str
+    sample: SampleData, tmp_path: Path, content: bytes | None, reason: str, world: World, keys: dict[str, str]
 ) -> None:
-    config, catalog, bad = spoilt(sample, tmp_path, content, unit=unit)
+    config, catalog, bad = spoilt(sample, tmp_path, content, **keys)
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
         for *_, positions in build_dataset(config, "train", world, with_positions=True, catalog=catalog):
@@ -68,13 +87,12 @@ def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path, annotations: st
     (tmp_path / "c.json").write_text(json.dumps({"data": data}))
     config = load_config(tmp_path / "c.json")
     catalog = load_catalog(config.data, "train", World())
-    failure = find_failure(catalog, config.data, World(), Stream.start(1))
     path = str(tmp_path / "Annotations/13.xml")
-    assert failure == (path, f"{path}: line 2: <object> without <bndbox/ymin>")
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         list(build_dataset(config, catalog=catalog).take(2))
     message = str(named(caught.value, catalog, config.data, World(), Stream.start(1), None))
-    assert message.startswith(f"rank 0: cannot use {path} of the train data: {path}: line 2: <object> without")
+    reason = f"{path}: line 2: <object> without <bndbox/ymin>"
+    assert message.startswith(f"rank 0: cannot use {path} of the train data: {reason}; repair it")
     with pytest.raises(ConfigError, match=r"cannot read the boxes of train data: .*13\.xml"):
         read_boxes(catalog, World())
 

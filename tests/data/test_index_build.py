@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support.commands import run, run_ranks
+from tests.support.commands import run
 from tests.support.flawed import OWN, write_tree
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
+from tfpipe.cli import main
 from tfpipe.config import Config
 from tfpipe.data import index_build
 from tfpipe.data.catalog import index_path, load_catalog
@@ -148,38 +149,10 @@ def test_workers_start_no_tensorflow() -> None:
     assert run(sys.executable, "-c", code).code == 0
 
 
-def test_the_command_says_what_it_found(sample: SampleData, tmp_path: Path) -> None:
+def test_the_command_says_what_it_found(sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = sample.config(tmp_path / "c.json", data={"index": "."})
-    done = run(sys.executable, "-m", "tfpipe", "index", "-c", path, "--split", "all", "--processes", "2")
-    assert done.code == 0, done.err
-    train, test = done.out.splitlines()
+    assert main(["index", "-c", str(path), "--split", "all", "--processes", "1"]) == 0
+    train, test = capsys.readouterr().out.splitlines()
     data = load_config(path).data
     assert train.startswith(f"{index_path(data, sample.train)}: 96 images (") and " boxes; " in train
     assert test.startswith(f"{index_path(data, sample.val)}: 37 images (37 annotated), ")
-
-
-def test_two_ranks_write_the_same_bytes_as_one(sample: SampleData, tmp_path: Path) -> None:
-    code = """
-import sys
-from tfpipe.data import index_build
-from tfpipe.cli import main
-index_build.PART, index_build.CHUNK = 20, 6
-sys.exit(main(["index", *sys.argv[1:]])) if __name__ == "__main__" else None
-"""
-    (tmp_path / "small_parts.py").write_text(code)
-    files = []
-    for size in (1, 2):
-        path = sample.config(tmp_path / "c.json", data={"index": f"of{size}"})
-        done = run_ranks(size, sys.executable, tmp_path / "small_parts.py", "-c", path, "--processes", "2")
-        assert done.code == 0, done.err
-        assert done.out.count("96 images") == 1
-        (made,) = (tmp_path / f"of{size}").iterdir()
-        files.append(made.read_bytes())
-    assert files[0] == files[1]
-
-
-def test_what_one_rank_cannot_read_stops_all_by_name(tmp_path: Path) -> None:
-    write_tree(tmp_path)
-    (tmp_path / "Annotations" / OWN / "fine.xml").write_text("<annotation>")
-    done = run_ranks(2, sys.executable, "-m", "tfpipe", "index", "-c", tmp_path / "c.json", "--processes", "1")
-    assert done.code == 2 and "fine.xml" in done.err
