@@ -1,4 +1,4 @@
-"""A network that is traced in a tenth of the time of a ResNet-18, for tests that are not about networks."""
+"""Networks that are traced in a tenth of the time of a ResNet-18, for tests that are not about networks."""
 
 import keras
 from keras import layers
@@ -13,3 +13,13 @@ def tiny(shape: tuple[int, int, int], classes: int, norm: str = "batch", dropout
     x = layers.GlobalAveragePooling2D()(layers.Activation("relu")(x))
     x = layers.Dropout(dropout)(x) if dropout else x
     return keras.Model(inputs, layers.Dense(classes)(x))
+
+
+def learner(shape: tuple[int, int, int], classes: int) -> keras.Model:
+    """Builds four convolutions, enough to tell the sample's classes apart: the same arguments and result as `tiny`."""
+    inputs = keras.Input(shape)
+    x = layers.Rescaling(1 / 127.5, -1)(inputs)
+    for filters in (16, 32, 64, 128):
+        x = layers.Conv2D(filters, 3, 2, padding="same", use_bias=False)(x)
+        x = layers.Activation("relu")(layers.BatchNormalization(momentum=0.8)(x))
+    return keras.Model(inputs, layers.Dense(classes)(layers.GlobalAveragePooling2D()(x)))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.support.checkpoints import CONTRACT, STATE
 from tests.support.commands import ROOT
+from tests.support.examples import examples
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpoints import (
     FOLDER,
@@ -104,15 +105,15 @@ for number in range(1, 100000):
 
 
 def test_a_kill_while_writing_leaves_a_whole_one(tmp_path: Path) -> None:
-    """Killed at ten moments, a process that does nothing but write always leaves the last one that it announced."""
+    """Killed at some moments, a process that does nothing but write always leaves the last one that it announced."""
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    for attempt in range(10):
+    for attempt in range(examples(10) // 2):
         folder = tmp_path / str(attempt)
         process = subprocess.Popen(
             [sys.executable, "-c", WRITING, str(folder)], stdout=subprocess.PIPE, text=True, env=env
         )
         announced = int(process.stdout.readline())
-        time.sleep(0.003 * attempt)
+        time.sleep(0.006 * attempt)
         process.send_signal(signal.SIGKILL)
         rest = process.communicate(timeout=20)[0].split()
         announced = int(rest[-1]) if rest else announced

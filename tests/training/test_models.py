@@ -1,13 +1,12 @@
 """Networks: shapes, what is done to the pixels, and models that load without tfpipe."""
 
-import sys
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from tests.support.commands import run
+from tests.support.commands import WARM, ensure_server, run
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
 from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, _block, build_model
@@ -44,7 +43,8 @@ for _ in range(15):
 
 
 def test_a_narrow_network_does_not_end_the_process() -> None:
-    done = run(sys.executable, "-c", NARROW)
+    ensure_server()
+    done = run(*WARM, "-c", NARROW)
     assert done.code == 0, done.err
 
 
@@ -74,7 +74,22 @@ def test_gray_images_are_taken_too() -> None:
     assert build_model(config(channels=1, width=8), 4)(np.zeros((2, 32, 32, 1), np.uint8)).shape == (2, 4)
 
 
-@pytest.mark.parametrize("name", ["MobileNetV2", "resnet"])
+def test_the_skeletons_resnet_is_an_untrained_resnet50(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def network(input_shape: tuple[int, ...], **how: object) -> keras.Model:
+        asked.update(how)
+        return keras.Sequential([keras.Input(input_shape), keras.layers.Flatten(), keras.layers.Dense(how["classes"])])
+
+    network.__module__ = keras.applications.ResNet50.__module__
+    monkeypatch.setattr(keras.applications, "ResNet50", network)
+    assert build_model(config("resnet"), 7).name == "ResNet50"
+    assert asked == {"classes": 7, "classifier_activation": None, "weights": None}
+
+
+@pytest.mark.parametrize(
+    "name", ["MobileNetV2", pytest.param("resnet", marks=pytest.mark.full("as [MobileNetV2], larger"))]
+)
 def test_an_application_saves_and_loads_as_plain_keras(name: str, tmp_path: Path) -> None:
     model = build_model(config(name), 7)
     images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)

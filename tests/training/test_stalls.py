@@ -3,13 +3,14 @@
 import json
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.clock import Clock
+from tests.support.runs import wait_for
 from tfpipe.training.meter import Meter, Open
 from tfpipe.training.stalls import PARTS, Limit, Stall, StallWatch
 
@@ -72,9 +73,9 @@ def test_waiting_and_computing_are_one_step_and_the_next_step_begins_anew(clock:
 
 
 def test_the_thread_warns_and_writes_while_the_step_is_still_open(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    meter = Meter(41)
+    meter = Meter(41, clock)
     meter.recent_s.append(0.001)
     release = threading.Event()
 
@@ -88,16 +89,17 @@ def test_the_thread_warns_and_writes_while_the_step_is_still_open(
     path = tmp_path / "metrics.jsonl"
     with caplog.at_level(logging.WARNING), StallWatch(meter, 3, path, after_s=0.2):
         taker.start()
-        deadline = time.monotonic() + 20
-        while not path.exists() or path.read_text().count("\n") < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: meter.open)
+        clock.now_s += 0.25
+        wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
+        clock.now_s += 0.5
+        wait_for(lambda: path.read_text().count("\n") == 2)
         release.set()
         taker.join()
     first, second = (json.loads(line) for line in path.read_text().splitlines()[:2])
     assert first["epoch"] == 1 and first["step"] == 42
     assert first["stall"]["in"] == "input" and first["stall"]["rank"] == 3
-    assert 0.2 <= first["stall"]["seconds"] < second["stall"]["seconds"] / 2 + 0.001
+    assert (first["stall"]["seconds"], second["stall"]["seconds"]) == (0.25, 0.75)
     assert "rank 3: step 42 has been open for 0.2" in caplog.text and "waiting for the input" in caplog.text
 
 
@@ -128,5 +130,8 @@ def test_a_stall_at_its_limit_ends_the_process_and_says_why(
     clock.now_s += 1
     assert watch.lasts_for_ever() == Stall(1, 8, limit_s, part)
     assert StallWatch(meter, 2).lasts_for_ever() is None
+    waits = []
+    watch._done = SimpleNamespace(wait=waits.append)
     watch._run()
+    assert waits == [3]
     assert said == [f"rank 2: test batch 8 has been open for {limit_s} seconds, {PARTS[part]}: a {part} stall"]
