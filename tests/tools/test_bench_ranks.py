@@ -2,15 +2,25 @@
 
 import json
 import os
+import pickle
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from tests.support.commands import run, run_ranks
+from tests.support.commands import ROOT, WARM, ensure_server, run, run_ranks
 from tests.support.sample import SampleData
 from tfpipe import World
+from tfpipe.cli import main
 from tfpipe.config import load_config
 from tfpipe.data.filelist import read_filelist
 from tfpipe.errors import ConfigError, TfpipeError
@@ -122,25 +132,114 @@ def test_started_ranks_share_the_cpus_as_launched_ones_do(sample: SampleData, tm
     assert worlds == [World(rank, 3, "none", rank, 3, threads=2) for rank in range(3)]
 
 
-def test_ranks_measure_at_the_same_time(sample: SampleData, tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    on_one_cpu = (
-        "import os, sys; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); os.execv(sys.argv[1], sys.argv[1:])"
-    )
-    command = [sys.executable, "-c", on_one_cpu, sys.executable, "-m", "tfpipe", "bench", "--ranks", "2", "--json", out]
-    done = run(*command, "-c", sample.config(tmp_path / "c.json"), "--seconds", "1.5", "--repeats", "2")
-    assert done.code == 0, done.err
+class Answers(AbstractContextManager):
+    """Ranks in threads of this process, each of which takes its part in a measurement by a function."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *parts: Callable[[Connection], None]) -> None:
+        waiting = iter(parts)
+        context = SimpleNamespace(Pipe=Pipe, Process=lambda target, args, daemon: self.process(next(waiting), args[0]))
+        monkeypatch.setattr(ranks, "get_context", lambda how: context)
+        self.pool = ThreadPoolExecutor()
+        self.done: list[Future[None]] = []
+
+    def process(self, part: Callable[[Connection], None], link: Connection) -> SimpleNamespace:
+        link = Connection(os.dup(link.fileno()))
+        self.done.append(self.pool.submit(part, link))
+        return SimpleNamespace(start=lambda: None, terminate=lambda: None, join=lambda: None)
+
+    def __exit__(self, *_: object) -> None:
+        for each in self.done:
+            each.result(60)
+
+
+def test_all_ranks_warm_up_before_any_measures_and_measure_before_any_ends(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn_of_late = threading.Barrier(2, timeout=60)
+
+    def early(link: Connection) -> None:
+        assert link.recv() == 0.5
+        for answer in ("here", "here", "early"):
+            link.send(answer)
+            if answer == "here":
+                assert not link.poll(0.1)
+                turn_of_late.wait()
+                assert link.recv() is True
+
+    def late(link: Connection) -> None:
+        assert link.recv() == 0.5
+        for answer in ("here", "here", "late"):
+            if answer == "here":
+                turn_of_late.wait()
+            link.send(answer)
+            if answer == "here":
+                assert link.recv() is True
+
+    config = load_config(sample.config(tmp_path / "c.json"))
+    with Answers(monkeypatch, early, late), ranks._Processes(config, 2, 0.1) as started:
+        assert started.measure(0.5) == ["early", "late"]
+
+
+RANK = """
+import pickle, sys
+from multiprocessing.connection import Connection
+from tfpipe.tools.bench.ranks import _serve
+_serve(Connection(0), *pickle.load(open(sys.argv[1], "rb")))
+"""
+
+
+class Warm:
+    """The process of a rank in a fork of the warm server, in the place of a spawned one."""
+
+    def __init__(self, folder: Path, target: object, args: tuple, daemon: bool) -> None:
+        ensure_server()
+        link, *rest = args
+        path = folder / f"rank-{args[2].rank}-of-{args[2].size}"
+        path.write_bytes(pickle.dumps(rest))
+        # What multiprocessing hands to a child is its end of the pipe, as its stdin.
+        self.process = subprocess.Popen(
+            [*WARM, "-c", RANK, path], stdin=link.fileno(), env={**os.environ, "PYTHONPATH": str(ROOT)}
+        )
+        self.start = lambda: None
+        self.terminate, self.kill, self.join = self.process.terminate, self.process.kill, self.process.wait
+
+
+@pytest.fixture
+def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets ranks start in forks of the warm server."""
+    context = SimpleNamespace(Pipe=Pipe, Process=partial(Warm, tmp_path))
+    monkeypatch.setattr(ranks, "get_context", lambda how: context)
+
+
+def check_report(printed: str, out: Path, each_s: float) -> None:
+    """Checks a report of two turns of two ranks, each against one alone."""
     read = json.loads(out.read_text())
-    assert done.out.splitlines()[-1] == f"images_per_second: {read['images_per_second']:.1f}"
+    assert printed.splitlines()[-1] == f"images_per_second: {read['images_per_second']:.1f}"
     assert [len(turn) for turn in read["together"]["turns"]] == [2, 2]
     assert [len(turn) for turn in read["alone"]["turns"]] == [1, 1]
-    for turn in read["together"]["turns"]:
-        assert all(each["seconds"] >= 0.75 and each["images"] > 0 for each in turn)
-        # One after the other, each would have had the CPU to itself.
-        assert sum(each["cpu_seconds"] / each["seconds"] for each in turn) < 1.3
+    for turn in read["together"]["turns"] + read["alone"]["turns"]:
+        assert all(each["seconds"] >= each_s and each["images"] > 0 for each in turn)
 
 
-def test_a_rank_that_fails_ends_the_bench(sample: SampleData, tmp_path: Path) -> None:
+def test_two_ranks_are_measured_against_one(
+    sample: SampleData, tmp_path: Path, warm: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config, out = sample.config(tmp_path / "c.json"), tmp_path / "out.json"
+    words = ["--ranks", "2", "--seconds", "0.2", "--repeats", "2", "--json", str(out)]
+    assert main(["bench", "-c", str(config), *words]) == 0
+    check_report(capfd.readouterr().out, out, 0.1)
+
+
+@pytest.mark.full("spawns three processes that import TensorFlow: test_two_ranks_are_measured_against_one forks them")
+def test_two_spawned_ranks_are_measured_against_one(sample: SampleData, tmp_path: Path) -> None:
+    config, out = sample.config(tmp_path / "c.json"), tmp_path / "out.json"
+    words = ["--ranks", "2", "--seconds", "1.5", "--repeats", "2", "--json", out]
+    done = run(sys.executable, "-m", "tfpipe", "bench", "-c", config, *words)
+    assert done.code == 0, done.err
+    check_report(done.out, out, 0.75)
+
+
+def test_a_rank_that_fails_ends_the_bench(sample: SampleData, tmp_path: Path, warm: None) -> None:
     bad = tmp_path / "Data/CLS-LOC/train/n01/bad.JPEG"
     bad.parent.mkdir(parents=True)
     bad.write_text("no image")
