@@ -12,7 +12,7 @@ SAMPLE := data/sample
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test test-full lint coverage format clean
+.PHONY: help train test test-full lint coverage format docs clean
 
 help:  ## print this
 	@echo "usage: make TARGET"
@@ -46,6 +46,11 @@ format: $(VENV)/.installed-test  ## put the style right, as far as it can be don
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The variable keeps mkdocs-material from printing news about another program.
+docs: $(VENV)/.installed-docs  ## build the documentation as a site, build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "the documentation is in build/site/index.html"
+
 clean:  ## remove caches and build leftovers; .venv, data and runs stay
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* .mypy_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
@@ -77,6 +82,11 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/.created
 $(VENV)/.installed-test: pyproject.toml | $(VENV)/.created
 	@echo "installing tfpipe, TensorFlow (about 700 MB, 2 GB unpacked) and what the tests need into $(VENV): a minute or a few"
 	@$(PIP) --editable '.[mpi,test]'
+	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-docs: pyproject.toml | $(VENV)/.created
+	@echo "installing tfpipe, TensorFlow (about 700 MB, 2 GB unpacked) and mkdocs into $(VENV): a minute or a few"
+	@$(PIP) --editable '.[docs]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.horovod: jobs/install_horovod.sh $(VENV)/.installed-test
