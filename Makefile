@@ -49,7 +49,7 @@ format: $(VENV)/.installed-test  ## put the style right, as far as it can be don
 # The variable keeps mkdocs-material from printing news about another program.
 docs: $(VENV)/.installed-docs  ## build the documentation as a site, build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "the documentation is in build/site/index.html"
+	@echo "the documentation is in build/site: $(BIN)/python -m http.server -d build/site"
 
 clean:  ## remove caches and build leftovers; .venv, data and runs stay
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* .mypy_cache
