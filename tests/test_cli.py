@@ -2,7 +2,9 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -15,8 +17,22 @@ from tests.support.sample import TUTORIAL, SampleData
 from tfpipe.cli import main
 
 
-def tfpipe_command(*args: str | Path) -> Finished:
-    return run(sys.executable, "-m", "tfpipe", *args)
+class Command(NamedTuple):
+    """Runs commands in this process."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *args: str | Path) -> Finished:
+        try:
+            code = main([str(arg) for arg in args])
+        except SystemExit as ended:  # argparse's way
+            code = ended.code
+        return Finished(code, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def tfpipe_command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
 
 
 def test_importing_tfpipe_loads_nothing_heavy_and_sets_nothing() -> None:
@@ -43,7 +59,9 @@ def test_the_public_names_are_there() -> None:
         tfpipe.build_dataste  # noqa: B018
 
 
-def test_a_run_prints_its_progress_and_leaves_what_is_promised(sample: SampleData, tmp_path: Path) -> None:
+def test_a_run_prints_its_progress_and_leaves_what_is_promised(
+    sample: SampleData, tmp_path: Path, tfpipe_command: Command
+) -> None:
     path = sample.config(tmp_path / "c.json", training={"epochs": 2, "status": 3})
     done = run_train("-c", path, "-l", tmp_path / "run")
 
@@ -68,23 +86,26 @@ def test_a_run_prints_its_progress_and_leaves_what_is_promised(sample: SampleDat
     model = keras.models.load_model(tmp_path / "run/model.keras")
     assert model(np.zeros((1, 32, 32, 3), np.uint8)).shape == (1, 8)
 
-    again = run_train("-c", path, "-l", tmp_path / "run")
-    assert again.code == 2
     said = "holds an earlier run; go on with --resume, or give another --logdir"
-    assert again.err == f"tfpipe: error: {tmp_path / 'run'} {said}\n"
+    again = tfpipe_command("train", "-c", path, "-l", tmp_path / "run")
+    assert again == (2, "", f"tfpipe: error: {tmp_path / 'run'} {said}\n")
 
 
 @pytest.mark.parametrize(
     "sections",
     [
-        {"training": {"precision": "mixed_bfloat16"}, "data": {"crop": "random_resized", "dtype": "float32"}},
-        {"training": {"precision": "mixed_float16"}, "data": {"crop": "center", "num_channels": 1}},
         {
-            "model": {"name": "MobileNet", "args": {"alpha": 0.25}},
-            "data": {"flip": True},
+            "training": {"precision": "mixed_bfloat16"},
+            "data": {"crop": "random_resized", "dtype": "float32", "flip": True},
             "loss": {"args": {"label_smoothing": 0.1}},
         },
+        {"training": {"precision": "mixed_float16"}, "data": {"crop": "center", "num_channels": 1}},
+        pytest.param(
+            {"model": {"name": "MobileNet", "args": {"alpha": 0.25}}},
+            marks=pytest.mark.full("takes long to trace; test_models.py builds networks of Keras"),
+        ),
     ],
+    ids=["bfloat16", "float16", "MobileNet"],
 )
 def test_options_train_together(sample: SampleData, tmp_path: Path, sections: dict) -> None:
     path = sample.config(tmp_path / "c.json", **sections)
@@ -99,11 +120,11 @@ def test_the_tutorials_config_runs_with_its_paths_changed(sample: SampleData, tm
     config = json.loads(json.dumps(TUTORIAL))
     config["data"] |= {"train_filelist": str(sample.train), "test_filelist": str(sample.train)}
     (tmp_path / "ilsvrc.json").write_text(json.dumps(config))
-    small = ["--set", 'model.args={"width": 4}', "--set", "data.crop_image_size=[64,64]"]
-    done = run_train("-c", tmp_path / "ilsvrc.json", "-l", tmp_path / "run", "-n", "20", *small)
+    small = ["--set", 'model.args={"width": 4}', "--set", "data.crop_image_size=[32,32]"]
+    done = run_train("-c", tmp_path / "ilsvrc.json", "-l", tmp_path / "run", "-n", "2", *small)
     assert done.code == 0, done.err
     (metrics,) = read_metrics(tmp_path / "run")
-    assert (metrics["step"], metrics["test_images"]) == (20, 96)
+    assert (metrics["step"], metrics["test_images"]) == (2, 96)
     assert keras.models.load_model(tmp_path / "run/model.keras").output_shape == (None, 1000)
 
 
@@ -120,28 +141,29 @@ def test_the_tutorials_config_runs_with_its_paths_changed(sample: SampleData, tm
     ],
 )
 def test_a_mistake_is_one_clear_message_and_exit_code_2(
-    sample: SampleData, tmp_path: Path, data: dict, message: str
+    sample: SampleData, tmp_path: Path, tfpipe_command: Command, data: dict, message: str
 ) -> None:
     (tmp_path / "empty.txt").write_text("\n \n")
-    done = run_train("-c", sample.config(tmp_path / "c.json", data=data), "-l", tmp_path / "run")
-    assert done.code == 2
-    assert message in done.err
-    assert done.err.count("tfpipe: error:") == 1
-    assert "Traceback" not in done.err
+    config = sample.config(tmp_path / "c.json", data=data)
+    code, out, err = tfpipe_command("train", "-c", config, "-l", tmp_path / "run")
+    assert code == 2
+    assert message in err and err.startswith("tfpipe: error: ")
+    assert (out, err.count("tfpipe: error: ")) == ("", 1)
     assert not (tmp_path / "run/metrics.jsonl").exists()
 
 
 def test_a_run_time_failure_names_the_file_and_exits_with_1(sample: SampleData, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text(sample.train.read_text().replace("_0.JPEG", "_gone.JPEG"))
-    done = run_train(
-        "-c", sample.config(tmp_path / "c.json", data={"train_filelist": "list.txt"}), "-l", tmp_path / "run"
-    )
+    data = {"train_filelist": "list.txt", "test_filelist": None, "crop": "full"}
+    done = run_train("-c", sample.config(tmp_path / "c.json", data=data), "-l", tmp_path / "run")
     assert done.code == 1
     assert "rank 0: cannot use" in done.err and "_gone.JPEG" in done.err
     assert "Traceback" not in done.err
 
 
-def test_config_prints_the_resolved_config_and_the_schema(sample: SampleData, tmp_path: Path) -> None:
+def test_config_prints_the_resolved_config_and_the_schema(
+    sample: SampleData, tmp_path: Path, tfpipe_command: Command
+) -> None:
     path = sample.config(tmp_path / "c.json")
     done = tfpipe_command("config", "-c", path, "--set", "data.batch_size=5")
     resolved = json.loads(done.out)
@@ -151,7 +173,7 @@ def test_config_prints_the_resolved_config_and_the_schema(sample: SampleData, tm
     assert tfpipe_command("config").code == 2
 
 
-def test_sample_and_filelist_make_what_training_needs(tmp_path: Path) -> None:
+def test_sample_and_filelist_make_what_training_needs(tmp_path: Path, tfpipe_command: Command) -> None:
     done = tfpipe_command("sample", tmp_path / "s", "--images", "16", "--val", "8", "--scale", "0.1")
     assert done.code == 0 and "16 training images" in done.out and "8 validation images" in done.out
     done = tfpipe_command("filelist", tmp_path / "s", "--out", tmp_path / "lists")
@@ -172,13 +194,17 @@ def test_serial_differs_from_sample_in_nothing_but_its_parallelism() -> None:
     assert serial == sample
 
 
-def listed(*args: str | Path) -> list[list[str]]:
-    done = tfpipe_command("order", *args)
-    assert done.code == 0, done.err
-    return [line.split("\t") for line in done.out.splitlines()]
+@pytest.fixture
+def listed(tfpipe_command: Command) -> Callable[..., list[list[str]]]:
+    def order(*args: str | Path) -> list[list[str]]:
+        done = tfpipe_command("order", *args)
+        assert done.code == 0, done.err
+        return [line.split("\t") for line in done.out.splitlines()]
+
+    return order
 
 
-def test_the_order_is_the_one_that_is_trained(sample: SampleData, tmp_path: Path) -> None:
+def test_the_order_is_the_one_that_is_trained(sample: SampleData, tmp_path: Path, listed: Callable) -> None:
     path = sample.config(tmp_path / "c.json", data={"crop": "full", "batch_size": 3})
     config = tfpipe.load_config(path)
     paths = sample.train.read_text().split()
@@ -195,7 +221,7 @@ def test_the_order_is_the_one_that_is_trained(sample: SampleData, tmp_path: Path
     assert listed("-c", path, "--head", "3") == listed("-c", path)[:3]
 
 
-def test_the_order_of_boxes_names_each_box_once(sample: SampleData, tmp_path: Path) -> None:
+def test_the_order_of_boxes_names_each_box_once(sample: SampleData, tmp_path: Path, listed: Callable) -> None:
     lines = listed("-c", sample.config(tmp_path / "c.json"), "--set", "data.unit=box")
     samples = [(int(image), int(box)) for _, image, box, _ in lines]
     assert len(set(samples)) == len(samples) > 96
@@ -204,7 +230,7 @@ def test_the_order_of_boxes_names_each_box_once(sample: SampleData, tmp_path: Pa
     assert of_one == list(range(len(of_one)))
 
 
-def test_an_order_that_is_cut_off_or_impossible(sample: SampleData, tmp_path: Path) -> None:
+def test_an_order_that_is_cut_off_or_impossible(sample: SampleData, tmp_path: Path, tfpipe_command: Command) -> None:
     path = sample.config(tmp_path / "c.json")
     command = f'"{sys.executable}" -m tfpipe order -c "{path}" | head -1; exit ${{PIPESTATUS[0]}}'
     cut_off = run("bash", "-c", command)

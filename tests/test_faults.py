@@ -93,7 +93,7 @@ def test_a_rank_that_is_killed_ends_the_run(config: Path, tmp_path: Path) -> Non
 
 
 def test_what_was_seen_and_what_was_left_out_is_the_whole_list(config: Path, tree: Path, tmp_path: Path) -> None:
-    """In each epoch, over two ranks; also when one process goes on."""
+    """Two ranks train an epoch, and one process goes on."""
     bad = images(tree)[3:40:12]
     for path in bad:
         path.write_bytes(b"not an image")

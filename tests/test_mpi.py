@@ -158,7 +158,7 @@ def test_a_failure_on_one_rank_ends_the_job(sample: SampleData, tmp_path: Path) 
 
 
 def test_a_mistake_that_only_one_rank_meets_is_said_by_it(sample: SampleData, tmp_path: Path) -> None:
-    """As with a list on a node-local disk: here rank 1's config names one that is not there."""
+    """Rank 1's config names a list that is not there, as on a node without it."""
     path = sample.config(tmp_path / "c.json")
     script = '[ "$OMPI_COMM_WORLD_RANK" = 1 ] && list=/no/list; exec "$@" --set "data.train_filelist=${list:-$LIST}"'
     command = ("bash", "-c", script, "bash", sys.executable, ROOT / "train.py", "-c", path, "-l", tmp_path / "run")

@@ -219,7 +219,7 @@ def test_to_resume_there_must_be_a_run(
 
 
 def test_another_signal_ends_a_run_at_once(config: Path, tmp_path: Path) -> None:
-    """Here while it is stuck: the list's first image is a pipe that nothing is written to."""
+    """The run is stuck: the list's image is a pipe that nothing is written to."""
     pipe = tmp_path / "Data/CLS-LOC/train/n01440764/stuck.JPEG"
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)

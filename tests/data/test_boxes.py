@@ -66,18 +66,15 @@ XMLS = [
         ({"crop": "full"}, False, 8),
     ],
 )
-@pytest.mark.parametrize("world", [World(), World(1, 3)])
-def test_an_epochs_crops_are_counted(write, keys, by_object, crops, world):
+def test_an_epochs_crops_are_counted(write, keys, by_object, crops):
     catalog = catalog_of([BY_OBJECT if by_object else LABEL] * len(XMLS), write(XMLS))
-    assert count_crops(catalog, data_config(**keys), world) == CropCount(crops, exact=True)
+    assert count_crops(catalog, data_config(**keys), World()) == CropCount(crops, exact=True)
 
 
 def test_each_image_is_counted_with_its_own_label(write):
     same = xml(("n01", BOX), ("n01", OTHER_BOX), ("n03", BOX))
-    catalog = catalog_of([0, 1, 2], write([same] * 3))
-    assert count_crops(catalog, data_config(), World()) == CropCount(2 + 1 + 1, exact=True)
-    catalog = catalog_of([0, 1, 2], write([None, same, same]))
-    assert count_crops(catalog, data_config(), World()) == CropCount(1 + 1 + 1, exact=True)
+    catalog = catalog_of([0, 1, 2, 0, 1, 2], write([same, same, same, None, same, same]))
+    assert count_crops(catalog, data_config(), World()) == CropCount(2 + 1 + 1 + 1 + 1 + 1, exact=True)
 
 
 def test_the_test_split_is_counted_as_it_is_cropped(write):
@@ -135,14 +132,14 @@ def test_without_a_stated_size_the_jpegs_own_counts(write, tmp_path):
     objects = [("n02", (25, 50, 75, 150)), ("n02", (0, 900, 9, 950))]
     catalog = catalog_of([LABEL], write([xml(*objects, size=None)]))
     catalog = replace(catalog, paths=FileList.of([str(tmp_path / "0.JPEG")]))
-    assert count_crops(catalog, data_config(), World()) == CropCount(1, exact=True)
     np.testing.assert_allclose(read_boxes(catalog, World()).boxes, targets_of(objects[:1], stated=(300, 600))[0])
 
 
-@pytest.mark.parametrize("by_object", [False, True])
-def test_all_boxes_are_the_targets_of_all_images(write, by_object):
+@pytest.mark.parametrize(("by_object", "world"), [(False, World()), (True, World(2, 3))])
+def test_all_boxes_are_the_targets_of_all_images(write, by_object, world):
+    """A world made by hand cannot reach the other ranks: it reads everything itself."""
     catalog = catalog_of([BY_OBJECT if by_object else LABEL] * len(XMLS), write(XMLS))
-    found = read_boxes(catalog, World())
+    found = read_boxes(catalog, world)
     assert (found.images.dtype, found.boxes.dtype, found.labels.dtype) == (np.int32, np.float32, np.int32)
     assert (np.diff(found.images) >= 0).all()
     for image, text in enumerate(XMLS):
@@ -157,11 +154,9 @@ def test_all_boxes_are_the_targets_of_all_images(write, by_object):
         assert found.labels[mine].tolist() == labels
 
 
-def test_a_world_made_by_hand_reads_everything_itself(write):
-    """It cannot reach the other ranks."""
+def test_a_world_made_by_hand_counts_everything_itself(write):
     catalog = catalog_of([LABEL] * len(XMLS), write(XMLS))
-    for one, other in zip(read_boxes(catalog, World(2, 3)), read_boxes(catalog, World()), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert count_crops(catalog, data_config(), World(1, 3)) == CropCount(11, exact=True)
 
 
 def test_an_xml_that_cannot_be_used_stops_the_count_by_name(write):

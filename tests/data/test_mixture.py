@@ -9,10 +9,14 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.batches import crops
+from tests.support.configs import changed
+from tests.support.examples import examples
 from tests.support.ranks import Ranks, everything, rest_of
 from tests.support.sample import SampleData
-from tfpipe import Stream, World, build_dataset, load_config
+from tfpipe import Stream, World, load_config
 from tfpipe.config import Config
+from tfpipe.data.annotations import read_xml
 from tfpipe.data.boxes import count_crops
 from tfpipe.data.catalog import index_path, load_catalog, read_lists
 from tfpipe.data.filelist import FileList, read_filelist
@@ -49,7 +53,7 @@ def test_a_weight_that_would_give_nothing_is_refused() -> None:
         shares((1.0, 0.0001))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(mixtures(scope="global"), st.integers(0, 10**6))
 def test_every_block_holds_each_lists_share(mixture: Mixture, block: int) -> None:
     items = mixture.items(block * SLOTS + np.arange(SLOTS))
@@ -57,7 +61,7 @@ def test_every_block_holds_each_lists_share(mixture: Mixture, block: int) -> Non
     assert np.bincount(owners, minlength=len(mixture.shares)).tolist() == list(mixture.shares)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(mixtures(scope="global"))
 def test_each_list_has_epochs_of_its_own(mixture: Mixture) -> None:
     """The items of a list, put in the order of its own stream, come once in each of its epochs."""
@@ -76,7 +80,7 @@ def test_each_list_has_epochs_of_its_own(mixture: Mixture) -> None:
         assert seen.max() <= -(-blocks * share // order.count)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(mixtures(scope="global"), st.integers(1, 64))
 def test_the_order_is_the_same_whatever_the_number_of_ranks(mixture: Mixture, size: int) -> None:
     stream = np.arange(3000)
@@ -85,7 +89,7 @@ def test_the_order_is_the_same_whatever_the_number_of_ranks(mixture: Mixture, si
         np.testing.assert_array_equal(mixture.items(stream[rank::size], World(rank, size)), alone[rank::size])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(mixtures(least=64, scope="shard"), st.integers(1, 64))
 def test_in_the_scope_shard_a_rank_keeps_its_part_of_each_list(mixture: Mixture, size: int) -> None:
     first = starts(mixture)
@@ -95,7 +99,7 @@ def test_in_the_scope_shard_a_rank_keeps_its_part_of_each_list(mixture: Mixture,
         assert ((items - first[owners]) % size == rank).all()
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(mixtures(least=64), st.integers(1, 64), st.integers(0, 2**40))
 def test_tensors_give_what_arrays_give(mixture: Mixture, size: int, start: int) -> None:
     world = World(size - 1, size)
@@ -103,7 +107,7 @@ def test_tensors_give_what_arrays_give(mixture: Mixture, size: int, start: int) 
     np.testing.assert_array_equal(mixture.items(tf.constant(positions), world), mixture.items(positions, world))
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(mixtures(scope="global", shuffle=False))
 def test_without_shuffling_each_list_comes_in_its_own_order_and_evenly(mixture: Mixture) -> None:
     items = mixture.items(np.arange(2 * SLOTS))
@@ -128,7 +132,7 @@ def test_places_are_drawn_anew_in_every_block_and_for_every_seed() -> None:
         assert 0.4 < (one == other).mean() < 0.6
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     mixtures(scope="global"),
     st.lists(st.tuples(st.integers(1, 16), st.integers(0, 7)), min_size=1, max_size=4),
@@ -171,34 +175,27 @@ def test_a_joined_list_holds_the_paths_of_all(mixed: Config, sample: SampleData)
 
 
 @pytest.mark.parametrize("unit", ["image", "box"])
-def test_the_pipeline_mixes_alike_on_one_rank_and_on_two(mixed: Config, unit: str) -> None:
-    config = mixed.model_copy(update={"data": mixed.data.model_copy(update={"unit": unit, "batch_size": 8})})
+def test_the_pipeline_mixes_as_the_order_says_and_alike_on_one_rank_and_on_two(mixed: Config, unit: str) -> None:
+    config = changed(mixed, unit=unit)
     catalog = load_catalog(config.data, "train", World())
     order = catalog.order(config.data)
     first = [item for item in order.items(np.arange(SLOTS)) if item < order.orders[0].count]
     assert len(first) == 768
-    stream = [build_dataset(config, "train", World(rank, 2), True) for rank in range(2)]
-    batches = [list(each.take(6)) for each in stream]
-    whole = list(build_dataset(config, "train", World(), True).take(8))
-    if unit == "box":
-        positions = [np.concatenate([batch[2] for batch in each])[:, 0] for each in batches]
-        np.testing.assert_array_equal(
-            np.stack(positions, axis=1).reshape(-1)[:64], np.concatenate([b[2] for b in whole])[:64, 0]
-        )
-    for position, label in zip(
-        np.concatenate([b[2] for b in whole])[:, 0], np.concatenate([b[1] for b in whole]), strict=True
-    ):
+    whole = crops(config, "train", steps=6, catalog=catalog)
+    for position, _, label, _ in whole:
         image, _ = catalog.image_and_box(int(order.items(np.array([position]))[0]))
         assert label == catalog.labels[image]
+    if unit == "box":
+        ranks = [crops(config, "train", World(rank, 2), steps=3, catalog=catalog) for rank in range(2)]
+        assert [each for visit in zip(*ranks, strict=True) for each in visit] == whole
 
 
 def test_an_epochs_crops_are_what_is_to_be_expected(mixed: Config) -> None:
     catalog = load_catalog(mixed.data, "train", World())
     order = catalog.order(mixed.data)
-    plain = mixed.data.model_copy(update={"train_filelist": mixed.data.train_lists[0]})
-    few = count_crops(load_catalog(plain, "train", World()), plain, World()).crops / order.orders[0].count
-    plain = mixed.data.model_copy(update={"train_filelist": mixed.data.train_lists[1]})
-    many = count_crops(load_catalog(plain, "train", World()), plain, World()).crops / order.orders[1].count
+    crops_of = [len(read_xml(path).names) if path else 1 for path in map(catalog.annotation, range(len(catalog)))]
+    cut = order.orders[0].count
+    few, many = np.mean(crops_of[:cut]), np.mean(crops_of[cut:])
     count = count_crops(catalog, mixed.data, World())
     assert not count.exact
     assert count.crops == round(order.count * (0.75 * few + 0.25 * many))

@@ -137,7 +137,9 @@ def test_ranks_see_the_global_batches_of_one_process(config: Config, size: int, 
     """N ranks of batch B = one process of batch N * B, pixel by pixel, augmentation and all: one crop a sample."""
     config = changed(config, crop=crop, unit=unit)
     alone = known_crops(config)
-    ranks = [crops(changed(config, batch_size=5), "train", World(rank, size), steps=30) for rank in range(size)]
+    config = changed(config, batch_size=5)
+    catalog = load_catalog(config.data, "train", World())
+    ranks = [crops(config, "train", World(rank, size), steps=30, catalog=catalog) for rank in range(size)]
     assert [each for visit in zip(*ranks, strict=True) for each in visit] == alone[: 30 * 5 * size]
 
 

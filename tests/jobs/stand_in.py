@@ -1,4 +1,4 @@
-"""What a scheduler and its launcher do with a job script, as far as jobs/ relies on it: python stand_in.py NAME ARGS.
+"""A scheduler and its launcher, as far as jobs/ relies on them: python stand_in.py NAME ARGS.
 
 A launcher refuses flags that the real one has not, and starts its command with the variables the real one sets: on
 MPIRUN, where that is set, else once, as rank 0. Every call is written to the file CALLS, as a line of JSON.

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.commands import MPI_ENVIRON, ROOT, WARM, Finished, ensure_server, finish, start
-from tests.support.runs import SLOW, read_metrics, wait_for
+from tests.support.runs import read_metrics, wait_for
 from tests.support.sample import SampleData
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
@@ -231,7 +231,7 @@ def test_a_walltime_too_short_to_save_in_is_refused(pretending: Cluster) -> None
 
 @pytest.mark.parametrize("script", ["pbs", "cobalt"])
 def test_a_run_is_told_to_save_before_the_walltime_is_over(pretending: Cluster, script: str) -> None:
-    """Where the scheduler sends no signal in time. The stand-in for `sleep` is over as soon as the run has begun."""
+    """These schedulers send no signal in time. The stand-in for `sleep` is over as soon as the run has begun."""
     until = 'until [ -e "$RUN/started" ]; do :; done'
     write_program(pretending.root / "bin/sleep", f'echo "$1" > "{pretending.root}/slept"\n{until}')
     done = pretending.run(script, STUCK="1", SAVE_S="600")
@@ -261,7 +261,9 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
 ) -> None:
     """Two real ranks, with the variables of Cray's mpiexec and none of mpirun's."""
     config = sample.config(
-        tmp_path / "c.json", data={"batch_size": 4, **SLOW}, training={"epochs": 3, "log_positions": True}
+        tmp_path / "c.json",
+        data={"batch_size": 4, "crop": "full", "test_filelist": None},
+        training={"epochs": 4, "log_positions": True},
     )
     ensure_server()
     write_program(tmp_path / "bin/python", f'exec {shlex.join(WARM)} "$@"')
@@ -275,17 +277,19 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
         "SET": "data.seed=3",
     }
     log = cluster.run_dir / "positions-0.csv"
-    job = cluster.start("pbs", **settings)
+    slow = f"{settings['SET']} data.storage_delay_ms=10 data.parallel.read=1 data.prefetch_buffer_size=2"
+    job = cluster.start("pbs", **{**settings, "SET": slow})
     wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 20, job, WAIT_S)
     job.send_signal(signal.SIGUSR1)
     told = finish(job)
     assert told.code == 75, told.err
+    assert told.err.count("SIGUSR1: finishes the step and saves") == 1
     (qsub,) = (call for call in cluster.calls() if call.startswith("qsub"))
     assert qsub == RESUBMITTED["pbs"]
     done = cluster.run("pbs", **settings)
     assert done.code == 0, done.err
     assert "goes on after" in done.err and "bit-identical on all 2 ranks" in done.err
-    assert [line["epoch"] for line in read_metrics(cluster.run_dir)] == [1, 2, 3]
+    assert [line["epoch"] for line in read_metrics(cluster.run_dir)] == [1, 2, 3, 4]
 
 
 DETECTED = """
@@ -300,6 +304,6 @@ print("fine", find_launch().launcher, world.gather(world.rank))
 def test_ranks_find_each_other_under(cluster: Cluster, launcher: str) -> None:
     flags = {"aprun": "-n 2 -N 2 -d 1 -j 1 --cc depth", "srun": "--ntasks=2 --cpus-per-task=1 --mpi=pmix"}[launcher]
     environ = {**cluster.environ, **MPI_ENVIRON, "MPIRUN": mpirun()}
-    done = finish(start(launcher, *flags.split(), sys.executable, "-c", DETECTED, **environ))
+    done = finish(start(launcher, *flags.split(), *WARM, "-c", DETECTED, **environ))
     assert done.code == 0, done.err
     assert sorted(done.out.splitlines()) == [f"fine {launcher} [0, 1]"] * 2

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.commands import ROOT, WARM, ensure_server, run, run_ranks
+from tests.support.commands import ROOT, WARM, ensure_server, run
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
@@ -252,16 +252,3 @@ def test_a_rank_that_fails_ends_the_bench(sample: SampleData, tmp_path: Path, wa
         started._processes[0].join()
         with pytest.raises(TfpipeError, match="rank 0 of 1 has ended"):
             started.measure(0.2)
-
-
-def test_launched_ranks_measure_together(sample: SampleData, tmp_path: Path) -> None:
-    out = tmp_path / "out.json"
-    command = [sys.executable, "-m", "tfpipe", "bench", "-c", sample.config(tmp_path / "c.json")]
-    done = run_ranks(2, *command, "--seconds", "1", "--repeats", "2", "--json", out)
-    assert done.code == 0, done.err
-    read = json.loads(out.read_text())
-    assert done.out.splitlines()[-1] == f"images_per_second: {read['images_per_second']:.1f}"
-    assert done.out.count("images_per_second") == 1 and "each of them" in done.out
-    assert [len(turn) for turn in read["together"]["turns"]] == [2, 2] and read["alone"] is None
-    refused = run_ranks(2, *command, "--ranks", "2")
-    assert refused.code == 2 and "2 are launched already" in refused.err

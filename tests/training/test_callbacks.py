@@ -1,4 +1,4 @@
-"""What is measured and shown while training."""
+"""Callbacks measure a training and show its progress."""
 
 import io
 from types import SimpleNamespace

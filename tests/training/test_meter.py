@@ -1,4 +1,4 @@
-"""What a step's time went on, by clocks that tests set."""
+"""The meter splits a step's time, by clocks that tests set."""
 
 import gc
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where a run begins: alone in its directory, with room for checkpoints; what goes out of its records."""
+"""A run begins alone in its directory, with room for checkpoints; lines beyond the checkpoint leave its records."""
 
 import json
 import shutil

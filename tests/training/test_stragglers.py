@@ -1,4 +1,4 @@
-"""Who is a straggler, and whether it is always the same."""
+"""A straggler is found in an interval, and over a run it is always the same or not."""
 
 import subprocess
 import sys

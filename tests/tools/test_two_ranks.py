@@ -1,0 +1,130 @@
+"""The tools on two ranks of one mpirun, which runs them in turn: they leave what one rank leaves."""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.support import flawed, scenarios
+from tests.support.commands import ROOT, WARM, run_ranks
+from tests.support.oddities import write_tree
+from tests.support.packs import config_of, packed
+from tests.support.sample import SampleData
+from tests.support.scenarios import Said, Scenario
+from tfpipe import load_config
+from tfpipe.cli import main
+from tfpipe.data.filelist import read_filelist
+from tfpipe.data.index_build import build_index
+from tfpipe.distributed import World
+
+
+class Ran(NamedTuple):
+    """The folder of a run of all scenarios, and its exit code."""
+
+    folder: Path
+    code: int
+
+    def said(self, name: str, code: int = 0) -> list[Said]:
+        """What each rank of a scenario has said, after a check of their exit codes."""
+        both = [scenarios.read(self.folder, name, rank) for rank in range(2)]
+        assert {said.code for said in both} == {code}, both
+        return both
+
+
+@pytest.fixture(scope="module")
+def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    folder = tmp_path_factory.mktemp("ranks")
+    config = str(sample.config(folder / "c.json", data={"index": "indexes"}))
+    odd, bad = folder / "odd", folder / "bad"
+    write_tree(odd)
+    flawed.write_tree(bad)
+    (bad / "Annotations" / flawed.OWN / "fine.xml").write_text("<annotation>")
+    copy = ["stage", "-c", config, "--out"]
+    bench = ["bench", "-c", config, "--seconds", "0.2", "--repeats", "2", "--json", str(folder / "bench.json")]
+    check = ["check", "-c", str(odd / "c.json"), "--split", "all", "--json", str(folder / "check.json")]
+    path = scenarios.write(
+        folder,
+        [
+            # First, since it sets TensorFlow's threads.
+            Scenario("bench", bench),
+            Scenario("bench-refused", [*bench, "--ranks", "2"]),
+            # While there is no index: the ranks share the XMLs.
+            Scenario("pack", pack_crops(config, folder / "packed")),
+            Scenario("stage-shard", [*copy, str(folder / "shard"), "--set", "data.scope=shard"]),
+            Scenario("stage-global", [*copy, str(folder / "global")]),
+            Scenario("check", [*check, "--processes", "1"], {"tfpipe.tools.check.CHUNK": 3}),
+            Scenario(
+                "index",
+                ["index", "-c", config, "--split", "all", "--processes", "2"],
+                {"tfpipe.data.index_build.PART": 20, "tfpipe.data.index_build.CHUNK": 6},
+            ),
+            Scenario("index-stopped", ["index", "-c", str(bad / "c.json"), "--processes", "1"]),
+        ],
+    )
+    return Ran(folder, run_ranks(2, *WARM, ROOT / "tests/support/scenarios.py", path).code)
+
+
+def pack_crops(config: str, out: Path) -> list[str]:
+    return ["pack", "-c", config, "--out", str(out), "--kind", "crops", "--shards", "5", "--split", "all"]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_two_ranks_pack_what_one_does(sample: SampleData, ran: Ran, tmp_path: Path) -> None:
+    first, second = ran.said("pack")
+    assert first.out.splitlines()[-1].startswith(f"{ran.folder}/packed/validation.json: 37 images, ")
+    assert second.out == ""
+    index = str(ran.folder / "indexes")
+    alone = packed(config_of(sample, tmp_path, index=index), tmp_path / "packed", "crops", shards=5)
+    assert contents(ran.folder / "packed") == contents(alone)
+
+
+@pytest.mark.parametrize("scope", ["shard", "global"])
+def test_the_ranks_of_a_node_copy_their_shares(ran: Ran, scope: str) -> None:
+    first, second = ran.said(f"stage-{scope}")
+    copies = read_filelist(ran.folder / scope / "train.txt")
+    assert len(copies) == 96 and all(map(os.path.exists, copies))
+    assert first.out.count(f"--set data.train_filelist={ran.folder}/{scope}/train.txt") == 1
+    assert second.out == ""
+
+
+def test_launched_ranks_measure_together(ran: Ran) -> None:
+    first, second = ran.said("bench")
+    read = json.loads((ran.folder / "bench.json").read_text())
+    assert first.out.splitlines()[-1] == f"images_per_second: {read['images_per_second']:.1f}"
+    assert first.out.count("images_per_second") == 1 and "each of them" in first.out
+    assert second.out == ""
+    assert [len(turn) for turn in read["together"]["turns"]] == [2, 2] and read["alone"] is None
+    assert all("2 are launched already" in said.err for said in ran.said("bench-refused", code=2))
+
+
+def test_two_ranks_find_what_one_does(ran: Ran) -> None:
+    alone = ran.folder / "alone.json"
+    config = str(ran.folder / "odd/c.json")
+    assert main(["check", "-c", config, "--split", "all", "--json", str(alone), "--processes", "1"]) == 1
+    first, second = (scenarios.read(ran.folder, "check", rank) for rank in range(2))
+    assert first.code == 1 and "would stop training" in first.err
+    assert (second.code, second.out) == (0, "")
+    assert json.loads((ran.folder / "check.json").read_text()) == json.loads(alone.read_text())
+
+
+def test_two_ranks_write_the_same_bytes_as_one(sample: SampleData, ran: Ran, tmp_path: Path) -> None:
+    first, second = ran.said("index")
+    assert first.out.count("96 images") == 1 and second.out == ""
+    config = load_config(sample.config(tmp_path / "c.json", data={"index": "indexes"}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tfpipe.data.index_build.PART", 20)
+        patch.setattr("tfpipe.data.index_build.CHUNK", 6)
+        for split in ("train", "test"):
+            build_index(config.data, split, World(), processes=1)
+    assert contents(ran.folder / "indexes") == contents(tmp_path / "indexes")
+    assert len(contents(tmp_path / "indexes")) == 2
+
+
+def test_what_one_rank_cannot_read_stops_all_by_name(ran: Ran) -> None:
+    assert all("fine.xml" in said.err for said in ran.said("index-stopped", code=2))
+    assert ran.code == 2, "mpirun passes it on"
