@@ -18,14 +18,14 @@ import keras
 import tensorflow as tf
 
 from tfpipe import Stream, World, build_dataset, load_config
-from tfpipe.training.accounting import Accounting
-from tfpipe.training.callbacks import Record
-from tfpipe.training.checkpoints import Batch, State
+from tfpipe.training.checkpointing.checkpoints import Batch, State
+from tfpipe.training.checkpointing.start import Start
 from tfpipe.training.loop import compile_model, configure_devices, load_data
+from tfpipe.training.monitor.accounting import Accounting
+from tfpipe.training.monitor.callbacks import Record
+from tfpipe.training.monitor.stalls import StallWatch
+from tfpipe.training.monitor.usage import Visits
 from tfpipe.training.parallel import ParallelModel
-from tfpipe.training.stalls import StallWatch
-from tfpipe.training.start import Start
-from tfpipe.training.usage import Visits
 
 # The first pair traces, fills buffers and lets AUTOTUNE find its way.
 TO_SKIP = 1

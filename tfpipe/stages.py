@@ -1,12 +1,13 @@
 """The pipeline's stages by name, to compose the chain by hand with stages of your own: see docs/compose.md."""
 
-from tfpipe.data.boxes import CropCount, count_crops
-from tfpipe.data.catalog import Catalog, load_catalog
-from tfpipe.data.lookup import Located
-from tfpipe.data.order import steps_per_epoch
+from tfpipe.data.catalog.boxes import CropCount, count_crops
+from tfpipe.data.catalog.locate import Located
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.permutation import steps_per_epoch
+from tfpipe.data.order.stream import Visit
 from tfpipe.data.pipeline import Crops, Encoded, crop, finish, prefetch, read, stamp, transform, visit
-from tfpipe.data.stream import Visit
-from tfpipe.data.threads import options
+from tfpipe.data.runtime.parallelism import options
+from tfpipe.data.sources.registry import load_catalog
 
 __all__ = [
     "Catalog",

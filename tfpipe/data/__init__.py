@@ -1,0 +1,1 @@
+"""From a list of files to batches; knows neither Keras nor Horovod."""

@@ -13,27 +13,32 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.cache import Store
-from tfpipe.data.catalog import Catalog, load_catalog
-from tfpipe.data.clock import now_s
-from tfpipe.data.closing import close_at_exit
-from tfpipe.data.crop_cache import Cut, crop_store, keeping
-from tfpipe.data.crops import Crops, KnownTargets, choose_windows, crop_seeds, find_targets, from_first
-from tfpipe.data.decoders import Decoder, choose_decoder
-from tfpipe.data.gathering import find_crops, gather_crops
-from tfpipe.data.images import flipped
-from tfpipe.data.lookup import Lookup
-from tfpipe.data.reading import Encoded, read_files, read_packed, read_remote
-from tfpipe.data.salvage import salvaging
-from tfpipe.data.scopes import stage
-from tfpipe.data.servers import open_servers
-from tfpipe.data.service import served
-from tfpipe.data.stream import WHOLE, Part, Stream, Visit
-from tfpipe.data.threads import calls_at_once, options
-from tfpipe.data.user import load_function
-from tfpipe.data.xml_graph import parser
+from tfpipe.data.annotations.graph import parser
+from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.catalog.locate import Lookup, known_targets
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
+from tfpipe.data.images.decode import Decoder, choose_decoder
+from tfpipe.data.images.windows import flipped
+from tfpipe.data.order.stream import WHOLE, Part, Stream, Visit
+from tfpipe.data.runtime.autotune import STAGES
+from tfpipe.data.runtime.clock import now_s
+from tfpipe.data.runtime.parallelism import calls_at_once, options
+from tfpipe.data.runtime.samples import sample_blocks
+from tfpipe.data.runtime.shutdown import close_at_exit
+from tfpipe.data.runtime.skip_failed import salvaging
+from tfpipe.data.runtime.stage import stage
+from tfpipe.data.service.client import served
+from tfpipe.data.service.workers import open_servers
+from tfpipe.data.sources.cache import Store
+from tfpipe.data.sources.crop_cache import Cut, crop_store, keeping
+from tfpipe.data.sources.reading import Encoded
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.util.import_function import load_function
+
+OF_STORED_CROPS = ("visit", "gather", "finish")
+OF_SERVICE = ("service", "hand over")
 
 
 def build_dataset(
@@ -72,7 +77,7 @@ def build_dataset(
     catalog = catalog or load_catalog(data, split, world)
 
     stream = resume or Stream.start(world.size)
-    if catalog.packed is not None and catalog.packed.has_crops:
+    if catalog.source.stores != "images":
         dataset = gather(catalog, data, world, stream)
     else:
         if servers is None:
@@ -102,12 +107,19 @@ def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream, pa
     return _visits(catalog, config, world, stream, Lookup(catalog).located, part).unbatch()
 
 
+def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
+    """Returns the names of a pipeline's maps, in pipeline order."""
+    if catalog.source.stores != "images":
+        return OF_STORED_CROPS
+    return STAGES if config.service is None else OF_SERVICE
+
+
 def gather(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
     """Builds batches of `Crops` from packed crops; replaces the stages from `visit` to `crop`, and batching."""
-    blocks = _visits(catalog, config, world, stream, find_crops(catalog))
+    blocks = _visits(catalog, config, world, stream, catalog.source.find_crops(catalog))
     # Batches only record numbers: the pixels are written straight into the batch later.
     batches = blocks.rebatch(config.batch_size, drop_remainder=catalog.split == "train")
-    return gather_crops(batches, catalog, config, world)
+    return catalog.source.gather_crops(batches, catalog, config, world)
 
 
 def _visits(
@@ -124,7 +136,7 @@ def _visits(
         )
     order = catalog.order(config)
     end = None if catalog.split == "train" else order.count
-    return stream.blocks(order, world, end, look_up, part)
+    return sample_blocks(stream, order, world, end, look_up, part)
 
 
 def read(
@@ -141,16 +153,7 @@ def read(
     Raises:
         ConfigError: `data.source` holds packed crops instead of images.
     """
-    if catalog.packed is not None:
-        if catalog.packed.has_crops:
-            raise ConfigError(
-                "data.source holds crops that were cut when they were packed, and this needs whole images: use data "
-                "packed with --kind original, or the files themselves"
-            )
-        return read_packed(dataset, catalog, config, world)
-    if catalog.remote is not None:
-        return read_remote(dataset, catalog, config, world, store)
-    return read_files(dataset, catalog, config, world, store)
+    return catalog.source.read(dataset, catalog, config, world, store)
 
 
 def crop(
@@ -169,7 +172,7 @@ def crop(
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
     parse = parser(catalog.by_lxml)
-    known = None if catalog.boxes is None else KnownTargets(catalog)
+    known = known_targets(catalog)
     decoder = decoder or choose_decoder(config)
 
     def flips_of(visit: Visit, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -181,8 +184,15 @@ def crop(
             with tf.name_scope("parse"):
                 objects = parse(encoded.xml, encoded.xml_path)
         with tf.name_scope("crop"):
-            targets = known.at(visit.item) if known else find_targets(objects, encoded.label, sizes, catalog)
-            windows = from_first(choose_windows(targets, sizes, visit.position, config, catalog), visit.first_crop)
+            targets = (
+                known.at(visit.item)
+                if known
+                else find_targets(objects, encoded.label, sizes, catalog.classes, catalog.by_object)
+            )
+            windows = from_first(
+                choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object),
+                visit.first_crop,
+            )
         with tf.name_scope("decode"):
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None

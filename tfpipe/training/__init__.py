@@ -1,0 +1,1 @@
+"""Training with Keras, on one process or on MPI ranks with Horovod."""

@@ -10,18 +10,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.dropped import Dropped
-from tfpipe.data.failures import named
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import named
+from tfpipe.data.failures.missing import Dropped
+from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import build_dataset
-from tfpipe.data.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
-from tfpipe.training.endless import stall_limit
-from tfpipe.training.meter import Meter
+from tfpipe.training.monitor.meter import Meter
+from tfpipe.training.monitor.stall_limit import stall_limit
+from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.optimizers import build_loss
 from tfpipe.training.skipping import BadFiles
-from tfpipe.training.stalls import StallWatch
 
 logger = logging.getLogger(__name__)
 

@@ -10,34 +10,34 @@ import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.autotune import stage_names
-from tfpipe.data.boxes import COUNT_AT_MOST, count_crops
-from tfpipe.data.catalog import Catalog, load_catalog
-from tfpipe.data.failures import named
-from tfpipe.data.order import steps_per_epoch
-from tfpipe.data.pipeline import build_dataset
-from tfpipe.data.sources import has_test, where
+from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import named
+from tfpipe.data.order.permutation import steps_per_epoch
+from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
+from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tracing import Tracer, Window, trace_folder
-from tfpipe.training.accounting import Accounting
-from tfpipe.training.callbacks import Display, Evaluation, OverRanks, Record, Throughput
-from tfpipe.training.checkpoints import State
-from tfpipe.training.endless import stall_limit
+from tfpipe.training.callbacks import Evaluation, OverRanks
+from tfpipe.training.checkpointing.checkpoints import State
+from tfpipe.training.checkpointing.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
+from tfpipe.training.checkpointing.signals import Stop, stop_on_signals
+from tfpipe.training.checkpointing.start import Start, check_room, find_start
 from tfpipe.training.evaluate import Evaluator
-from tfpipe.training.meter import Meter
-from tfpipe.training.metrics import METRICS
 from tfpipe.training.models import build_model
+from tfpipe.training.monitor.accounting import Accounting
+from tfpipe.training.monitor.meter import Meter
+from tfpipe.training.monitor.metrics import METRICS
+from tfpipe.training.monitor.profiling import Profile
+from tfpipe.training.monitor.record import Display, Record, Throughput
+from tfpipe.training.monitor.stall_limit import stall_limit
+from tfpipe.training.monitor.stalls import StallWatch
+from tfpipe.training.monitor.usage import Visits
 from tfpipe.training.optimizers import build_loss, build_optimizer
 from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
-from tfpipe.training.profiling import Profile
 from tfpipe.training.recovery import Recovery
-from tfpipe.training.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
-from tfpipe.training.signals import Stop, stop_on_signals
 from tfpipe.training.skipping import Skipping
-from tfpipe.training.stalls import StallWatch
-from tfpipe.training.start import Start, check_room, find_start
-from tfpipe.training.usage import Visits
 
 logger = logging.getLogger(__name__)
 
@@ -113,12 +113,12 @@ def load_data(config: Config, world: World) -> Data:
         ConfigError: a list cannot be used, or yields no crop.
     """
     train_catalog = load_catalog(config.data, "train", world)
-    test_catalog = load_catalog(config.data, "test", world) if has_test(config.data) else None
+    test_catalog = load_catalog(config.data, "test", world) if open_source(config.data).has_test() else None
     classes = config.data.num_classes or len(train_catalog.classes)
     count = count_crops(train_catalog, config.data, world)
     if count.crops == 0:
         raise ConfigError(
-            f"{where(config.data)} gives no crop: none of its images has an XML with an object of the classes "
+            f"{train_catalog.source.place} gives no crop: none of its images has an XML with an object of the classes "
             f"{', '.join(train_catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.clock import now_s
+from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
-from tfpipe.training.meter import Meter
+from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.recovery import Recovery
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.data.reasons import reason
-from tfpipe.data.stream import Frontier, Stream
+from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.data.runtime.op_errors import reason
 from tfpipe.distributed import World
 
 logger = logging.getLogger(__name__)

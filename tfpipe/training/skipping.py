@@ -8,9 +8,9 @@ import keras
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.dropped import Dropped, Left
-from tfpipe.data.stream import Stream
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.missing import Dropped, Left
+from tfpipe.data.order.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 

@@ -8,16 +8,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.autotune import Tuned, stage_names, tuned
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.crops import Windows, halvings
-from tfpipe.data.decoders import choose_decoder
-from tfpipe.data.failures import named
-from tfpipe.data.images import full_windows
-from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, read, visit
-from tfpipe.data.stream import Frontier, Stream
-from tfpipe.data.threads import options
-from tfpipe.data.xml_graph import parser
+from tfpipe.data.annotations.graph import parser
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import named
+from tfpipe.data.images.crops import Windows, halvings
+from tfpipe.data.images.decode import choose_decoder
+from tfpipe.data.images.windows import full_windows
+from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, read, stage_names, visit
+from tfpipe.data.runtime.autotune import Tuned, tuned
+from tfpipe.data.runtime.parallelism import options
 from tfpipe.distributed import World
 from tfpipe.tools.bench.segments import LEAD_IN_S, Arrive, Count, Segment, alone, measure
 

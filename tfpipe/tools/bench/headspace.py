@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog import Catalog
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
 from tfpipe.tools.bench.chains import Pipeline
@@ -94,8 +94,8 @@ def feeds(
 def training_step(config: Config, world: World, catalog: Catalog) -> Work:
     """Builds a function that trains one step on a batch of (images, labels, positions), and waits for its end."""
     # These import Keras, which nothing else here needs.
+    from tfpipe.training.checkpointing.start import find_start
     from tfpipe.training.loop import compile_model
-    from tfpipe.training.start import find_start
 
     # Used only by the learning rate schedule.
     steps = config.training.steps_per_epoch or max(1, catalog.samples // config.data.batch_size)

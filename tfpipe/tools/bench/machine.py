@@ -11,13 +11,11 @@ import simplejpeg
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.fetching import fetcher
-from tfpipe.data.shards import Kind
-from tfpipe.data.sources import where
-from tfpipe.data.threads import calls_at_once, thread_budget
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
+from tfpipe.data.sources.source import Stores
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.tools.bench.segments import Count
 
 IMAGES = 300
@@ -61,23 +59,23 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
         ConfigError: none of the files can be decoded.
     """
     cv2.setNumThreads(1)
-    total = len(catalog) if catalog.packed is None else len(catalog.packed.records.image)
+    total = catalog.source.records(catalog)
     count = min(images, total)
     # Spread over the list, which may be sorted by class.
     chosen = [number * total // count for number in range(count)]
-    work = _worker(config, None if catalog.packed is None else catalog.packed.kind)
+    work = _worker(config, catalog.source.stores)
     files = [file for file in _contents(catalog, chosen) if _works(work, file)]
     if not files:
-        raise ConfigError(f"none of {count} images of {where(config)} can be read and decoded")
+        raise ConfigError(f"none of {count} images of {catalog.source.place} can be read and decoded")
     return _repeat(work, files), Limit(len(files), count - len(files))
 
 
-def _worker(config: DataConfig, kind: Kind | None) -> Callable[[bytes], Any]:
+def _worker(config: DataConfig, stored: Stores) -> Callable[[bytes], Any]:
     height, width = config.crop_image_size
     colorspace = "GRAY" if config.num_channels == 1 else "RGB"
-    if kind == "crops":
+    if stored == "crops":
         return partial(simplejpeg.decode_jpeg, colorspace=colorspace)
-    if kind == "raw":
+    if stored == "pixels":
         return bytearray
 
     def work(file: bytes) -> Any:
@@ -95,22 +93,13 @@ def _repeat(work: Callable[[bytes], Any], files: list[bytes]) -> Iterator[Count]
             yield Count(done)
 
 
-def _contents(catalog: Catalog, numbers: list[int]) -> list[bytes]:
-    """Returns the contents of images or packed records; b"" for unreadable ones."""
-    if catalog.packed is not None:
-        return [catalog.packed.contents(number) for number in numbers]
-    paths = [catalog.paths[number] for number in numbers]
-    if catalog.remote is not None:
-        return [file if isinstance(file, bytes) else b"" for file in fetcher(catalog).fetch(paths)]
-    return [_file(path) for path in paths]
-
-
-def _file(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
+def _contents(catalog: Catalog, numbers: list[int]) -> Iterator[bytes]:
+    """Yields the contents of records; b"" for unreadable ones."""
+    for number in numbers:
+        try:
+            yield catalog.source.record(catalog, number)
+        except (OSError, ValueError, TfpipeError):
+            yield b""
 
 
 def _works(work: Callable[[bytes], Any], file: bytes) -> bool:

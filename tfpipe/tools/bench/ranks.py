@@ -17,14 +17,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.catalog import load_catalog
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World, cpu_share
 from tfpipe.errors import TfpipeError
-from tfpipe.progress import progress
-from tfpipe.tools.bench import Plan
+from tfpipe.tools.bench.bench import Plan
 from tfpipe.tools.bench.chains import Pipeline, failures_named
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.segments import Arrive, Segment, Spread, spread, wait_until_idle
+from tfpipe.util.progress import progress
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from tfpipe.config import DataConfig
-from tfpipe.tools.bench import LIMIT, PIPELINE, SERIAL, Report
+from tfpipe.tools.bench.bench import LIMIT, PIPELINE, SERIAL, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, headspace
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport

@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from tfpipe.data.filelist import write_filelist
+from tfpipe.data.catalog.filelist import write_filelist
 from tfpipe.errors import ConfigError
-from tfpipe.tools.check import Checked
 from tfpipe.tools.check.kinds import STOPS
+from tfpipe.tools.check.result import Checked
 
 
 def write_clean_list(checked: Checked, out: Path) -> int:

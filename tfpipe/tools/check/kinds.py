@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from tfpipe.data.index import ODD
+from tfpipe.data.catalog.index import ODD
 
 Harm = Literal["stops", "wrong", "handled"]
 HUGE_PIXELS = 50e6

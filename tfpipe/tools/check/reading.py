@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from tfpipe.data.damage import find_damage, kind_of_other, kind_of_picture
-from tfpipe.data.files import read_whole
-from tfpipe.data.headers import Header, header_of
-from tfpipe.data.index_rows import Images, Said, tabulate
-from tfpipe.data.voc import NOTHING, Found, find_by_lxml, find_in_ordinary
+from tfpipe.data.annotations.voc import NOTHING, Found, find_by_lxml, find_in_ordinary
+from tfpipe.data.images.damage import find_damage, kind_of_other, kind_of_picture
+from tfpipe.data.images.headers import Header, header_of
+from tfpipe.prepare.index_rows import Images, Said, tabulate
 from tfpipe.tools.check.kinds import HUGE_PIXELS
+from tfpipe.util.files import read_whole
 
 DIGEST_BYTES = 16
 NO_DIGEST = bytes(DIGEST_BYTES)

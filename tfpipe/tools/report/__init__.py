@@ -1,0 +1,1 @@
+"""From a trace of a run to a verdict."""

@@ -1,0 +1,1 @@
+"""From an XML's text to boxes: by lxml, and in graph."""

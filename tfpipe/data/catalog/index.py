@@ -1,0 +1,164 @@
+"""The annotation index: one Parquet file with the content of all XMLs and image headers of a filelist.
+
+`tfpipe index` writes it (index_build.py), training reads it instead of the XMLs, and pandas or duckdb can query it.
+There is one row per image, in the list's order:
+
+    path        string   absolute path of the image
+    label       int32    class number; -1 if labels are per object
+    width       int32    of the image itself, in pixels, whatever the XML states
+    height      int32
+    components  int8     1 gray, 3 colour, 4 CMYK
+    format      string   "JPEG", "PNG" ..., whatever the file's name
+    annotated   bool     whether there is an XML, or a row in the box file (data.train_box_file)
+    boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], as training uses them (crops.find_targets)
+    box_labels  list of int32: class numbers of the boxes
+    odd         list of strings: anomalies of the image, keys of ODD
+
+The file's schema carries a fingerprint of everything that its content depends on, except the XMLs and images
+themselves: run `tfpipe index` again after changing those.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tfpipe.config import DataConfig, Layout, WeightedList
+from tfpipe.data.annotations.cleaning import Boxes
+from tfpipe.data.catalog.filelist import FileList
+from tfpipe.data.catalog.lists import index_path
+from tfpipe.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+MAKE = "tfpipe index -c CONFIG --split"
+FINGERPRINT = b"tfpipe.fingerprint"
+SCHEMA = pa.schema(
+    {
+        "path": pa.string(),
+        "label": pa.int32(),
+        "width": pa.int32(),
+        "height": pa.int32(),
+        "components": pa.int8(),
+        "format": pa.string(),
+        "annotated": pa.bool_(),
+        "boxes": pa.list_(pa.list_(pa.float32(), 4)),
+        "box_labels": pa.list_(pa.int32()),
+        "odd": pa.list_(pa.string()),
+    }
+)
+ODD = {
+    "not jpeg": "the file is a PNG, GIF, BMP or WebP, whatever its name; read as what it is",
+    "gray": "one component; repeated three times where colours are wanted",
+    "cmyk": "four components, CMYK or YCCK; converted to RGB",
+    "no object": "the XML holds no object; as without an XML",
+    "no size": "the XML does not state the image's size; its own counts",
+    "size differs": "the XML states another size than the image has; the boxes are relative to the stated one",
+    "box swapped": "a box has its minimum above its maximum; swapped back",
+    "box out of range": "a box reaches out of the image; clamped",
+    "box empty": "a box without an area within the image; left out",
+    "class unknown": "an object's name is no class; left out where objects have the labels",
+    "class differs": "an object is of another class than its image; left out",
+}
+
+
+class Index(NamedTuple):
+    """The columns of an index that training needs."""
+
+    annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
+    boxes: Boxes
+
+
+def fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:
+    """Returns the sha256, in hex, of everything that an index depends on except the XMLs and images.
+
+    Args:
+        paths: paths of the images.
+        classes: class names.
+        labels: int32 [len(paths)], class numbers; BY_OBJECT if labels are per object.
+        source: layout of the XML folders, or path of the box file, which counts by its content.
+
+    Raises:
+        ConfigError: the box file cannot be read.
+    """
+    boxes = [source.images, source.annotations] if isinstance(source, Layout) else [_sha256(source)]
+    about = json.dumps([FORMAT, paths.digest, classes, *boxes])
+    return hashlib.sha256(about.encode() + b"\n" + labels.astype("<i4").tobytes()).hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+
+
+def load_index(path: Path, expected: str) -> Index | None:
+    """Reads the index at `path`, in some 0.3 s for a million images; returns None if its fingerprint is not `expected`.
+
+    Raises:
+        OSError: the file cannot be read.
+        pyarrow.ArrowInvalid: the file is damaged, or not a Parquet file.
+    """
+    with pq.ParquetFile(path) as file:
+        if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
+            return None
+        return index_of(file.read(["annotated", "boxes", "box_labels"]))
+
+
+def index_of(table: pa.Table) -> Index:
+    """Converts a table with SCHEMA's columns "annotated", "boxes" and "box_labels" to arrays."""
+    boxes, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
+    counts = np.diff(boxes.offsets.to_numpy())
+    images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    edges = boxes.flatten().flatten().to_numpy().reshape(-1, 4)
+    return Index(table["annotated"].to_numpy(), Boxes(images, edges, labels.flatten().to_numpy()))
+
+
+def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
+    """Copies an index for a copy of its images: replaces the paths and the fingerprint, and writes it atomically.
+
+    Args:
+        source: path of an index whose fingerprint matches its list.
+        target: path of the new index.
+        paths: paths of the copied images, in the same order.
+        key: fingerprint of the new index.
+    """
+    table = pq.read_table(source)
+    place = table.schema.get_field_index("path")
+    moved = table.set_column(place, SCHEMA.field("path"), pa.array(paths, pa.string()))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    pq.write_table(moved.replace_schema_metadata({FINGERPRINT: key}), unfinished, compression="zstd")
+    unfinished.replace(target)
+
+
+def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:
+    """Returns the index of `filelist` if there is one with the fingerprint `expected`; warns of a stale one.
+
+    Raises:
+        ConfigError: there is no usable index, but `data.annotations` is "index" or the boxes come from a box file.
+    """
+    path = index_path(config, filelist)
+    split = "train" if filelist == config.train_filelist else "test"
+    needed = config.annotations == "index" or config.box_file_for(split) is not None
+    try:
+        index = load_index(path, expected)
+        problem = f"the index {path} is of another filelist, other classes, labels, layout or box file"
+    except FileNotFoundError:
+        index, problem = None, None
+    except (OSError, pa.ArrowInvalid) as error:
+        index, problem = None, f"cannot read the index {path}: {error}"
+    if index is not None:
+        logger.info("boxes are those of the index %s", path)
+    elif needed:
+        raise ConfigError(f"{problem or f'there is no index {path}'}; make it with: {MAKE} {split}")
+    elif problem:
+        logger.warning("%s; the XMLs are read instead; renew it with: %s %s", problem, MAKE, split)
+    return index

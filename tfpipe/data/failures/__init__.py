@@ -1,0 +1,1 @@
+"""Which sample failed, why, and what then: named errors, skipped samples, stalls."""

@@ -1,0 +1,1 @@
+"""From a JPEG's bytes to crops: headers, windows, decoding, resizing, mirroring."""

@@ -1,0 +1,1 @@
+"""Images and crops in a few large files: what `tfpipe pack` writes, and ImageNet's TFRecords."""

@@ -1,0 +1,1 @@
+"""Batches for other frameworks."""

@@ -1,0 +1,1 @@
+"""Work done ahead of training: the index, packed data, copies on local disks."""

@@ -1,0 +1,1 @@
+"""A small data set in ImageNet's layout, drawn by code."""

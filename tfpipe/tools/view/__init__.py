@@ -1,0 +1,1 @@
+"""Pictures of what training sees: batches, boxes, files that fail."""

@@ -1,0 +1,237 @@
+"""Checkpoints: a run's state in one .npz file, written atomically, and the check that a run may continue from it."""
+
+import hashlib
+import json
+import logging
+import os
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfpipe.config import Config
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "checkpoints"
+FORMAT = 1
+# Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
+# whose content is compared instead.
+FREE = {
+    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
+    "test_crop",
+    "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
+    "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
+    "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
+    "memory_budget",
+}  # fmt: skip
+
+
+class Batch(NamedTuple):
+    """The batch of a step, over all ranks."""
+
+    size: int
+    """Number of ranks."""
+    per_rank: int
+    """Crops per rank."""
+
+    @property
+    def crops(self) -> int:
+        """Crops over all ranks."""
+        return self.size * self.per_rank
+
+
+@dataclass(frozen=True)
+class State:
+    """State of a run between two steps, without the weights and the optimizer's slots."""
+
+    epoch: int
+    """Complete epochs."""
+    step: int
+    """Steps done in the current epoch."""
+    total_steps: int
+    """Steps done since the run began."""
+    batch: Batch
+    stream: Stream
+    contract: dict[str, Any] = field(default_factory=dict)
+    """Values that a continuation must share with the run, by name."""
+    untested: dict[str, Any] | None = None
+    """Metrics of the last complete epoch, if its test pass is still missing; else None."""
+    seeds: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 2), np.int64))
+    """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
+    metrics: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """float64 [k]: the running metrics of the current epoch, summed over ranks."""
+
+
+class Checkpoint(NamedTuple):
+    """Content of a checkpoint file."""
+
+    state: State
+    weights: list[np.ndarray]
+    optimizer: list[np.ndarray]
+
+
+def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Writes a checkpoint and keeps the last `keep`, including this one.
+
+    A crash at any moment leaves the earlier checkpoints intact.
+
+    Raises:
+        OSError: the file cannot be written; the earlier checkpoints remain.
+    """
+    state = checkpoint.state
+    folder = run_dir / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{state.total_steps:09}.npz"
+    partial = folder / f".{path.name}.partial"
+    about = {
+        "format": FORMAT,
+        **{name: getattr(state, name) for name in ("epoch", "step", "total_steps", "batch", "contract", "untested")},
+        "frontiers": state.stream.frontiers,
+        "rest": state.stream.rest,
+    }
+    arrays = {"late": state.stream.late, "seeds": state.seeds, "metrics": state.metrics}
+    for kind in ("weights", "optimizer"):
+        arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
+    try:
+        with partial.open("wb") as file:
+            np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    for old in _paths(run_dir)[keep:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def read_latest(run_dir: Path) -> Checkpoint | None:
+    """Returns the last readable checkpoint of a run; None if the run has none.
+
+    Raises:
+        ConfigError: the run has checkpoints, but none can be read.
+    """
+    problems = []
+    for path in _paths(run_dir):
+        try:
+            return read(path)
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            problems.append(f"{path}: {error}")
+            logger.warning("cannot read the checkpoint %s; trying an earlier one", problems[-1])
+    if problems:
+        raise ConfigError(f"no checkpoint of {run_dir} can be read: {'; '.join(problems)}; start anew with --logdir")
+    return None
+
+
+def read(path: Path) -> Checkpoint:
+    """Reads the checkpoint at `path`.
+
+    Raises:
+        ValueError, KeyError, OSError, zipfile.BadZipFile: the file is not a checkpoint, or is damaged.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        about = json.loads(str(file["about"]))
+        if about["format"] != FORMAT:
+            raise ValueError(f"is of format {about['format']}, this version of tfpipe reads {FORMAT}")
+        names = sorted(file.files)
+        weights, optimizer = (
+            [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
+        )
+        stream = Stream(tuple(Frontier(*frontier) for frontier in about["frontiers"]), about["rest"], file["late"])
+        state = State(
+            epoch=about["epoch"],
+            step=about["step"],
+            total_steps=about["total_steps"],
+            batch=Batch(*about["batch"]),
+            stream=stream,
+            contract=about["contract"],
+            untested=about["untested"],
+            seeds=file["seeds"],
+            metrics=file["metrics"],
+        )
+    return Checkpoint(state, weights, optimizer)
+
+
+def _paths(run_dir: Path) -> list[Path]:
+    """Returns the paths of the run's checkpoints, the last one first."""
+    return sorted((run_dir / FOLDER).glob("step-*.npz"), reverse=True)
+
+
+def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
+    """Returns the values that a continuation must share with a run, by name; files count by their content."""
+    order = catalog.order(config.data)
+    data = {name: value for name, value in config.data.model_dump(mode="json").items() if name not in FREE}
+    return {
+        "data.train_filelist": catalog.paths.digest,
+        "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
+        # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
+        "crops as JPEG": catalog.source.jpeg,
+        "images": len(catalog),
+        "images with an XML": int(catalog.annotated.sum()),
+        "samples": order.count,
+        "classes": _digest("\n".join(catalog.classes).encode()),
+        "labels": _digest(catalog.labels.tobytes()),
+        "data.shuffle_buffer > 1": order.shuffle,
+        **{f"data.{name}": value for name, value in data.items()},
+        "training.seed": config.training.seed,
+    }
+
+
+def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
+    """Checks that a run with `contract` and `batch` may continue from `state`.
+
+    The number of ranks may differ if the batch per rank or the batch over all ranks is the same.
+
+    Raises:
+        ConfigError: it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
+    """
+    different = [
+        f"{name}: {_short(state.contract.get(name))} then, {_short(contract.get(name))} now"
+        for name in {**state.contract, **contract}
+        if state.contract.get(name) != contract.get(name)
+    ]
+    if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
+        different.append(f"data.batch_size: {_say(state.batch)} then, {_say(batch)} now")
+    if contract["data.scope"] == "shard" and batch.size != state.batch.size:
+        raise ConfigError(
+            f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks goes on '
+            f"only with as many; there are {batch.size}"
+        )
+    if different and not anyway:
+        raise ConfigError(
+            "\n  ".join(["this is not the run that the checkpoint is of:", *different])
+            + "\ngo on all the same with --resume-anyway, or start anew with another --logdir"
+        )
+    for difference in different:
+        logger.warning("goes on although this has changed: %s", difference)
+    if batch.crops != state.batch.crops:
+        logger.warning(
+            "a step was %s, it is now %s; the learning rate's schedule goes on from the same share of an epoch",
+            _say(state.batch),
+            _say(batch),
+        )
+
+
+def carried_over(state: State, batch: Batch, steps_per_epoch: int) -> int:
+    """Converts the steps done in the epoch to steps of `batch`; at most `steps_per_epoch` - 1."""
+    return min(round(state.step * state.batch.crops / batch.crops), steps_per_epoch - 1)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 60 else f'{text[:10]}..."'
+
+
+def _say(batch: Batch) -> str:
+    return f"{batch.size} ranks x {batch.per_rank}"

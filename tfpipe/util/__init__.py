@@ -1,0 +1,1 @@
+"""Small helpers that know nothing of images: atomic writes, locks, process pools, progress, the console."""
