@@ -24,7 +24,7 @@ from tfpipe.training.loop import compile_model, configure_devices, load_data
 from tfpipe.training.monitor.accounting import Accounting
 from tfpipe.training.monitor.callbacks import Record
 from tfpipe.training.monitor.stalls import StallWatch
-from tfpipe.training.monitor.usage import Visits
+from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.parallel import ParallelModel
 
 # The first pair traces, fills buffers and lets AUTOTUNE find its way.
@@ -95,7 +95,7 @@ def main(args: argparse.Namespace) -> None:
         record = Record(Path(folder))
         # As Throughput when its warm-up is over.
         throughput = SimpleNamespace(steps=1, images_per_step=batch_size)
-        accounting = Accounting(world, interval, throughput, Visits(data.train, config.data, world), record)
+        accounting = Accounting(world, interval, throughput, SampleCounter(data.train, config.data, world), record)
         turns = Turns(accounting, plain_function(model))
         steps = 2 * (args.pairs + TO_SKIP) * interval
         with StallWatch(model.meter, 0, record.path):

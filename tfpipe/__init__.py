@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfpipe.config import Config, load_config, make_config
-    from tfpipe.data.order.stream import Frontier, Stream
+    from tfpipe.data.order.stream import Cursor, Frontier, Stream
     from tfpipe.data.pipeline import build_dataset
     from tfpipe.data.sources.source import Source
     from tfpipe.distributed import World
@@ -15,6 +15,7 @@ __version__ = "0.2.0.dev0"
 __all__ = [
     "Config",
     "ConfigError",
+    "Cursor",
     "Frontier",
     "Source",
     "Stream",
@@ -28,6 +29,7 @@ __all__ = [
 _HOMES = {
     "Config": "tfpipe.config",
     "ConfigError": "tfpipe.errors",
+    "Cursor": "tfpipe.data.order.stream",
     "Frontier": "tfpipe.data.order.stream",
     "Source": "tfpipe.data.sources.source",
     "Stream": "tfpipe.data.order.stream",

@@ -108,7 +108,7 @@ def bench(args: argparse.Namespace) -> None:
             from tfpipe.training.loop import configure_devices
 
             configure_devices(world)
-        plan = bench.Plan(args.seconds, args.repeats, args.stages, args.serial, args.headspace, args.ranks)
+        plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace, args.ranks)
         several = plan.ranks is not None or world.size > 1
         report = ranks.run(config, world, plan) if several else bench.run(config, world, plan)
         if args.profile is not None:
@@ -144,9 +144,9 @@ def view(args: argparse.Namespace) -> None:
     open_source(config.data).check()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with nullcontext() if args.debug else without_chatter():
-        from tfpipe.tools.view.view import What, view
+        from tfpipe.tools.view.view import ViewRequest, view
 
-        message = view(config, What(args.kind, args.split, args.count, args.first), args.out)
+        message = view(config, ViewRequest(args.kind, args.split, args.count, args.first), args.out)
     print(message)
 
 
@@ -213,10 +213,10 @@ def pack(args: argparse.Namespace) -> None:
     splits = ["train", *(["test"] if config.test_filelist else [])] if args.split == "all" else [args.split]
     with nullcontext() if args.debug else without_chatter():
         world = World() if launch is None or launch.size == 1 else World.mpi()
-        from tfpipe.prepare.pack import Plan, pack
+        from tfpipe.prepare.pack import pack
 
         for split in splits:
-            summary = pack(config, split, args.out.resolve(), Plan(args.kind, args.shards, args.quality), world)
+            summary = pack(config, split, args.out.resolve(), PackPlan(args.kind, args.shards, args.quality), world)
             if world.rank == 0 and summary is not None:
                 print(
                     f"{summary.path}: {summary.images} images, {summary.records} records in {summary.shards} shards, "
@@ -232,9 +232,9 @@ def serve(args: argparse.Namespace) -> None:
             "`tfpipe serve worker` on each host, and list the addresses that they print in data.service.address"
         )
     if args.parent is not None:
-        from tfpipe.data.service.server import end_with
+        from tfpipe.data.service.server import exit_with_parent
 
-        end_with(args.parent)
+        exit_with_parent(args.parent)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with nullcontext() if args.debug else without_chatter():

@@ -20,18 +20,18 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
 from tfpipe.data.images.decode import Decoder, choose_decoder
 from tfpipe.data.images.windows import flipped
-from tfpipe.data.order.stream import WHOLE, Part, Stream, Visit
+from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.autotune import STAGES
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
-from tfpipe.data.runtime.skip_failed import salvaging
+from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.service.client import served
-from tfpipe.data.service.workers import open_servers
+from tfpipe.data.service.workers import open_workers
 from tfpipe.data.sources.cache import Store
-from tfpipe.data.sources.crop_cache import Cut, crop_store, keeping
+from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
 from tfpipe.data.sources.reading import Encoded
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
@@ -72,7 +72,7 @@ def build_dataset(
     """
     data = config.data
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
-    servers = None if data.service is None else open_servers(data.service)
+    servers = None if data.service is None else open_workers(data.service)
     close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
 
@@ -94,7 +94,9 @@ def build_dataset(
     return dataset.with_options(options(data, world))
 
 
-def load(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
+def load(
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: BlockRange = WHOLE
+) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
     kept = crop_store(catalog, config, world)
     dataset = visit(catalog, config, world, stream, part)
@@ -102,8 +104,10 @@ def load(catalog: Catalog, config: DataConfig, world: World, stream: Stream, par
     return crop(dataset, catalog, config, world, kept)
 
 
-def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
-    """Builds the dataset of `Located`, this rank's images: shuffled and endless for training, otherwise one pass."""
+def visit(
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: BlockRange = WHOLE
+) -> tf.data.Dataset:
+    """Builds the dataset of `SamplePaths` of this rank: shuffled and endless for training, otherwise one pass."""
     return _visits(catalog, config, world, stream, Lookup(catalog).located, part).unbatch()
 
 
@@ -127,8 +131,8 @@ def _visits(
     config: DataConfig,
     world: World,
     stream: Stream,
-    look_up: Callable[[Visit], Any],
-    part: Part = WHOLE,
+    look_up: Callable[[SampleRef], Any],
+    part: BlockRange = WHOLE,
 ) -> tf.data.Dataset:
     if stream.size != world.size:
         raise ValueError(
@@ -146,7 +150,7 @@ def read(
     world: World = World(),
     store: Store | None = None,
 ) -> tf.data.Dataset:
-    """Reads the bytes of images and XMLs, from storage or `data.cache`: `Located` -> `Encoded`.
+    """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`.
 
     With a store of crops (crop_cache.crop_store), reads an image's crops from it if they are there, and no file then.
 
@@ -175,10 +179,10 @@ def crop(
     known = known_targets(catalog)
     decoder = decoder or choose_decoder(config)
 
-    def flips_of(visit: Visit, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
 
-    def cut(encoded: Encoded) -> Cut:
+    def cut(encoded: Encoded) -> CropBatch:
         visit, sizes = encoded.visit, encoded.size
         if known is None:
             with tf.name_scope("parse"):
@@ -198,9 +202,9 @@ def crop(
             at_once = flip and store is None
             flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
             pixels = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows, flips), [None, *shape])
-        return Cut(pixels, windows.images, windows.numbers, windows.labels)
+        return CropBatch(pixels, windows.images, windows.numbers, windows.labels)
 
-    find_or_cut = cut if store is None else keeping(cut, store, shape)
+    find_or_cut = cut if store is None else cached(cut, store, shape)
 
     @stage("crop")
     def crop_some(encoded: Encoded) -> Crops:
@@ -213,7 +217,7 @@ def crop(
 
     batches, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
     if config.on_error == "skip":
-        crop_some = salvaging(crop_some)
+        crop_some = skip_failed_elements(crop_some)
     return batches.map(crop_some, num_parallel_calls=calls, name="crop")
 
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Annotated
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
-from tfpipe.data.catalog.index import FINGERPRINT, SCHEMA, fingerprint
+from tfpipe.data.catalog.index import FINGERPRINT, SCHEMA, index_fingerprint
 from tfpipe.data.catalog.layout import find_layout, xml_name
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.types import Catalog
@@ -28,7 +28,7 @@ from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index_rows import Images, Rows, read_rows
-from tfpipe.util.atomic_write import whole_file
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.locks import locked
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
@@ -42,7 +42,7 @@ PARTS = ".parts"
 MAX_ERRORS = 20
 
 
-class Summary(NamedTuple):
+class IndexSummary(NamedTuple):
     """Statistics of an index."""
 
     path: Path
@@ -53,7 +53,7 @@ class Summary(NamedTuple):
     """Number of images by anomaly, a key of index.ODD; most frequent first."""
 
 
-def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> Summary | None:
+def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> IndexSummary | None:
     """Writes the index of `split` atomically; returns its statistics.
 
     The ranks share the parts. Parts that an interrupted build of the same index finished are reused. Rank 0 holds a
@@ -83,7 +83,7 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))
     source = box_file or find_layout(config.layout, catalog.paths)
-    key = fingerprint(catalog.paths, catalog.classes, catalog.labels, source)
+    key = index_fingerprint(catalog.paths, catalog.classes, catalog.labels, source)
     target = index_path(config, config.filelist_for(split))
     folder = target.with_name(f"{target.name}.{key[:16]}{PARTS}")
     parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
@@ -144,7 +144,7 @@ def _build_parts(
                 break
             if not bad:
                 path = _part_path(folder, part)
-                with _writing(path), whole_file(path) as unfinished:
+                with _writing(path), atomic_write(path) as unfinished:
                     _write_part(pa.concat_tables(chunk.table for chunk in rows), unfinished)
     except ConfigError as error:
         errors.append(str(error))
@@ -169,7 +169,7 @@ def images_of(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
     return Images(paths, annotations, catalog.labels[part], remote=catalog.source.remote)
 
 
-def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
+def _merge(target: Path, folder: Path, parts: list[range], key: str) -> IndexSummary:
     """Merges all parts into the index file; removes them, and the parts of unfinished builds of other fingerprints."""
     images = annotated = boxes = 0
     odd: Counter[str] = Counter()
@@ -178,7 +178,7 @@ def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
     with _writing(target):
         # Dictionary encoding, the default, makes the file larger and half as fast to read: zstd finds the repetitions.
         options = {"compression": "zstd", "use_dictionary": False}
-        with whole_file(target) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
+        with atomic_write(target) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
             for start in range(0, len(parts), together):
                 paths = [_part_path(folder, part) for part in parts[start : start + together]]
                 table = pa.concat_tables(map(_read_part, paths)).cast(schema).combine_chunks()
@@ -189,7 +189,7 @@ def _merge(target: Path, folder: Path, parts: list[range], key: str) -> Summary:
                 odd.update(table["odd"].combine_chunks().flatten().to_pylist())
         for other in target.parent.glob(f"{glob.escape(target.name)}.*{PARTS}"):
             shutil.rmtree(other)
-    return Summary(target, images, annotated, boxes, dict(odd.most_common()))
+    return IndexSummary(target, images, annotated, boxes, dict(odd.most_common()))
 
 
 @contextmanager

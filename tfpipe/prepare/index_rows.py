@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tfpipe.config import Remote
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, clamped, targets
-from tfpipe.data.annotations.voc import Found, find_objects
+from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.index import ODD, SCHEMA
 from tfpipe.data.images.headers import START, Header, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
@@ -31,7 +31,7 @@ class Images(NamedTuple):
     """Options for fetching them if the paths are URLs; None for files."""
 
 
-class Said:
+class RawAnnotations:
     """Content of headers and XMLs in the order of reading, as plain values in a few flat lists.
 
     With one object per file, the garbage collector would scan all of them repeatedly, a tenth of the total time.
@@ -53,7 +53,7 @@ class Said:
         """Appends the next image's header."""
         self.headers += header
 
-    def add_objects(self, objects: Found) -> None:
+    def add_objects(self, objects: VocObjects) -> None:
         """Appends the content of the next XML."""
         self.names += objects.names
         self.edges += objects.edges
@@ -74,7 +74,7 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
     """Reads each XML and header once and makes their rows; `classes` maps class names to numbers."""
     if images.remote is not None:
         return _fetch_rows(images, images.remote, classes)
-    content, errors = Said(), []
+    content, errors = RawAnnotations(), []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
             content.add_header(read_header(path))
@@ -93,7 +93,7 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows
     known = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
     contents = iter(fetcher.fetch([path for path, header in zip(images.paths, known, strict=True) if header is None]))
     fetcher.close()
-    content, errors = Said(), []
+    content, errors = RawAnnotations(), []
     for path, header, annotation, text in zip(images.paths, known, images.annotations, texts, strict=True):
         try:
             content.add_header(header or pillow_header(BytesIO(_fetched(next(contents))), path))
@@ -113,7 +113,7 @@ def _fetched(contents: bytes | FetchError | None) -> bytes:
     return contents or b""
 
 
-def tabulate(images: Images, content: Said, classes: dict[str, int]) -> pa.Table:
+def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -> pa.Table:
     """Returns a table in index.SCHEMA with one row per image.
 
     Args:
@@ -160,7 +160,7 @@ def tabulate(images: Images, content: Said, classes: dict[str, int]) -> pa.Table
 
 
 def _from_xmls(
-    images: Images, content: Said, classes: dict[str, int]
+    images: Images, content: RawAnnotations, classes: dict[str, int]
 ) -> tuple[np.ndarray, np.ndarray, Annotated, np.ndarray]:
     """Returns whether each image has an XML (bool [n]), its number of objects (int64 [n]), the objects, and the stated
     heights and widths (float32 [n, 2], 0 if not stated)."""

@@ -33,7 +33,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.pictures import Picture, Pictures
 from tfpipe.prepare.shard_files import Add, examples, pixels, tfrecords
-from tfpipe.util.atomic_write import whole_file
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 
@@ -50,7 +50,7 @@ SPARE = 0.02
 PART = pa.schema({"image": pa.int32(), "label": pa.int32(), "offset": pa.int64(), "length": pa.int64()})
 
 
-class Summary(NamedTuple):
+class PackSummary(NamedTuple):
     """Statistics of a packed split."""
 
     path: Path
@@ -63,7 +63,7 @@ class Summary(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class PackPlan:
     """Options of packing a split."""
 
     kind: Kind = "original"
@@ -80,7 +80,7 @@ class Plan:
             raise ConfigError(f"--quality must be in [1, 100], received {self.quality}")
 
 
-def pack(config: DataConfig, split: str, folder: Path, plan: Plan, world: World) -> Summary | None:
+def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> PackSummary | None:
     """Packs `split` into `folder`; returns its statistics.
 
     The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. Rank 0 holds a
@@ -129,7 +129,7 @@ class Work:
     catalog: Catalog
     config: DataConfig
     folder: Path
-    plan: Plan
+    plan: PackPlan
     world: World
     jpeg: dict[str, Any] | None
     bounds: np.ndarray
@@ -138,7 +138,7 @@ class Work:
     """int64 [images + 1]: number of records before each place."""
 
     @classmethod
-    def of(cls, config: DataConfig, split: str, folder: Path, plan: Plan, world: World) -> "Work":
+    def of(cls, config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> "Work":
         """Loads the catalog, with boxes if needed, and divides the packing order into shards."""
         same = {
             "unit": "image",
@@ -210,7 +210,7 @@ class Work:
             if about.exists():
                 self._check_same(json.loads(about.read_text()), about)
             else:
-                with whole_file(about) as unfinished:
+                with atomic_write(about) as unfinished:
                     unfinished.write_text(json.dumps(self.about))
         missing = [shard for shard in range(self.shards) if not self._is_done(shard)]
         self._check_space(missing)
@@ -231,7 +231,7 @@ class Work:
             return [str(error)]
         return []
 
-    def finish(self) -> Summary:
+    def finish(self) -> PackSummary:
         """Writes the tables and the manifest unless they exist, and removes temporary files."""
         manifest = manifest_path(self.folder, self.catalog.split)
         with _writing(self.folder):
@@ -250,13 +250,13 @@ class Work:
                     for shard, part in enumerate(parts)
                 ]
                 tables = write_tables(self.folder, self.catalog, records)
-                with whole_file(manifest) as unfinished:
+                with atomic_write(manifest) as unfinished:
                     unfinished.write_text(Manifest(self.about, shards, tables).text())
             for left in self.folder.glob(f".{PREFIX[self.catalog.split]}[-.]*"):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
         written = Manifest.read(manifest)
         records, size = (sum(entry[name] for entry in written.shards) for name in ("records", "bytes"))
-        return Summary(manifest, len(self.catalog), records, self.shards, size)
+        return PackSummary(manifest, len(self.catalog), records, self.shards, size)
 
     def _check_same(self, about: dict[str, Any], path: Path) -> None:
         problems = differences(about, json.loads(json.dumps(self.about)), "there", "now")
@@ -301,7 +301,7 @@ class Work:
     def _write_shard(self, shard: int, pictures: Iterator[Picture]) -> None:
         path, rows = self.shard_path(shard), []
         with _writing(path):
-            with whole_file(path) as unfinished:
+            with atomic_write(path) as unfinished:
                 with self._open(unfinished, shard) as add:
                     rows = [(picture.item, picture.label, *add(picture)) for picture in pictures]
                 if len(rows) != self._records(shard):
@@ -311,7 +311,7 @@ class Work:
                 dict(zip(PART.names, zip(*rows, strict=True), strict=True)) if rows else {n: [] for n in PART.names}
             )
             table = pa.table(columns, PART.with_metadata({"about": json.dumps(about)}))
-            with whole_file(self.part_path(shard)) as unfinished:
+            with atomic_write(self.part_path(shard)) as unfinished:
                 pq.write_table(table, unfinished)
 
     def _open(self, path: Path, shard: int) -> AbstractContextManager[Add]:

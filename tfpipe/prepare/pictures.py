@@ -11,7 +11,7 @@ from tfpipe.data.catalog.locate import Lookup
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.images.crops import Crops
-from tfpipe.data.order.stream import BLOCK, Visit
+from tfpipe.data.order.stream import BLOCK, SampleRef
 from tfpipe.data.pipeline import Encoded, crop, read
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.parallelism import calls_at_once, options
@@ -81,7 +81,7 @@ class Pictures:
         return self._catalog.order(self._config).items(places)
 
     def _located(self, places: np.ndarray) -> tf.data.Dataset:
-        visits = Visit(places, self._items(places), np.zeros_like(places))
+        visits = SampleRef(places, self._items(places), np.zeros_like(places))
         return tf.data.Dataset.from_tensor_slices(visits).batch(BLOCK).map(self._lookup.located).unbatch()
 
     def _encode(self, crops: np.ndarray) -> np.ndarray:

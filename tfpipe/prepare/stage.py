@@ -79,7 +79,7 @@ class Staged(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class StagePlan:
     """The files of a split that this process copies."""
 
     catalog: Catalog
@@ -175,7 +175,7 @@ def target_of(out: Path, source: str) -> str:
     return f"{out}{inside}/" if path.endswith("/") else f"{out}{inside}"
 
 
-def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share | None) -> Plan:
+def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share | None) -> StagePlan:
     # With the unit "image", the catalog has boxes only if there is an index; then XMLs need not be copied.
     catalog = load_catalog(config.model_copy(update={"unit": "image"}), split, world)
     node = Share(world.local_rank, world.local_size)
@@ -187,7 +187,7 @@ def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share 
             images = np.unique(boxes.images[whose.rank :: whose.size]).astype(np.int64)
     annotated = np.flatnonzero(catalog.annotated) if catalog.boxes is None else np.zeros(0, np.int64)
     paths = replace(catalog.paths, folders=[target_of(out, folder) for folder in catalog.paths.folders])
-    return Plan(catalog, paths, images, annotated[annotated % node.size == node.rank])
+    return StagePlan(catalog, paths, images, annotated[annotated % node.size == node.rank])
 
 
 class _Copier:
@@ -251,7 +251,7 @@ class _Copier:
         return size
 
 
-def _copy(copier: _Copier, plan: Plan, out: Path, show: bool) -> Copied:
+def _copy(copier: _Copier, plan: StagePlan, out: Path, show: bool) -> Copied:
     files, done = plan.files(out), Copied()
     groups = iter(lambda: list(islice(files, TOGETHER)), [])
     label = f"copying {plan.catalog.split} data"
@@ -274,7 +274,7 @@ def _ahead(
         waiting += [pool.submit(work, task) for task in islice(tasks, 1)]
 
 
-def _check_room(copier: _Copier, plan: Plan, out: Path, world: World) -> None:
+def _check_room(copier: _Copier, plan: StagePlan, out: Path, world: World) -> None:
     """Raises ConfigError if the files still to be copied do not fit into this rank's share of the free disk space."""
     missing = [file.source for file in plan.files(out) if not os.path.exists(file.target)]
     if not missing:
@@ -291,7 +291,7 @@ def _check_room(copier: _Copier, plan: Plan, out: Path, world: World) -> None:
         )
 
 
-def _write_lists(config: DataConfig, split: str, plan: Plan, out: Path) -> None:
+def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> None:
     """Writes the list, with paths relative to its folder, and copies its index if there is one."""
     base = f"{out}/"
     folders = [folder.removeprefix(base) for folder in plan.paths.folders]
@@ -299,11 +299,11 @@ def _write_lists(config: DataConfig, split: str, plan: Plan, out: Path) -> None:
     write_filelist(target, (folders[number] + name for number, name in plan.paths.entries()))
     if plan.catalog.boxes is not None:
         # Imported here: pyarrow takes as long to load as a filelist.
-        from tfpipe.data.catalog.index import copy_index, fingerprint
+        from tfpipe.data.catalog.index import copy_index, index_fingerprint
 
         paths = read_filelist(target)
         source = config.box_file_for(split) or find_layout(config.layout, paths)
-        key = fingerprint(paths, plan.catalog.classes, plan.catalog.labels, source)
+        key = index_fingerprint(paths, plan.catalog.classes, plan.catalog.labels, source)
         default = config.model_copy(update={"index": None})  # the index next to the list
         copy_index(index_path(config, config.filelist_for(split)), index_path(default, target), paths, key)
 

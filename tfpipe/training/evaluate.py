@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.diagnose import named
+from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.failures.missing import Dropped
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import build_dataset
@@ -80,7 +80,7 @@ class Evaluator:
                 self.reached = positions
                 seen.append(positions.numpy())
         except tf.errors.OpError as error:
-            raise named(error, self.catalog, self.config, self.world, self.stream, self.reached) from error
+            raise to_named_error(error, self.catalog, self.config, self.world, self.stream, self.reached) from error
         *summed, stopped = self.world.sum(np.append(sums, stopped))
         if stopped:
             return None

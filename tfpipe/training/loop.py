@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.diagnose import named
+from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset, stage_names
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
@@ -33,7 +33,7 @@ from tfpipe.training.monitor.profiling import Profile
 from tfpipe.training.monitor.record import Display, Record, Throughput
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
-from tfpipe.training.monitor.usage import Visits
+from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.optimizers import build_loss, build_optimizer
 from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
 from tfpipe.training.recovery import Recovery
@@ -143,7 +143,7 @@ def make_callbacks(
     throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
     checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
     record = Record(run_dir) if world.rank == 0 else None
-    visits = Visits(data.train, config.data, world)
+    visits = SampleCounter(data.train, config.data, world)
     names = stage_names(data.train, config.data)
     callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record, names), OverRanks(world)]
     if config.data.on_error == "skip":
@@ -199,7 +199,7 @@ def fit(
             # The failed rank prints the reason; the launcher then kills this rank during the sleep.
             time.sleep(10)
             raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
-        raise named(error, data.train, config.data, world, start.stream, model.positions) from error
+        raise to_named_error(error, data.train, config.data, world, start.stream, model.positions) from error
     return {name: values[-1] for name, values in history.history.items()}
 
 

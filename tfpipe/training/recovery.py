@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.distributed import World
 
@@ -92,7 +92,7 @@ class Recovery:
         stream = self._stream
         if reached is not None:
             frontiers = list(stream.frontiers)
-            frontiers[self._world.rank] = Frontier.after(reached[-1])
+            frontiers[self._world.rank] = Cursor.after(reached[-1])
             stream = stream.at(frontiers)
         self._iterator = iter(self._build(stream))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yields a temporary path to write to; renames it to `path` at the end, or removes it after an error."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     try:

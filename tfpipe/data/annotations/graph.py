@@ -53,7 +53,7 @@ class Tokens(NamedTuple):
     depth: tf.Tensor  # int32 [k]: depth of an opening or empty tag, 1 for the root; 0 for all other tokens
 
 
-class Found(NamedTuple):
+class XmlTokens(NamedTuple):
     """The tokens of n XMLs that hold names, edges and sizes, concatenated by kind."""
 
     objects: tf.Tensor  # int64 [k]: number of each object's XML
@@ -161,7 +161,7 @@ def _closing_alone(tokens: Tokens) -> tuple[tf.Tensor, tf.Tensor]:
     return closes & other, tf.gather(tokens.image, ends)
 
 
-def find(tokens: Tokens) -> Found:
+def find(tokens: Tokens) -> XmlTokens:
     """Finds the names and edges of all objects, and the heights and widths of all images."""
     is_child = tf.equal(tokens.depth, 2)  # a child of the root
     child, first_tokens = tf.cumsum(tf.cast(is_child, tf.int32)), tf.boolean_mask(tokens.texts, is_child)
@@ -187,10 +187,10 @@ def find(tokens: Tokens) -> Found:
     objects = tf.boolean_mask(tf.boolean_mask(tokens.image, is_child), is_object)
     is_edge = tf.equal(tf.strings.substr(edges, 0, 4)[:, None], EDGES)
     is_side = tf.equal(tf.strings.substr(sides, 0, 1)[:, None], ["h", "w"])
-    return Found(objects, names, name_of, edges, edge_of, is_edge, sides, side_of, is_side, stated_of, said_of)
+    return XmlTokens(objects, names, name_of, edges, edge_of, is_edge, sides, side_of, is_side, stated_of, said_of)
 
 
-def is_complete(fields: Found, texts: tf.Tensor) -> tf.Tensor:
+def is_complete(fields: XmlTokens, texts: tf.Tensor) -> tf.Tensor:
     """Returns bool [n]: which XMLs have each object's name and edges exactly once, and height and width at most once.
 
     A height or width that is present must be readable: otherwise boxes would be taken as relative to another size.

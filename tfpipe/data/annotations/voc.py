@@ -81,7 +81,7 @@ all_of_ordinary = re.compile(DOCUMENT, re.ASCII).fullmatch
 objects_of_ordinary = re.compile(OBJECT, re.ASCII).findall
 
 
-class Found(NamedTuple):
+class VocObjects(NamedTuple):
     """Content of one XML."""
 
     names: list[str]
@@ -92,10 +92,10 @@ class Found(NamedTuple):
     """Height and width of the image in pixels, as annotated; 0 if not stated."""
 
 
-NOTHING = Found([], [], [0.0, 0.0])
+NOTHING = VocObjects([], [], [0.0, 0.0])
 
 
-def find_objects(text: bytes, path: str) -> Found:
+def find_objects(text: bytes, path: str) -> VocObjects:
     """Reads the objects in any XML; three times as fast as lxml if it is written like ImageNet's.
 
     Raises:
@@ -104,7 +104,7 @@ def find_objects(text: bytes, path: str) -> Found:
     return find_in_ordinary(text) or find_by_lxml(text, path)
 
 
-def find_in_ordinary(text: bytes) -> Found | None:
+def find_in_ordinary(text: bytes) -> VocObjects | None:
     """Reads the objects in an XML that is written like ImageNet's, with find_by_lxml's result; returns None for others.
 
     Takes linear time.
@@ -118,15 +118,15 @@ def find_in_ordinary(text: bytes) -> Found | None:
     width, height, name, xmin, ymin, xmax, ymax, further = match.groups()
     size = [float(height), float(width)]
     if name is None:
-        return Found([], [], size)
+        return VocObjects([], [], size)
     names, edges = [name], [float(ymin), float(xmin), float(ymax), float(xmax)]
     for name, xmin, ymin, xmax, ymax in objects_of_ordinary(further) if further else ():
         names.append(name)
         edges += float(ymin), float(xmin), float(ymax), float(xmax)
-    return Found(names, edges, size)
+    return VocObjects(names, edges, size)
 
 
-def find_by_lxml(text: bytes, path: str) -> Found:
+def find_by_lxml(text: bytes, path: str) -> VocObjects:
     """Reads the objects in any XML, without custom entities, network access or huge trees.
 
     Raises:
@@ -161,7 +161,7 @@ def find_by_lxml(text: bytes, path: str) -> Found:
             raise ValueError(f"{path}: line {element.sourceline}: <object> without <name>")
         names.append(name.strip(BLANK))
         edges += [_number(texts.get(tag), element, f"bndbox/{tag}", path) for tag in EDGES]
-    return Found(names, edges, [_number(sides.get(tag, "0"), root, f"size/{tag}", path) for tag in SIDES])
+    return VocObjects(names, edges, [_number(sides.get(tag, "0"), root, f"size/{tag}", path) for tag in SIDES])
 
 
 def _add_texts(texts: dict[str, str], element: etree._Element) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Annotated, Boxes, targets
-from tfpipe.data.annotations.voc import Found, find_objects
+from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.distributed import World
@@ -108,7 +108,7 @@ def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
     return Boxes(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def read_objects(source: "Source", paths: list[str]) -> list[Found]:
+def read_objects(source: "Source", paths: list[str]) -> list[VocObjects]:
     """Reads XMLs through `source`; an XML that is missing, if it may be, counts as one without objects.
 
     Raises:
@@ -116,6 +116,6 @@ def read_objects(source: "Source", paths: list[str]) -> list[Found]:
     """
     texts = source.contents(paths)
     return [
-        Found([], [], [1.0, 1.0]) if text is None else find_objects(text, path)
+        VocObjects([], [], [1.0, 1.0]) if text is None else find_objects(text, path)
         for path, text in zip(paths, texts, strict=True)
     ]

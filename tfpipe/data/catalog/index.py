@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 MAKE = "tfpipe index -c CONFIG --split"
-FINGERPRINT = b"tfpipe.fingerprint"
+FINGERPRINT = b"tfpipe.index_fingerprint"
 SCHEMA = pa.schema(
     {
         "path": pa.string(),
@@ -76,7 +76,7 @@ class Index(NamedTuple):
     boxes: Boxes
 
 
-def fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:
+def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:
     """Returns the sha256, in hex, of everything that an index depends on except the XMLs and images.
 
     Args:

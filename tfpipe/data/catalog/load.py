@@ -92,9 +92,9 @@ def _with_annotations(
         if isinstance(source, Layout) and config.annotations == "auto" and not index_path(config, filelist).exists():
             return None
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
-        from tfpipe.data.catalog.index import find_index, fingerprint
+        from tfpipe.data.catalog.index import find_index, index_fingerprint
 
-        return find_index(config, filelist, fingerprint(paths, catalog.classes, catalog.labels, source))
+        return find_index(config, filelist, index_fingerprint(paths, catalog.classes, catalog.labels, source))
 
     index = world.from_rank0(find)
     if index is not None:

@@ -6,13 +6,13 @@ import tensorflow as tf
 
 from tfpipe.data.annotations.targets import KnownTargets
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.order.stream import Visit
+from tfpipe.data.order.stream import SampleRef
 
 
-class Located(NamedTuple):
+class SamplePaths(NamedTuple):
     """An image to be read: scalars, or tensors [k] for k images."""
 
-    visit: Visit  # position in the stream, item, and number of the first crop wanted
+    visit: SampleRef  # position in the stream, item, and number of the first crop wanted
     item: tf.Tensor  # int64: the image's number in the filelist
     path: tf.Tensor  # string
     xml_path: tf.Tensor  # string, "" if there is no XML
@@ -38,10 +38,10 @@ class Lookup:
             boxes = catalog.sampled_boxes
             self._images = None if boxes is None else tf.constant(boxes.images)
 
-    def located(self, visits: Visit) -> Located:
+    def located(self, visits: SampleRef) -> SamplePaths:
         """Returns the paths and labels of `visits`, whose fields are int64 [] or [k]."""
         items = visits.item if self._images is None else tf.cast(tf.gather(self._images, visits.item), tf.int64)
-        return Located(visits, items, self.path(items), self.annotation(items), tf.gather(self._labels, items))
+        return SamplePaths(visits, items, self.path(items), self.annotation(items), tf.gather(self._labels, items))
 
     def label(self, items: tf.Tensor) -> tf.Tensor:
         """Returns int32 [...]: the labels of `items`, int64 [...]."""

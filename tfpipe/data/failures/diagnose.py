@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig, Parallel
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
-from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import crop, read, visit
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.source import Failure
@@ -35,7 +35,7 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
 
 
 def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> Iterator[tf.errors.OpError | None]:
-    """Loads images again, from single `Located` elements; yields each one's error, or None."""
+    """Loads images again, from single `SamplePaths` elements; yields each one's error, or None."""
     # Serial calls of one image each, so that errors come in the order of the images.
     # No caches, since a user can only repair the original files.
     plain = {
@@ -69,7 +69,7 @@ def cannot_use(failure: Failure, catalog: Catalog, world: World) -> TfpipeError:
     )
 
 
-def named(
+def to_named_error(
     error: tf.errors.OpError,
     catalog: Catalog,
     config: DataConfig,
@@ -97,7 +97,7 @@ def named(
     if catalog.source.stores == "images" and "Iterator" in error.message:
         if reached is not None:
             frontiers = list(stream.frontiers)
-            frontiers[world.rank] = Frontier(int(reached[-1, 0]))
+            frontiers[world.rank] = Cursor(int(reached[-1, 0]))
             stream = stream.at(frontiers)
         failure = find_failure(catalog, config, world, stream)
         if failure is not None:

@@ -12,12 +12,12 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
-from tfpipe.data.order.stream import Frontier, Stream, Visit
+from tfpipe.data.order.stream import Cursor, SampleRef, Stream
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
 
 
-class Gaps:
+class MissingSamples:
     """A detector of samples without a crop, from the positions of a rank's batches."""
 
     def __init__(self, stream: Stream, order: Order | Mixture, world: World) -> None:
@@ -25,7 +25,7 @@ class Gaps:
         self._stream, self._order, self._world = stream, order, world
         self._last = -1
 
-    def passed(self, batches: Sequence[np.ndarray]) -> Visit:
+    def passed(self, batches: Sequence[np.ndarray]) -> SampleRef:
         """Returns the samples that gave no crop, up to the last one in the next batches.
 
         Args:
@@ -33,8 +33,8 @@ class Gaps:
         """
         seen = np.concatenate([np.zeros((0, 2), np.int64), *batches])
         if not len(seen):
-            return Visit(*np.zeros((3, 0), np.int64))
-        rank, last = self._world.rank, Frontier.after(seen[-1])
+            return SampleRef(*np.zeros((3, 0), np.int64))
+        rank, last = self._world.rank, Cursor.after(seen[-1])
         frontiers = list(self._stream.frontiers)
         frontiers[rank] = last
         ahead = self._stream.at(frontiers)
@@ -44,18 +44,18 @@ class Gaps:
         new = visits.position != self._last
         missing = new & ~np.isin(visits.position, seen[:, 0])
         self._stream, self._last = ahead, last.position
-        return Visit(*(column[missing] for column in visits))
+        return SampleRef(*(column[missing] for column in visits))
 
-    def rest(self, end: int) -> Visit:
+    def rest(self, end: int) -> SampleRef:
         """Returns the samples left before position `end`; only for a stream that was fresh at the start."""
         rank = self._world.rank
         count = max(0, -(-(end - self._stream.place(rank)) // self._stream.size))
         visits = self._stream.visits(self._order, self._world, count)
         new = visits.position != self._last
-        return Visit(*(column[new] for column in visits))
+        return SampleRef(*(column[new] for column in visits))
 
 
-class Left(NamedTuple):
+class DroppedSample(NamedTuple):
     """A sample that was left out: its stream position, file and reason."""
 
     position: int
@@ -73,10 +73,10 @@ class Dropped:
         """Starts at `stream`, from which the batches' dataset was built."""
         self._catalog, self._config = catalog, config
         self._order = catalog.order(config)
-        self._gaps = Gaps(stream, self._order, world)
+        self._gaps = MissingSamples(stream, self._order, world)
         self._known: dict[int, Failure | None] = {}
 
-    def look(self, batches: Sequence[np.ndarray], end: bool = False) -> list[Left]:
+    def look(self, batches: Sequence[np.ndarray], end: bool = False) -> list[DroppedSample]:
         """Returns the samples that the next batches have left out.
 
         Args:
@@ -88,14 +88,14 @@ class Dropped:
             left += self._explained(self._gaps.rest(self._order.count))
         return left
 
-    def _explained(self, visits: Visit) -> list[Left]:
+    def _explained(self, visits: SampleRef) -> list[DroppedSample]:
         new = np.array([item not in self._known for item in visits.item.tolist()], bool)
         if new.any():
-            self._learn(Visit(*(values[new] for values in visits)))
+            self._learn(SampleRef(*(values[new] for values in visits)))
         known = zip(visits.position.tolist(), (self._known[item] for item in visits.item.tolist()), strict=True)
-        return [Left(position, failure) for position, failure in known if failure is not None]
+        return [DroppedSample(position, failure) for position, failure in known if failure is not None]
 
-    def _learn(self, visits: Visit) -> None:
+    def _learn(self, visits: SampleRef) -> None:
         located = tf.data.Dataset.from_tensors(visits).map(Lookup(self._catalog).located).unbatch()
         for sample, error in zip(visits.item.tolist(), replay(located, self._catalog, self._config), strict=True):
             image, _ = self._catalog.image_and_box(sample)

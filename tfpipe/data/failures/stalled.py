@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.parallelism import READS
 from tfpipe.distributed import World
 
 
-def next_paths(
+def pending_files(
     catalog: Catalog, config: DataConfig, world: World, stream: Stream, last: Sequence[int] | None
 ) -> list[str]:
     """Returns the files of this rank's next READS samples in order: each image and, if it is parsed, its XML.
@@ -25,7 +25,7 @@ def next_paths(
     """
     if last is not None:
         frontiers = list(stream.frontiers)
-        frontiers[world.rank] = Frontier.after(last)
+        frontiers[world.rank] = Cursor.after(last)
         stream = stream.at(frontiers)
     order = catalog.order(config)
     visits = stream.visits(order, world, READS)
@@ -37,7 +37,7 @@ def next_paths(
     return paths
 
 
-def unanswered(paths: Sequence[str], patience_s: float = 10.0) -> list[str]:
+def unreadable_within(paths: Sequence[str], patience_s: float = 10.0) -> list[str]:
     """Returns the files that cannot be read within `patience_s` seconds, as "PATH: REASON". Reads all concurrently.
 
     Threads that hang in a read keep running, as daemons.

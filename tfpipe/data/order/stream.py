@@ -22,19 +22,19 @@ BLOCK = 1024
 END = 2**62
 
 
-class Frontier(NamedTuple):
+class Cursor(NamedTuple):
     """A rank's cursor: the position where it goes on, and the number of the first crop there that is still unused."""
 
     position: int
     crop: int = 0
 
     @classmethod
-    def after(cls, place: Sequence[int]) -> "Frontier":
+    def after(cls, place: Sequence[int]) -> "Cursor":
         """Returns the cursor right after a crop, given its [position, crop]."""
         return cls(int(place[0]), int(place[1]) + 1)
 
 
-class Part(NamedTuple):
+class BlockRange(NamedTuple):
     """Every `every`-th block of a rank's samples, from block `first` on, counted from the rank's cursor."""
 
     first: Any = 0  # number of the part's first block: int, or an int64 tensor []
@@ -42,10 +42,10 @@ class Part(NamedTuple):
     visits: int = BLOCK  # samples per block
 
 
-WHOLE = Part()
+WHOLE = BlockRange()
 
 
-class Visit(NamedTuple):
+class SampleRef(NamedTuple):
     """A sample to be loaded: scalars, or arrays or tensors [k] for k samples."""
 
     position: Any  # int64: stream position
@@ -53,11 +53,14 @@ class Visit(NamedTuple):
     first_crop: Any  # int64: number of its first crop that is wanted
 
 
+Frontier = Cursor  # its public name before 0.2
+
+
 @dataclass(frozen=True)
 class Stream:
     """The unused rest of the stream, and each rank's cursor in it."""
 
-    frontiers: tuple[Frontier, ...]
+    frontiers: tuple[Cursor, ...]
     """Cursors by rank."""
     rest: int = 0
     """First position after the late ones; from here on, all were unused when the stream was dealt out."""
@@ -67,14 +70,14 @@ class Stream:
     @classmethod
     def start(cls, size: int) -> "Stream":
         """Returns the whole stream, for `size` ranks."""
-        return cls(tuple(Frontier(rank) for rank in range(size)))
+        return cls(tuple(Cursor(rank) for rank in range(size)))
 
     @property
     def size(self) -> int:
         """Number of ranks."""
         return len(self.frontiers)
 
-    def at(self, frontiers: Sequence[Frontier]) -> "Stream":
+    def at(self, frontiers: Sequence[Cursor]) -> "Stream":
         """Returns the same stream with the ranks at other cursors.
 
         Raises:
@@ -106,14 +109,14 @@ class Stream:
         dealt = Stream((), rest, late)
         return replace(dealt, frontiers=tuple(dealt._first(rank) for rank in range(size)))
 
-    def visits(self, order: Order | Mixture, world: World, count: int) -> Visit:
+    def visits(self, order: Order | Mixture, world: World, count: int) -> SampleRef:
         """Returns the next `count` samples of a rank, as arrays int64 [count]."""
         place = self.place(world.rank)
         places = place + self.size * np.arange(count)
         positions, first_crops = self.at_places(places, place, self.frontiers[world.rank])
-        return Visit(positions, order.items(positions, world), first_crops)
+        return SampleRef(positions, order.items(positions, world), first_crops)
 
-    def at_places(self, places: Array, first: int, frontier: Frontier) -> tuple[Array, Array]:
+    def at_places(self, places: Array, first: int, frontier: Cursor) -> tuple[Array, Array]:
         """Returns positions and first crops at `places` (int64 [k]) of a rank whose cursor is at place `first`."""
         behind = len(self.late)
         positions = places + (self.rest - behind)
@@ -138,7 +141,7 @@ class Stream:
             raise ValueError(f"position {position} is not on the stream of rank {rank} of {self.size}")
         return place
 
-    def _first(self, rank: int) -> Frontier:
+    def _first(self, rank: int) -> Cursor:
         if rank < len(self.late):
-            return Frontier(*map(int, self.late[rank]))
-        return Frontier(self.rest + rank - len(self.late))
+            return Cursor(*map(int, self.late[rank]))
+        return Cursor(self.rest + rank - len(self.late))

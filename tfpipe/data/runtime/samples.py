@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
-from tfpipe.data.order.stream import END, WHOLE, Part, Stream, Visit
+from tfpipe.data.order.stream import END, WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.stage import stage
 from tfpipe.distributed import World
 
@@ -17,17 +17,17 @@ def sample_blocks(
     order: Order | Mixture,
     world: World,
     end: int | None = None,
-    look_up: Callable[[Visit], Any] = lambda visits: visits,
-    part: Part = WHOLE,
+    look_up: Callable[[SampleRef], Any] = lambda visits: visits,
+    part: BlockRange = WHOLE,
 ) -> tf.data.Dataset:
-    """Builds the dataset of a rank's samples in blocks, `Visit`s of int64 [k].
+    """Builds the dataset of a rank's samples in blocks, `SampleRef`s of int64 [k].
 
     Args:
         stream: what is left of the order.
         order: the sample order, from positions to items.
         world: this process's rank and the number of ranks.
         end: position to stop before, only for a fresh stream; None for endless.
-        look_up: function in graph applied to each block's `Visit`.
+        look_up: function in graph applied to each block's `SampleRef`.
         part: the blocks to make; all by default.
     """
     place = stream.place(world.rank)
@@ -38,7 +38,7 @@ def sample_blocks(
     def block(first: tf.Tensor) -> Any:
         places = tf.range(first, tf.minimum(first + length, END if end is None else end), step)
         positions, first_crops = stream.at_places(places, place, stream.frontiers[world.rank])
-        return look_up(Visit(positions, order.items(positions, world), first_crops))
+        return look_up(SampleRef(positions, order.items(positions, world), first_crops))
 
     begin = place + part.first * length
     blocks = tf.data.Dataset.range(begin, END if end is None else end, part.every * length)

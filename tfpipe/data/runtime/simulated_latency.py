@@ -5,7 +5,7 @@ import time
 import tensorflow as tf
 
 
-def late(path: tf.Tensor, delay_ms: float) -> tf.Tensor:
+def simulate_latency(path: tf.Tensor, delay_ms: float) -> tf.Tensor:
     """Returns `path` (string []) after `delay_ms`, in which the thread sleeps without the GIL, as in a read.
 
     For experiments only: it calls Python once per image, some 40 microseconds in addition to the delay.

@@ -10,7 +10,7 @@ T = TypeVar("T")
 ALL = 2**31
 
 
-def salvaging(work: Callable[[Any], T]) -> Callable[[Any], T]:
+def skip_failed_elements(work: Callable[[Any], T]) -> Callable[[Any], T]:
     """Wraps `work`, a function in graph: if it fails on n images, applies it to each alone and skips those that fail.
 
     Costs 0.1 ms per call unless an image fails. All crops of an image are used or none; a skipped image leaves a gap

@@ -20,11 +20,11 @@ from tensorflow.python.eager.execute import execute_with_cancellation
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.order.stream import Part
+from tfpipe.data.order.stream import BlockRange
 from tfpipe.data.runtime.parallelism import options, thread_budget
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.service.feeds import IMAGES, Feed
-from tfpipe.data.service.workers import Servers
+from tfpipe.data.service.workers import Workers
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -87,7 +87,7 @@ class Distributed:
 
 def served(
     load: Callable[..., tf.data.Dataset],
-    servers: Servers,
+    servers: Workers,
     catalog: Catalog,
     config: DataConfig,
     world: World,
@@ -108,16 +108,16 @@ def served(
     check(catalog)
     service = config.service
     assert service is not None, "data.service is set"
-    theirs = of_server(config, service.workers, world)
+    theirs = for_worker(config, service.workers, world)
 
     # Traced once for all workers; the catalog's tables are captured, so they are held once.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
     def blocks(first: tf.Tensor) -> tf.data.Dataset:
-        part = Part(first, servers.count, IMAGES)
+        part = BlockRange(first, servers.count, IMAGES)
         dataset = together(load(theirs, part=part))
         numbers = tf.data.Dataset.range(first, tf.int64.max, servers.count)
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
-        return dataset.with_options(server_options(theirs, service.workers, world))
+        return dataset.with_options(worker_options(theirs, service.workers, world))
 
     def open_at(first: int, address: str) -> Distributed:
         return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
@@ -198,7 +198,7 @@ def together(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.ragged_batch(IMAGES).map(join, name="block")
 
 
-def of_server(config: DataConfig, workers: int | None, world: World) -> DataConfig:
+def for_worker(config: DataConfig, workers: int | None, world: World) -> DataConfig:
     """Returns the config for a worker: a local one gets its share of the rank's threads, a remote one uses its own."""
     if workers is not None:
         return config.model_copy(update={"threads": max(1, thread_budget(config, world) // workers)})
@@ -208,7 +208,7 @@ def of_server(config: DataConfig, workers: int | None, world: World) -> DataConf
     return config.model_copy(update={"parallel": config.parallel.model_copy(update={"decode": tf.data.AUTOTUNE})})
 
 
-def server_options(config: DataConfig, workers: int | None, world: World) -> tf.data.Options:
+def worker_options(config: DataConfig, workers: int | None, world: World) -> tf.data.Options:
     """Returns the tf.data options of a worker's pipeline; a remote one's own defaults unless threads are set."""
     if workers is not None or config.threads is not None or config.num_parallel_readers == 1:
         return options(config, world)

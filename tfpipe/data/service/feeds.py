@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from tfpipe.data.runtime.op_errors import reason
-from tfpipe.data.service.workers import Servers
+from tfpipe.data.service.workers import Workers
 from tfpipe.errors import TfpipeError
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ class Feed:
     its own, while the caller's thread checks that the worker is alive.
     """
 
-    def __init__(self, number: int, open_at: Open, servers: Servers, timeout_s: float) -> None:
+    def __init__(self, number: int, open_at: Open, servers: Workers, timeout_s: float) -> None:
         """Requests the blocks from block `number` on.
 
         Args:

@@ -17,7 +17,7 @@ M_MMAP_THRESHOLD, MMAP_BYTES = -3, 1_000_000
 LEFT_TO_PARENT = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def end_with(parent: int) -> None:
+def exit_with_parent(parent: int) -> None:
     """Ends this process within a second of its parent's end, for any cause, and not before."""
     for number in LEFT_TO_PARENT:
         signal.signal(number, signal.SIG_IGN)

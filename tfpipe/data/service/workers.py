@@ -25,7 +25,7 @@ PATIENCE_S = 45.0
 PAUSE_S = 1.0
 
 
-class Servers(Protocol):
+class Workers(Protocol):
     """The workers of a service, as a feed sees them."""
 
     @property
@@ -46,24 +46,24 @@ class Servers(Protocol):
         """Marks the worker at `address`, which has stalled, as dead."""
 
 
-def open_servers(service: Service) -> Servers:
+def open_workers(service: Service) -> Workers:
     """Starts the workers of `data.service`, or takes the addresses of running ones."""
     if service.workers is not None:
         return beside(service.workers)
     address = service.address
     assert address is not None, "one of the two is given"
-    return Elsewhere([address] if isinstance(address, str) else address, PATIENCE_S)
+    return RemoteWorkers([address] if isinstance(address, str) else address, PATIENCE_S)
 
 
 @functools.cache
-def beside(count: int) -> "Beside":
+def beside(count: int) -> "LocalWorkers":
     """Starts `count` workers of this process; the next call, e.g. for the test pass, returns the same ones."""
-    servers = Beside(count)
+    servers = LocalWorkers(count)
     atexit.register(servers.close)
     return servers
 
 
-class Beside:
+class LocalWorkers:
     """Worker processes started by this one. A dead one is restarted when its next block is requested.
 
     They end when this process ends, even if it is killed: each checks whether its parent still runs.
@@ -116,7 +116,7 @@ class Beside:
                     process.wait()
 
 
-class Elsewhere:
+class RemoteWorkers:
     """Workers at known addresses. The next one that answers replaces one that does not."""
 
     def __init__(self, addresses: Sequence[str], patience_s: float) -> None:

@@ -23,7 +23,7 @@ LABEL_BYTES = 4
 MAX_BYTES = 2**31 - 1
 
 
-class Cut(NamedTuple):
+class CropBatch(NamedTuple):
     """All crops of n samples, one after the other."""
 
     pixels: tf.Tensor  # uint8 [k, height, width, channels]
@@ -40,10 +40,12 @@ def crop_store(catalog: Catalog, config: DataConfig, world: World) -> Store | No
     """
     if config.cache is None or config.cache_stage != "crops":
         return None
-    return open_stores(catalog, config, world, (KIND,), catalog.samples, f"crops-{fingerprint(catalog, config)}")[KIND]
+    return open_stores(catalog, config, world, (KIND,), catalog.samples, f"crops-{crops_fingerprint(catalog, config)}")[
+        KIND
+    ]
 
 
-def fingerprint(catalog: Catalog, config: DataConfig) -> str:
+def crops_fingerprint(catalog: Catalog, config: DataConfig) -> str:
     """Returns a hash of everything but file contents that determines the crops: other settings use another cache."""
     shape = (*config.crop_image_size, config.num_channels)
     crop = (config.crop_for(catalog.split), config.center_fraction, config.resize, config.native, config.scaled_decode)
@@ -55,7 +57,7 @@ def fingerprint(catalog: Catalog, config: DataConfig) -> str:
     return digest.hexdigest()[:16]
 
 
-def keeping(cut: Callable[..., Cut], store: Store, shape: tuple[int, int, int]) -> Callable[..., Cut]:
+def cached(cut: Callable[..., CropBatch], store: Store, shape: tuple[int, int, int]) -> Callable[..., CropBatch]:
     """Wraps `cut`: calls it only for samples whose crops are not cached, and caches the crops it returns.
 
     Args:
@@ -65,7 +67,7 @@ def keeping(cut: Callable[..., Cut], store: Store, shape: tuple[int, int, int]) 
         shape: height, width and channels of a crop.
     """
 
-    def find_or_cut(samples: Any) -> Cut:
+    def find_or_cut(samples: Any) -> CropBatch:
         new = tf.where(tf.equal(samples.kept, ""))[:, 0]
 
         def cut_new() -> tf.Tensor:
@@ -85,7 +87,7 @@ def find(store: Store, item: tf.Tensor) -> tf.Tensor:
     return store.find(item, tf.as_string(item))
 
 
-def keep(store: Store, items: tf.Tensor, crops: Cut) -> tf.Tensor:
+def keep(store: Store, items: tf.Tensor, crops: CropBatch) -> tf.Tensor:
     """Caches the crops of the samples `items` (int64 [n]), then returns their strings (string [n])."""
 
     def keep_one(number: tf.Tensor) -> tf.Tensor:
@@ -100,7 +102,7 @@ def keep(store: Store, items: tf.Tensor, crops: Cut) -> tf.Tensor:
     return tf.map_fn(keep_one, tf.range(tf.size(items, tf.int64)), fn_output_signature=tf.string)
 
 
-def unpack(kept: tf.Tensor, shape: tuple[int, int, int]) -> Cut:
+def unpack(kept: tf.Tensor, shape: tuple[int, int, int]) -> CropBatch:
     """Converts the cached strings of n samples (string [n]) to their crops."""
     counts = (tf.strings.length(kept) - len(MARK)) // (LABEL_BYTES + math.prod(shape))
     images = tf.repeat(tf.range(tf.size(kept, tf.int64)), counts)
@@ -111,4 +113,4 @@ def unpack(kept: tf.Tensor, shape: tuple[int, int, int]) -> Cut:
     labels = tf.strings.reduce_join(tf.strings.substr(kept, begin, end - begin))
     pixels = tf.strings.reduce_join(tf.strings.substr(kept, end, tf.fill(tf.shape(end), MAX_BYTES)))
     pixels = tf.reshape(tf.io.decode_raw(pixels, tf.uint8), [-1, *shape])
-    return Cut(pixels, images, numbers, tf.io.decode_raw(labels, tf.int32))
+    return CropBatch(pixels, images, numbers, tf.io.decode_raw(labels, tf.int32))

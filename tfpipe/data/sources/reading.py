@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.locate import Located
+from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.windows import image_size
-from tfpipe.data.order.stream import Visit
+from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.parallelism import calls_at_once
-from tfpipe.data.runtime.simulated_latency import late
-from tfpipe.data.runtime.skip_failed import salvaging
+from tfpipe.data.runtime.simulated_latency import simulate_latency
+from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.cache import Store, reader
 from tfpipe.data.sources.crop_cache import find
@@ -25,7 +25,7 @@ FILES = 32
 class Encoded(NamedTuple):
     """An image as read; in batches of n, each field has a leading dimension n."""
 
-    visit: Visit  # position in the stream, item, and number of the first crop wanted
+    visit: SampleRef  # position in the stream, item, and number of the first crop wanted
     jpeg: tf.Tensor  # string: the file's bytes
     size: tf.Tensor  # int32 [2]: height and width
     xml: tf.Tensor  # string: the XML's text, "" if there is none
@@ -37,11 +37,11 @@ class Encoded(NamedTuple):
 def read_files(
     dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
 ) -> tf.data.Dataset:
-    """Reads files, `Located` -> `Encoded`; if `store` has an image's crops, reads these instead."""
+    """Reads files, `SamplePaths` -> `Encoded`; if `store` has an image's crops, reads these instead."""
     load = reader(catalog, config, world)
 
-    def open_files(image: Located) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        path = late(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
+    def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        path = simulate_latency(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
         jpeg, xml = load(image.item, path, ".jpg"), tf.constant("")
         if catalog.boxes is None:
             has_xml = tf.not_equal(image.xml_path, "")
@@ -49,7 +49,7 @@ def read_files(
         return jpeg, image_size(jpeg), xml
 
     @stage("read")
-    def read_one(image: Located) -> Encoded:
+    def read_one(image: SamplePaths) -> Encoded:
         if store is None:
             kept, (jpeg, size, xml) = tf.constant(""), open_files(image)
         else:
@@ -64,20 +64,20 @@ def read_files(
 def read_records(
     dataset: tf.data.Dataset, load: Callable[..., Any], config: DataConfig, world: World
 ) -> tf.data.Dataset:
-    """Reads images by `load`, `Located` -> `Encoded`, FILES per call of Python; their boxes are known.
+    """Reads images by `load`, `SamplePaths` -> `Encoded`, FILES per call of Python; their boxes are known.
 
     An image of 115 kB takes 18 microseconds, 7 of them with the GIL.
     """
 
     @stage("read")
-    def read_some(images: Located) -> Encoded:
+    def read_some(images: SamplePaths) -> Encoded:
         jpegs, sizes = tf.numpy_function(load, [images.item], (tf.string, tf.int32), stateful=False)
         jpegs, sizes = tf.ensure_shape(jpegs, images.item.shape), tf.ensure_shape(sizes, [*images.item.shape, 2])
         nothing = tf.fill(tf.shape(images.item), "")
         return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label, nothing)
 
     if config.on_error == "skip":
-        read_some = salvaging(read_some)
+        read_some = skip_failed_elements(read_some)
     return waiting(dataset.batch(FILES), read_some, calls_at_once(config, world).read).unbatch()
 
 

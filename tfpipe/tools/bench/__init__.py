@@ -1,5 +1,5 @@
 """How fast the input pipeline is, against the machine's limit, and what bounds it."""
 
-from tfpipe.tools.bench.bench import Plan, Report, run
+from tfpipe.tools.bench.bench import BenchPlan, Report, run
 
-__all__ = ["Plan", "Report", "run"]
+__all__ = ["BenchPlan", "Report", "run"]

@@ -17,7 +17,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.chains import Chain, Pipeline, failures_named, pieces, prefixes
 from tfpipe.tools.bench.headspace import feeds
-from tfpipe.tools.bench.machine import Limit, Machine, limit
+from tfpipe.tools.bench.machine import DecodeLimit, Machine, limit
 from tfpipe.tools.bench.segments import Segment, Spread, measure, spread, wait_until_idle
 from tfpipe.util.progress import progress
 
@@ -27,7 +27,7 @@ WARM_UP_S = 1.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """The measurements to make."""
 
     seconds: float = 10.0
@@ -88,7 +88,7 @@ class Report:
     pieces: tuple[str, ...]
     """Names of the pieces of `crop` measured alone, over images in memory."""
     tuned: list[Tuned]
-    limit: Limit
+    limit: DecodeLimit
 
     def spread(self, name: str, figure: str = "images_per_second") -> Spread:
         """Returns the spread of a figure, a property of `Segment`, over the segments of a measurement."""
@@ -100,7 +100,7 @@ class Report:
         return spread([getattr(a, figure) / (times * getattr(b, figure)) for a, b in pairs])
 
 
-def run(config: Config, world: World, plan: Plan) -> Report:
+def run(config: Config, world: World, plan: BenchPlan) -> Report:
     """Measures the training pipeline of `config`.
 
     Raises:
@@ -115,7 +115,7 @@ def run(config: Config, world: World, plan: Plan) -> Report:
         return _run(config, world, plan, catalog, catalog_s)
 
 
-def _run(config: Config, world: World, plan: Plan, catalog: Catalog, catalog_s: float) -> Report:
+def _run(config: Config, world: World, plan: BenchPlan, catalog: Catalog, catalog_s: float) -> Report:
     pipeline = Pipeline(config, world, catalog, plan.warm_up_s)
     decodes, about_limit = limit(catalog, config.data)
     stages = prefixes(config, world, catalog) if plan.stages else []

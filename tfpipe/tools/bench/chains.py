@@ -10,11 +10,11 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.annotations.graph import parser
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.diagnose import named
+from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Windows, halvings
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import full_windows
-from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, read, stage_names, visit
 from tfpipe.data.runtime.autotune import Tuned, tuned
 from tfpipe.data.runtime.parallelism import options
@@ -81,7 +81,7 @@ def failures_named(config: Config, world: World, catalog: Catalog) -> Iterator[N
     try:
         yield
     except tf.errors.OpError as error:
-        raise named(error, catalog, config.data, world, Stream.start(world.size), None) from error
+        raise to_named_error(error, catalog, config.data, world, Stream.start(world.size), None) from error
 
 
 class Chain:
@@ -158,7 +158,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
 def _stream(world: World, visits: int) -> Stream:
     """Returns the stream after this rank has made `visits` visits."""
     frontiers = list(Stream.start(world.size).frontiers)
-    frontiers[world.rank] = Frontier(world.rank + visits * world.size)
+    frontiers[world.rank] = Cursor(world.rank + visits * world.size)
     return Stream.start(world.size).at(frontiers)
 
 

@@ -43,7 +43,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Limit:
+class DecodeLimit:
     """Files that one thread decodes by simplejpeg and resizes by OpenCV; packed crops are only decoded or copied."""
 
     images: int
@@ -52,7 +52,7 @@ class Limit:
     """Files left out, since simplejpeg cannot read them."""
 
 
-def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], Limit]:
+def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
     """Returns an iterator that decodes and resizes complete files, over and over, or decodes or copies packed crops.
 
     Raises:
@@ -67,7 +67,7 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
     files = [file for file in _contents(catalog, chosen) if _works(work, file)]
     if not files:
         raise ConfigError(f"none of {count} images of {catalog.source.place} can be read and decoded")
-    return _repeat(work, files), Limit(len(files), count - len(files))
+    return _repeat(work, files), DecodeLimit(len(files), count - len(files))
 
 
 def _worker(config: DataConfig, stored: Stores) -> Callable[[bytes], Any]:

@@ -20,7 +20,7 @@ from tfpipe.config import Config, DataConfig
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World, cpu_share
 from tfpipe.errors import TfpipeError
-from tfpipe.tools.bench.bench import Plan
+from tfpipe.tools.bench.bench import BenchPlan
 from tfpipe.tools.bench.chains import Pipeline, failures_named
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.segments import Arrive, Segment, Spread, spread, wait_until_idle
@@ -84,7 +84,7 @@ class RanksReport:
         return spread([a / b for a, b in zip(self.alone.cpu_us, self.together.cpu_us, strict=True)])
 
 
-def run(config: Config, world: World, plan: Plan) -> RanksReport:
+def run(config: Config, world: World, plan: BenchPlan) -> RanksReport:
     """Measures the training pipeline of `config` on `plan.ranks` ranks of this machine, or on those of `world`.
 
     Raises:
@@ -95,7 +95,7 @@ def run(config: Config, world: World, plan: Plan) -> RanksReport:
     return _launched(config, world, plan) if plan.ranks is None else _started(config, plan, plan.ranks)
 
 
-def _launched(config: Config, world: World, plan: Plan) -> RanksReport:
+def _launched(config: Config, world: World, plan: BenchPlan) -> RanksReport:
     from mpi4py import MPI
 
     rank = _Rank(config, world, plan.warm_up_s)
@@ -105,7 +105,7 @@ def _launched(config: Config, world: World, plan: Plan) -> RanksReport:
     return RanksReport(config.data, Ranks(Machine.here(config.data, world), by_turn), None)
 
 
-def _started(config: Config, plan: Plan, ranks: int) -> RanksReport:
+def _started(config: Config, plan: BenchPlan, ranks: int) -> RanksReport:
     alone, together = [], []
     with _Processes(config, 1, plan.warm_up_s) as single, _Processes(config, ranks, plan.warm_up_s) as several:
         for turn in progress(range(2 * plan.repeats), 2 * plan.repeats, "measuring", "segment"):

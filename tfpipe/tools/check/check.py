@@ -25,7 +25,7 @@ from tfpipe.data.sources.registry import open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import images_of
-from tfpipe.tools.check.doubts import Doubt, settle
+from tfpipe.tools.check.doubts import Doubt, recheck_with_tensorflow
 from tfpipe.tools.check.kinds import STOPS, bits
 from tfpipe.tools.check.lists import first_places, in_other, shared, twice
 from tfpipe.tools.check.reading import DIGEST_BYTES, Seen, look
@@ -201,7 +201,7 @@ def _settled(
         if entry.damage or (entry.unusual and in_graph)
     }
     if doubts:
-        verdicts = settle(list(doubts.values()), config.num_channels, show=world.rank == 0)
+        verdicts = recheck_with_tensorflow(list(doubts.values()), config.num_channels, show=world.rank == 0)
         for place, (codes, reason) in zip(doubts, verdicts, strict=True):
             entry = seen[place]
             reasons = "; ".join(filter(None, (entry.reason, reason)))

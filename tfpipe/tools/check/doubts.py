@@ -26,7 +26,7 @@ class Doubt(NamedTuple):
     """libjpeg-turbo's complaint, "" if the image is not in doubt."""
 
 
-def settle(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[set[str], str]]:
+def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[set[str], str]]:
     """Returns, for each doubt, its codes of kinds.KINDS and the reason. Loads TensorFlow."""
     refused = _refused([doubt.xml for doubt in doubts if doubt.xml])
     work = partial(_settle, channels=channels, refused=refused)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from tfpipe.data.annotations.voc import NOTHING, Found, find_by_lxml, find_in_ordinary
+from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_by_lxml, find_in_ordinary
 from tfpipe.data.images.damage import find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, header_of
-from tfpipe.prepare.index_rows import Images, Said, tabulate
+from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 from tfpipe.tools.check.kinds import HUGE_PIXELS
 from tfpipe.util.files import read_whole
 
@@ -45,7 +45,7 @@ def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
     """Reads each image and XML once, and decodes each image completely."""
     pictures = [_picture(path, channels) for path in images.paths]
     notes = [_annotation(xml, path) for xml, path in zip(images.annotations, images.paths, strict=True)]
-    rows = Said()
+    rows = RawAnnotations()
     for (_, header), (_, objects), xml in zip(pictures, notes, images.annotations, strict=True):
         rows.add_header(header or Header(1, 1, 3, "JPEG"))
         if xml:
@@ -54,7 +54,7 @@ def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
     return [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
 
 
-def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, Found], odd: list[str]) -> Seen:
+def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, VocObjects], odd: list[str]) -> Seen:
     seen, header = picture
     about, _ = note
     # For an unreadable file other oddities do not matter.
@@ -98,7 +98,7 @@ def _is_turned(contents: bytes) -> bool:
         return False  # nothing reads the EXIF data, and the pixels are not affected
 
 
-def _annotation(xml: str, image: str) -> tuple[Seen, Found]:
+def _annotation(xml: str, image: str) -> tuple[Seen, VocObjects]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "", False)
     if not xml:
         return nothing, NOTHING

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import Lookup
 from tfpipe.data.failures.diagnose import replay
-from tfpipe.data.order.stream import Visit
+from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.sources.source import Source
 from tfpipe.distributed import World
 from tfpipe.tools.check.kinds import bits
@@ -25,7 +25,9 @@ def check_stored(source: Source, config: DataConfig, split: str, world: World) -
     config = config.model_copy(update={"unit": "image"})
     catalog = source.catalog(split, world)
     items = np.arange(world.rank, catalog.samples, world.size)
-    located = tf.data.Dataset.from_tensor_slices(Visit(items, items, np.zeros_like(items))).map(Lookup(catalog).located)
+    located = tf.data.Dataset.from_tensor_slices(SampleRef(items, items, np.zeros_like(items))).map(
+        Lookup(catalog).located
+    )
     errors = progress(replay(located, catalog, config), len(items), f"checking {split} data", "image", world.rank == 0)
     reasons: dict[int, str] = {}
     for item, error in zip(items.tolist(), errors, strict=True):

@@ -17,10 +17,10 @@ from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.locate import known_targets
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.diagnose import named
+from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Targets, choose_windows, from_first
 from tfpipe.data.images.windows import decode_image
-from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, read, visit
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.data.sources.source import Failure
@@ -54,7 +54,7 @@ ALONE = World()
 
 
 @dataclass(frozen=True)
-class What:
+class ViewRequest:
     """A request for a view."""
 
     kind: Literal["batch", "boxes", "errors"] = "batch"
@@ -66,7 +66,7 @@ class What:
     """First stream position, as `tfpipe order` prints it; ignored for "errors"."""
 
 
-def view(config: Config, what: What, path: Path) -> str:
+def view(config: Config, what: ViewRequest, path: Path) -> str:
     """Writes a picture; returns a line that describes it.
 
     Raises:
@@ -100,7 +100,7 @@ def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
     return tuple(words.get(name, name) for name in catalog.classes)
 
 
-def _samples(config: Config, what: What, count: int) -> tuple[str, list[Tile]]:
+def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[Tile]]:
     # A cache does not change the pixels, and would be filled for only a few images.
     data = config.data.model_copy(update={"dtype": "uint8", "cache": None})
     config = config.model_copy(update={"data": data})
@@ -112,7 +112,7 @@ def _samples(config: Config, what: What, count: int) -> tuple[str, list[Tile]]:
             f"the {what.split} data gives no crop: none of its {len(catalog)} images has an XML with an object of the "
             f"classes {', '.join(catalog.classes)}"
         )
-    stream = Stream.start(1).at([Frontier(what.first)])
+    stream = Stream.start(1).at([Cursor(what.first)])
     names = class_names(data, catalog)
     try:
         if what.kind == "batch":
@@ -121,7 +121,7 @@ def _samples(config: Config, what: What, count: int) -> tuple[str, list[Tile]]:
             scenes = find_scenes(data, catalog, stream, count)
             shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
     except tf.errors.OpError as error:
-        raise named(error, catalog, data, ALONE, stream, None) from error
+        raise to_named_error(error, catalog, data, ALONE, stream, None) from error
     height, width = data.crop_image_size
     things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
     seen = "training" if what.split == "train" else "testing"

@@ -13,7 +13,7 @@ import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.order.stream import Frontier, Stream
+from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ def read(path: Path) -> Checkpoint:
         weights, optimizer = (
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
-        stream = Stream(tuple(Frontier(*frontier) for frontier in about["frontiers"]), about["rest"], file["late"])
+        stream = Stream(tuple(Cursor(*frontier) for frontier in about["frontiers"]), about["rest"], file["late"])
         state = State(
             epoch=about["epoch"],
             step=about["step"],

@@ -11,12 +11,12 @@ import keras
 import numpy as np
 
 from tfpipe.config import CheckpointConfig
-from tfpipe.data.order.stream import Frontier
+from tfpipe.data.order.stream import Cursor
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
-from tfpipe.training.parallel import ParallelModel, Wishes, averaged_statistics
+from tfpipe.training.parallel import ParallelModel, Requests, averaged_statistics
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.saved_at = time.monotonic()
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        self.model.wishes = Wishes(self.world.rank == 0 and self._due(), bool(self.stop))
+        self.model.wishes = Requests(self.world.rank == 0 and self._due(), bool(self.stop))
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
@@ -99,7 +99,7 @@ class Checkpoints(keras.callbacks.Callback):
         """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`."""
         model, world = self.model, self.world
         own = state.stream.frontiers[world.rank]
-        frontier = own if model.positions is None else Frontier.after(model.positions[-1])
+        frontier = own if model.positions is None else Cursor.after(model.positions[-1])
         gathered = world.gather((frontier, [variable.numpy() for variable in _generators(model)]))
         frontiers, seeds = zip(*gathered, strict=True)
         state = replace(

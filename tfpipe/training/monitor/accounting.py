@@ -14,7 +14,7 @@ from tfpipe.training.monitor.meter import Step
 from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
 from tfpipe.training.monitor.stragglers import describe_stragglers, find_straggler
-from tfpipe.training.monitor.usage import Usage, Visited, Visits, allowed_cores, resident_bytes, usage
+from tfpipe.training.monitor.usage import SampleCounter, SampleCounts, Usage, allowed_cores, resident_bytes, usage
 from tfpipe.util.schedstat import queued_s, queued_since
 
 logger = logging.getLogger(__name__)
@@ -32,11 +32,11 @@ class RankFigures(NamedTuple):
     memory_bytes: float
 
 
-class Spent(NamedTuple):
+class RankUsage(NamedTuple):
     """Resources that rank 0 used in an interval; the other ranks do not report theirs."""
 
     used: Usage
-    visited: Visited
+    visited: SampleCounts
     stages: Sequence[Stage]
     queued_s: float
     """Seconds that its threads were runnable but had no CPU, summed over threads."""
@@ -53,7 +53,7 @@ class Accounting(keras.callbacks.Callback):
         world: World,
         interval: int,
         throughput: Throughput,
-        visits: Visits,
+        visits: SampleCounter,
         record: Record | None,
         names: Sequence[str] = STAGES,
     ) -> None:
@@ -99,7 +99,7 @@ class Accounting(keras.callbacks.Callback):
         own = rank_figures(self.steps, cpu_s / (seconds * allowed_cores(self.world)), resident_bytes())
         ranks = self._share(own)
         if self.record is not None:
-            spent = Spent(
+            spent = RankUsage(
                 Usage._make(b - a for a, b in zip(self.used, used, strict=True)),
                 self.visits.count(self.positions),
                 since(self.stages, stages_now),
@@ -123,7 +123,7 @@ class Accounting(keras.callbacks.Callback):
         table[self.world.rank] = own
         return [RankFigures(*row) for row in self.world.sum(table).tolist()]
 
-    def _describe(self, seconds: float, ranks: Sequence[RankFigures], spent: Spent) -> dict[str, Any]:
+    def _describe(self, seconds: float, ranks: Sequence[RankFigures], spent: RankUsage) -> dict[str, Any]:
         steps, cores = len(self.steps), allowed_cores(self.world)
         described = [
             {

@@ -29,7 +29,7 @@ class Step(NamedTuple):
         return self.step_s - self.reduce_s
 
 
-class Open(NamedTuple):
+class OpenStep(NamedTuple):
     """A step that has not ended."""
 
     part: Literal["input", "step"]
@@ -54,7 +54,7 @@ class Meter:
         self.epoch = 1
         """Current epoch, counted from 1."""
         self.last: Step | None = None
-        self.open: Open | None = None
+        self.open: OpenStep | None = None
         self.recent_s: deque[float] = deque(maxlen=RECENT)
         """Durations of the last steps, from taking the batch to the end."""
         # A weak reference: a pipeline that outlives fit would keep its threads and batches.
@@ -75,10 +75,10 @@ class Meter:
         if self._iterator() is not iterator:
             self._iterator = weakref.ref(iterator)
         began_s = self.clock()
-        self.open = Open("input", began_s)
+        self.open = OpenStep("input", began_s)
         batch = next(iterator)
         self._taken_s, self._taken_at_s = self.clock(), self._wall_clock()
-        self.open = Open("step", began_s)
+        self.open = OpenStep("step", began_s)
         return batch
 
     def finish(self, reduce_s: float, ready_at_s: float) -> Step:

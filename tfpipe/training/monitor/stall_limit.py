@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.stalled import next_paths, unanswered
+from tfpipe.data.failures.stalled import pending_files, unreadable_within
 from tfpipe.data.order.stream import Stream
 from tfpipe.distributed import World
-from tfpipe.training.monitor.stalls import Limit, Stall
+from tfpipe.training.monitor.stalls import Stall, StallLimit
 
 NAMED = 3
 SET_WITH = "data.stall_timeout_s is how long to wait"
@@ -17,7 +17,7 @@ SET_WITH = "data.stall_timeout_s is how long to wait"
 
 def stall_limit(
     config: DataConfig, world: World, catalog: Catalog, stream: Stream, reached: Callable[[], tf.Tensor | None]
-) -> Limit | None:
+) -> StallLimit | None:
     """Returns the limit of `data.stall_timeout_s`; None if that is null.
 
     Args:
@@ -35,10 +35,10 @@ def stall_limit(
             return f"this rank's own step does not end, or another rank has stopped; {SET_WITH}"
         positions = reached()
         last = None if positions is None else positions[-1].numpy()
-        paths = next_paths(catalog, config, world, stream, last)
-        return f"{describe(paths, unanswered(paths))}; {SET_WITH}"
+        paths = pending_files(catalog, config, world, stream, last)
+        return f"{describe(paths, unreadable_within(paths))}; {SET_WITH}"
 
-    return Limit(config.stall_timeout_s, reason)
+    return StallLimit(config.stall_timeout_s, reason)
 
 
 def describe(paths: list[str], silent: list[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from tfpipe.training.monitor.meter import Meter, Open
+from tfpipe.training.monitor.meter import Meter, OpenStep
 from tfpipe.training.monitor.metrics import append
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Stall(NamedTuple):
         return f"{self.seconds:.0f} seconds" if self.seconds >= 10 else f"{self.seconds:.2g} seconds"
 
 
-class Limit(NamedTuple):
+class StallLimit(NamedTuple):
     """The duration after which a stall counts as fatal, and its explanation."""
 
     seconds: float
@@ -62,7 +62,7 @@ class StallWatch:
         rank: int,
         path: Path | None = None,
         after_s: float = 30.0,
-        limit: Limit | None = None,
+        limit: StallLimit | None = None,
         name: str = "step",
         end: Callable[[str], None] = lambda message: end_process(message),
     ) -> None:
@@ -79,7 +79,7 @@ class StallWatch:
         """
         self._meter, self._rank, self._path, self._after_s = meter, rank, path, after_s
         self._limit, self._name, self._end = limit, name, end
-        self._told: Open | None = None
+        self._told: OpenStep | None = None
         self._next_s = 0.0
         self._done = threading.Event()
         # A daemon thread, so that it cannot keep the process alive, even if it hangs in a write.

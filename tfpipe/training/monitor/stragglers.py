@@ -14,7 +14,7 @@ AT_LEAST_TIMES = 1.5
 # A straggler is fixed if the same rank is it in this share of the intervals with a straggler, and at least this often.
 FIXED_SHARE, FIXED_AT_LEAST = 0.75, 2
 
-Part = Literal["input", "compute"]
+BlockRange = Literal["input", "compute"]
 
 
 class Straggler(NamedTuple):
@@ -24,7 +24,7 @@ class Straggler(NamedTuple):
     host: str
     times: float
     """Its own time as a multiple of the median of the others'."""
-    because: Part
+    because: BlockRange
     """Which part of its time exceeds the others' the most."""
 
 
@@ -37,7 +37,7 @@ class Straggling(NamedTuple):
     """Number of intervals in which a rank was the straggler, by rank; the most frequent first."""
     intervals: int
     """Number of intervals, with stragglers and without."""
-    because: Part
+    because: BlockRange
     """The most frequent cause."""
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ def find_straggler(ranks: Sequence[Mapping[str, Any]]) -> Straggler | None:
     usual_ms = statistics.median(rank["own_ms"] for rank in others)
     if usual_ms <= 0 or slowest["own_ms"] < AT_LEAST_TIMES * usual_ms:
         return None
-    because: Part = "input" if excess_ms("wait_ms") >= excess_ms("compute_ms") else "compute"
+    because: BlockRange = "input" if excess_ms("wait_ms") >= excess_ms("compute_ms") else "compute"
     return Straggler(slowest["rank"], slowest["host"], slowest["own_ms"] / usual_ms, because)
 
 
@@ -93,7 +93,7 @@ def describe_stragglers(intervals: Sequence[Mapping[str, Any]]) -> Straggling | 
     return Straggling(fixed, counts, len(intervals), _most(stragglers))
 
 
-def _most(stragglers: Sequence[Straggler]) -> Part:
+def _most(stragglers: Sequence[Straggler]) -> BlockRange:
     return Counter(straggler.because for straggler in stragglers).most_common(1)[0][0]
 
 

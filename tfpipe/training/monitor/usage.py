@@ -24,7 +24,7 @@ class Usage(NamedTuple):
     """Bytes fetched from storage; reads of a network file system may be missing."""
 
 
-class Visited(NamedTuple):
+class SampleCounts(NamedTuple):
     """Number of images and files that batches were made of."""
 
     images: int
@@ -52,7 +52,7 @@ def allowed_cores(world: World) -> int:
     return world.threads or len(os.sched_getaffinity(0))
 
 
-class Visits:
+class SampleCounter:
     """Counts the images and files of batches, by their positions."""
 
     def __init__(self, catalog: Catalog, config: DataConfig, world: World) -> None:
@@ -61,17 +61,17 @@ class Visits:
         self._order, self._world = catalog.order(config), world
         self._last = -1
 
-    def count(self, batches: Sequence[np.ndarray]) -> Visited:
+    def count(self, batches: Sequence[np.ndarray]) -> SampleCounts:
         """Counts the new images and files in batches of these positions, int64 [batch, 2] each.
 
         An image whose crops lie in two batches counts once. Looking up its item costs 0.4 microseconds.
         """
         if not batches:
-            return Visited(0, 0)
+            return SampleCounts(0, 0)
         positions = np.unique(np.concatenate([batch[:, 0] for batch in batches]))
         new = positions[positions != self._last]
         self._last = batches[-1][-1, 0]
         if self._annotated is None or not len(new):
-            return Visited(len(new), len(new))
+            return SampleCounts(len(new), len(new))
         annotated = self._annotated[self._order.items(new, self._world)]
-        return Visited(len(new), len(new) + int(annotated.sum()))
+        return SampleCounts(len(new), len(new) + int(annotated.sum()))

@@ -15,7 +15,7 @@ from tfpipe.data.images.crops import Crops, crop_seeds
 from tfpipe.data.images.decode import mirror_in_place
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.images.windows import flipped
-from tfpipe.data.order.stream import Visit
+from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.packed.mmap import Mapped, map_files
@@ -37,7 +37,7 @@ Fill = Callable[[np.ndarray, np.ndarray], None]
 record."""
 
 
-class Wanted(NamedTuple):
+class CropRequests(NamedTuple):
     """Crops to be read."""
 
     records: tf.Tensor  # int64 [k]
@@ -45,20 +45,20 @@ class Wanted(NamedTuple):
     positions: tf.Tensor  # int64 [k, 2]: position in the stream, number of the crop in its image
 
 
-def find_crops(shards: Shards, catalog: Catalog) -> Callable[[Visit], Wanted]:
-    """Returns an in-graph function: `Visit`s (fields int64 [n]) -> the crops that they request."""
+def find_crops(shards: Shards, catalog: Catalog) -> Callable[[SampleRef], CropRequests]:
+    """Returns an in-graph function: `SampleRef`s (fields int64 [n]) -> the crops that they request."""
     records = shards.records
     first = np.arange(catalog.samples + 1) if catalog.by_box else records.offsets(len(catalog))
     with tf.device("CPU"):  # where tf.data runs
         first, labels = tf.constant(first, tf.int64), tf.constant(records.label)
 
-    def find(visits: Visit) -> Wanted:
+    def find(visits: SampleRef) -> CropRequests:
         begin = tf.gather(first, visits.item)
         chosen = tf.ragged.range(begin + visits.first_crop, tf.gather(first, visits.item + 1))
         own = chosen.value_rowids()
         numbers = chosen.values - tf.gather(begin, own)
         positions = tf.stack([tf.gather(visits.position, own), numbers], axis=1)
-        return Wanted(chosen.values, tf.gather(labels, chosen.values), positions)
+        return CropRequests(chosen.values, tf.gather(labels, chosen.values), positions)
 
     return find
 
@@ -75,7 +75,7 @@ def gather_crops(
     mirror = bool(config.flip) and catalog.split == "train"
 
     @stage("gather")
-    def gather_batch(wanted: Wanted) -> Crops:
+    def gather_batch(wanted: CropRequests) -> Crops:
         if mirror:
             flips = flipped(crop_seeds(2 * config.seed + 1, wanted.positions[:, 0], wanted.positions[:, 1]))
         else:

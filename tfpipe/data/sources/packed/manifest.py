@@ -25,7 +25,7 @@ from tfpipe.data.catalog.index import SCHEMA
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import whole_file
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.progress import progress
 
 # Prefixes of file names by split, as in the scripts of TensorFlow's models.
@@ -177,7 +177,7 @@ def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[
         ("records", pa.table(records._asdict(), RECORDS)),
     ):
         path = folder / f"{prefix}.{name}.parquet"
-        with whole_file(path) as unfinished:
+        with atomic_write(path) as unfinished:
             pq.write_table(table, unfinished, compression="zstd")
         entries.append({"name": path.name, "records": len(table), "bytes": path.stat().st_size, "sha256": sha256(path)})
     return entries

@@ -30,7 +30,7 @@ from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import whole_file
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.progress import progress
 
 logger = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ def _scanned(config: DataConfig, folder: Path, split: str, world: World) -> pa.T
     def keep() -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with whole_file(path) as unfinished:
+            with atomic_write(path) as unfinished:
                 pq.write_table(table.replace_schema_metadata({KEY: key}), unfinished, compression="zstd")
         except OSError as error:
             raise ConfigError(f"cannot write {path}: {error}; set data.index to a folder where that works") from error

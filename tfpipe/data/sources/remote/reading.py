@@ -3,10 +3,10 @@
 import tensorflow as tf
 
 from tfpipe.config import DataConfig, Remote
-from tfpipe.data.catalog.locate import Located
+from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.runtime.simulated_latency import late
-from tfpipe.data.runtime.skip_failed import salvaging
+from tfpipe.data.runtime.simulated_latency import simulate_latency
+from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.cache import Store
 from tfpipe.data.sources.crop_cache import find
@@ -25,23 +25,23 @@ def read_remote(
     world: World,
     store: Store | None,
 ) -> tf.data.Dataset:
-    """Fetches URLs, `Located` -> `Encoded`, `data.remote.batch` images per call."""
+    """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
     check_cache(config)
     fetch = fetching(fetcher)
 
     @stage("read")
-    def fetch_some(images: Located) -> Encoded:
+    def fetch_some(images: SamplePaths) -> Encoded:
         kept = tf.zeros_like(images.path)
         if store is not None:
             kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
         wanted = tf.equal(kept, "")
         if config.storage_delay_ms:
-            with tf.control_dependencies([late(images.path[0], config.storage_delay_ms)]):
+            with tf.control_dependencies([simulate_latency(images.path[0], config.storage_delay_ms)]):
                 wanted = tf.identity(wanted)
         xml_paths = images.xml_path if catalog.boxes is None else tf.zeros_like(images.xml_path)
         jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, urls, "") for urls in (images.path, xml_paths)))
         return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
 
     if config.on_error == "skip":
-        fetch_some = salvaging(fetch_some)
+        fetch_some = skip_failed_elements(fetch_some)
     return waiting(dataset.batch(remote.batch), fetch_some, calls(remote, config, world)).unbatch()
