@@ -136,14 +136,15 @@ class Packed(Source):
             annotated, boxes = index
         by_box = split == "train" and config.unit == "box" and needs_boxes
         folders = [""] * len(paths.folders)
-        catalog = Catalog(split, self._with(shards), paths, folders, annotated, labels, classes, boxes, by_box=by_box)
+        catalog = Catalog(split, self.of_shards(shards), paths, folders, annotated, labels, classes, boxes, by_box=by_box)
         if split == "train" and config.scope == "shard" and catalog.samples < world.size:
             raise ConfigError(
                 f'{self.folder}: {catalog.samples} samples are too few for {world.size} ranks with data.scope "shard"'
             )
         return catalog
 
-    def _with(self, shards: Shards) -> "Packed":
+    def of_shards(self, shards: Shards) -> "Packed":
+        """Returns a copy of this source that reads a split from its shards."""
         source = copy(self)
         source.shards, source.jpeg = shards, shards.jpeg
         source.stores = STORES[shards.kind]
