@@ -2,7 +2,7 @@
 
 import sys
 
-from tfpipe.cli.main import main
+from tfpipe.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())
