@@ -26,8 +26,8 @@ def run(args: argparse.Namespace) -> None:
     if args.role != "worker":
         raise ConfigError(
             f'tfpipe serve runs a "worker", received "{args.role}"; a worker includes its own dispatcher, because a '
-            "shared one would deal images out in no fixed order: start `tfpipe serve worker` on each host, and list the "
-            "addresses that they print in data.service.address"
+            "shared one would deal images out in no fixed order: start `tfpipe serve worker` on each host, and list "
+            "the addresses that they print in data.service.address"
         )
     if args.parent is not None:
         from tfpipe.data.service.server import exit_with_parent
