@@ -195,7 +195,7 @@ class DataConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _servers_run_no_python(self) -> "DataConfig":
+    def _workers_run_no_python(self) -> "DataConfig":
         if self.service is not None:
             for key, differs, advice in (
                 ('decoder "native"', self.decoder == "native", 'use "graph", or "auto", which is "graph" there'),

@@ -72,7 +72,7 @@ def build_dataset(
     """
     data = config.data
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
-    servers = None if data.service is None else open_workers(data.service)
+    workers = None if data.service is None else open_workers(data.service)
     close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
 
@@ -80,10 +80,10 @@ def build_dataset(
     if catalog.source.stores != "images":
         dataset = gather(catalog, data, world, stream)
     else:
-        if servers is None:
+        if workers is None:
             dataset = load(catalog, data, world, stream)
         else:
-            dataset = served(partial(load, catalog, world=world, stream=stream), servers, catalog, data, world)
+            dataset = served(partial(load, catalog, world=world, stream=stream), workers, catalog, data, world)
         # Rebatch copies each crop once; unbatch and batch would copy it twice.
         dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = finish(dataset, data, with_positions)
@@ -144,11 +144,7 @@ def _visits(
 
 
 def read(
-    dataset: tf.data.Dataset,
-    catalog: Catalog,
-    config: DataConfig,
-    world: World = World(),
-    store: Store | None = None,
+    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World = World(), store: Store | None = None
 ) -> tf.data.Dataset:
     """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`.
 
@@ -188,15 +184,12 @@ def crop(
             with tf.name_scope("parse"):
                 objects = parse(encoded.xml, encoded.xml_path)
         with tf.name_scope("crop"):
-            targets = (
-                known.at(visit.item)
-                if known
-                else find_targets(objects, encoded.label, sizes, catalog.classes, catalog.by_object)
-            )
-            windows = from_first(
-                choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object),
-                visit.first_crop,
-            )
+            if known is None:
+                targets = find_targets(objects, encoded.label, sizes, catalog.classes, catalog.by_object)
+            else:
+                targets = known.at(visit.item)
+            windows = choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object)
+            windows = from_first(windows, visit.first_crop)
         with tf.name_scope("decode"):
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None

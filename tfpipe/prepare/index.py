@@ -4,9 +4,8 @@ import glob
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,7 +27,7 @@ from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index_rows import Images, Rows, read_rows
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.locks import locked
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
@@ -40,6 +39,7 @@ CHUNK = 1_000
 ROW_GROUP = 20_000
 PARTS = ".parts"
 MAX_ERRORS = 20
+ADVICE = "set data.index to a folder that can be written"
 
 
 class IndexSummary(NamedTuple):
@@ -115,7 +115,7 @@ def _read_part(path: Path) -> pa.Table:
 
 def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> list[range]:
     """Locks the index until `held` is closed; returns the parts that are still to be built."""
-    with _writing(folder):
+    with writing(folder, ADVICE):
         target.parent.mkdir(parents=True, exist_ok=True)
         held.enter_context(locked(target.with_name(f"{target.name}.lock"), "building this index"))
         folder.mkdir(exist_ok=True)
@@ -144,7 +144,7 @@ def _build_parts(
                 break
             if not bad:
                 path = _part_path(folder, part)
-                with _writing(path), atomic_write(path) as unfinished:
+                with writing(path, ADVICE), atomic_write(path) as unfinished:
                     _write_part(pa.concat_tables(chunk.table for chunk in rows), unfinished)
     except ConfigError as error:
         errors.append(str(error))
@@ -175,7 +175,7 @@ def _merge(target: Path, folder: Path, parts: list[range], key: str) -> IndexSum
     odd: Counter[str] = Counter()
     schema = SCHEMA.with_metadata({FINGERPRINT: key})
     together = max(1, ROW_GROUP // PART)
-    with _writing(target):
+    with writing(target, ADVICE):
         # Dictionary encoding, the default, makes the file larger and half as fast to read: zstd finds the repetitions.
         options = {"compression": "zstd", "use_dictionary": False}
         with atomic_write(target) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
@@ -190,11 +190,3 @@ def _merge(target: Path, folder: Path, parts: list[range], key: str) -> IndexSum
         for other in target.parent.glob(f"{glob.escape(target.name)}.*{PARTS}"):
             shutil.rmtree(other)
     return IndexSummary(target, images, annotated, boxes, dict(odd.most_common()))
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error}; set data.index to a folder that can be written") from error

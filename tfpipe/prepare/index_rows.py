@@ -9,7 +9,7 @@ import pyarrow as pa
 from tfpipe.config import Remote
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, clamped, targets
 from tfpipe.data.annotations.voc import VocObjects, find_objects
-from tfpipe.data.catalog.index import ODD, SCHEMA
+from tfpipe.data.catalog.index import ODD, SCHEMA, box_columns, lists_of
 from tfpipe.data.images.headers import START, Header, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.util.files import read_whole
@@ -152,9 +152,8 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
         "components": components,
         "format": formats,
         "annotated": annotated,
-        "boxes": _lists(boxes.images, pa.FixedSizeListArray.from_arrays(boxes.boxes.ravel(), 4), len(real)),
-        "box_labels": _lists(boxes.images, pa.array(boxes.labels), len(real)),
-        "odd": _lists(row, pa.array(np.array(list(ODD), object)[code], pa.string()), len(real)),
+        **box_columns(boxes, len(real)),
+        "odd": lists_of(row, pa.array(np.array(list(ODD), object)[code], pa.string()), len(real)),
     }
     return pa.table(columns, schema=SCHEMA)
 
@@ -191,9 +190,3 @@ def _odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> d
         "class differs": other,
     }
     return {code: np.bincount(images[which], minlength=len(labels)) > 0 for code, which in odd.items()}
-
-
-def _lists(rows: np.ndarray, values: pa.Array, count: int) -> pa.ListArray:
-    """Groups `values` into `count` lists; `rows`, ascending, holds the number of each value's list."""
-    offsets = np.searchsorted(rows, np.arange(count + 1)).astype(np.int32)
-    return pa.ListArray.from_arrays(offsets, values)

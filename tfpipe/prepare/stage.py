@@ -8,8 +8,7 @@ OUT/HOST/PATH, OUT/PATH         the files, under the server's or bucket's name a
 import functools
 import os
 import shutil
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,20 +18,19 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.filelist import SCAN_THREADS, FileList, read_filelist, write_filelist
+from tfpipe.data.catalog.filelist import FileList, read_filelist, write_filelist
 from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import load_catalog
-from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File
 from tfpipe.util.progress import progress
+from tfpipe.util.sampling import evenly_spaced
 
 T = TypeVar("T")
 LISTS = {"train": "train.txt", "test": "val.txt"}
-# Files per copying task.
-TOGETHER = 32
 # Number of files sampled for the mean size, and share of the disk to keep free, since the size is an estimate.
 SAMPLED = 200
 SPARE = 0.1
@@ -44,30 +42,6 @@ class Share(NamedTuple):
 
     rank: int = 0
     size: int = 1
-
-
-class File(NamedTuple):
-    """A file to copy, and the path of its copy."""
-
-    source: str
-    target: str
-
-
-class Copied(NamedTuple):
-    """Statistics of copying."""
-
-    files: int = 0
-    """Number of files copied now."""
-    there: int = 0
-    """Number of files copied before."""
-    bytes: int = 0
-    errors: tuple[str, ...] = ()
-
-    def plus(self, other: "Copied") -> "Copied":
-        """Returns the sum of both."""
-        return Copied(
-            self.files + other.files, self.there + other.there, self.bytes + other.bytes, self.errors + other.errors
-        )
 
 
 class Staged(NamedTuple):
@@ -130,7 +104,7 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         scratch.mkdir(parents=True)
         done = Copied()
         for plan in plans.values():
-            copier = _Copier(plan.catalog, scratch)
+            copier = Copier(plan.catalog, scratch)
             _check_room(copier, plan, out, world)
             done = done.plus(_copy(copier, plan, out, world.rank == 0))
         shutil.rmtree(scratch)
@@ -190,68 +164,7 @@ def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share 
     return StagePlan(catalog, paths, images, annotated[annotated % node.size == node.rank])
 
 
-class _Copier:
-    """A thread-safe copier of files, each atomically."""
-
-    def __init__(self, catalog: Catalog, scratch: Path) -> None:
-        remote = catalog.source.remote
-        self._fetcher = None if remote is None else Fetcher(remote, catalog.paths.folders)
-        self._scratch = scratch
-        self.threads = SCAN_THREADS if remote is None else 2 * -(-remote.concurrency // TOGETHER)
-
-    def copy(self, files: list[File]) -> Copied:
-        """Copies the files that do not exist yet; returns errors instead of raising them."""
-        existing = [os.path.exists(file.target) for file in files]
-        known = iter(self.sizes([file.source for file, exists in zip(files, existing, strict=True) if exists]))
-        # Targets appear atomically, so one whose source has no known size is complete.
-        left = [
-            file
-            for file, exists in zip(files, existing, strict=True)
-            if not (exists and next(known) in (None, os.path.getsize(file.target)))
-        ]
-        copied = [result for result in map(self._put, left, self._contents(left)) if result is not None]
-        errors = tuple(result for result in copied if isinstance(result, str))
-        done = [result for result in copied if isinstance(result, int)]
-        return Copied(len(done), len(files) - len(left), sum(done), errors)
-
-    def sizes(self, sources: list[str]) -> Sequence[int | Exception | None]:
-        """Returns each file's size in bytes, None if the server does not state it, or the error."""
-        if self._fetcher is not None:
-            return self._fetcher.sizes(sources)
-        sizes: list[int | Exception | None] = []
-        for source in sources:
-            try:
-                sizes.append(os.path.getsize(source))
-            except OSError as error:
-                sizes.append(error)
-        return sizes
-
-    def _contents(self, files: list[File]) -> Iterable[bytes | FetchError | None]:
-        if self._fetcher is None:
-            return [None] * len(files)
-        return self._fetcher.fetch([file.source for file in files])
-
-    def _put(self, file: File, contents: bytes | FetchError | None) -> int | str | None:
-        """Writes a file; returns its size in bytes, an error message, or None if an optional source does not exist."""
-        if isinstance(contents, FetchError):
-            return str(contents)
-        if contents is None and self._fetcher is not None:
-            return None
-        unfinished = f"{self._scratch}/{threading.get_ident()}"
-        try:
-            if contents is None:
-                shutil.copyfile(file.source, unfinished)
-            else:
-                Path(unfinished).write_bytes(contents)
-            os.makedirs(os.path.dirname(file.target), exist_ok=True)
-            size = os.path.getsize(unfinished)
-            os.replace(unfinished, file.target)
-        except OSError as error:
-            return f"cannot copy {file.source} to {file.target}: {error.strerror}"
-        return size
-
-
-def _copy(copier: _Copier, plan: StagePlan, out: Path, show: bool) -> Copied:
+def _copy(copier: Copier, plan: StagePlan, out: Path, show: bool) -> Copied:
     files, done = plan.files(out), Copied()
     groups = iter(lambda: list(islice(files, TOGETHER)), [])
     label = f"copying {plan.catalog.split} data"
@@ -274,12 +187,12 @@ def _ahead(
         waiting += [pool.submit(work, task) for task in islice(tasks, 1)]
 
 
-def _check_room(copier: _Copier, plan: StagePlan, out: Path, world: World) -> None:
+def _check_room(copier: Copier, plan: StagePlan, out: Path, world: World) -> None:
     """Raises ConfigError if the files still to be copied do not fit into this rank's share of the free disk space."""
     missing = [file.source for file in plan.files(out) if not os.path.exists(file.target)]
     if not missing:
         return
-    chosen = [missing[place] for place in np.unique(np.linspace(0, len(missing) - 1, SAMPLED).astype(int))]
+    chosen = [missing[place] for place in evenly_spaced(len(missing), SAMPLED)]
     sizes = [size for size in copier.sizes(chosen) if isinstance(size, int)]
     wanted = len(missing) * float(np.mean(sizes)) if sizes else 0
     free = shutil.disk_usage(out).free // world.local_size
@@ -298,7 +211,7 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
     target = out / LISTS[split]
     write_filelist(target, (folders[number] + name for number, name in plan.paths.entries()))
     if plan.catalog.boxes is not None:
-        # Imported here: pyarrow takes as long to load as a filelist.
+        # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import copy_index, index_fingerprint
 
         paths = read_filelist(target)

@@ -91,9 +91,7 @@ class Recovery:
         self._sleep(pause_s)
         stream = self._stream
         if reached is not None:
-            frontiers = list(stream.frontiers)
-            frontiers[self._world.rank] = Cursor.after(reached[-1])
-            stream = stream.at(frontiers)
+            stream = stream.moved(self._world.rank, Cursor.after(reached[-1]))
         self._iterator = iter(self._build(stream))
 
 

@@ -1,6 +1,8 @@
-"""Reads small files with as few system calls as possible: a file object makes five times as many."""
+"""Reads files: small ones with as few system calls as possible (a file object makes five times as many)."""
 
+import hashlib
 import os
+from pathlib import Path
 
 # Bytes per call; nearly every annotation is shorter.
 SOME = 2**14
@@ -39,3 +41,12 @@ def read_whole(path: str) -> bytes:
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.close(file)
+
+
+def sha256(path: Path) -> str:
+    """Returns the sha256 of the file at `path`, in hex."""
+    digest = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -14,6 +14,7 @@ from typing import overload
 import numpy as np
 
 from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.progress import progress
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg")
@@ -223,9 +224,8 @@ def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
 def write_filelist(path: Path, images: Iterable[str]) -> None:
     """Writes one image a line; the file appears complete, by renaming."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text("".join(f"{image}\n" for image in images))
-    partial.replace(path)
+    with atomic_write(path) as partial:
+        partial.write_text("".join(f"{image}\n" for image in images))
 
 
 def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:

@@ -21,7 +21,6 @@ themselves: run `tfpipe index` again after changing those.
 import hashlib
 import json
 import logging
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +33,8 @@ from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.filelist import FileList
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import sha256
 
 logger = logging.getLogger(__name__)
 
@@ -88,16 +89,12 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
     Raises:
         ConfigError: the box file cannot be read.
     """
-    boxes = [source.images, source.annotations] if isinstance(source, Layout) else [_sha256(source)]
+    try:
+        boxes = [source.images, source.annotations] if isinstance(source, Layout) else [sha256(source)]
+    except OSError as error:
+        raise ConfigError(f"cannot read {source}: {error.strerror}") from error
     about = json.dumps([FORMAT, paths.digest, classes, *boxes])
     return hashlib.sha256(about.encode() + b"\n" + labels.astype("<i4").tobytes()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
 
 
 def load_index(path: Path, expected: str) -> Index | None:
@@ -115,11 +112,27 @@ def load_index(path: Path, expected: str) -> Index | None:
 
 def index_of(table: pa.Table) -> Index:
     """Converts a table with SCHEMA's columns "annotated", "boxes" and "box_labels" to arrays."""
-    boxes, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
-    counts = np.diff(boxes.offsets.to_numpy())
+    return Index(table["annotated"].to_numpy(), boxes_in(table))
+
+
+def boxes_in(table: pa.Table) -> Boxes:
+    """Converts the columns "boxes" and "box_labels" of a table with a row per image to arrays."""
+    lists, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
+    counts = np.diff(lists.offsets.to_numpy())
     images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-    edges = boxes.flatten().flatten().to_numpy().reshape(-1, 4)
-    return Index(table["annotated"].to_numpy(), Boxes(images, edges, labels.flatten().to_numpy()))
+    return Boxes(images, lists.flatten().flatten().to_numpy().reshape(-1, 4), labels.flatten().to_numpy())
+
+
+def box_columns(boxes: Boxes, count: int) -> dict[str, pa.Array]:
+    """Converts boxes to the columns "boxes" and "box_labels" of a table with a row for each of `count` images."""
+    edges = pa.FixedSizeListArray.from_arrays(boxes.boxes.astype(np.float32).ravel(), 4)
+    labels = pa.array(boxes.labels, pa.int32())
+    return {"boxes": lists_of(boxes.images, edges, count), "box_labels": lists_of(boxes.images, labels, count)}
+
+
+def lists_of(rows: np.ndarray, values: pa.Array, count: int) -> pa.ListArray:
+    """Groups `values` into `count` lists; `rows`, ascending, holds the number of each value's list."""
+    return pa.ListArray.from_arrays(np.searchsorted(rows, np.arange(count + 1)).astype(np.int32), values)
 
 
 def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
@@ -134,9 +147,8 @@ def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
     table = pq.read_table(source)
     place = table.schema.get_field_index("path")
     moved = table.set_column(place, SCHEMA.field("path"), pa.array(paths, pa.string()))
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    pq.write_table(moved.replace_schema_metadata({FINGERPRINT: key}), unfinished, compression="zstd")
-    unfinished.replace(target)
+    with atomic_write(target) as partial:
+        pq.write_table(moved.replace_schema_metadata({FINGERPRINT: key}), partial, compression="zstd")
 
 
 def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:

@@ -38,9 +38,14 @@ def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ConfigError(f'the class "{twice}" is there twice {source}')
+    check_count(names, config, source)
+    return tuple(names)
+
+
+def check_count(names: Sequence[str], config: DataConfig, source: str) -> None:
+    """Raises ConfigError if there are more classes than `data.num_classes`; `source` says where they are."""
     if config.num_classes is not None and len(names) > config.num_classes:
         raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(names)} classes {source}")
-    return tuple(names)
 
 
 def folder_of(path: str) -> str:

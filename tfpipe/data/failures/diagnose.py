@@ -96,9 +96,7 @@ def to_named_error(
     # Only if a stage of the pipeline failed, not the model or another rank, and there are images to load once more.
     if catalog.source.stores == "images" and "Iterator" in error.message:
         if reached is not None:
-            frontiers = list(stream.frontiers)
-            frontiers[world.rank] = Cursor(int(reached[-1, 0]))
-            stream = stream.at(frontiers)
+            stream = stream.moved(world.rank, Cursor(int(reached[-1, 0])))
         failure = find_failure(catalog, config, world, stream)
         if failure is not None:
             return cannot_use(failure, catalog, world)

@@ -35,9 +35,7 @@ class MissingSamples:
         if not len(seen):
             return SampleRef(*np.zeros((3, 0), np.int64))
         rank, last = self._world.rank, Cursor.after(seen[-1])
-        frontiers = list(self._stream.frontiers)
-        frontiers[rank] = last
-        ahead = self._stream.at(frontiers)
+        ahead = self._stream.moved(rank, last)
         count = (ahead.place(rank) - self._stream.place(rank)) // ahead.size + 1
         visits = self._stream.visits(self._order, self._world, count)
         # The crops of the first sample may have been in the batches before.

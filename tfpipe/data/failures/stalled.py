@@ -24,9 +24,7 @@ def pending_files(
         last: position and number of the last crop received; None if no batch was.
     """
     if last is not None:
-        frontiers = list(stream.frontiers)
-        frontiers[world.rank] = Cursor.after(last)
-        stream = stream.at(frontiers)
+        stream = stream.moved(world.rank, Cursor.after(last))
     order = catalog.order(config)
     visits = stream.visits(order, world, READS)
     wanted = visits.position < order.count if catalog.split == "test" else visits.position >= 0

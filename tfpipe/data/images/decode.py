@@ -12,13 +12,14 @@ from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.headers import TOO_LARGE
 from tfpipe.data.images.partial_decode import decode_top
-from tfpipe.data.images.scaled_decode import halved
+from tfpipe.data.images.scaled_decode import scaled_windows
 from tfpipe.data.images.windows import decode_crops, decode_image, mirror
 from tfpipe.util.buffer_pool import aligned
 
 # Images per call: half as many take 2 % more time, twice as many save none.
 NATIVE_IMAGES = 32
 JPEG = b"\xff\xd8\xff"
+Array = np.ndarray
 
 
 class Decoder(NamedTuple):
@@ -41,23 +42,19 @@ def choose_decoder(config: DataConfig) -> Decoder:
 
     def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
         def crops() -> tf.Tensor:
-            halvings = _of_jpegs(windows, jpegs)[0]
-            images = decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize, halvings)
+            scale = _of_jpegs(windows, jpegs)[0]
+            images = decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize, scale)
             return images if flips.shape[0] == 0 else mirror(images, flips)
 
-        return tf.cond(
-            tf.size(windows.images) > 0,
-            crops,
-            lambda: tf.zeros([0, *target, channels], tf.uint8),
-        )
+        return tf.cond(tf.size(windows.images) > 0, crops, lambda: tf.zeros([0, *target, channels], tf.uint8))
 
     return Decoder(1, decode, mirror)
 
 
 def _of_jpegs(windows: Windows, jpegs: tf.Tensor) -> tf.Tensor:
-    """Returns the halvings of the windows' images (int32 [k]), 0 for an image that is actually no JPEG."""
+    """Returns `scale_log2` of the windows' images (int32 [k]), 0 for an image that is actually no JPEG."""
     is_jpeg = tf.equal(tf.strings.substr(jpegs, 0, len(JPEG)), JPEG)
-    return tf.where(tf.gather(is_jpeg, windows.images), windows.halvings, 0)
+    return tf.where(tf.gather(is_jpeg, windows.images), windows.scale_log2, 0)
 
 
 def _decode_natively(
@@ -77,32 +74,25 @@ def _decode_natively(
     cv2.setNumThreads(1)
     colorspace = "RGB" if channels == 3 else "GRAY"
 
-    def picture_of(contents: bytes, size: list[int], halvings: int, rows: int) -> np.ndarray:
+    def picture_of(contents: bytes, size: list[int], scale_log2: int, rows: int) -> np.ndarray:
         if math.prod(size) * channels >= TOO_LARGE:
-            return decode_image(contents, channels, halvings).numpy()
-        top = None if halvings else decode_top(contents, colorspace, rows)
+            return decode_image(contents, channels, scale_log2).numpy()
+        top = None if scale_log2 else decode_top(contents, colorspace, rows)
         if top is not None:
             return top
         # simplejpeg decodes to the smallest scaled size that is at least this; 0 means full size.
-        least = [-(-side >> halvings) if halvings else 0 for side in size]
+        least = [-(-side >> scale_log2) if scale_log2 else 0 for side in size]
         try:
             return simplejpeg.decode_jpeg(contents, colorspace, min_height=least[0], min_width=least[1])
         except ValueError:  # a PNG, which TensorFlow decodes, or damage, which its error describes
-            return decode_image(contents, channels, halvings).numpy()
+            return decode_image(contents, channels, scale_log2).numpy()
 
-    def decode(
-        jpegs: np.ndarray,
-        sizes: np.ndarray,
-        images: np.ndarray,
-        windows: np.ndarray,
-        halvings: np.ndarray,
-        flips: np.ndarray,
-    ) -> np.ndarray:
+    def decode(jpegs: Array, sizes: Array, images: Array, windows: Array, scale_log2: Array, flips: Array) -> Array:
         crops = aligned((len(windows), *target, channels))
         rows = np.zeros(len(jpegs), np.int32)
         np.maximum.at(rows, images, windows[:, 0] + windows[:, 2])
         last = None
-        places = zip(crops, images.tolist(), windows.tolist(), halvings.tolist(), strict=True)
+        places = zip(crops, images.tolist(), windows.tolist(), scale_log2.tolist(), strict=True)
         for crop, number, (top, left, height, width), times in places:
             if number != last:
                 picture = picture_of(jpegs[number], sizes[number].tolist(), times, int(rows[number]))
@@ -112,8 +102,8 @@ def _decode_natively(
         mirror_in_place(crops, flips)
         return crops
 
-    halvings = _of_jpegs(windows, jpegs)
-    inputs = [jpegs, sizes, windows.images, halved(windows.windows, halvings), halvings, flips]
+    scale_log2 = _of_jpegs(windows, jpegs)
+    inputs = [jpegs, sizes, windows.images, scaled_windows(windows.windows, scale_log2), scale_log2, flips]
     return tf.numpy_function(decode, inputs, tf.uint8, stateful=False)
 
 

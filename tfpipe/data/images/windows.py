@@ -10,7 +10,7 @@ from functools import partial
 import tensorflow as tf
 
 from tfpipe.config import Kernel, RandomResizedCrop
-from tfpipe.data.images.scaled_decode import MOST_HALVINGS, halved
+from tfpipe.data.images.scaled_decode import MAX_SCALE_LOG2, scaled_windows
 from tfpipe.data.order.permutation import GAMMA, mix
 
 # libjpeg's exact transform gives the same pixels as Pillow, and is as fast as the approximate one.
@@ -36,16 +36,16 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
     )
 
 
-def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, halvings: tf.Tensor | int = 0) -> tf.Tensor:
+def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, scale_log2: tf.Tensor | int = 0) -> tf.Tensor:
     """Returns uint8 [height, width, channels], the pixels of one window; decodes only these rows and columns of a JPEG.
 
     A PNG, GIF, BMP or WebP is recognised by its content, whatever the file's name, and decoded whole.
 
     Args:
         contents: string [], the file's bytes.
-        window: int32 [4], in pixels of the image after the halvings.
+        window: int32 [4], in pixels of the scaled image.
         channels: 1 or 3.
-        halvings: int32 [], number of times (0 to 3) that a JPEG's sides are halved; ignored for other formats.
+        scale_log2: int32 [], number of times (0 to 3) that a JPEG's sides are halved; ignored for other formats.
     """
 
     def decode(jpeg: tf.Tensor, channels: int) -> tf.Tensor:
@@ -53,9 +53,9 @@ def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, halving
         # The op's ratio is an attribute, so each ratio needs an op of its own.
         ratios = [
             partial(tf.io.decode_and_crop_jpeg, jpeg, window, ratio=2**times, **options)
-            for times in range(MOST_HALVINGS + 1)
+            for times in range(MAX_SCALE_LOG2 + 1)
         ]
-        return tf.switch_case(tf.convert_to_tensor(halvings), ratios)
+        return tf.switch_case(tf.convert_to_tensor(scale_log2), ratios)
 
     return tf.cond(
         tf.io.is_jpeg(contents),
@@ -64,11 +64,11 @@ def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, halving
     )
 
 
-def decode_image(contents: tf.Tensor, channels: int, halvings: int = 0) -> tf.Tensor:
-    """Returns uint8 [height, width, channels], a whole image; the sides of a JPEG are halved `halvings` times."""
+def decode_image(contents: tf.Tensor, channels: int, scale_log2: int = 0) -> tf.Tensor:
+    """Returns uint8 [height, width, channels], a whole image; the sides of a JPEG are halved `scale_log2` times."""
     return tf.cond(
         tf.io.is_jpeg(contents),
-        lambda: _decode_jpeg(contents, channels, partial(tf.io.decode_jpeg, ratio=2**halvings, dct_method=DCT)),
+        lambda: _decode_jpeg(contents, channels, partial(tf.io.decode_jpeg, ratio=2**scale_log2, dct_method=DCT)),
         lambda: _decode_other(contents, channels),
     )
 
@@ -123,18 +123,18 @@ def decode_crops(
     target: tuple[int, int],
     channels: int,
     kernel: Kernel = "bilinear",
-    halvings: tf.Tensor | int = 0,
+    scale_log2: tf.Tensor | int = 0,
 ) -> tf.Tensor:
     """Returns uint8 [k, *target, channels]: each window cut out of an image of `size` (int32 [2]) and resized.
 
     Decodes once, and only the smallest window that encloses all of them; the pixels equal those of decoding the whole
-    image. A JPEG's sides are halved `halvings` times (int32 []) while decoding; `windows` are in the full-size image.
+    image. A JPEG's sides are halved `scale_log2` times (int32 []) while decoding; `windows` are in the full-size image.
     """
-    windows = halved(windows, halvings)
-    size = -(tf.negative(size) // tf.bitwise.left_shift(1, halvings))
+    windows = scaled_windows(windows, scale_log2)
+    size = -(tf.negative(size) // tf.bitwise.left_shift(1, scale_log2))
     corner = tf.maximum(tf.reduce_min(windows[:, :2], axis=0) - MARGIN, 0)
     far = tf.minimum(tf.reduce_max(windows[:, :2] + windows[:, 2:], axis=0) + MARGIN, size)
-    image = decode_window(contents, tf.concat([corner, far - corner], 0), channels, halvings)
+    image = decode_window(contents, tf.concat([corner, far - corner], 0), channels, scale_log2)
 
     def cut_and_resize(window: tf.Tensor) -> tf.Tensor:
         return resize(_cut(image, window), target, kernel)

@@ -2,9 +2,9 @@
 
 A fresh stream has the positions 0, 1, 2, ..., dealt to the ranks in turn: rank r of `size` takes every size-th place
 from place r on. A rank whose images give more crops advances more slowly through the positions. So when a run resumes
-with another number of ranks, the unused positions before the most advanced rank's are listed as `late`; the new ranks
-first deal out these, then all positions from `rest` on. No crop is trained twice or left out, for any numbers of
-ranks, even if the number changes again before the late positions are used up.
+with another number of ranks, the unused positions before the most advanced rank's are listed as `pending`; the new
+ranks first deal out these, then all positions from `rest` on. No crop is trained twice or left out, for any numbers of
+ranks, even if the number changes again before the pending positions are used up.
 """
 
 from collections.abc import Sequence
@@ -63,8 +63,8 @@ class Stream:
     frontiers: tuple[Cursor, ...]
     """Cursors by rank."""
     rest: int = 0
-    """First position after the late ones; from here on, all were unused when the stream was dealt out."""
-    late: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    """First position after the pending ones; from here on, all were unused when the stream was dealt out."""
+    pending: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     """int64 [k, 2]: positions below `rest`, ascending, that come first, each with its first unused crop."""
 
     @classmethod
@@ -88,25 +88,28 @@ class Stream:
             moved.place(rank)
         return moved
 
+    def moved(self, rank: int, cursor: Cursor) -> "Stream":
+        """Returns the same stream with one rank at another cursor; raises ValueError as `at` does."""
+        return self.at([*self.frontiers[:rank], cursor, *self.frontiers[rank + 1 :]])
+
     def over(self, size: int) -> "Stream":
         """Deals the unused rest of the stream out to `size` ranks; with the same number, ranks keep their positions."""
         if size == self.size:
             return self
         places = [self.place(rank) for rank in range(self.size)]
-        end = max(len(self.late), *(place + 1 for place in places))
+        end = max(len(self.pending), *(place + 1 for place in places))
         left = []
         for place, frontier in zip(places, self.frontiers, strict=True):
             visit = self.at_places(np.arange(place, end, self.size), place, frontier)
             left.append(np.stack(visit, axis=1))
-        late = np.concatenate(left)
-        late = late[np.argsort(late[:, 0])]
-        rest = self.rest + end - len(self.late)
-        # Late positions with all crops unused that directly precede `rest` are moved into it.
-        untouched = (late[:, 0] == rest - np.arange(len(late), 0, -1)) & (late[:, 1] == 0)
+        pending = np.concatenate(left)
+        pending = pending[np.argsort(pending[:, 0])]
+        rest = self.rest + end - len(self.pending)
+        # Pending positions with all crops unused that directly precede `rest` are moved into it.
+        untouched = (pending[:, 0] == rest - np.arange(len(pending), 0, -1)) & (pending[:, 1] == 0)
         kept = int(np.max(np.flatnonzero(~untouched), initial=-1)) + 1
-        rest -= len(late) - kept
-        late = late[:kept]
-        dealt = Stream((), rest, late)
+        rest -= len(pending) - kept
+        dealt = Stream((), rest, pending[:kept])
         return replace(dealt, frontiers=tuple(dealt._first(rank) for rank in range(size)))
 
     def visits(self, order: Order | Mixture, world: World, count: int) -> SampleRef:
@@ -118,30 +121,30 @@ class Stream:
 
     def at_places(self, places: Array, first: int, frontier: Cursor) -> tuple[Array, Array]:
         """Returns positions and first crops at `places` (int64 [k]) of a rank whose cursor is at place `first`."""
-        behind = len(self.late)
-        positions = places + (self.rest - behind)
+        before = len(self.pending)
+        positions = places + (self.rest - before)
         first_crops = places * 0
-        if behind:
-            is_late = places < behind
-            inside = where(is_late, places, places * 0)
-            positions = where(is_late, take(self.late[:, 0], inside), positions)
-            first_crops = where(is_late, take(self.late[:, 1], inside), first_crops)
+        if before:
+            is_pending = places < before
+            inside = where(is_pending, places, places * 0)
+            positions = where(is_pending, take(self.pending[:, 0], inside), positions)
+            first_crops = where(is_pending, take(self.pending[:, 1], inside), first_crops)
         return positions, where(places == first, first_crops * 0 + frontier.crop, first_crops)
 
     def place(self, rank: int) -> int:
         """Returns the place of a rank's cursor, counted over all ranks; raises ValueError if it is another rank's."""
         position = self.frontiers[rank].position
-        behind = len(self.late)
-        place = position - self.rest + behind
+        before = len(self.pending)
+        place = position - self.rest + before
         if position < self.rest:
-            place = int(np.searchsorted(self.late[:, 0], position))
-            if place == behind or self.late[place, 0] != position:
+            place = int(np.searchsorted(self.pending[:, 0], position))
+            if place == before or self.pending[place, 0] != position:
                 place = -1
         if place < 0 or place % self.size != rank:
             raise ValueError(f"position {position} is not on the stream of rank {rank} of {self.size}")
         return place
 
     def _first(self, rank: int) -> Cursor:
-        if rank < len(self.late):
-            return Cursor(*map(int, self.late[rank]))
-        return Cursor(self.rest + rank - len(self.late))
+        if rank < len(self.pending):
+            return Cursor(*map(int, self.pending[rank]))
+        return Cursor(self.rest + rank - len(self.pending))

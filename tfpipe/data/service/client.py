@@ -10,6 +10,7 @@ tf.data service's own sharding of a dataset over workers gives no order, and its
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,18 +87,14 @@ class Distributed:
 
 
 def served(
-    load: Callable[..., tf.data.Dataset],
-    servers: Workers,
-    catalog: Catalog,
-    config: DataConfig,
-    world: World,
+    load: Callable[..., tf.data.Dataset], workers: Workers, catalog: Catalog, config: DataConfig, world: World
 ) -> tf.data.Dataset:
     """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
     Args:
         load: given a config and a `part` of the rank's samples, builds a dataset of NamedTuples of tensors [k, ...], an
             image per element; in graph, without Python.
-        servers: the workers.
+        workers: the workers.
         catalog: catalog of the split.
         config: the run's data config; `service` must be set.
         world: this process's rank and the number of ranks.
@@ -113,9 +110,9 @@ def served(
     # Traced once for all workers; the catalog's tables are captured, so they are held once.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
     def blocks(first: tf.Tensor) -> tf.data.Dataset:
-        part = BlockRange(first, servers.count, IMAGES)
+        part = BlockRange(first, workers.count, IMAGES)
         dataset = together(load(theirs, part=part))
-        numbers = tf.data.Dataset.range(first, tf.int64.max, servers.count)
+        numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
         return dataset.with_options(worker_options(theirs, service.workers, world))
 
@@ -124,32 +121,39 @@ def served(
 
     spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
     nothing = type(spec)(*(np.zeros([0, *field.shape[1:]], field.dtype.as_numpy_dtype) for field in spec))
-
-    # Calls Python once per IMAGES images; receiving costs the trainer 0.35 ms per image, nearly all of it for copies.
-    def generate() -> Iterator[tuple[str, Any]]:
-        feeds: list[Feed] = []
-        try:
-            for number in range(servers.count):
-                feeds.append(Feed(number, open_at, servers, service.timeout_s))
-            for number, feed in zip(itertools.count(), itertools.cycle(feeds), strict=False):
-                block = feed.take(number)
-                if block is None:
-                    return
-                yield "", block.crops
-        except Exception as error:
-            # If raised here, TensorFlow would log it with this thread's traceback, even at the end of the process.
-            yield error.message if isinstance(error, tf.errors.OpError) else str(error), nothing
-        finally:
-            for feed in feeds:
-                feed.close()
-
-    @stage("service")
-    def raise_error(error: tf.Tensor, crops: Any) -> Any:
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(error, ""), [error])]):
-            return tf.nest.map_structure(tf.identity, crops)
-
+    received = partial(_received, open_at, workers, service.timeout_s, nothing)
     signature = (tf.TensorSpec([], tf.string), spec)
-    return tf.data.Dataset.from_generator(generate, output_signature=signature, name="service").map(raise_error)
+    return tf.data.Dataset.from_generator(received, output_signature=signature, name="service").map(_raise_error)
+
+
+def _received(
+    open_at: Callable[[int, str], Distributed], workers: Workers, timeout_s: float, nothing: Any
+) -> Iterator[tuple[str, Any]]:
+    """Yields ("", crops) for each block in order, or an error message and `nothing`.
+
+    Python is called once per IMAGES images; receiving costs the trainer 0.35 ms per image, nearly all of it for copies.
+    """
+    feeds: list[Feed] = []
+    try:
+        for number in range(workers.count):
+            feeds.append(Feed(number, open_at, workers, timeout_s))
+        for number, feed in zip(itertools.count(), itertools.cycle(feeds), strict=False):
+            block = feed.take(number)
+            if block is None:
+                return
+            yield "", block.crops
+    except Exception as error:
+        # If raised here, TensorFlow would log it with this thread's traceback, even at the end of the process.
+        yield error.message if isinstance(error, tf.errors.OpError) else str(error), nothing
+    finally:
+        for feed in feeds:
+            feed.close()
+
+
+@stage("service")
+def _raise_error(error: tf.Tensor, crops: Any) -> Any:
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(error, ""), [error])]):
+        return tf.nest.map_structure(tf.identity, crops)
 
 
 def check(catalog: Catalog) -> None:
@@ -162,14 +166,14 @@ def check(catalog: Catalog) -> None:
     if size > MOST_BYTES:
         raise ConfigError(
             f"data.service: the {catalog.split} data has {len(catalog)} images, whose paths, labels and boxes take "
-            f"{size / 1e6:.4g} MB, and every server is sent them; at most {MOST_BYTES / 1e6:.4g} MB can be: set "
+            f"{size / 1e6:.4g} MB, and every worker is sent them; at most {MOST_BYTES / 1e6:.4g} MB can be: set "
             "data.service to null, or use a shorter filelist"
         )
     url = next((folder for folder in catalog.paths.folders if "://" in folder), None)
     if url is not None:
         raise ConfigError(
-            f"data.service: {url} in the {catalog.split} filelist is fetched in Python, which servers do not run: "
-            "set data.service to null, or use copies on a file system that the servers see"
+            f"data.service: {url} in the {catalog.split} filelist is fetched in Python, which workers do not run: "
+            "set data.service to null, or use copies on a file system that the workers see"
         )
 
 

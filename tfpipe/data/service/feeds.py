@@ -49,19 +49,19 @@ class Feed:
     its own, while the caller's thread checks that the worker is alive.
     """
 
-    def __init__(self, number: int, open_at: Open, servers: Workers, timeout_s: float) -> None:
+    def __init__(self, number: int, open_at: Open, workers: Workers, timeout_s: float) -> None:
         """Requests the blocks from block `number` on.
 
         Args:
             number: the worker's number, from 0, which is also that of its first block.
             open_at: requests blocks from a worker.
-            servers: the workers; gives this one's address, and its replacement's.
+            workers: the workers; gives this one's address, and its replacement's.
             timeout_s: seconds without a block after which a worker counts as dead.
         """
-        self._number, self._open, self._servers, self._timeout_s = number, open_at, servers, timeout_s
-        self._name = f"data.service: server {number + 1} of {servers.count}"
+        self._number, self._open, self._workers, self._timeout_s = number, open_at, workers, timeout_s
+        self._name = f"data.service: worker {number + 1} of {workers.count}"
         self._failures = 0
-        self._begin(number, servers.find(number))
+        self._begin(number, workers.find(number))
 
     def take(self, block: int) -> Any:
         """Returns block `block`, which must be the next one of this feed; None after the last.
@@ -81,7 +81,7 @@ class Feed:
                 result = Failed(f"has given block {int(result.number)} in place of {block}")
             of_worker = isinstance(result, Failed | tf.errors.OpError)
             # An error from a second worker that is still alive is the data's fault.
-            again = isinstance(result, tf.errors.OpError) and self._failures and self._servers.lives(self._address)
+            again = isinstance(result, tf.errors.OpError) and self._failures and self._workers.lives(self._address)
             if again or not of_worker:
                 raise result
             self._replace(block, result)
@@ -89,7 +89,7 @@ class Feed:
     def close(self) -> None:
         """Ends the thread: after the worker's next answer, or at once if the worker is gone."""
         self._closed.set()
-        if not self._servers.lives(self._address):
+        if not self._workers.lives(self._address):
             self._source.cancel()
 
     def _begin(self, block: int, address: str) -> None:
@@ -106,10 +106,10 @@ class Feed:
             try:
                 return self._came.get(timeout=LOOK_S)
             except queue.Empty:
-                if not self._servers.lives(self._address):
+                if not self._workers.lives(self._address):
                     return Failed("is gone")
                 if time.monotonic() - began_s > self._timeout_s:
-                    self._servers.give_up(self._address)
+                    self._workers.give_up(self._address)
                     return Failed(f"has given nothing for {self._timeout_s:g} seconds")
 
     def _replace(self, block: int, error: Exception) -> None:
@@ -121,9 +121,9 @@ class Feed:
         if self._failures == MOST_FAILURES:
             raise TfpipeError(
                 f"{message}, as {MOST_FAILURES - 1} have before it at the same images, the {IMAGES} of block {block} "
-                "of this run: damaged images or too little memory may end the servers"
+                "of this run: damaged images or too little memory may end the workers"
             ) from error
-        address = self._servers.find(self._number)
+        address = self._workers.find(self._number)
         logger.warning("%s; goes on at %s with block %d: no image is lost or comes twice", message, address, block)
         self._begin(block, address)
 

@@ -49,18 +49,18 @@ class Workers(Protocol):
 def open_workers(service: Service) -> Workers:
     """Starts the workers of `data.service`, or takes the addresses of running ones."""
     if service.workers is not None:
-        return beside(service.workers)
+        return local_workers(service.workers)
     address = service.address
     assert address is not None, "one of the two is given"
     return RemoteWorkers([address] if isinstance(address, str) else address, PATIENCE_S)
 
 
 @functools.cache
-def beside(count: int) -> "LocalWorkers":
+def local_workers(count: int) -> "LocalWorkers":
     """Starts `count` workers of this process; the next call, e.g. for the test pass, returns the same ones."""
-    servers = LocalWorkers(count)
-    atexit.register(servers.close)
-    return servers
+    workers = LocalWorkers(count)
+    atexit.register(workers.close)
+    return workers
 
 
 class LocalWorkers:
@@ -87,7 +87,7 @@ class LocalWorkers:
     def find(self, number: int) -> str:
         with self._lock:
             if self._closed:
-                raise TfpipeError("data.service: this process is ending, and so have its servers")
+                raise TfpipeError("data.service: this process is ending, and its workers have ended")
             if self._processes[number].poll() is not None and self._addresses[number]:
                 self._processes[number], self._addresses[number] = _start(), ""
             if not self._addresses[number]:
@@ -176,6 +176,6 @@ def _address(process: subprocess.Popen[str]) -> str:
     if not line:
         process.kill()
         raise TfpipeError(
-            f"data.service: a worker process did not start (exit code {process.wait()}); what it said is above"
+            f"data.service: a worker process did not start (exit code {process.wait()}); its messages are above"
         )
     return line.split()[-1]

@@ -15,6 +15,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.memory import free_memory
+from tfpipe.util.sampling import evenly_spaced
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def _mean_crop_bytes(catalog: Catalog, config: DataConfig, block: int) -> float:
     elif catalog.boxes is not None:
         counts = np.diff(catalog.boxes.offsets(len(catalog)))
     else:
-        counts = [_objects(catalog, catalog.annotation(item)) for item in _sampled(catalog)]
+        counts = [_objects(catalog, catalog.annotation(item)) for item in evenly_spaced(len(catalog), SAMPLED)]
     return float(np.mean(-(-(np.array(list(counts)) * size) // block) * block))
 
 
@@ -101,13 +102,9 @@ def _objects(catalog: Catalog, annotation: str) -> int:
         return 1
 
 
-def _sampled(catalog: Catalog) -> list[int]:
-    return np.unique(np.linspace(0, len(catalog) - 1, SAMPLED).astype(int)).tolist()
-
-
 def mean_bytes(catalog: Catalog, block: int) -> float:
     """Estimates the mean bytes of an image's files; leaves it to the pipeline to report unreadable ones."""
-    items, total = _sampled(catalog), 0
+    items, total = evenly_spaced(len(catalog), SAMPLED), 0
     for item in items:
         for path in filter(None, (catalog.paths[item], "" if catalog.boxes is not None else catalog.annotation(item))):
             try:

@@ -11,7 +11,7 @@ from tfpipe.config import Config
 from tfpipe.data.annotations.graph import parser
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
-from tfpipe.data.images.crops import Windows, halvings
+from tfpipe.data.images.crops import Windows, decode_scale
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import full_windows
 from tfpipe.data.order.stream import Cursor, Stream
@@ -140,8 +140,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     def decode(images: Encoded) -> tf.Tensor:
         numbers = tf.range(decoder.images, dtype=tf.int64)
         windows = full_windows(images.size)
-        times = halvings(windows, numbers, data)
-        full = Windows(numbers, 0 * numbers, windows, images.label, times)
+        full = Windows(numbers, 0 * numbers, windows, images.label, decode_scale(windows, numbers, data))
         return decoder.decode(images.jpeg, images.size, full, tf.zeros(0, tf.bool))
 
     def chain(name: str, work: Callable[[Encoded], tf.Tensor]) -> Chain:
@@ -157,9 +156,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
 
 def _stream(world: World, visits: int) -> Stream:
     """Returns the stream after this rank has made `visits` visits."""
-    frontiers = list(Stream.start(world.size).frontiers)
-    frontiers[world.rank] = Cursor(world.rank + visits * world.size)
-    return Stream.start(world.size).at(frontiers)
+    return Stream.start(world.size).moved(world.rank, Cursor(world.rank + visits * world.size))
 
 
 def _counts(iterator: Iterator[Any], count: Callable[[Count, Any], Count]) -> Iterator[Count]:

@@ -1,6 +1,6 @@
 """Writes a synthetic data set in the layout of ILSVRC2012 CLS-LOC: photograph-like images of eight classes.
 
-plan.py draws an image's content and pictures.py its look, both from generators seeded only with (seed, split, index), so
+plan.py draws an image's content and pictures.py its look, both from generators seeded only with (seed, split, index):
 the bytes do not depend on the number of workers.
 """
 
@@ -77,8 +77,8 @@ def write_sample(
         plans, sizes = zip(*progress(written, len(items), "writing sample images", "image"), strict=True)
     annotated, val = [image for image in plans[:images] if image.annotated], plans[images:]
     _write_labels(out, val)
-    boxes = (sum(len(image.things) for image in part) for part in (annotated, val))
-    summary = SampleSummary(images, val_images, len(CLASSES), len(annotated), *boxes, sum(sizes))
+    train_boxes, val_boxes = (sum(len(image.things) for image in part) for part in (annotated, val))
+    summary = SampleSummary(images, val_images, len(CLASSES), len(annotated), train_boxes, val_boxes, sum(sizes))
     text = json.dumps({"arguments": arguments, "summary": summary._asdict()}, indent=1)
     (out / PARTIAL).write_text(text + "\n")
     os.replace(out / PARTIAL, out / MARKER)

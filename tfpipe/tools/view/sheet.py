@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import writing
 
 Color = tuple[int, int, int]
 
@@ -104,10 +105,8 @@ def save(sheet: Image.Image, path: Path) -> None:
         ConfigError: the suffix is neither, or `path` cannot be written.
     """
     check_target(path)
-    try:
+    with writing(path, "name another file with -o"):
         sheet.save(path, **SUFFIXES[path.suffix.lower()])
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}; name another file with -o") from error
 
 
 def picture(pixels: np.ndarray) -> Image.Image:

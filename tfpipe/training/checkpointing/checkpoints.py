@@ -3,7 +3,6 @@
 import hashlib
 import json
 import logging
-import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,8 @@ from tfpipe.config import Config
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import PARTIAL, atomic_write
+from tfpipe.util.differences import differences
 
 logger = logging.getLogger(__name__)
 
@@ -88,26 +89,18 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     folder = run_dir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{state.total_steps:09}.npz"
-    partial = folder / f".{path.name}.partial"
     about = {
         "format": FORMAT,
         **{name: getattr(state, name) for name in ("epoch", "step", "total_steps", "batch", "contract", "untested")},
         "frontiers": state.stream.frontiers,
         "rest": state.stream.rest,
     }
-    arrays = {"late": state.stream.late, "seeds": state.seeds, "metrics": state.metrics}
+    arrays = {"late": state.stream.pending, "seeds": state.seeds, "metrics": state.metrics}
     for kind in ("weights", "optimizer"):
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
-    try:
-        with partial.open("wb") as file:
-            np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    for old in _paths(run_dir)[keep:]:
+    with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
+        np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+    for old in (*_paths(run_dir)[keep:], *folder.glob(f".*{PARTIAL}")):
         old.unlink(missing_ok=True)
     return path
 
@@ -176,8 +169,8 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
         "images": len(catalog),
         "images with an XML": int(catalog.annotated.sum()),
         "samples": order.count,
-        "classes": _digest("\n".join(catalog.classes).encode()),
-        "labels": _digest(catalog.labels.tobytes()),
+        "classes": hashlib.sha256("\n".join(catalog.classes).encode()).hexdigest(),
+        "labels": hashlib.sha256(catalog.labels.tobytes()).hexdigest(),
         "data.shuffle_buffer > 1": order.shuffle,
         **{f"data.{name}": value for name, value in data.items()},
         "training.seed": config.training.seed,
@@ -192,11 +185,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
     Raises:
         ConfigError: it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
     """
-    different = [
-        f"{name}: {_short(state.contract.get(name))} then, {_short(contract.get(name))} now"
-        for name in {**state.contract, **contract}
-        if state.contract.get(name) != contract.get(name)
-    ]
+    different = differences(state.contract, contract, "then", "now", [*{**state.contract, **contract}])
     if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
         different.append(f"data.batch_size: {_say(state.batch)} then, {_say(batch)} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:
@@ -222,15 +211,6 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
 def carried_over(state: State, batch: Batch, steps_per_epoch: int) -> int:
     """Converts the steps done in the epoch to steps of `batch`; at most `steps_per_epoch` - 1."""
     return min(round(state.step * state.batch.crops / batch.crops), steps_per_epoch - 1)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) < 60 else f'{text[:10]}..."'
 
 
 def _say(batch: Batch) -> str:

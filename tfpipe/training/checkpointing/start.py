@@ -28,6 +28,7 @@ from tfpipe.training.checkpointing.checkpoints import (
 )
 from tfpipe.training.monitor.metrics import METRICS, is_epoch
 from tfpipe.training.skipping import BAD_FILES
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.locks import locked
 
 logger = logging.getLogger(__name__)
@@ -196,6 +197,5 @@ def _filter(path: Path, keep: Callable[[str], bool]) -> None:
     text = path.read_text()
     kept = "".join(line for line in text.splitlines(keepends=True) if line.endswith("\n") and keep(line))
     if kept != text:
-        partial = path.with_name(f".{path.name}.partial")
-        partial.write_text(kept)
-        partial.replace(path)
+        with atomic_write(path) as partial:
+            partial.write_text(kept)

@@ -21,11 +21,12 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
-from tfpipe.data.catalog.index import SCHEMA
+from tfpipe.data.catalog.index import SCHEMA, box_columns
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import sha256
 from tfpipe.util.progress import progress
 
 # Prefixes of file names by split, as in the scripts of TensorFlow's models.
@@ -99,15 +100,6 @@ def manifest_path(folder: Path, split: str) -> Path:
     return folder / f"{PREFIX[split]}.json"
 
 
-def sha256(path: Path) -> str:
-    """Returns the sha256 of the file at `path`, in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
-        while block := file.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def verify(folder: Path) -> str:
     """Compares all packed files in `folder` with their checksums; returns a message for the user.
 
@@ -142,43 +134,26 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
     if kind == "boxes":
         keys["data.annotations"] = "none" if config.annotations == "none" else "any"
     if config.scaled_decode:
-        # The number of halvings depends on which of an image's crops are cut together.
+        # The scale depends on which of an image's crops are cut together.
         keys["data.unit"] = config.unit if split == "train" else "image"
     return keys
-
-
-def differences(old: dict[str, Any], new: dict[str, Any], before: str, after: str) -> list[str]:
-    """Compares the names that both have; returns a message with both values for each that differs."""
-    names = [name for name in old if name in new and old[name] != new[name]]
-    return [f"{name}: {_short(old[name])} {before}, {_short(new[name])} {after}" for name in names]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:40]} ... ({len(value)})"
 
 
 def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
     """Writes both tables; returns their entries for the manifest."""
     prefix = PREFIX[catalog.split]
     boxes = catalog.boxes or Boxes(np.zeros(0, np.int32), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))
-    offsets = pa.array(boxes.offsets(len(catalog)), pa.int32())
-    edges = pa.FixedSizeListArray.from_arrays(pa.array(boxes.boxes.astype(np.float32).ravel()), 4)
     images = {
         "path": pa.array(list(catalog.paths), pa.string()),
         "label": pa.array(catalog.labels, pa.int32()),
         "annotated": pa.array(catalog.annotated),
-        "boxes": pa.ListArray.from_arrays(offsets, edges),
-        "box_labels": pa.ListArray.from_arrays(offsets, pa.array(boxes.labels, pa.int32())),
+        **box_columns(boxes, len(catalog)),
     }
     entries = []
-    for name, table in (
-        ("images", pa.table(images, IMAGES)),
-        ("records", pa.table(records._asdict(), RECORDS)),
-    ):
+    for name, table in (("images", pa.table(images, IMAGES)), ("records", pa.table(records._asdict(), RECORDS))):
         path = folder / f"{prefix}.{name}.parquet"
-        with atomic_write(path) as unfinished:
-            pq.write_table(table, unfinished, compression="zstd")
+        with atomic_write(path) as partial:
+            pq.write_table(table, partial, compression="zstd")
         entries.append({"name": path.name, "records": len(table), "bytes": path.stat().st_size, "sha256": sha256(path)})
     return entries
 

@@ -13,13 +13,15 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
 from tfpipe.data.catalog.filelist import FileList
 from tfpipe.data.catalog.index import Index, index_of
-from tfpipe.data.catalog.labels import class_table
+from tfpipe.data.catalog.labels import check_count, class_table
+from tfpipe.data.catalog.load import check_order
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.packed.manifest import PREFIX, RECORDS, Manifest, differences, manifest_path, pixel_keys
+from tfpipe.data.sources.packed.manifest import PREFIX, RECORDS, Manifest, manifest_path, pixel_keys
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.source import Failure, Loader, Source, Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.differences import differences
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -123,10 +125,7 @@ class Packed(Source):
                 "shard".
         """
         config = self.config
-        if config.num_classes is not None and len(classes) > config.num_classes:
-            raise ConfigError(
-                f"data.num_classes is {config.num_classes}, but there are {len(classes)} classes in {self.folder}"
-            )
+        check_count(classes, config, f"in {self.folder}")
         annotated, boxes = np.zeros(len(paths), bool), None
         needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
         if needs_boxes and config.annotations == "none":
@@ -136,11 +135,11 @@ class Packed(Source):
             annotated, boxes = index
         by_box = split == "train" and config.unit == "box" and needs_boxes
         folders = [""] * len(paths.folders)
-        catalog = Catalog(split, self.of_shards(shards), paths, folders, annotated, labels, classes, boxes, by_box=by_box)
-        if split == "train" and config.scope == "shard" and catalog.samples < world.size:
-            raise ConfigError(
-                f'{self.folder}: {catalog.samples} samples are too few for {world.size} ranks with data.scope "shard"'
-            )
+        catalog = Catalog(
+            split, self.of_shards(shards), paths, folders, annotated, labels, classes, boxes, by_box=by_box
+        )
+        if split == "train":
+            check_order(catalog, config, world)
         return catalog
 
     def of_shards(self, shards: Shards) -> "Packed":

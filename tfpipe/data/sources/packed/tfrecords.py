@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
+from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.filelist import FileList
-from tfpipe.data.catalog.index import Index
+from tfpipe.data.catalog.index import Index, boxes_in
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
@@ -30,7 +30,7 @@ from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.progress import progress
 
 logger = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ FORMAT = 1
 KEY = b"tfpipe.shards"
 # Scanning alternates between waiting for storage and running Python.
 THREADS = 8
+# Stands for the class of a box that has another class than its image.
+OTHER_CLASS = np.iinfo(np.int32).max
 SCAN = pa.schema(
     {
         "name": pa.string(),
@@ -118,19 +120,10 @@ def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folde
 
 def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
     """Returns the boxes to crop, as crops.find_targets does: those of the image's class, else the whole image."""
-    column, own = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
-    counts = np.diff(column.offsets.to_numpy())
-    images = np.repeat(np.arange(len(table), dtype=np.int32), counts)
-    edges = np.clip(column.flatten().flatten().to_numpy().reshape(-1, 4), 0, 1)
-    boxes = np.concatenate([np.minimum(edges[:, :2], edges[:, 2:]), np.maximum(edges[:, :2], edges[:, 2:])], axis=1)
-    of_class = own.flatten().to_numpy() == table["label"].to_numpy()[images]
-    kept = (boxes[:, 2:] > boxes[:, :2]).all(axis=1) & of_class
-    images, boxes = images[kept], boxes[kept]
-    without = np.setdiff1d(np.arange(len(table), dtype=np.int32), images)
-    images = np.concatenate([images, without])
-    boxes = np.concatenate([boxes, np.repeat(WHOLE_IMAGE, len(without), axis=0)])
-    order = np.argsort(images, kind="stable")
-    return Index(counts > 0, Boxes(images[order], boxes[order], labels[images[order]]))
+    images, boxes, own = boxes_in(table)
+    classes = np.where(own == table["label"].to_numpy()[images], labels[images], OTHER_CLASS)
+    annotated = np.bincount(images, minlength=len(table)) > 0
+    return Index(annotated, targets(Annotated(images, boxes, classes), labels, np.ones((len(table), 2), np.float32)))
 
 
 def _scanned(config: DataConfig, folder: Path, split: str, world: World) -> pa.Table:
@@ -150,12 +143,10 @@ def _scanned(config: DataConfig, folder: Path, split: str, world: World) -> pa.T
     table = pa.concat_tables(parts[number] for number in range(len(shards))).combine_chunks()
 
     def keep() -> None:
-        try:
+        with writing(path, "set data.index to a folder that can be written"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as unfinished:
-                pq.write_table(table.replace_schema_metadata({KEY: key}), unfinished, compression="zstd")
-        except OSError as error:
-            raise ConfigError(f"cannot write {path}: {error}; set data.index to a folder where that works") from error
+            with atomic_write(path) as partial:
+                pq.write_table(table.replace_schema_metadata({KEY: key}), partial, compression="zstd")
 
     world.from_rank0(keep)
     return table

@@ -13,13 +13,13 @@ from typing import IO, NamedTuple
 
 from tfpipe.config import Remote
 from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import PARTIAL, atomic_write
 from tfpipe.util.locks import waiting_lock
 
 logger = logging.getLogger(__name__)
 
 # Share of the limit that an eviction frees, since choosing the files reads the metadata of all.
 FREED = 0.1
-PARTIAL = ".partial"
 # Seconds: a file is marked as used at most this often.
 MARK_EVERY_S = 60.0
 
@@ -97,10 +97,8 @@ class FetchCache:
         self._note(note, size + wanted)
         for path, contents in files.items():
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            partial = path + PARTIAL
-            with open(partial, "wb") as file:
-                file.write(contents)
-            os.replace(partial, path)
+            with atomic_write(Path(path)) as partial:
+                partial.write_bytes(contents)
 
     def _make_room(self, wanted: int) -> int:
         """Evicts the least recently used files if `wanted` more bytes do not fit; returns the total left, in bytes."""
