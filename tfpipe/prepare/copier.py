@@ -25,10 +25,8 @@ class File(NamedTuple):
 class Copied(NamedTuple):
     """Statistics of copying."""
 
-    files: int = 0
-    """Number of files copied now."""
-    there: int = 0
-    """Number of files copied before."""
+    files: int = 0  # number of files copied now
+    there: int = 0  # number of files copied before
     bytes: int = 0
     errors: tuple[str, ...] = ()
 

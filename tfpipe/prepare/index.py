@@ -49,8 +49,7 @@ class IndexSummary(NamedTuple):
     images: int
     annotated: int
     boxes: int
-    odd: dict[str, int]
-    """Number of images by anomaly, a key of index.ODD; most frequent first."""
+    odd: dict[str, int]  # number of images by anomaly, a key of index.ODD; most frequent first
 
 
 def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> IndexSummary | None:

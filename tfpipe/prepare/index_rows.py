@@ -19,16 +19,11 @@ class Images(NamedTuple):
     """A chunk of a list's images, to be read."""
 
     paths: list[str]
-    annotations: list[str]
-    """Paths of their XMLs; "" for an image without one."""
-    labels: np.ndarray
-    """int32 [n]: class numbers, or BY_OBJECT."""
-    known: Annotated | None = None
-    """Their objects from a box file; None to read the XMLs."""
-    relative: bool = False
-    """True if the boxes in `known` are relative to the images' sizes instead of in pixels."""
-    remote: Remote | None = None
-    """Options for fetching them if the paths are URLs; None for files."""
+    annotations: list[str]  # paths of their XMLs; "" for an image without one
+    labels: np.ndarray  # int32 [n]: class numbers, or BY_OBJECT
+    known: Annotated | None = None  # their objects from a box file; None to read the XMLs
+    relative: bool = False  # True if the boxes in `known` are relative to the images' sizes instead of in pixels
+    remote: Remote | None = None  # options for fetching them if the paths are URLs; None for files
 
 
 class RawAnnotations:
@@ -64,10 +59,8 @@ class RawAnnotations:
 class Rows(NamedTuple):
     """Result of reading a chunk."""
 
-    table: pa.Table | None
-    """Rows in index.SCHEMA; None if any file could not be read."""
-    errors: list[str]
-    """One message per file that could not be read."""
+    table: pa.Table | None  # rows in index.SCHEMA; None if any file could not be read
+    errors: list[str]  # one message per file that could not be read
 
 
 def read_rows(images: Images, classes: dict[str, int]) -> Rows:

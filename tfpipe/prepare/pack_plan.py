@@ -17,10 +17,8 @@ class PackPlan:
     """Options of packing a split."""
 
     kind: Kind = "original"
-    shards: int | None = None
-    """Number of shards; None for IN_A_SHARD images each."""
-    quality: int = QUALITY
-    """JPEG quality of crops, 1 to 100."""
+    shards: int | None = None  # number of shards; None for IN_A_SHARD images each
+    quality: int = QUALITY  # JPEG quality of crops, 1 to 100
 
     def check(self) -> None:
         """Raises ConfigError if an option is out of range."""
@@ -37,10 +35,8 @@ class ShardPlan:
     folder: Path
     split: str
     kind: Kind
-    bounds: np.ndarray
-    """int64 [shards + 1]: place of each shard's first image in the packing order."""
-    firsts: np.ndarray
-    """int64 [images + 1]: number of records before each place."""
+    bounds: np.ndarray  # int64 [shards + 1]: place of each shard's first image in the packing order
+    firsts: np.ndarray  # int64 [images + 1]: number of records before each place
 
     def __len__(self) -> int:
         return len(self.bounds) - 1

@@ -56,8 +56,7 @@ class Work:
     config: DataConfig
     shards: ShardPlan
     world: World
-    jpeg: dict[str, Any] | None
-    """JPEG quality and subsampling if crops are encoded."""
+    jpeg: dict[str, Any] | None  # JPEG quality and subsampling if crops are encoded
 
     @property
     def about(self) -> dict[str, Any]:

@@ -27,11 +27,9 @@ AHEAD = 8
 class Picture(NamedTuple):
     """A file or a crop."""
 
-    item: int
-    """Number of its image in the catalog."""
+    item: int  # number of its image in the catalog
     label: int
-    contents: Any
-    """bytes of a file or of a crop's JPEG, or a crop's pixels: uint8 [height, width, channels]."""
+    contents: Any  # bytes of a file or of a crop's JPEG, or a crop's pixels: uint8 [height, width, channels]
 
 
 class Pictures:

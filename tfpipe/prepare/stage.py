@@ -18,9 +18,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.filelist import FileList, read_filelist, write_filelist
+from tfpipe.data.catalog.filelist import read_filelist, write_filelist
 from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
@@ -48,8 +49,7 @@ class Staged(NamedTuple):
     """Result of staging, over all ranks."""
 
     copied: Copied
-    overrides: list[str]
-    """Arguments KEY=VALUE for --set, with which a config trains from the copy."""
+    overrides: list[str]  # arguments KEY=VALUE for --set, with which a config trains from the copy
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,9 @@ class StagePlan:
     """The files of a split that this process copies."""
 
     catalog: Catalog
-    paths: FileList
-    """Paths of all images' copies, in the list's order."""
-    images: np.ndarray
-    """int64 [n]: numbers of the images to copy."""
-    xmls: np.ndarray
-    """int64 [k]: numbers of the images whose XML to copy."""
+    paths: FileList  # paths of all images' copies, in the list's order
+    images: np.ndarray  # int64 [n]: numbers of the images to copy
+    xmls: np.ndarray  # int64 [k]: numbers of the images whose XML to copy
 
     def __len__(self) -> int:
         return len(self.images) + len(self.xmls)

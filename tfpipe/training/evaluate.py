@@ -34,8 +34,7 @@ class Scores(NamedTuple):
     loss: float
     top1: float
     top5: float
-    macro_recall: float
-    """Share of a class's crops whose class is predicted, averaged over the classes in the test data."""
+    macro_recall: float  # share of a class's crops whose class is predicted, averaged over the classes in the test data
     images: int
     crops: int
 

@@ -47,10 +47,8 @@ class Data(NamedTuple):
 
     train: Catalog
     test: Catalog | None
-    classes: int
-    """Number of outputs of the model."""
-    steps: int
-    """Steps of an epoch."""
+    classes: int  # number of outputs of the model
+    steps: int  # steps of an epoch
 
 
 def train(

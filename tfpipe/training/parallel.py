@@ -17,10 +17,8 @@ from tfpipe.training.recovery import Recovery
 class Requests(NamedTuple):
     """Requests of a rank to all ranks."""
 
-    save: bool = False
-    """Write a checkpoint."""
-    stop: bool = False
-    """Write a checkpoint and end the run."""
+    save: bool = False  # write a checkpoint
+    stop: bool = False  # write a checkpoint and end the run
 
 
 class ParallelModel(keras.Model):

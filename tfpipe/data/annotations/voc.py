@@ -84,12 +84,9 @@ objects_of_ordinary = re.compile(OBJECT, re.ASCII).findall
 class VocObjects(NamedTuple):
     """Content of one XML."""
 
-    names: list[str]
-    """Class names of the objects."""
-    edges: list[float]
-    """ymin, xmin, ymax, xmax of each object in turn, in pixels, as annotated."""
-    size: list[float]
-    """Height and width of the image in pixels, as annotated; 0 if not stated."""
+    names: list[str]  # class names of the objects
+    edges: list[float]  # ymin, xmin, ymax, xmax of each object in turn, in pixels, as annotated
+    size: list[float]  # height and width of the image in pixels, as annotated; 0 if not stated
 
 
 NOTHING = VocObjects([], [], [0.0, 0.0])

@@ -20,8 +20,8 @@ import numpy as np
 
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.annotations.voc import IS_NUMBER
-from tfpipe.data.catalog.filelist import FileList
 from tfpipe.data.catalog.labels import is_kaggle, kaggle_row, named_twice
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig, Layout, WeightedList
 from tfpipe.data.annotations.cleaning import Boxes
-from tfpipe.data.catalog.filelist import FileList
 from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import sha256

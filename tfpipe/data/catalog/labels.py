@@ -11,7 +11,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.catalog.filelist import FileList
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
 KAGGLE_HEADER = "ImageId,PredictionString"
@@ -58,12 +58,9 @@ class Labels(NamedTuple):
 
     numbers: np.ndarray  # int32 [n]: class number; BY_OBJECT if objects have the labels or the label is not a class
     unknown: np.ndarray  # int64 [k]: numbers of the images whose label is not a class
-    names: list[str]
-    """Labels as spelt in the source."""
-    name: np.ndarray
-    """int [n]: index of each image's label in `names`."""
-    source: str
-    """Origin of the labels, for messages."""
+    names: list[str]  # labels as spelt in the source
+    name: np.ndarray  # int [n]: index of each image's label in `names`
+    source: str  # origin of the labels, for messages
 
     def spelt(self, item: int) -> str:
         """Returns the label of image `item` and its origin, for a message."""

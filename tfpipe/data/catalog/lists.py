@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from tfpipe.config import DataConfig, WeightedList
-from tfpipe.data.catalog.filelist import FileList, read_filelist
+from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import MixedList
 from tfpipe.errors import ConfigError
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
-from tfpipe.data.catalog.filelist import FileList
 from tfpipe.data.catalog.layout import xml_name
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
 
@@ -19,10 +19,8 @@ if TYPE_CHECKING:
 class MixedList(NamedTuple):
     """One of several filelists that are mixed."""
 
-    images: range
-    """Numbers of its images in the joined list."""
-    weight: float
-    """Share of the samples, relative to the other lists' weights."""
+    images: range  # numbers of its images in the joined list
+    weight: float  # share of the samples, relative to the other lists' weights
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ class Tuned:
     """A value that AUTOTUNE chose."""
 
     stage: str
-    parameter: str
-    """`parallelism`, in concurrent calls, or `buffer_size`, in elements."""
+    parameter: str  # `parallelism`, in concurrent calls, or `buffer_size`, in elements
     value: float
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfpipe.data.annotations.objects import read_xml
-from tfpipe.data.catalog.filelist import FileList
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.damage import describe
 from tfpipe.data.images.headers import read_header

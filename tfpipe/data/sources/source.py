@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig, Remote
-from tfpipe.data.catalog.filelist import FileList
 from tfpipe.data.catalog.layout import list_folders
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.distributed import World

@@ -30,18 +30,12 @@ WARM_UP_S = 1.0
 class BenchPlan:
     """The measurements to make."""
 
-    seconds: float = 10.0
-    """Total time of each measurement, of the pipeline and of everything compared with it."""
-    repeats: int = 5
-    """Segments into which `seconds` is divided."""
-    stages: bool = False
-    """Measure also the chain up to each stage, and the pieces of `crop` alone."""
-    serial: bool = False
-    """Measure also with one reader and no prefetch."""
-    headspace: bool = False
-    """Measure also the training step, fed by the pipeline and from memory."""
-    ranks: int | None = None
-    """Number of ranks to start on this machine and measure together; None: the launched ranks."""
+    seconds: float = 10.0  # total time of each measurement, of the pipeline and of everything compared with it
+    repeats: int = 5  # segments into which `seconds` is divided
+    stages: bool = False  # measure also the chain up to each stage, and the pieces of `crop` alone
+    serial: bool = False  # measure also with one reader and no prefetch
+    headspace: bool = False  # measure also the training step, fed by the pipeline and from memory
+    ranks: int | None = None  # number of ranks to start on this machine and measure together; None: the launched ranks
 
     @property
     def segment_s(self) -> float:

@@ -37,12 +37,9 @@ Work = Callable[[Any], object]
 class Headspace(NamedTuple):
     """Headspace of a training step, over the turns."""
 
-    step_ms: Spread
-    """Duration of a step fed by the pipeline."""
-    replay_ms: Spread
-    """Duration of a step fed from memory."""
-    share: Spread
-    """Largest share of the step's time that a faster pipeline could save; below 0 only by chance."""
+    step_ms: Spread  # duration of a step fed by the pipeline
+    replay_ms: Spread  # duration of a step fed from memory
+    share: Spread  # largest share of the step's time that a faster pipeline could save; below 0 only by chance
 
     @property
     def meaning(self) -> str:

@@ -26,12 +26,9 @@ class Machine:
     """The machine of a measurement."""
 
     host_cpus: int
-    cpus: int
-    """CPUs that this process may use."""
-    threads: int
-    """Threads of the input pipeline, without those that wait for storage."""
-    reads: int
-    """Images read at once."""
+    cpus: int  # CPUs that this process may use
+    threads: int  # threads of the input pipeline, without those that wait for storage
+    reads: int  # images read at once
     tensorflow: str
 
     @classmethod
@@ -46,10 +43,8 @@ class Machine:
 class DecodeLimit:
     """Files that one thread decodes by simplejpeg and resizes by OpenCV; packed crops are only decoded or copied."""
 
-    images: int
-    """Files held in memory."""
-    skipped: int
-    """Files left out, since simplejpeg cannot read them."""
+    images: int  # files held in memory
+    skipped: int  # files left out, since simplejpeg cannot read them
 
 
 def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:

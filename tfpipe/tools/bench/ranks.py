@@ -31,10 +31,8 @@ from tfpipe.util.progress import progress
 class Ranks:
     """The segments of ranks that share the data."""
 
-    machine: Machine
-    """The machine of rank 0."""
-    turns: list[list[Segment]]
-    """Segments by turn, then by rank."""
+    machine: Machine  # the machine of rank 0
+    turns: list[list[Segment]]  # segments by turn, then by rank
 
     @property
     def size(self) -> int:
@@ -66,8 +64,7 @@ class RanksReport:
 
     data: DataConfig
     together: Ranks
-    alone: Ranks | None
-    """One rank alone, measured in turns with the others; None if a launcher has started the ranks."""
+    alone: Ranks | None  # one rank alone, measured in turns with the others; None if a launcher has started the ranks
 
     @property
     def ratio(self) -> Spread | None:

@@ -20,10 +20,8 @@ class Doubt(NamedTuple):
     """An image that libjpeg-turbo complains about, or whose XML is not of the ordinary form."""
 
     path: str
-    xml: str
-    """Path of an unusual XML, "" if its XML is not in doubt."""
-    damage: str
-    """libjpeg-turbo's complaint, "" if the image is not in doubt."""
+    xml: str  # path of an unusual XML, "" if its XML is not in doubt
+    damage: str  # libjpeg-turbo's complaint, "" if the image is not in doubt
 
 
 def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[set[str], str]]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfpipe.data.catalog.filelist import FileList
+from tfpipe.data.catalog.paths import FileList
 
 
 def first_places(paths: FileList) -> tuple[np.ndarray, dict[int, int]]:

@@ -27,18 +27,12 @@ ORIENTATION = 0x0112
 class Seen(NamedTuple):
     """The findings on one image, as far as possible without TensorFlow."""
 
-    codes: set[str]
-    """Keys of kinds.KINDS."""
-    reason: str
-    """Reason that training would stop; "" if it would not."""
-    digest: bytes
-    """Digest of its contents; NO_DIGEST if it has none."""
-    size: int
-    """Size of the image file in bytes."""
-    damage: str
-    """libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image."""
-    unusual: bool
-    """True if its XML is not of the ordinary form, so that only lxml is certain to read it."""
+    codes: set[str]  # keys of kinds.KINDS
+    reason: str  # reason that training would stop; "" if it would not
+    digest: bytes  # digest of its contents; NO_DIGEST if it has none
+    size: int  # size of the image file in bytes
+    damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
+    unusual: bool  # True if its XML is not of the ordinary form, so that only lxml is certain to read it
 
 
 def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:

@@ -18,19 +18,16 @@ class Example(NamedTuple):
     """One odd image."""
 
     path: str
-    reason: str
-    """Details of its fault, if they say more than the kind; else ""."""
+    reason: str  # details of its fault, if they say more than the kind; else ""
 
 
 @dataclass(frozen=True)
 class Oddity:
     """One kind of oddity in a list."""
 
-    code: str
-    """Key of kinds.KINDS."""
+    code: str  # key of kinds.KINDS
     count: int
-    examples: list[Example]
-    """The first images of this kind, in the list's order."""
+    examples: list[Example]  # the first images of this kind, in the list's order
 
 
 @dataclass(frozen=True)
@@ -40,18 +37,12 @@ class Checked:
     split: str
     filelist: Path
     catalog: Catalog
-    bytes: int
-    """Total size of the image files."""
-    reads_xmls: bool
-    """True if training with this config uses boxes."""
-    classes: dict[str, int]
-    """Images per class; empty if labels come from objects."""
-    codes: np.ndarray
-    """int64 [n]: each image's codes, as a bit set of kinds.bits."""
-    digests: np.ndarray
-    """void [n]: digests of the contents; zeros if there are none."""
-    reasons: dict[int, str]
-    """Details of an image's fault, by index, if they say more than the code."""
+    bytes: int  # total size of the image files
+    reads_xmls: bool  # True if training with this config uses boxes
+    classes: dict[str, int]  # images per class; empty if labels come from objects
+    codes: np.ndarray  # int64 [n]: each image's codes, as a bit set of kinds.bits
+    digests: np.ndarray  # void [n]: digests of the contents; zeros if there are none
+    reasons: dict[int, str]  # details of an image's fault, by index, if they say more than the code
 
     @property
     def oddities(self) -> list[Oddity]:

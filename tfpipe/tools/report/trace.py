@@ -29,8 +29,7 @@ class Step(NamedTuple):
     number: int
     start_s: float
     seconds: float
-    wait_s: float
-    """Part of `seconds` spent waiting for its batch."""
+    wait_s: float  # part of `seconds` spent waiting for its batch
 
 
 class Span(NamedTuple):
@@ -57,11 +56,9 @@ class Trace:
     """The traced part of a run."""
 
     path: Path
-    seconds: float
-    """Duration from the first step's beginning to the last step's end."""
+    seconds: float  # duration from the first step's beginning to the last step's end
     steps: tuple[Step, ...]
-    stages: tuple[StageTime, ...]
-    """Stages with busy time, in the pipeline's order."""
+    stages: tuple[StageTime, ...]  # stages with busy time, in the pipeline's order
     spans: tuple[Span, ...]
 
     @property

@@ -32,8 +32,7 @@ class Use(NamedTuple):
 
     kind: Kind
     stage: str
-    of: float
-    """Utilisation; 1: fully used all the time."""
+    of: float  # utilisation; 1: fully used all the time
     because: str
 
 

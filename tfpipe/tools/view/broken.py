@@ -9,7 +9,7 @@ import numpy as np
 import simplejpeg
 import tensorflow as tf
 
-from tfpipe.data.catalog.filelist import FileList
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.images.damage import describe, find_damage
 from tfpipe.data.images.windows import decode_image
 from tfpipe.data.runtime.op_errors import reason

@@ -30,20 +30,16 @@ class Tile(NamedTuple):
     """A picture and its caption."""
 
     picture: Image.Image
-    caption: Sequence[str]
-    """Lines of any number, each cut to the width of the column."""
-    color: Color | None = None
-    """Colour of a small square before the caption; None draws none."""
+    caption: Sequence[str]  # lines of any number, each cut to the width of the column
+    color: Color | None = None  # colour of a small square before the caption; None draws none
 
 
 class Grid(NamedTuple):
     """Positions of a sheet's tiles in pixels; the tiles of a row share their top."""
 
     columns: int
-    width: int
-    """Width of a column."""
-    tops: tuple[int, ...]
-    """Tops of the rows, and of the row after the last."""
+    width: int  # width of a column
+    tops: tuple[int, ...]  # tops of the rows, and of the row after the last
 
     def corner(self, number: int) -> tuple[int, int]:
         """Returns left and top of a tile."""

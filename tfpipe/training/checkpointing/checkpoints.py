@@ -36,10 +36,8 @@ FREE = {
 class Batch(NamedTuple):
     """The batch of a step, over all ranks."""
 
-    size: int
-    """Number of ranks."""
-    per_rank: int
-    """Crops per rank."""
+    size: int  # number of ranks
+    per_rank: int  # crops per rank
 
     @property
     def crops(self) -> int:

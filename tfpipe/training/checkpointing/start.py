@@ -40,10 +40,8 @@ class Start(NamedTuple):
     """The state from which a run starts."""
 
     state: State
-    checkpoint: Checkpoint | None = None
-    """The checkpoint to continue from, on rank 0; else None."""
-    scale: float = 1.0
-    """Crops per step when the checkpoint was written, divided by crops per step now."""
+    checkpoint: Checkpoint | None = None  # the checkpoint to continue from, on rank 0; else None
+    scale: float = 1.0  # crops per step when the checkpoint was written, divided by crops per step now
 
 
 def choose_run_dir(

@@ -38,8 +38,7 @@ class RankUsage(NamedTuple):
     used: Usage
     visited: SampleCounts
     stages: Sequence[Stage]
-    queued_s: float
-    """Seconds that its threads were runnable but had no CPU, summed over threads."""
+    queued_s: float  # seconds that its threads were runnable but had no CPU, summed over threads
 
 
 class Accounting(keras.callbacks.Callback):

@@ -12,16 +12,11 @@ RECENT = 100
 class Step(NamedTuple):
     """Times of a step in seconds; `step_s` minus the next three is the time of the callbacks."""
 
-    step_s: float
-    """From the end of the previous step to the end of this one."""
-    wait_s: float
-    """Wait for the input."""
-    compute_s: float
-    """Training step without the allreduce."""
-    reduce_s: float
-    """Allreduce of the gradients: network, and wait for slower ranks; 0 with one rank."""
-    delay_s: float
-    """From the batch being ready to it being taken."""
+    step_s: float  # from the end of the previous step to the end of this one
+    wait_s: float  # wait for the input
+    compute_s: float  # training step without the allreduce
+    reduce_s: float  # allreduce of the gradients: network, and wait for slower ranks; 0 with one rank
+    delay_s: float  # from the batch being ready to it being taken
 
     @property
     def own_s(self) -> float:
@@ -32,10 +27,8 @@ class Step(NamedTuple):
 class OpenStep(NamedTuple):
     """A step that has not ended."""
 
-    part: Literal["input", "step"]
-    """"input": waits for the input; "step": in the training step."""
-    since_s: float
-    """Begin of the step, by the meter's clock."""
+    part: Literal["input", "step"]  # "input": waits for the input; "step": in the training step
+    since_s: float  # begin of the step, by the meter's clock
 
 
 class Meter:

@@ -23,10 +23,8 @@ class Stall(NamedTuple):
 
     epoch: int
     step: int
-    seconds: float
-    """Time since the step began."""
-    part: str
-    """"input" or "step"."""
+    seconds: float  # time since the step began
+    part: str  # "input" or "step"
 
     @property
     def lasted(self) -> str:

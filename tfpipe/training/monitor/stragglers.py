@@ -14,7 +14,7 @@ AT_LEAST_TIMES = 1.5
 # A straggler is fixed if the same rank is it in this share of the intervals with a straggler, and at least this often.
 FIXED_SHARE, FIXED_AT_LEAST = 0.75, 2
 
-BlockRange = Literal["input", "compute"]
+Cause = Literal["input", "compute"]
 
 
 class Straggler(NamedTuple):
@@ -22,10 +22,8 @@ class Straggler(NamedTuple):
 
     rank: int
     host: str
-    times: float
-    """Its own time as a multiple of the median of the others'."""
-    because: BlockRange
-    """Which part of its time exceeds the others' the most."""
+    times: float  # its own time as a multiple of the median of the others'
+    because: Cause  # which part of its time exceeds the others' the most
 
 
 class Straggling(NamedTuple):
@@ -37,7 +35,7 @@ class Straggling(NamedTuple):
     """Number of intervals in which a rank was the straggler, by rank; the most frequent first."""
     intervals: int
     """Number of intervals, with stragglers and without."""
-    because: BlockRange
+    because: Cause
     """The most frequent cause."""
 
     def __str__(self) -> str:
@@ -70,7 +68,7 @@ def find_straggler(ranks: Sequence[Mapping[str, Any]]) -> Straggler | None:
     usual_ms = statistics.median(rank["own_ms"] for rank in others)
     if usual_ms <= 0 or slowest["own_ms"] < AT_LEAST_TIMES * usual_ms:
         return None
-    because: BlockRange = "input" if excess_ms("wait_ms") >= excess_ms("compute_ms") else "compute"
+    because: Cause = "input" if excess_ms("wait_ms") >= excess_ms("compute_ms") else "compute"
     return Straggler(slowest["rank"], slowest["host"], slowest["own_ms"] / usual_ms, because)
 
 
@@ -93,7 +91,7 @@ def describe_stragglers(intervals: Sequence[Mapping[str, Any]]) -> Straggling | 
     return Straggling(fixed, counts, len(intervals), _most(stragglers))
 
 
-def _most(stragglers: Sequence[Straggler]) -> BlockRange:
+def _most(stragglers: Sequence[Straggler]) -> Cause:
     return Counter(straggler.because for straggler in stragglers).most_common(1)[0][0]
 
 

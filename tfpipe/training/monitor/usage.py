@@ -16,20 +16,16 @@ from tfpipe.distributed import World
 class Usage(NamedTuple):
     """Resources used since the start of the process."""
 
-    cpu_s: float
-    """CPU seconds of all threads."""
-    read_bytes: int
-    """Bytes of read calls, from storage or the page cache; memory-mapped files do not count."""
-    storage_bytes: int
-    """Bytes fetched from storage; reads of a network file system may be missing."""
+    cpu_s: float  # CPU seconds of all threads
+    read_bytes: int  # bytes of read calls, from storage or the page cache; memory-mapped files do not count
+    storage_bytes: int  # bytes fetched from storage; reads of a network file system may be missing
 
 
 class SampleCounts(NamedTuple):
     """Number of images and files that batches were made of."""
 
     images: int
-    files: int
-    """JPEGs, plus XMLs if they are read."""
+    files: int  # JPEGs, plus XMLs if they are read
 
 
 def usage() -> Usage:

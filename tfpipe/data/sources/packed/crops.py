@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.filelist import FileList
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import Crops, crop_seeds
 from tfpipe.data.images.decode import mirror_in_place

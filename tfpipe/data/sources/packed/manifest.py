@@ -43,12 +43,9 @@ ADVICE = "pack it anew: remove the folder, then tfpipe pack"
 class Manifest:
     """Description of a packed split."""
 
-    about: dict[str, Any]
-    """Everything that the content depends on except the images themselves; see about_of."""
-    shards: list[dict[str, Any]]
-    """Name, number of records, size in bytes and sha256 of each shard."""
-    tables: list[dict[str, Any]]
-    """The same of the two tables, images first."""
+    about: dict[str, Any]  # everything that the content depends on except the images themselves; see about_of
+    shards: list[dict[str, Any]]  # name, number of records, size in bytes and sha256 of each shard
+    tables: list[dict[str, Any]]  # the same of the two tables, images first
 
     def text(self) -> str:
         """Returns the manifest as JSON, the content of its file."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tfpipe.data.catalog.filelist import FileList
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 
 Kind = Literal["original", "crops", "raw"]

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
-from tfpipe.data.catalog.filelist import FileList
 from tfpipe.data.catalog.index import Index, index_of
 from tfpipe.data.catalog.labels import check_count, class_table
 from tfpipe.data.catalog.load import check_order
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.manifest import PREFIX, RECORDS, Manifest, manifest_path, pixel_keys
 from tfpipe.data.sources.packed.shards import Records, Shards

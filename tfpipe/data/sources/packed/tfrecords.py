@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Annotated, targets
-from tfpipe.data.catalog.filelist import FileList
 from tfpipe.data.catalog.index import Index, boxes_in
 from tfpipe.data.catalog.labels import class_table
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX

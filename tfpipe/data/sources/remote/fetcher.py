@@ -15,7 +15,8 @@ from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import is_optional
 from tfpipe.data.sources.remote.fetch_cache import FetchCache
 from tfpipe.data.sources.remote.fetch_loop import Ended, Loop
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system
+from tfpipe.errors import TfpipeError
 
 T = TypeVar("T")
 # Seconds before the first retry. Each further pause is twice as long, at most 60 s, and is shortened at random by up to
@@ -58,9 +59,9 @@ class Fetcher:
         self._config = config
         self._turns = asyncio.Semaphore(config.concurrency)
         schemes = sorted({url.partition("://")[0] for url in urls})
-        self._systems = {scheme: _file_system(scheme, config) for scheme in schemes}
+        self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes}
         self._cache = None if config.cache is None else FetchCache(config)
-        self._loop = Loop(partial(_close, list(self._systems.values())))
+        self._loop = Loop(partial(close_file_systems, list(self._systems.values())))
         close = weakref.finalize(self, self._loop.close)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
         # (closing.py), which would wait for them.
@@ -202,47 +203,6 @@ def _response(error: BaseException | None) -> int | None:
 
 def _is_missing(result: object) -> bool:
     return isinstance(result, FetchError) and result.missing
-
-
-def _file_system(scheme: str, config: Remote) -> Any:
-    """Opens fsspec's file system for a scheme, without its own limits on concurrency and without its own retries."""
-    try:
-        import fsspec
-
-        kind = fsspec.get_filesystem_class(scheme)
-    except ImportError as error:
-        raise ConfigError(
-            f"the filelist has {scheme}:// URLs, for which a package is missing ({error}): pip install 'tfpipe[remote]'"
-        ) from error
-    options = dict(config.options)
-    if scheme in ("http", "https"):
-        options.setdefault("get_client", _http_client)
-    try:
-        if scheme == "s3":
-            pool = {"max_pool_connections": config.concurrency, "retries": {"max_attempts": 0}}
-            options["config_kwargs"] = pool | options.get("config_kwargs", {})
-            # Above 1, s3fs would first request each file's size.
-            options["max_concurrency"] = 1
-        system = kind(asynchronous=True, skip_instance_cache=True, use_listings_cache=False, **options)
-    except (TypeError, ValueError, OSError) as error:
-        raise ConfigError(f"data.remote.options: {scheme}:// cannot be used with these: {error}") from error
-    if scheme == "s3":
-        system.retries = 1
-    return system
-
-
-async def _http_client(**options: Any) -> Any:
-    import aiohttp
-
-    # No connection limit: the Fetcher's semaphore limits the concurrency.
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), **options)
-
-
-async def _close(systems: Iterable[Any]) -> None:
-    for system in systems:
-        client = getattr(system, "_session", None) or getattr(system, "_s3", None)
-        if client is not None:
-            await client.close()
 
 
 def shared_fetcher(config: Remote, folders: Iterable[str]) -> Fetcher:
