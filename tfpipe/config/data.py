@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
+from tfpipe.config.data_checks import conflicts
 from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, SourceConfig, WeightedList
 from tfpipe.config.section import ConfigPath, Fraction, Kernel, Section, Seed
 
@@ -141,75 +142,14 @@ class DataConfig(Section):
     @classmethod
     def _there_is_data(cls, lists: Path | list[WeightedList] | None, info: ValidationInfo) -> Any:
         if not lists and info.data.get("source") is None:
-            raise ValueError("is missing: Text file, one JPEG a line; or set data.source to what is packed")
+            raise ValueError("is missing: Text file, one JPEG a line; or set data.source to packed data")
         return lists
 
     @model_validator(mode="after")
-    def _objects_need_boxes(self) -> "DataConfig":
-        if self.label_source == "object":
-            if self.annotations == "none":
-                raise ValueError('label_source "object" needs the XML files; annotations is "none"')
-            for name in ("crop", "test_crop"):
-                if getattr(self, name) in ("center", "full"):
-                    raise ValueError(
-                        f'{name} "{getattr(self, name)}" makes one crop of an image, whose objects may be of '
-                        'several classes; with label_source "object" use "boxes" or "random_resized"'
-                    )
-            if self.classes is None:
-                raise ValueError(
-                    'classes must be given (a list or a file) when label_source is "object", '
-                    "so that the numbering is the same on every rank and in every run"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _native_is_bilinear(self) -> "DataConfig":
-        if self.decoder == "native" and self.resize != "bilinear":
-            raise ValueError(
-                f'decoder "native" resizes "bilinear" only; resize "{self.resize}" needs "graph" or "auto"'
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _kept_crops_stay_the_same(self) -> "DataConfig":
-        if self.cache_stage == "crops":
-            if self.cache is None:
-                raise ValueError(
-                    'cache_stage "crops" is of what `cache` keeps, which is null: set it to "memory" or a path'
-                )
-            if self.crop == "random_resized":
-                raise ValueError(
-                    'cache_stage "crops" keeps an image\'s crops as first cut, and crop "random_resized" draws others '
-                    'each epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _box_files_need_the_index(self) -> "DataConfig":
-        for name in ("train_box_file", "test_box_file"):
-            if getattr(self, name) is not None and self.annotations in ("xml", "lxml"):
-                raise ValueError(
-                    f"{name} is read by `tfpipe index`, in the XMLs' place, and training needs that index; "
-                    f'annotations is "{self.annotations}": use "auto" or "index", or leave {name} out'
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _workers_run_no_python(self) -> "DataConfig":
-        if self.service is not None:
-            for key, differs, advice in (
-                ('decoder "native"', self.decoder == "native", 'use "graph", or "auto", which is "graph" there'),
-                ("cache", self.cache is not None, "set it to null"),
-                ('annotations "lxml"', self.annotations == "lxml", 'use "auto", "index" or "xml"'),
-                ("storage_delay_ms", self.storage_delay_ms > 0, "set it to 0"),
-                ('on_error "skip"', self.on_error == "skip", 'use "raise"'),
-                ("source", self.source is not None, "packed data needs no decoding: set service to null"),
-            ):
-                if differs:
-                    raise ValueError(
-                        f"{key} needs Python, or memory, of the training process, which the processes of `service` do "
-                        f"not have: {advice}, or set service to null"
-                    )
+    def _settings_agree(self) -> "DataConfig":
+        conflict = next(conflicts(self), None)
+        if conflict is not None:
+            raise ValueError(conflict)
         return self
 
     @property

@@ -39,6 +39,7 @@ from tfpipe.util.import_function import load_function
 
 OF_STORED_CROPS = ("visit", "gather", "finish")
 OF_SERVICE = ("service", "hand over")
+LookUp = Callable[[SampleRef], Any]
 
 
 def build_dataset(
@@ -86,12 +87,9 @@ def build_dataset(
             dataset = served(partial(load, catalog, world=world, stream=stream), workers, catalog, data, world)
         # Rebatch copies each crop once; unbatch and batch would copy it twice.
         dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
-    dataset = finish(dataset, data, with_positions)
-    dataset = transform(dataset, data)
-    if with_ready:
-        dataset = stamp(dataset)
-    dataset = prefetch(dataset, data)
-    return dataset.with_options(options(data, world))
+    dataset = transform(finish(dataset, data, with_positions), data)
+    dataset = stamp(dataset) if with_ready else dataset
+    return prefetch(dataset, data).with_options(options(data, world))
 
 
 def load(
@@ -127,12 +125,7 @@ def gather(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -
 
 
 def _visits(
-    catalog: Catalog,
-    config: DataConfig,
-    world: World,
-    stream: Stream,
-    look_up: Callable[[SampleRef], Any],
-    part: BlockRange = WHOLE,
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE
 ) -> tf.data.Dataset:
     if stream.size != world.size:
         raise ValueError(
@@ -208,10 +201,9 @@ def crop(
         positions = tf.stack([tf.gather(encoded.visit.position, owners), numbers], axis=1)
         return Crops(images, labels, positions)
 
-    batches, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
-    return batches.map(crop_some, num_parallel_calls=calls, name="crop")
+    return dataset.batch(decoder.images).map(crop_some, calls_at_once(config, world).decode, name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:

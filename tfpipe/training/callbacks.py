@@ -1,19 +1,13 @@
 """Callbacks that join the epoch's metrics over the ranks, and run the test pass."""
 
-from typing import Any
-
 import keras
 import numpy as np
 
 from tfpipe.distributed import World
 from tfpipe.training.checkpointing.resume import Checkpoints
 from tfpipe.training.evaluate import Evaluator, as_logs
+from tfpipe.training.monitor.record import Logs
 from tfpipe.training.parallel import averaged_statistics
-
-# In the first steps of a run, graphs are traced, buffers filled, and AUTOTUNE adapts.
-WARMUP_STEPS = 5
-
-Logs = dict[str, Any]
 
 
 class OverRanks(keras.callbacks.Callback):

@@ -21,24 +21,23 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.callbacks import Evaluation, OverRanks
 from tfpipe.training.checkpointing.checkpoints import State
-from tfpipe.training.checkpointing.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
+from tfpipe.training.checkpointing.resume import Checkpoints, PositionsLog
 from tfpipe.training.checkpointing.signals import Stop, stop_on_signals
-from tfpipe.training.checkpointing.start import Start, check_room, find_start
+from tfpipe.training.checkpointing.start import check_room, find_start
+from tfpipe.training.compile import check_weights, compile_model
 from tfpipe.training.evaluate import Evaluator
-from tfpipe.training.models import build_model
 from tfpipe.training.monitor.accounting import Accounting
-from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.monitor.metrics import METRICS
 from tfpipe.training.monitor.profiling import Profile
 from tfpipe.training.monitor.record import Display, Record, Throughput
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
-from tfpipe.training.optimizers import build_loss, build_optimizer
-from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
+from tfpipe.training.parallel import ParallelModel
 from tfpipe.training.recovery import Recovery
 from tfpipe.training.skipping import Skipping
 
+Callback = keras.callbacks.Callback
 logger = logging.getLogger(__name__)
 
 
@@ -133,9 +132,7 @@ def load_data(config: Config, world: World) -> Data:
     return Data(train_catalog, test_catalog, classes, steps)
 
 
-def make_callbacks(
-    config: Config, world: World, run_dir: Path, data: Data, start: State, stop: Stop
-) -> list[keras.callbacks.Callback]:
+def make_callbacks(config: Config, world: World, run_dir: Path, data: Data, start: State, stop: Stop) -> list[Callback]:
     """Builds the callbacks in their order: each adds to the logs that the next one sees; Checkpoints comes last."""
     training = config.training
     throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
@@ -199,52 +196,6 @@ def fit(
             raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
         raise to_named_error(error, data.train, config.data, world, start.stream, model.positions) from error
     return {name: values[-1] for name, values in history.history.items()}
-
-
-def check_weights(model: ParallelModel, world: World) -> None:
-    """Checks that every rank has the same weights.
-
-    Raises:
-        TfpipeError: they differ.
-    """
-    digests = world.gather(weights_digest(model))
-    if len(set(digests)) > 1:
-        raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
-    if world.size > 1:
-        logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
-
-
-def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> ParallelModel:
-    """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank."""
-    # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
-    keras.utils.set_random_seed(config.training.seed + world.rank)
-    keras.config.set_dtype_policy(config.training.precision)
-    network = build_model(config, classes)
-    model = ParallelModel(network.input, network.output, name=network.name)
-    model.world = world
-    model.meter = Meter(start.state.total_steps)
-    model.fp16_compression = config.training.compression == "fp16"
-    model.compile(
-        optimizer=build_optimizer(config, world.size, steps),
-        loss=build_loss(config, classes),
-        metrics=[
-            keras.metrics.SparseCategoricalAccuracy(name="top1"),
-            keras.metrics.SparseTopKCategoricalAccuracy(min(5, classes), name="top5"),
-        ],
-        # Horovod's ops cannot be compiled by XLA.
-        jit_compile=False,
-    )
-    # The optimizer's slots must exist before the broadcast.
-    model.optimizer.build(model.trainable_variables)
-    if start.checkpoint is not None:
-        restore(model, start.checkpoint)
-    broadcast(model.weights, world, "weights")
-    broadcast(model.optimizer.variables, world, "optimizer")
-    restore_generators(model, start.state, world)
-    if start.scale != 1:
-        set_iterations(model, round(int(model.optimizer.iterations) * start.scale))
-    logger.info("%s: %.1f million weights", model.name, model.count_params() / 1e6)
-    return model
 
 
 def configure_devices(world: World, interop: int | None = None, intraop: int | None = None) -> None:

@@ -92,7 +92,7 @@ def training_step(config: Config, world: World, catalog: Catalog) -> Work:
     """Builds a function that trains one step on a batch of (images, labels, positions), and waits for its end."""
     # These import Keras, which nothing else here needs.
     from tfpipe.training.checkpointing.start import find_start
-    from tfpipe.training.loop import compile_model
+    from tfpipe.training.compile import compile_model
 
     # Used only by the learning rate schedule.
     steps = config.training.steps_per_epoch or max(1, catalog.samples // config.data.batch_size)

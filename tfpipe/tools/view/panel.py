@@ -6,22 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from tfpipe.tools.view.sheet import (
-    GAP_PX,
-    INK,
-    LINE_PX,
-    PAPER,
-    TEXT_PX,
-    Color,
-    class_color,
-    fitted,
-    font,
-    ink_on,
-    magnified,
-    picture,
-    shorten,
-    text_width,
-)
+from tfpipe.tools.view import sheet
+from tfpipe.tools.view.sheet import GAP_PX, INK, LINE_PX, PAPER, TEXT_PX, Color
 
 WIDTH_PX, HEIGHT_PX = 440, 330
 # Four crops in a row; more if they are small, but columns stay wide enough for class names.
@@ -59,49 +45,49 @@ def draw_panel(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Imag
     below = _draw_crops(scene, names, numbered)
     top = HEADING_PX + image.height + GAP_PX
     panel = Image.new("RGB", (WIDTH_PX, top + below.height), PAPER)
-    ImageDraw.Draw(panel).text((0, 0), shorten(scene.path, WIDTH_PX, keep="end"), INK, font())
+    ImageDraw.Draw(panel).text((0, 0), sheet.shorten(scene.path, WIDTH_PX, keep="end"), INK, sheet.font())
     panel.paste(image, (0, HEADING_PX))
     panel.paste(below, (0, top))
     return panel
 
 
 def _draw_crops(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
-    crops = [magnified(crop, CROP_PX) for crop in scene.crops]
-    crops = [fitted(crop, CROP_PX, CROP_PX) if max(crop.size) > CROP_PX else crop for crop in crops]
+    crops = [sheet.magnified(crop, CROP_PX) for crop in scene.crops]
+    crops = [sheet.fitted(crop, CROP_PX, CROP_PX) if max(crop.size) > CROP_PX else crop for crop in crops]
     width, height = crops[0].size if crops else (0, 0)
     in_a_row = (WIDTH_PX + GAP_PX) // (max(width, LEAST_PX) + GAP_PX)
     column, row = (WIDTH_PX + GAP_PX) // in_a_row, height + LINE_PX + GAP_PX
     drawn = Image.new("RGB", (WIDTH_PX, row * max(1, -(-len(crops) // in_a_row))), PAPER)
     pen = ImageDraw.Draw(drawn)
     if not crops:
-        pen.text((0, 0), "no crop: no box of a known class", INK, font())
+        pen.text((0, 0), "no crop: no box of a known class", INK, sheet.font())
     for place, (crop, label, number) in enumerate(
         zip(crops, scene.crop_labels.tolist(), scene.numbers.tolist(), strict=True)
     ):
         left, top = place % in_a_row * column, place // in_a_row * row
         drawn.paste(crop, (left, top))
-        pen.rectangle((left, top + height, left + width - 1, top + height + 2), class_color(label))
+        pen.rectangle((left, top + height, left + width - 1, top + height + 2), sheet.class_color(label))
         name = f"{number + 1} {names[label]}" if numbered else names[label]
-        pen.text((left, top + height + 4), shorten(name, column - GAP_PX), INK, font())
+        pen.text((left, top + height + 4), sheet.shorten(name, column - GAP_PX), INK, sheet.font())
     return drawn
 
 
 def draw_boxes(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
     """Draws the image, fitted into WIDTH_PX x HEIGHT_PX, with boxes in their classes' colours and windows in white."""
-    image = fitted(picture(scene.pixels), WIDTH_PX, HEIGHT_PX)
+    image = sheet.fitted(sheet.picture(scene.pixels), WIDTH_PX, HEIGHT_PX)
     pen = ImageDraw.Draw(image)
     boxes = [to_pixels(box, image.size) for box in scene.boxes]
     for window in scene.windows.astype(np.float64):
         top, left, height, width = window / np.tile(scene.pixels.shape[:2], 2)
         _outline(pen, to_pixels((top, left, top + height, left + width), image.size), PAPER)
     for box, label in zip(boxes, scene.labels.tolist(), strict=True):
-        _outline(pen, box, class_color(label))
+        _outline(pen, box, sheet.class_color(label))
     labels = [names[label] for label in scene.labels.tolist()]
     texts = [(f"{number} {name}", str(number)) if numbered else (name,) for number, name in enumerate(labels, start=1)]
     for number, text, place in place_labels(boxes, texts, image.size):
-        color = class_color(int(scene.labels[number]))
+        color = sheet.class_color(int(scene.labels[number]))
         pen.rectangle((*place[:2], place[2] - 1, place[3] - 1), color)
-        pen.text((place[0] + PAD_PX, place[1] + 1), text, ink_on(color), font())
+        pen.text((place[0] + PAD_PX, place[1] + 1), text, sheet.ink_on(color), sheet.font())
     return image
 
 
@@ -140,7 +126,7 @@ def _free_places(
 ) -> Iterator[tuple[str, Rectangle]]:
     """Yields texts and rectangles at which a label of `box` overlaps no other, the best first."""
     for text in texts:
-        width = text_width(text) + 2 * PAD_PX
+        width = sheet.text_width(text) + 2 * PAD_PX
         for left, top in _candidates(box, width):
             place = left, top, left + width, top + LABEL_PX
             inside = left >= 0 and top >= 0 and place[2] <= size[0] and place[3] <= size[1]

@@ -26,25 +26,10 @@ from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.tools.view import sheet
 from tfpipe.tools.view.broken import decode_in_part, find_broken
 from tfpipe.tools.view.panel import Scene, draw_panel
-from tfpipe.tools.view.sheet import (
-    FAINT,
-    INK,
-    TEXT_PX,
-    Tile,
-    check_target,
-    class_color,
-    draw,
-    fitted,
-    font,
-    magnified,
-    picture,
-    save,
-    shorten,
-    text_width,
-    wrap,
-)
+from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Tile
 
 SYNSETS = "LOC_synset_mapping.txt"
 # Default counts, by kind of view.
@@ -73,7 +58,7 @@ def view(config: Config, what: ViewRequest, path: Path) -> str:
         ConfigError: the config, the data or the request cannot be used, or `path` cannot be written.
         TfpipeError: a file cannot be used; never for "errors".
     """
-    check_target(path)
+    sheet.check_target(path)
     count = COUNTS[what.kind] if what.count is None else what.count
     if count < 1 or what.first < 0:
         raise ConfigError(f"--count must be at least 1 and --first at least 0, received {count} and {what.first}")
@@ -82,7 +67,7 @@ def view(config: Config, what: ViewRequest, path: Path) -> str:
     else:
         title, tiles = _samples(config, what, count)
     if tiles:
-        save(draw(title, tiles), path)
+        sheet.save(sheet.draw(title, tiles), path)
     return f"{path}: {title}" if tiles else title
 
 
@@ -134,7 +119,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
 def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
     dataset = build_dataset(config, catalog.split, ALONE, resume=stream, catalog=catalog)
     crops = dataset.unbatch().take(count).as_numpy_iterator()
-    return [Tile(magnified(image), (names[label],), class_color(int(label))) for image, label in crops]
+    return [Tile(sheet.magnified(image), (names[label],), sheet.class_color(int(label))) for image, label in crops]
 
 
 def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int) -> list[Scene]:
@@ -204,8 +189,9 @@ def _broken(failure: Failure, channels: int) -> Tile:
     seen = decode_in_part(failure.path, channels)
     if seen is None:
         message = "nothing to be seen"
-        ImageDraw.Draw(shown).text(((width - text_width(message)) // 2, height // 2 - TEXT_PX), message, INK, font())
+        left, top = (width - sheet.text_width(message)) // 2, height // 2 - TEXT_PX
+        ImageDraw.Draw(shown).text((left, top), message, INK, sheet.font())
     else:
-        image = fitted(picture(seen), width, height)
+        image = sheet.fitted(sheet.picture(seen), width, height)
         shown.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
-    return Tile(shown, (shorten(failure.path, width, keep="end"), *wrap(failure.reason, width, 3)))
+    return Tile(shown, (sheet.shorten(failure.path, width, keep="end"), *sheet.wrap(failure.reason, width, 3)))

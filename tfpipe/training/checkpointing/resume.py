@@ -16,11 +16,10 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
+from tfpipe.training.monitor.record import Logs
 from tfpipe.training.parallel import ParallelModel, Requests, averaged_statistics
 
 logger = logging.getLogger(__name__)
-
-Logs = dict[str, Any]
 
 
 class Checkpoints(keras.callbacks.Callback):

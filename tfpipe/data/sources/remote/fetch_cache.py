@@ -7,7 +7,6 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -52,7 +51,7 @@ class FetchCache:
         self._about = json.dumps(config.options, sort_keys=True, default=str)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with self._alone() as note:
+            with waiting_lock(self._folder / "size") as note:
                 noted = self._noted(note)
                 if noted is None or noted > self._limit:
                     self._note(note, self._make_room(0))
@@ -76,7 +75,7 @@ class FetchCache:
             return
         files = {self._path(url): contents for url, contents in fetched.items()}
         try:
-            with self._alone() as note:
+            with waiting_lock(self._folder / "size") as note:
                 self._write({path: contents for path, contents in files.items() if not os.path.exists(path)}, note)
         except OSError as error:
             logger.warning("data.remote.cache: cannot write to %s: %s", self._folder, error.strerror)
@@ -128,11 +127,6 @@ class FetchCache:
     def _path(self, url: str) -> str:
         name = hashlib.sha256(f"{self._about}\n{url}".encode()).hexdigest()
         return f"{self._folder}/{name[:2]}/{name[2:]}"
-
-    @contextmanager
-    def _alone(self) -> Iterator[IO[str]]:
-        with waiting_lock(self._folder / "size") as note:
-            yield note
 
     def _noted(self, note: IO[str]) -> int | None:
         note.seek(0)

@@ -1,4 +1,4 @@
-"""Fetches remote images in graph: a batch of images and XMLs is requested at once, by a thread that waits."""
+"""Reads images and XMLs behind URLs: a thread that waits requests those of a batch at once."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -7,9 +7,17 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig, Remote
+from tfpipe.data.catalog.locate import SamplePaths
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import jpeg_header
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.runtime.parallelism import calls_at_once
+from tfpipe.data.runtime.simulated_latency import simulate_latency
+from tfpipe.data.runtime.skip_failed import skip_failed_elements
+from tfpipe.data.runtime.stage import stage
+from tfpipe.data.sources.cache import Store
+from tfpipe.data.sources.crop_cache import find
+from tfpipe.data.sources.reading import Encoded, waiting
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -22,6 +30,37 @@ class Fetched(NamedTuple):
     size: tf.Tensor  # int32 [n, 2]: height and width; 0 for the URL ""
     xml: tf.Tensor  # string [n]; "" if there is none
     xml_path: tf.Tensor  # string [n]: its URL; "" if there is none
+
+
+def read_remote(
+    dataset: tf.data.Dataset,
+    catalog: Catalog,
+    fetcher: Fetcher,
+    remote: Remote,
+    config: DataConfig,
+    world: World,
+    store: Store | None,
+) -> tf.data.Dataset:
+    """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
+    check_cache(config)
+    fetch = fetching(fetcher)
+
+    @stage("read")
+    def fetch_some(images: SamplePaths) -> Encoded:
+        kept = tf.zeros_like(images.path)
+        if store is not None:
+            kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
+        wanted = tf.equal(kept, "")
+        if config.storage_delay_ms:
+            with tf.control_dependencies([simulate_latency(images.path[0], config.storage_delay_ms)]):
+                wanted = tf.identity(wanted)
+        xml_paths = images.xml_path if catalog.boxes is None else tf.zeros_like(images.xml_path)
+        jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, urls, "") for urls in (images.path, xml_paths)))
+        return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
+
+    if config.on_error == "skip":
+        fetch_some = skip_failed_elements(fetch_some)
+    return waiting(dataset.batch(remote.batch), fetch_some, calls(remote, config, world)).unbatch()
 
 
 def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
@@ -41,22 +80,14 @@ def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
         problem = next((str(result) for result in results if isinstance(result, FetchError)), "")
         contents = [result if isinstance(result, bytes) else b"" for result in results]
         there = [url if result is not None else "" for url, result in zip(urls, results, strict=True)]
-        jpegs = contents[: len(images)]
-        return (
-            _strings(jpegs),
-            _sizes(jpegs),
-            _strings(contents[len(images) :]),
-            _strings(there[len(images) :]),
-            problem,
-        )
+        jpegs, texts, paths = contents[: len(images)], contents[len(images) :], there[len(images) :]
+        return _strings(jpegs), _sizes(jpegs), _strings(texts), _strings(paths), problem
 
     def in_graph(images: tf.Tensor, xmls: tf.Tensor) -> Fetched:
         types = [tf.string, tf.int32, tf.string, tf.string, tf.string]
         *tensors, problem = tf.numpy_function(ask, [images, xmls], types, stateful=False)
-        jpeg, size, xml, xml_path = (
-            tf.ensure_shape(tensor, [*images.shape, *rest])
-            for tensor, rest in zip(tensors, ([], [2], [], []), strict=True)
-        )
+        ranks = zip(tensors, ([], [2], [], []), strict=True)
+        jpeg, size, xml, xml_path = (tf.ensure_shape(tensor, [*images.shape, *rest]) for tensor, rest in ranks)
         # An exception raised in Python would carry a traceback instead of the message.
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
             return Fetched(jpeg, _all_sizes(jpeg, size), xml, xml_path)

@@ -69,7 +69,7 @@ class Urls(Listed):
     def read(
         self, samples: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World, store: "Store | None"
     ) -> "tf.data.Dataset":
-        from tfpipe.data.sources.remote.reading import read_remote
+        from tfpipe.data.sources.remote.fetching import read_remote
 
         return read_remote(samples, catalog, self.fetcher(), self.remote, config, world, store)
 
