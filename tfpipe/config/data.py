@@ -175,6 +175,10 @@ class DataConfig(Section):
         """Returns the box table of `split` ("train" or "test"); None if the boxes are in its XMLs."""
         return self.train_box_file if split == "train" else self.test_box_file
 
+    def label_file_for(self, split: str) -> Path | None:
+        """Returns the label file of `split` ("train" or "test"); None if labels come from `label_source`."""
+        return self.train_label_file if split == "train" else self.test_label_file
+
     def crop_for(self, split: str) -> str:
         """Returns the crop mode of `split` ("train" or "test")."""
         if split == "train":

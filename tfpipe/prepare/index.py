@@ -56,13 +56,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     """Writes the index of `split` atomically; returns its statistics.
 
     The ranks share the parts. Parts that an interrupted build of the same index finished are reused. Rank 0 holds a
-    lock, so that two builds never write the same index.
-
-    Args:
-        config: paths of lists, labels, and XMLs or a box file; how images are cropped is ignored.
-        split: "train" or "test".
-        world: the ranks that build it together.
-        processes: number of processes of this rank; None for one per CPU that it may use.
+    lock, so that two builds never write the same index. `config` gives the lists, labels, and XMLs or a box file; how
+    images are cropped is ignored. `processes` are those of this rank; None for one per CPU that it may use.
 
     Raises:
         ConfigError: XMLs or images cannot be read (the message names up to 20), the box file cannot be read, or the

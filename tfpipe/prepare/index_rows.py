@@ -109,10 +109,7 @@ def _fetched(contents: bytes | FetchError | None) -> bytes:
 def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -> pa.Table:
     """Returns a table in index.SCHEMA with one row per image.
 
-    Args:
-        images: n images.
-        content: content of their n headers, and of the XMLs of those that have one.
-        classes: class numbers by name.
+    `content` holds the images' headers, and the XMLs of those that have one; `classes` maps class names to numbers.
     """
     heights, widths, components, formats = (content.headers[column :: len(Header._fields)] for column in range(4))
     real = np.array([heights, widths], np.float32).T

@@ -39,13 +39,7 @@ def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: Wo
 
     The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. Rank 0 holds a
     lock, so that two packs never write the same folder. The output is identical to the byte for any number of ranks.
-
-    Args:
-        config: the data to pack, and how it is cropped.
-        split: "train" or "test".
-        folder: output folder; may already hold the other split.
-        plan: kind, number of shards and JPEG quality.
-        world: the ranks that pack together.
+    `config` gives the data, and how it is cropped; `folder` may already hold the other split.
 
     Raises:
         ConfigError: the config or the folder cannot be used, the disk is too small, or an image cannot be used.

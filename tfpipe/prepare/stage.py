@@ -78,14 +78,9 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
 
     With several ranks, copies to a disk of each node. With `data.scope` "shard", a node gets the images of its ranks in
     a training with as many ranks; otherwise it gets all, dealt out to its ranks. It always gets all XMLs, since
-    training needs to know of the whole list which images have one and how many crops there are.
-
-    Args:
-        config: config of the training that will read the copy.
-        splits: "train", "test" or both.
-        out: output folder, created if missing.
-        world: the ranks that copy; every rank must call this function.
-        share: the images to copy; None for those described above.
+    training needs to know of the whole list which images have one and how many crops there are. `config` is that of the
+    training that will read the copy; `out` is created if missing; `share` selects other images than those described
+    above. Every rank must call.
 
     Raises:
         ConfigError: a list cannot be used, `out` cannot be written, or the disk is too small.

@@ -56,9 +56,7 @@ class Evaluator:
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
 
-        Args:
-            model: a model with logits as outputs.
-            stop: called before each batch; True ends the pass early.
+        `model` has logits as outputs; `stop`, called before each batch, ends the pass early if it returns True.
 
         Returns:
             The scores; None if any rank ended early.

@@ -37,7 +37,6 @@ from tfpipe.training.parallel import ParallelModel
 from tfpipe.training.recovery import Recovery
 from tfpipe.training.skipping import Skipping
 
-Callback = keras.callbacks.Callback
 logger = logging.getLogger(__name__)
 
 
@@ -132,7 +131,9 @@ def load_data(config: Config, world: World) -> Data:
     return Data(train_catalog, test_catalog, classes, steps)
 
 
-def make_callbacks(config: Config, world: World, run_dir: Path, data: Data, start: State, stop: Stop) -> list[Callback]:
+def make_callbacks(
+    config: Config, world: World, run_dir: Path, data: Data, start: State, stop: Stop
+) -> list[keras.callbacks.Callback]:
     """Builds the callbacks in their order: each adds to the logs that the next one sees; Checkpoints comes last."""
     training = config.training
     throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)

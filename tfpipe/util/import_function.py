@@ -11,9 +11,7 @@ from tfpipe.errors import ConfigError
 def load_function(name: str, key: str) -> Callable[..., Any]:
     """Imports the function "package.module:function", from installed packages or the current directory.
 
-    Args:
-        name: name of the function.
-        key: config key that holds the name, for messages.
+    `key` is the config key that holds the name, for messages.
 
     Raises:
         ConfigError: the name has another form, the module cannot be imported, or it has no such function.

@@ -31,8 +31,7 @@ VERSIONS = {
 def free_memory(root: Path = Path("/")) -> int:
     """Returns the bytes that can be allocated without swapping; the machine's whole memory if the system has no figure.
 
-    Args:
-        root: folder that contains proc/ and sys/.
+    `root` contains proc/ and sys/.
     """
     return max(0, min([_of_machine(root), *_of_groups(root)]))
 

@@ -17,11 +17,8 @@ B = TypeVar("B")
 def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload: str = __name__) -> Iterator[B]:
     """Yields the results of `work` in order; takes new tasks only as earlier ones finish.
 
-    Args:
-        work: function called on each task; it, the tasks and the results are pickled.
-        tasks: arguments of the calls.
-        processes: number of processes; 1 to run everything in this one.
-        preload: name of a module to import once, before processes are forked.
+    `work`, the tasks and the results are pickled; with one process, everything runs in this one. The module `preload`
+    is imported once, before processes are forked.
 
     Raises:
         BrokenProcessPool: a process was killed.

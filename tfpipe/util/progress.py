@@ -19,12 +19,8 @@ logger = logging.getLogger(__name__)
 def progress(items: Iterable[T], total: int, label: str, unit: str = "file", show: bool = True) -> Iterator[T]:
     """Yields `items` and shows their progress.
 
-    Args:
-        items: the items; each counts as done when the next one is requested.
-        total: number of items.
-        label: name of the work, e.g. "writing images".
-        unit: singular noun for an item.
-        show: False shows nothing, as on every rank but the first.
+    An item counts as done when the next one is requested. `label` names the work, e.g. "writing images", `unit` an
+    item; `show` is False on every rank but the first, and shows nothing.
     """
     if not show:
         yield from items

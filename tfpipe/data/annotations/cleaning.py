@@ -32,10 +32,8 @@ class Boxes(NamedTuple):
 def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
     """Returns the boxes that may be cropped from n images; the NumPy counterpart of crops.find_targets.
 
-    Args:
-        objects: annotated objects of all the images.
-        labels: int32 [n], the images' class numbers; either all are BY_OBJECT or none is.
-        sizes: float32 [n, 2], height and width that the boxes are divided by, at least 1.
+    `labels` (int32 [n]) are the images' class numbers, either all BY_OBJECT or none; `sizes` (float32 [n, 2]), at least
+    1, are the heights and widths that the boxes are divided by.
     """
     images, boxes, classes = objects
     low, high = clamped(boxes, sizes[images])

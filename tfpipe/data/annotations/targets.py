@@ -36,15 +36,10 @@ def find_targets(
     """Returns the objects' boxes, relative to the annotated size (the image's may differ), and their labels.
 
     Swapped edges are swapped back, boxes clipped to the image, empty boxes dropped. If objects have their own labels,
-    those of unknown classes are dropped, and none may be left. If the image has the label, objects of a different
-    known class are dropped; if none is left, the whole image is the target.
-
-    Args:
-        objects: the objects of n XMLs.
-        labels: int32 [n], the images' labels.
-        sizes: int32 [n, 2], the images' real heights and widths; used if an XML does not state them.
-        names: the class names, in the order of their numbers.
-        by_object: whether objects, not images, have labels.
+    those of unknown classes are dropped, and none may be left. If the image has the label, objects of a different known
+    class are dropped; if none is left, the whole image is the target. `labels` (int32 [n]) are those of n images;
+    `sizes` (int32 [n, 2]), their real heights and widths, are used if an XML does not state them; `names` are in the
+    order of the class numbers; with `by_object`, objects have the labels.
     """
     images = objects.images
     stated = tf.reduce_all(objects.sizes >= 1, axis=1, keepdims=True)

@@ -46,11 +46,8 @@ Row = tuple[str, list[str], list[str]]
 def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Sequence[str]) -> BoxTable:
     """Returns the boxes that the table holds for the images `paths`; skips rows of other images and logs their number.
 
-    Args:
-        path: a table in either format.
-        paths: the images, which rows name by base name, with or without extension.
-        labels: int32 [len(paths)]: the images' classes, or BY_OBJECT.
-        classes: class names, in the order of their numbers.
+    Rows name the images `paths` by base name, with or without extension. `labels` (int32 [len(paths)]) are the images'
+    classes, or BY_OBJECT; `classes` are in the order of their numbers.
 
     Raises:
         ConfigError: the table cannot be read, a row is malformed, Kaggle's table has two rows of one image, a row's

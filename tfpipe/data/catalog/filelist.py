@@ -82,12 +82,8 @@ def write_filelist(path: Path, images: Iterable[str]) -> None:
 def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
     """Finds the images of an ILSVRC or Pascal VOC tree; returns absolute paths by split, sorted.
 
-    ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the images in JPEGImages
-    that the lists in ImageSets/Main name.
-
-    Args:
-        root: the folder holding Data or JPEGImages, or the ILSVRC folder's parent.
-        show: whether to show progress.
+    ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the images in JPEGImages that
+    the lists in ImageSets/Main name. `root` holds Data or JPEGImages, or is the ILSVRC folder's parent.
 
     Raises:
         ConfigError: `root` is neither tree, an ILSVRC tree has no training image, or a VOC list names a missing image.

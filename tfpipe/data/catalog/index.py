@@ -80,11 +80,8 @@ class Index(NamedTuple):
 def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:
     """Returns the sha256, in hex, of everything that an index depends on except the XMLs and images.
 
-    Args:
-        paths: paths of the images.
-        classes: class names.
-        labels: int32 [len(paths)], class numbers; BY_OBJECT if labels are per object.
-        source: layout of the XML folders, or path of the box file, which counts by its content.
+    `labels` (int32 [len(paths)]) are class numbers, BY_OBJECT if labels are per object; `source` is the layout of the
+    XML folders, or the path of the box file, which counts by its content.
 
     Raises:
         ConfigError: the box file cannot be read.
@@ -138,11 +135,8 @@ def lists_of(rows: np.ndarray, values: pa.Array, count: int) -> pa.ListArray:
 def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
     """Copies an index for a copy of its images: replaces the paths and the fingerprint, and writes it atomically.
 
-    Args:
-        source: path of an index whose fingerprint matches its list.
-        target: path of the new index.
-        paths: paths of the copied images, in the same order.
-        key: fingerprint of the new index.
+    The fingerprint of `source` must match its list; `paths`, those of the copied images, are in the same order; `key`
+    is the fingerprint of the new index.
     """
     table = pq.read_table(source)
     place = table.schema.get_field_index("path")

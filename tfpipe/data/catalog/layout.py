@@ -81,13 +81,7 @@ def existing(paths: FileList, layout: Layout, show: bool = False, listing: Listi
     """Returns which images have an XML, as bool [len(paths)].
 
     Lists each annotation folder once: on a parallel file system this is a thousand times cheaper than a call per file.
-    HTTP cannot list folders, so every image behind HTTP counts as annotated.
-
-    Args:
-        paths: the images.
-        layout: maps their folders to the XMLs' folders.
-        show: whether to show progress.
-        listing: lists the folders.
+    HTTP cannot list folders, so every image behind HTTP counts as annotated. `listing` lists the XMLs' folders.
 
     Raises:
         ConfigError: as annotation_folders or `listing`.

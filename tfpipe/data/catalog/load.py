@@ -12,6 +12,7 @@ from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.labels import class_table, image_labels
 from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout, is_optional
 from tfpipe.data.catalog.lists import index_path, read_lists
+from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.distributed import World
@@ -26,28 +27,17 @@ logger = logging.getLogger(__name__)
 def load_listed(source: "Source", config: DataConfig, split: str, world: World) -> Catalog:
     """Loads the catalog of `split`, "train" or "test", from its filelist; only rank 0 reads the index or lists folders.
 
-    Args:
-        source: reads the images; lists their folders.
-        config: the data settings.
-        split: "train" or "test".
-        world: the ranks; every rank must call.
+    Every rank must call. `source` reads the images, and lists their folders.
 
     Raises:
         ConfigError: a filelist, a label, the class table or a required index cannot be used.
     """
-    if split == "train":
-        label_file = config.train_label_file
-    elif split == "test" and config.test_filelist is not None:
-        label_file = config.test_label_file
-    else:
+    if split not in ("train", "test") or (split == "test" and config.test_filelist is None):
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
     filelist = config.filelist_for(split)
     paths, lists = read_lists(filelist)
-    # Test data has the class numbers of training data, so it may need the training list's folders.
-    numbered = split == "train" or config.classes is not None
-    train_paths = paths if numbered else read_lists(config.filelist_for("train"))[0]
-    classes = class_table(config, train_paths)
-    labels = image_labels(paths, classes, config, label_file)
+    classes = classes_of(config, split, paths)
+    labels = image_labels(paths, classes, config, config.label_file_for(split))
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     by_lxml = config.annotations == "lxml"
     catalog = Catalog(split, source.of(paths), paths, folders, annotated, labels, classes, by_lxml=by_lxml, lists=lists)
@@ -62,6 +52,13 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     if split == "train":
         check_order(catalog, config, world)
     return catalog
+
+
+def classes_of(config: DataConfig, split: str, paths: FileList) -> tuple[str, ...]:
+    """Returns the class names, given the images of `split`."""
+    # Test data has the class numbers of training data, so it may need the training list's folders.
+    numbered = split == "train" or config.classes is not None
+    return class_table(config, paths if numbered else read_lists(config.filelist_for("train"))[0])
 
 
 def check_order(catalog: Catalog, config: DataConfig, world: World) -> None:

@@ -79,13 +79,8 @@ def to_named_error(
 ) -> TfpipeError:
     """Returns the error to raise for `error`; it names the file if a file is at fault.
 
-    Args:
-        error: raised by iterating over a dataset of `catalog`, or by the model.
-        catalog: the split's catalog.
-        config: the data settings.
-        world: this rank and the number of ranks.
-        stream: the stream that the dataset was built from.
-        reached: int64 [batch, 2], the positions of the last batch received; None if none was.
+    `error` was raised by iterating over a dataset of `catalog` that was built from `stream`, or by the model; `reached`
+    (int64 [batch, 2]) are the positions of the last batch received, None if none was.
     """
     cause = catalog.source.cause(error, catalog.split)
     if cause is not None:

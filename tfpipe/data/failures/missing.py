@@ -28,8 +28,7 @@ class MissingSamples:
     def passed(self, batches: Sequence[np.ndarray]) -> SampleRef:
         """Returns the samples that gave no crop, up to the last one in the next batches.
 
-        Args:
-            batches: positions as from build_dataset, int64 [batch, 2] each; consecutive batches, without gaps.
+        `batches` are consecutive batches' positions as from build_dataset, int64 [batch, 2] each, without gaps.
         """
         seen = np.concatenate([np.zeros((0, 2), np.int64), *batches])
         if not len(seen):
@@ -77,9 +76,8 @@ class Dropped:
     def look(self, batches: Sequence[np.ndarray], end: bool = False) -> list[DroppedSample]:
         """Returns the samples that the next batches have left out.
 
-        Args:
-            batches: the positions of all batches since the last call, int64 [batch, 2] each, as build_dataset returns.
-            end: whether these are the last batches of a test pass.
+        `batches` are the positions of all batches since the last call, int64 [batch, 2] each, as build_dataset returns;
+        `end` says whether they are the last ones of a test pass.
         """
         left = self._explained(self._gaps.passed(batches))
         if end:

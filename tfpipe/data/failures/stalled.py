@@ -16,12 +16,8 @@ def pending_files(
 ) -> list[str]:
     """Returns the files of this rank's next READS samples in order: each image and, if it is parsed, its XML.
 
-    Args:
-        catalog: the split's catalog.
-        config: the data settings.
-        world: this rank and the number of ranks.
-        stream: the stream that the dataset was built from.
-        last: position and number of the last crop received; None if no batch was.
+    `stream` is the one that the dataset was built from; `last` is the position and number of the last crop received,
+    None if no batch was.
     """
     if last is not None:
         stream = stream.moved(world.rank, Cursor.after(last))

@@ -61,13 +61,8 @@ def choose_windows(
 ) -> Windows:
     """Returns the windows of the images' crops, as `data.crop` or `data.test_crop` sets them.
 
-    Args:
-        targets: the boxes that may be cropped from n images.
-        sizes: int32 [n, 2], their heights and widths.
-        positions: int64 [n], their stream positions, which seed random windows.
-        config: the crop settings.
-        split: "train" or "test".
-        by_object: whether objects, not images, have labels.
+    `sizes` (int32 [n, 2]) are the heights and widths of n images; `positions` (int64 [n]), their stream positions, seed
+    random windows. With `by_object`, objects, not images, have labels.
     """
     kind = config.crop_for(split)
     first = tf.searchsorted(targets.images, tf.range(tf.size(positions, tf.int64)), out_type=tf.int64)
@@ -109,9 +104,7 @@ def decode_scale(windows: tf.Tensor, images: tf.Tensor, config: DataConfig) -> t
 def from_first(crops: T, first: tf.Tensor) -> T:
     """Drops the crops whose number is below their image's `first`.
 
-    Args:
-        crops: the crops of n images, e.g. Windows.
-        first: int64 [n], number of each image's first crop to keep.
+    `crops`, e.g. Windows, are those of n images; `first` is int64 [n].
     """
     wanted = crops.numbers >= tf.gather(first, crops.images)
     # A mask copies all crops, and drops some only when a run resumes in the middle of an image.

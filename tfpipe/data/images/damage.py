@@ -17,9 +17,7 @@ HTML = re.compile(rb"\s*<(?:!doctype html|html|\?xml|head)", re.IGNORECASE)
 def find_damage(contents: bytes, channels: int) -> str | None:
     """Returns libjpeg-turbo's first complaint about a file, None if there is none. TensorFlow may still decode it.
 
-    Args:
-        contents: the whole file, which is decoded completely.
-        channels: 1 or 3, the channels to decode to.
+    Decodes the whole file to 1 or 3 `channels`.
     """
     try:
         height, width, *_ = simplejpeg.decode_jpeg_header(contents)

@@ -22,12 +22,7 @@ is_rest = re.compile("extraneous bytes before marker 0xd[0-79]").search
 def decode_top(contents: bytes, colorspace: str, rows: int) -> np.ndarray | None:
     """Decodes at least the first `rows` rows of a JPEG, in time proportional to them, to the pixels of a whole decode.
 
-    Damage in the data below these rows goes unnoticed, unless the file ends early.
-
-    Args:
-        contents: the file's bytes.
-        colorspace: "RGB" or "GRAY".
-        rows: number of rows wanted.
+    Damage in the data below these rows goes unnoticed, unless the file ends early. `colorspace` is "RGB" or "GRAY".
 
     Returns:
         uint8 [at least `rows`, width, channels]; None if that is the whole image, or this is no intact sequential JPEG.

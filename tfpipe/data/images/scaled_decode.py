@@ -12,12 +12,9 @@ MAX_SCALE_LOG2 = 3
 def choose_scale(windows: tf.Tensor, images: tf.Tensor, target: tuple[int, int]) -> tf.Tensor:
     """Returns int32 [k]: how often an image's sides can be halved so that all its windows are still at least `target`.
 
-    An image is decoded once for all its windows, so a crop's pixels may depend on the image's other crops.
-
-    Args:
-        windows: int32 [k, 4], in pixels of the full-size images.
-        images: int64 [k], number of each window's image, ascending.
-        target: height and width of the crops, in pixels.
+    An image is decoded once for all its windows, so a crop's pixels may depend on the image's other crops. `windows`
+    (int32 [k, 4]) are in pixels of the full-size images; `images` (int64 [k]), ascending, are the numbers of their
+    images; `target` is the height and width of the crops.
     """
     times = tf.reduce_min(windows[:, 2:] // target, axis=1)
     times = tf.gather(tf.math.segment_min(times, images), images)

@@ -22,13 +22,8 @@ def sample_blocks(
 ) -> tf.data.Dataset:
     """Builds the dataset of a rank's samples in blocks, `SampleRef`s of int64 [k].
 
-    Args:
-        stream: what is left of the order.
-        order: the sample order, from positions to items.
-        world: this process's rank and the number of ranks.
-        end: position to stop before, only for a fresh stream; None for endless.
-        look_up: function in graph applied to each block's `SampleRef`.
-        part: the blocks to make; all by default.
+    Stops before position `end`, only for a fresh stream; None for endless. `look_up` is applied in graph to each
+    block's `SampleRef`; `part` selects the blocks to make.
     """
     place = stream.place(world.rank)
     step = stream.size

@@ -91,13 +91,8 @@ def served(
 ) -> tf.data.Dataset:
     """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
-    Args:
-        load: given a config and a `part` of the rank's samples, builds a dataset of NamedTuples of tensors [k, ...], an
-            image per element; in graph, without Python.
-        workers: the workers.
-        catalog: catalog of the split.
-        config: the run's data config; `service` must be set.
-        world: this process's rank and the number of ranks.
+    Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], an
+    image per element; in graph, without Python. `config.service` must be set.
 
     Raises:
         ConfigError: the catalog is too large to be sent, or holds URLs, which are fetched in Python.

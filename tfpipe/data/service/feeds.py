@@ -52,11 +52,9 @@ class Feed:
     def __init__(self, number: int, open_at: Open, workers: Workers, timeout_s: float) -> None:
         """Requests the blocks from block `number` on.
 
-        Args:
-            number: the worker's number, from 0, which is also that of its first block.
-            open_at: requests blocks from a worker.
-            workers: the workers; gives this one's address, and its replacement's.
-            timeout_s: seconds without a block after which a worker counts as dead.
+        `number`, from 0, is the worker's, and that of its first block; `open_at` requests blocks from a worker;
+        `workers` gives this one's address, and its replacement's; after `timeout_s` seconds without a block a worker
+        counts as dead.
         """
         self._number, self._open, self._workers, self._timeout_s = number, open_at, workers, timeout_s
         self._name = f"data.service: worker {number + 1} of {workers.count}"

@@ -60,11 +60,8 @@ def crops_fingerprint(catalog: Catalog, config: DataConfig) -> str:
 def cached(cut: Callable[..., CropBatch], store: Store, shape: tuple[int, int, int]) -> Callable[..., CropBatch]:
     """Wraps `cut`: calls it only for samples whose crops are not cached, and caches the crops it returns.
 
-    Args:
-        cut: function from n samples, a NamedTuple of tensors with the fields `visit` and `kept`, to their crops from
-            `visit.first_crop` on.
-        store: the cache.
-        shape: height, width and channels of a crop.
+    `cut` maps n samples, a NamedTuple of tensors with the fields `visit` and `kept`, to their crops from
+    `visit.first_crop` on; `shape` is the height, width and channels of a crop.
     """
 
     def find_or_cut(samples: Any) -> CropBatch:

@@ -30,11 +30,8 @@ BLOCK = 4096
 def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 0) -> None:
     """Checks that a rank's cache fits into its share of the free memory or disk space; logs both sizes.
 
-    Args:
-        catalog: catalog of the split.
-        config: data config, with `cache` "memory" or an existing folder.
-        world: this process's rank; the ranks of a host have equal shares.
-        kept: number of images (of samples if crops are cached) that are in the cache already.
+    `config.cache` is "memory" or an existing folder; the ranks of a host have equal shares; `kept` images (samples if
+    crops are cached) are in the cache already.
 
     Raises:
         ConfigError: the cache does not fit; the message has both sizes, and what to do.

@@ -69,12 +69,8 @@ def feeds(
 ) -> dict[str, Callable[[float], Segment]]:
     """Returns, by the name of the feed, a function that measures a training segment of a given length in seconds.
 
-    Args:
-        config: the run's config.
-        world: a world of one rank.
-        catalog: catalog of the training data.
-        warm_up_s: shortest warm-up before each segment, in seconds; slow steps prolong it.
-        step: trains a batch; None: the step of `config`.
+    `world` has one rank; `warm_up_s` is the shortest warm-up before each segment, in seconds, which slow steps prolong;
+    `step` trains a batch, None for the step of `config`.
     """
     step = step or training_step(config, world, catalog)
     dataset = build_dataset(config, "train", world, with_positions=True, catalog=catalog)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from tfpipe.data.sources.source import Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.tools.bench.segments import Count
+from tfpipe.util.sampling import evenly_spaced
 
 IMAGES = 300
 
@@ -56,10 +58,9 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
     cv2.setNumThreads(1)
     total = catalog.source.records(catalog)
     count = min(images, total)
-    # Spread over the list, which may be sorted by class.
-    chosen = [number * total // count for number in range(count)]
+    chosen = evenly_spaced(total, count)  # over the list, which may be sorted by class
     work = _worker(config, catalog.source.stores)
-    files = [file for file in _contents(catalog, chosen) if _works(work, file)]
+    files = list(_usable(work, catalog, chosen))
     if not files:
         raise ConfigError(f"none of {count} images of {catalog.source.place} can be read and decoded")
     return _repeat(work, files), DecodeLimit(len(files), count - len(files))
@@ -88,18 +89,10 @@ def _repeat(work: Callable[[bytes], Any], files: list[bytes]) -> Iterator[Count]
             yield Count(done)
 
 
-def _contents(catalog: Catalog, numbers: list[int]) -> Iterator[bytes]:
-    """Yields the contents of records; b"" for unreadable ones."""
+def _usable(work: Callable[[bytes], Any], catalog: Catalog, numbers: list[int]) -> Iterator[bytes]:
+    """Yields the contents of those records that can be read and worked on."""
     for number in numbers:
-        try:
-            yield catalog.source.record(catalog, number)
-        except (OSError, ValueError, TfpipeError):
-            yield b""
-
-
-def _works(work: Callable[[bytes], Any], file: bytes) -> bool:
-    try:
-        work(file)
-    except ValueError:
-        return False
-    return True
+        with suppress(OSError, ValueError, TfpipeError):
+            file = catalog.source.record(catalog, number)
+            work(file)
+            yield file

@@ -17,9 +17,10 @@ import numpy as np
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.data.catalog.labels import Labels, class_table, find_labels
+from tfpipe.data.catalog.labels import Labels, find_labels
 from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout
-from tfpipe.data.catalog.lists import index_path, read_lists
+from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.load import classes_of
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import open_source
 from tfpipe.distributed import World
@@ -40,11 +41,8 @@ CHUNK = 200
 def check(config: DataConfig, splits: Sequence[str], world: World, processes: int | None = None) -> list[Checked]:
     """Checks the files of these splits; only rank 0's result is complete.
 
-    Args:
-        config: the config of the training; files that it does not read are not checked.
-        splits: "train", "test" or both; both also compares their contents.
-        world: the ranks that share the work.
-        processes: processes of this rank; None: one per CPU that it may use.
+    Files that training with `config` does not read are not checked; with both splits, their contents are compared too.
+    `processes` are those of this rank; None for one per CPU that it may use.
 
     Raises:
         ConfigError: a list is missing, or it, the classes or a label file cannot be used.
@@ -135,21 +133,10 @@ def _catalog(config: DataConfig, split: str, filelist: Path, world: World) -> tu
     paths = read_filelist(filelist)
     if paths.remote:
         raise ConfigError(f"{filelist} holds URLs, and check reads files: copy them first, with `tfpipe stage`")
-    numbered = split == "train" or config.classes is not None
-    train_paths = paths if numbered else read_lists(config.filelist_for("train"))[0]
-    classes = class_table(config, train_paths)
-    labels = find_labels(
-        paths, classes, config, config.train_label_file if split == "train" else config.test_label_file
-    )
-    catalog = Catalog(
-        split,
-        open_source(config),
-        paths,
-        [""] * len(paths.folders),
-        np.zeros(len(paths), bool),
-        labels.numbers,
-        classes,
-    )
+    classes = classes_of(config, split, paths)
+    labels = find_labels(paths, classes, config, config.label_file_for(split))
+    none = np.zeros(len(paths), bool)
+    catalog = Catalog(split, open_source(config), paths, [""] * len(paths.folders), none, labels.numbers, classes)
     source = config.box_file_for(split)
     if not _reads_xmls(config, split):
         return catalog, labels, None

@@ -240,9 +240,8 @@ def _usual(counts: Iterable[int]) -> int:
 def _merged(pieces: Iterable[_Piece]) -> list[Span]:
     """Merges neighbouring and nested spans of one stage on a thread."""
     result: list[Span] = []
-    for span in sorted(
-        (piece.span for piece in pieces if piece.span.stage != BATCH), key=lambda s: (s.lane, s.start_s)
-    ):
+    spans = [piece.span for piece in pieces if piece.span.stage != BATCH]
+    for span in sorted(spans, key=lambda span: (span.lane, span.start_s)):
         last = result[-1] if result else None
         if last and (last.lane, last.stage) == (span.lane, span.stage) and span.start_s - last.end_s < GAP_S:
             result[-1] = last._replace(seconds=max(last.end_s, span.end_s) - last.start_s)

@@ -23,11 +23,7 @@ CHUNK = 64
 def find_broken(paths: FileList, channels: int, threads: int | None = None, show: bool = True) -> Iterator[Failure]:
     """Yields the images at which training would stop, in the list's order; decodes every image completely.
 
-    Args:
-        paths: paths of the images.
-        channels: 1 or 3, the channels to decode to.
-        threads: number of threads; None: one per CPU that this process may use.
-        show: whether to show progress.
+    Decodes to 1 or 3 `channels`; None `threads` means one per CPU that this process may use.
     """
     pool = ThreadPoolExecutor(threads or len(os.sched_getaffinity(0)))
     try:

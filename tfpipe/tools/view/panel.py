@@ -36,10 +36,7 @@ class Scene(NamedTuple):
 def draw_panel(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
     """Draws an RGB panel, WIDTH_PX wide: the end of the path, the image, then its crops in rows.
 
-    Args:
-        scene: the scene to draw.
-        names: names of the classes.
-        numbered: whether to number boxes and crops, so that a crop can be matched to its box.
+    With `numbered`, numbers boxes and crops, so that a crop can be matched to its box.
     """
     image = draw_boxes(scene, names, numbered)
     below = _draw_crops(scene, names, numbered)

@@ -135,19 +135,10 @@ def read(path: Path) -> Checkpoint:
         weights, optimizer = (
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
-        stream = Stream(tuple(Cursor(*frontier) for frontier in about["frontiers"]), about["rest"], file["late"])
-        state = State(
-            epoch=about["epoch"],
-            step=about["step"],
-            total_steps=about["total_steps"],
-            batch=Batch(*about["batch"]),
-            stream=stream,
-            contract=about["contract"],
-            untested=about["untested"],
-            seeds=file["seeds"],
-            metrics=file["metrics"],
-        )
-    return Checkpoint(state, weights, optimizer)
+        stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["late"])
+        counts = (about[name] for name in ("epoch", "step", "total_steps"))
+        told = (Batch(*about["batch"]), stream, about["contract"], about["untested"], file["seeds"], file["metrics"])
+        return Checkpoint(State(*counts, *told), weights, optimizer)
 
 
 def _paths(run_dir: Path) -> list[Path]:

@@ -33,14 +33,8 @@ class Checkpoints(keras.callbacks.Callback):
     ) -> None:
         """Starts from a state.
 
-        Args:
-            run_dir: the run's directory.
-            config: when to save, and how many checkpoints to keep.
-            world: this rank.
-            start: the state from which the run starts.
-            steps: steps of an epoch.
-            epochs: epochs of the run.
-            stop: the request to stop this process.
+        `config` says when to save and how many checkpoints to keep; the run has `epochs` epochs of `steps` steps;
+        `stop` is the request to stop this process.
         """
         super().__init__()
         self.run_dir, self.config, self.world, self.stop = run_dir, config, world, stop

@@ -49,11 +49,7 @@ def choose_run_dir(
 ) -> Path:
     """Creates and returns `logdir`, or a new runs/NAME-TIME named after the config; the same on every rank.
 
-    Args:
-        logdir: the user's choice; None: a new directory.
-        config_path: the config, whose stem names the run.
-        world: this rank.
-        resume: "must" for a run that has a checkpoint, "auto" for one that may have one, None for a new run.
+    `resume` is "must" for a run that has a checkpoint, "auto" for one that may have one, None for a new run.
 
     Raises:
         ConfigError: `logdir` holds another run, has no checkpoint to resume, or cannot be written.
@@ -99,10 +95,7 @@ def run_lock(run_dir: Path, world: World) -> Iterator[None]:
 def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
     """Checks, before training starts, that checkpoints can be written. Every rank must call.
 
-    Args:
-        run_dir: the run's directory.
-        needed_bytes: size of one checkpoint; there are two while the next one is written.
-        world: this rank.
+    A checkpoint has `needed_bytes`; there are two while the next one is written.
 
     Raises:
         ConfigError: the folder cannot be written, or has too little space.
@@ -131,14 +124,8 @@ def find_start(
 ) -> Start:
     """Returns the initial state, or with `resume` that of the last checkpoint in `run_dir`.
 
-    Args:
-        config: the run's config.
-        world: this rank; every rank must call.
-        run_dir: the run's directory.
-        catalog: catalog of the training data.
-        steps: steps of an epoch.
-        resume: continue from the last checkpoint, if there is one.
-        anyway: continue even if the contract with the checkpoint's run is broken.
+    Every rank must call. An epoch has `steps` steps. With `anyway`, continues even if the contract with the
+    checkpoint's run is broken.
 
     Raises:
         ConfigError: this run breaks the contract with the checkpoint's run (`check_contract`).
@@ -164,11 +151,7 @@ def find_start(
     if world.rank == 0:
         forget_after(run_dir, old)
     state = replace(
-        old,
-        step=carried_over(old, batch, steps),
-        batch=batch,
-        stream=old.stream.over(world.size),
-        contract=contract,
+        old, step=carried_over(old, batch, steps), batch=batch, stream=old.stream.over(world.size), contract=contract
     )
     logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
     return Start(state, checkpoints[0] if checkpoints else None, old.batch.crops / batch.crops)

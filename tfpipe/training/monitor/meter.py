@@ -77,9 +77,7 @@ class Meter:
     def finish(self, reduce_s: float, ready_at_s: float) -> Step:
         """Ends the step that `take` began.
 
-        Args:
-            reduce_s: its seconds in the allreduce.
-            ready_at_s: time of day at which its batch was ready.
+        It spent `reduce_s` seconds in the allreduce; its batch was ready at the time of day `ready_at_s`.
         """
         now_s = self.clock()
         assert self.open is not None, "take() begins a step"

@@ -92,13 +92,7 @@ class Display(keras.callbacks.Callback):
     """Progress on stdout: a live line per epoch on a terminal, else a line every `every` steps; rank 0 only."""
 
     def __init__(
-        self,
-        throughput: Throughput,
-        epochs: int,
-        steps: int,
-        every: int,
-        steps_done: int = 0,
-        out: TextIO = sys.stdout,
+        self, throughput: Throughput, epochs: int, steps: int, every: int, steps_done: int = 0, out: TextIO = sys.stdout
     ) -> None:
         """Takes the rates, the epochs, steps per epoch, steps between lines, and steps done of the first epoch."""
         super().__init__()

@@ -20,12 +20,8 @@ def stall_limit(
 ) -> StallLimit | None:
     """Returns the limit of `data.stall_timeout_s`; None if that is null.
 
-    Args:
-        config: the data section.
-        world: this rank.
-        catalog: catalog of the split.
-        stream: stream from which the batches started.
-        reached: returns the positions of the last batch received, int64 [batch, 2]; None before the first.
+    `stream` is where the batches started; `reached` returns the positions of the last batch received, int64 [batch, 2],
+    or None before the first.
     """
     if config.stall_timeout_s is None:
         return None

@@ -66,14 +66,8 @@ class StallWatch:
     ) -> None:
         """Prepares the thread, which runs inside `with`.
 
-        Args:
-            meter: meter of the steps.
-            rank: this rank.
-            path: the metrics.jsonl to write to; None writes none.
-            after_s: shortest duration of a stall, in seconds.
-            limit: duration after which a stall is fatal; None: never.
-            name: noun for a step in messages.
-            end: ends the process with a message.
+        Writes to the metrics.jsonl at `path`, None for none. A stall lasts at least `after_s` seconds, and is fatal
+        after `limit`, None for never. `name` is the noun for a step in messages; `end` ends the process with a message.
         """
         self._meter, self._rank, self._path, self._after_s = meter, rank, path, after_s
         self._limit, self._name, self._end = limit, name, end

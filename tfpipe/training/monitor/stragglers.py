@@ -54,8 +54,7 @@ class Straggling(NamedTuple):
 def find_straggler(ranks: Sequence[Mapping[str, Any]]) -> Straggler | None:
     """Returns the rank with the longest own time, if it is at least AT_LEAST_TIMES the others' median, else None.
 
-    Args:
-        ranks: the "ranks" of an interval: rank, host, and means of wait_ms, own_ms and compute_ms.
+    `ranks` is the "ranks" of an interval: rank, host, and means of wait_ms, own_ms and compute_ms.
     """
     if len(ranks) < 2:
         return None
@@ -75,8 +74,7 @@ def find_straggler(ranks: Sequence[Mapping[str, Any]]) -> Straggler | None:
 def describe_stragglers(intervals: Sequence[Mapping[str, Any]]) -> Straggling | None:
     """Returns the stragglers of several intervals, and the fixed one if any; None if fewer than two had a straggler.
 
-    Args:
-        intervals: the "interval" entries of metrics.jsonl.
+    `intervals` are the "interval" entries of metrics.jsonl.
     """
     stragglers = [Straggler(**entry["straggler"]) for entry in intervals if entry["straggler"] is not None]
     if len(stragglers) < FIXED_AT_LEAST:

@@ -111,14 +111,8 @@ class Packed(Source):
     ) -> Catalog:
         """Makes the catalog of packed data.
 
-        Args:
-            split: "train" or "test".
-            world: the ranks that share it.
-            paths: original paths of the images.
-            classes: class names.
-            labels: int32 [len(paths)], class numbers or BY_OBJECT.
-            index: the boxes and which images were annotated (index.Index); read if crops need boxes.
-            shards: location of the records.
+        `paths` are the images' original paths; `labels` (int32 [len(paths)]) are class numbers or BY_OBJECT; `index`
+        has the boxes and which images were annotated, and is read if crops need boxes.
 
         Raises:
             ConfigError: there are more classes than `data.num_classes`, or too few samples for the ranks in scope
