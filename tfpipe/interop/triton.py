@@ -7,7 +7,7 @@ from importlib.util import find_spec
 log = logging.getLogger(__name__)
 
 LATE = (
-    "torch goes without triton, so torch.compile has nothing for GPUs: loaded after TensorFlow, triton crashes the "
+    "torch runs without triton, so torch.compile cannot target GPUs: loaded after TensorFlow, triton crashes the "
     "process. Import tfpipe.torch before tensorflow, and before the first tfpipe.build_dataset, to have it"
 )
 

@@ -51,7 +51,7 @@ def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: Wo
         missing = world.from_rank0(lambda: work.start(held))
         errors = [error for rank in world.gather(work.write(missing[world.rank :: world.size])) for error in rank]
         if errors:
-            raise ConfigError("\n  ".join([f"{split} data is not packed whole (what is done is kept):", *errors]))
+            raise ConfigError("\n  ".join([f"{split} data is not all packed (finished shards are kept):", *errors]))
         return world.from_rank0(work.finish)
 
 

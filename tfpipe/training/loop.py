@@ -118,7 +118,7 @@ def load_data(config: Config, world: World) -> Data:
             f"{', '.join(train_catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
-    estimated = "to be expected of the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
+    estimated = "expected from the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
         "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
         steps,

@@ -92,5 +92,5 @@ class BadFiles:
             raise TfpipeError(
                 f"rank {self.world.rank}: {images} of {samples} {self.catalog.split} samples cannot be used, more than "
                 f"the {self.max_fraction:.4g} that data.max_bad_fraction lets be left out; they are listed in "
-                f"{self.path}, and tfpipe check looks at all of them"
+                f"{self.path}, and tfpipe check finds all such files"
             )

@@ -37,8 +37,8 @@ def read_filelist(path: str | Path) -> FileList:
     other = [folder for folder in paths.folders if folder.startswith(REMOTE) != paths.remote]
     if other:
         raise ConfigError(
-            f"the filelist {path} holds both URLs and paths, e.g. of {paths.folders[0]} and {other[0]}: make it of one "
-            "kind, e.g. by copying what is remote with `tfpipe stage`"
+            f"the filelist {path} holds both URLs and paths, e.g. of {paths.folders[0]} and {other[0]}: use one "
+            "kind, e.g. copy the remote files with `tfpipe stage`"
         )
     return paths
 

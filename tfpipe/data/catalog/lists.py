@@ -20,7 +20,7 @@ def read_lists(filelist: Path | list[WeightedList]) -> tuple[FileList, tuple[Mix
     lists = [read_filelist(entry.path) for entry in filelist]
     if len({paths.remote for paths in lists}) > 1:
         raise ConfigError(
-            "data.train_filelist mixes lists of URLs with lists of paths: copy what is remote first, with "
+            "data.train_filelist mixes lists of URLs with lists of paths: copy the remote files first, with "
             "`tfpipe stage`"
         )
     ends = np.cumsum([len(paths) for paths in lists]).tolist()

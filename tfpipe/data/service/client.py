@@ -161,7 +161,7 @@ def check(catalog: Catalog) -> None:
     if size > MOST_BYTES:
         raise ConfigError(
             f"data.service: the {catalog.split} data has {len(catalog)} images, whose paths, labels and boxes take "
-            f"{size / 1e6:.4g} MB, and every worker is sent them; at most {MOST_BYTES / 1e6:.4g} MB can be: set "
+            f"{size / 1e6:.4g} MB, which every worker receives; at most {MOST_BYTES / 1e6:.4g} MB can be sent: set "
             "data.service to null, or use a shorter filelist"
         )
     url = next((folder for folder in catalog.paths.folders if "://" in folder), None)

@@ -76,7 +76,7 @@ class Feed:
                 if int(result.number) == block:
                     self._failures = 0
                     return result
-                result = Failed(f"has given block {int(result.number)} in place of {block}")
+                result = Failed(f"has sent block {int(result.number)} instead of {block}")
             of_worker = isinstance(result, Failed | tf.errors.OpError)
             # An error from a second worker that is still alive is the data's fault.
             again = isinstance(result, tf.errors.OpError) and self._failures and self._workers.lives(self._address)
@@ -108,7 +108,7 @@ class Feed:
                     return Failed("is gone")
                 if time.monotonic() - began_s > self._timeout_s:
                     self._workers.give_up(self._address)
-                    return Failed(f"has given nothing for {self._timeout_s:g} seconds")
+                    return Failed(f"has sent nothing for {self._timeout_s:g} seconds")
 
     def _replace(self, block: int, error: Exception) -> None:
         self._closed.set()

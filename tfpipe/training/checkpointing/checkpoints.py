@@ -117,7 +117,9 @@ def read_latest(run_dir: Path) -> Checkpoint | None:
             problems.append(f"{path}: {error}")
             logger.warning("cannot read the checkpoint %s; trying an earlier one", problems[-1])
     if problems:
-        raise ConfigError(f"no checkpoint of {run_dir} can be read: {'; '.join(problems)}; start anew with --logdir")
+        raise ConfigError(
+            f"no checkpoint of {run_dir} can be read: {'; '.join(problems)}; start a new run with another --logdir"
+        )
     return None
 
 
@@ -136,9 +138,9 @@ def read(path: Path) -> Checkpoint:
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
         stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["late"])
-        counts = (about[name] for name in ("epoch", "step", "total_steps"))
-        told = (Batch(*about["batch"]), stream, about["contract"], about["untested"], file["seeds"], file["metrics"])
-        return Checkpoint(State(*counts, *told), weights, optimizer)
+        fields = {name: about[name] for name in ("epoch", "step", "total_steps", "contract", "untested")}
+        arrays = {name: file[name] for name in ("seeds", "metrics")}
+        return Checkpoint(State(**fields, **arrays, batch=Batch(*about["batch"]), stream=stream), weights, optimizer)
 
 
 def _paths(run_dir: Path) -> list[Path]:
@@ -184,14 +186,14 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
         )
     if different and not anyway:
         raise ConfigError(
-            "\n  ".join(["this is not the run that the checkpoint is of:", *different])
-            + "\ngo on all the same with --resume-anyway, or start anew with another --logdir"
+            "\n  ".join(["the checkpoint belongs to another run:", *different])
+            + "\ncontinue anyway with --resume-anyway, or start a new run with another --logdir"
         )
     for difference in different:
-        logger.warning("goes on although this has changed: %s", difference)
+        logger.warning("continues although this has changed: %s", difference)
     if batch.crops != state.batch.crops:
         logger.warning(
-            "a step was %s, it is now %s; the learning rate's schedule goes on from the same share of an epoch",
+            "a step was %s, it is now %s; the learning rate's schedule continues from the same share of an epoch",
             _say(state.batch),
             _say(batch),
         )

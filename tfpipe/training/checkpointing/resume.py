@@ -108,7 +108,7 @@ class Checkpoints(keras.callbacks.Callback):
         except OSError as error:
             message = f"cannot write a checkpoint after {_where(state)} to {self.run_dir}: {error.strerror or error}"
             if needed:
-                raise TfpipeError(f"{message}; the last one, if any, is whole") from error
+                raise TfpipeError(f"{message}; the last one, if any, is intact") from error
             logger.warning("%s; the last one, if any, is kept, and training goes on", message)
             return None
         logger.info("saved %s, after %s", path, _where(state))
@@ -147,8 +147,8 @@ def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
         ours, theirs = ([tuple(array.shape) for array in arrays] for arrays in (variables, values))
         if ours != theirs:
             raise ConfigError(
-                f"the checkpoint is of another {kind}: {_first_difference(theirs, ours)}; give the config that the run "
-                "was started with, or start anew with another --logdir"
+                f"the checkpoint belongs to another {kind}: {_first_difference(theirs, ours)}; give the config of "
+                "the run, or start a new run with another --logdir"
             )
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)

@@ -57,7 +57,7 @@ def choose_run_dir(
 
     def choose() -> Path:
         if resume is not None and logdir is None:
-            raise ConfigError("--resume needs --logdir, the directory of the run that goes on")
+            raise ConfigError("--resume needs --logdir, the directory of the run to continue")
         chosen = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
         checkpoints = any((chosen / FOLDER).glob("*.npz"))
         if resume == "must" and not checkpoints:

@@ -36,7 +36,7 @@ IMAGES = pa.schema([SCHEMA.field(name) for name in ("path", "label", "annotated"
 RECORDS = pa.schema(
     {"image": pa.int32(), "label": pa.int32(), "shard": pa.int32(), "offset": pa.int64(), "length": pa.int64()}
 )
-ADVICE = "pack it anew: remove the folder, then tfpipe pack"
+ADVICE = "pack it again: remove the folder, then tfpipe pack"
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Manifest:
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}; make it with: tfpipe pack") from error
         except (ValueError, KeyError, AttributeError) as error:
-            raise ConfigError(f"{path} is no manifest of tfpipe pack; {ADVICE}") from error
+            raise ConfigError(f"{path} is not a manifest of tfpipe pack; {ADVICE}") from error
         if about.get("format") != FORMAT:
-            raise ConfigError(f"{path} is of format {about.get('format')}, this is of {FORMAT}; {ADVICE}")
+            raise ConfigError(f"{path} has format {about.get('format')}, this tfpipe reads {FORMAT}; {ADVICE}")
         return manifest
 
     def check_sizes(self, folder: Path) -> None:
@@ -76,7 +76,7 @@ class Manifest:
             try:
                 size = path.stat().st_size
             except OSError as error:
-                raise ConfigError(f"cannot read {path}, which {folder} had: {error.strerror}; {ADVICE}") from error
+                raise ConfigError(f"cannot read {path}, named in the manifest: {error.strerror}; {ADVICE}") from error
             if size != file["bytes"]:
                 raise ConfigError(f"{path} has {size} bytes, its manifest says {file['bytes']}; {ADVICE}")
 

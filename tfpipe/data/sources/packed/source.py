@@ -35,10 +35,10 @@ STORES: dict[str, Stores] = {"original": "images", "crops": "crops", "raw": "pix
 class Packed(Source):
     """Images or crops in shards."""
 
-    remedy = "see what else has changed with tfpipe pack --verify, then pack it again"
+    remedy = "find all changed files with tfpipe pack --verify, then pack again"
     refused: ClassVar[dict[str, str]] = {
         **Source.refused,
-        "index": "data.source is packed, and what is packed has its boxes with it: it needs no index",
+        "index": "data.source names packed data, which holds its boxes: it needs no index",
         "pack": "data.source names packed data; tfpipe pack packs files: leave it out",
         "view --errors": "view --errors opens files, and data.source is packed: use tfpipe pack --verify",
     }
@@ -61,8 +61,8 @@ class Packed(Source):
     def check(self, test: bool = False) -> None:
         if not manifest_path(self.folder, "train").exists():
             raise ConfigError(
-                f"data.source: there is no {manifest_path(self.folder, 'train')}; an interrupted pack goes on with the "
-                f"same command: tfpipe pack -c CONFIG --out {self.folder}"
+                f"data.source: there is no {manifest_path(self.folder, 'train')}; an interrupted pack continues with "
+                f"the same command: tfpipe pack -c CONFIG --out {self.folder}"
             )
 
     def check_use(self, command: str) -> None:
@@ -77,7 +77,7 @@ class Packed(Source):
         for name, plain in (("cache", None), ("storage_delay_ms", 0.0)):
             if getattr(self.config, name) != plain:
                 raise ConfigError(
-                    f"data.{name} is of loose files, and data.source is packed: leave it out; where storage is slow, "
+                    f"data.{name} is of loose files, and data.source is packed: leave it out; if storage is slow, "
                     "copy the packed folder to a local disk"
                 )
         if split not in PREFIX:
@@ -156,7 +156,7 @@ class Packed(Source):
     ) -> "tf.data.Dataset":
         if self.stores != "images":
             raise ConfigError(
-                "data.source holds crops that were cut when they were packed, and this needs whole images: use data "
+                "data.source holds crops instead of whole images, which this command needs: use data "
                 "packed with --kind original, or the files themselves"
             )
         return super().read(samples, catalog, config, world, store)

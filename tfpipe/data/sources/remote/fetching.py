@@ -109,7 +109,7 @@ def check_cache(config: DataConfig) -> None:
     """Raises a ConfigError if `data.cache` is to cache files: it reads them by path, which URLs are not."""
     if config.cache is not None and config.cache_stage == "files":
         raise ConfigError(
-            "data.cache keeps files of a file system, and the filelist holds URLs: in its place, set data.remote.cache "
+            "data.cache holds files of a file system, and the filelist holds URLs: set data.remote.cache instead, "
             'to a folder on a local disk, or data.cache_stage to "crops"'
         )
 
