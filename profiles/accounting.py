@@ -18,14 +18,16 @@ import keras
 import tensorflow as tf
 
 from tfpipe import Stream, World, build_dataset, load_config
-from tfpipe.training.accounting import Accounting
-from tfpipe.training.callbacks import Record
-from tfpipe.training.checkpoints import Batch, State
-from tfpipe.training.loop import compile_model, configure_devices, load_data
+from tfpipe.training.checkpointing.checkpoints import Batch, State
+from tfpipe.training.checkpointing.start import Start
+from tfpipe.training.loop import compile_model
+from tfpipe.training.loop import configure_devices
+from tfpipe.training.loop import load_data
+from tfpipe.training.monitor.accounting import Accounting
+from tfpipe.training.monitor.record import Record
+from tfpipe.training.monitor.stalls import StallWatch
+from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.parallel import ParallelModel
-from tfpipe.training.stalls import StallWatch
-from tfpipe.training.start import Start
-from tfpipe.training.usage import Visits
 
 # The first pair traces, fills buffers and lets AUTOTUNE find its way.
 TO_SKIP = 1
@@ -95,7 +97,7 @@ def main(args: argparse.Namespace) -> None:
         record = Record(Path(folder))
         # As Throughput when its warm-up is over.
         throughput = SimpleNamespace(steps=1, images_per_step=batch_size)
-        accounting = Accounting(world, interval, throughput, Visits(data.train, config.data, world), record)
+        accounting = Accounting(world, interval, throughput, SampleCounter(data.train, config.data, world), record)
         turns = Turns(accounting, plain_function(model))
         steps = 2 * (args.pairs + TO_SKIP) * interval
         with StallWatch(model.meter, 0, record.path):

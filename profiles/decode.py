@@ -23,12 +23,12 @@ from PIL import Image
 
 from tfpipe import World, load_config
 from tfpipe.config import DataConfig
-from tfpipe.data.boxes import read_boxes
-from tfpipe.data.catalog import load_catalog
-from tfpipe.data.crops import Windows, halvings
-from tfpipe.data.decoders import choose_decoder
-from tfpipe.data.images import DCT, MARGIN, box_windows
-from tfpipe.data.top import decode_top
+from tfpipe.data.catalog.load.boxes import read_boxes
+from tfpipe.data.images.windows.crops import Windows, halvings
+from tfpipe.data.images.windows.decode import choose_decoder
+from tfpipe.data.images.windows.partial_decode import decode_top
+from tfpipe.data.images.windows.windows import DCT, MARGIN, box_windows
+from tfpipe.data.catalog.places.registry import load_catalog
 
 REPEATS = 3
 SIDES = (224, 128, 64, 32)

@@ -43,10 +43,11 @@ def print_row(name: str, seconds: list[float]) -> None:
 def make(args: argparse.Namespace, path: Path, settings: list[str]) -> None:
     """Writes the list at `path` and its index, unless they are there."""
     from tfpipe.config import load_config
-    from tfpipe.data.catalog import index_path
-    from tfpipe.data.filelist import read_filelist, write_filelist
-    from tfpipe.data.index_build import build_index
+    from tfpipe.data.catalog.load.filelist import read_filelist
+    from tfpipe.data.catalog.load.filelist import write_filelist
+    from tfpipe.data.catalog.load.lists import index_path
     from tfpipe.distributed import World
+    from tfpipe.prepare.index import build_index
 
     if not path.exists():
         images = list(read_filelist(load_config(args.config, args.set).data.train_filelist))
@@ -72,7 +73,7 @@ def one(args: argparse.Namespace) -> None:
 
     times = [time.perf_counter()]
     from tfpipe import World, build_dataset, load_config
-    from tfpipe.data.catalog import load_catalog
+    from tfpipe.data.catalog.places.registry import load_catalog
 
     config = load_config(args.config, args.set)
     catalog = load_catalog(config.data, "train", World())

@@ -24,10 +24,12 @@ from PIL import Image
 
 from tfpipe import World
 from tfpipe.config import DataConfig
-from tfpipe.data.filelist import scan, write_filelist
-from tfpipe.data.index import FINGERPRINT, load_index
-from tfpipe.data.index_build import build_index
-from tfpipe.data.voc import find_by_lxml, find_objects
+from tfpipe.data.annotations.objects.voc import find_by_lxml
+from tfpipe.data.annotations.objects.voc import find_objects
+from tfpipe.data.catalog.load.filelist import scan
+from tfpipe.data.catalog.load.filelist import write_filelist
+from tfpipe.data.catalog.load.index import FINGERPRINT, load_index
+from tfpipe.prepare.index import build_index
 
 IMAGENET = 1_281_167  # training images; those with an XML:
 IMAGENET_XMLS = 544_546

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-from torch.utils.data import DataLoader
-
 import tfpipe.torch
+from torch.utils.data import DataLoader
 
 import tensorflow as tf  # isort: skip  # after tfpipe.torch, which says why
 

@@ -4,24 +4,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tfpipe.config import Config, load_config
+    from tfpipe.config import Config, load_config, make_config
+    from tfpipe.data.order.stream import Cursor, Frontier, Stream
     from tfpipe.data.pipeline import build_dataset
-    from tfpipe.data.stream import Frontier, Stream
+    from tfpipe.data.sources.source import Source
     from tfpipe.distributed import World
     from tfpipe.errors import ConfigError, TfpipeError
 
 __version__ = "0.2.0.dev0"
-__all__ = ["Config", "ConfigError", "Frontier", "Stream", "TfpipeError", "World", "build_dataset", "load_config"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Cursor",
+    "Frontier",
+    "Source",
+    "Stream",
+    "TfpipeError",
+    "World",
+    "build_dataset",
+    "load_config",
+    "make_config",
+]
 
 _HOMES = {
     "Config": "tfpipe.config",
     "ConfigError": "tfpipe.errors",
-    "Frontier": "tfpipe.data.stream",
-    "Stream": "tfpipe.data.stream",
+    "Cursor": "tfpipe.data.order.stream",
+    "Frontier": "tfpipe.data.order.stream",
+    "Source": "tfpipe.data.sources.source",
+    "Stream": "tfpipe.data.order.stream",
     "TfpipeError": "tfpipe.errors",
     "World": "tfpipe.distributed",
     "build_dataset": "tfpipe.data.pipeline",
     "load_config": "tfpipe.config",
+    "make_config": "tfpipe.config",
 }
 _MODULES = {"stages", "torch"}
 

@@ -148,7 +148,7 @@ class World:
                 f"{self.backend} sees {self.size} rank(s): it was built "
                 "with another MPI than the one that started it; rebuild it with this one's mpicxx on PATH "
                 "(jobs/install_horovod.sh)"
-                + (", or name its way of starting: srun --mpi=pmix for Open MPI, pmi2 for MPICH" if by_srun else "")
+                + (", or select its launch method: srun --mpi=pmix for Open MPI, pmi2 for MPICH" if by_srun else "")
             )
         allowed, cpus = len(os.sched_getaffinity(0)), os.cpu_count() or 1
         if allowed == 1 and cpus >= 2 * self.local_size:

@@ -15,7 +15,7 @@ from turns import Peer, columns, spread, take_turns
 from work import BATCH, SIZE, Work
 
 from tfpipe import World, load_config
-from tfpipe.data.catalog import load_catalog
+from tfpipe.data.catalog.places.registry import load_catalog
 
 HERE = Path(__file__).parent
 OURS = {
@@ -69,7 +69,7 @@ def prepare(args: argparse.Namespace, folder: Path) -> Path:
     data |= {"crop": "boxes", "crop_image_size": SIZE, "batch_size": BATCH}
     config = folder / "config.json"
     config.write_text(json.dumps({"data": data}))
-    index = [sys.executable, "-m", "tfpipe.cli", "index", "-c", str(config), "--set", f"data.index={folder}"]
+    index = [sys.executable, "-m", "tfpipe", "index", "-c", str(config), "--set", f"data.index={folder}"]
     subprocess.run([*index, "--split", "train"], check=True, stdout=sys.stderr)
     catalog = load_catalog(load_config(config, ["data.annotations=xml"]).data, "train", World())
     files = [(path, catalog.annotation(item)) for item, path in enumerate(catalog.paths)]

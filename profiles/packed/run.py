@@ -20,7 +20,7 @@ from formats import bytes_each
 from given import BATCH, SIDE, Given
 
 from tfpipe import World, load_config
-from tfpipe.data.catalog import load_catalog
+from tfpipe.data.catalog.places.registry import load_catalog
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "compare"))
@@ -116,7 +116,7 @@ def prepare(args: argparse.Namespace) -> Given:
     data = {"train_filelist": str(source), "crop": "boxes", "crop_image_size": [SIDE, SIDE], "annotations": "xml"}
     (folder / "loose.json").write_text(json.dumps({"data": data}))
     for kind in ("crops", "raw"):
-        pack = [sys.executable, "-m", "tfpipe.cli", "pack", "-c", str(folder / "loose.json"), "--kind", kind]
+        pack = [sys.executable, "-m", "tfpipe", "pack", "-c", str(folder / "loose.json"), "--kind", kind]
         if not (folder / kind / "train.json").exists():
             subprocess.run([*pack, "--out", str(folder / kind)], check=True, stdout=sys.stderr)
         config = {"data": {"source": {"kind": "packed", "path": str(folder / kind)}, "crop_image_size": [SIDE, SIDE]}}

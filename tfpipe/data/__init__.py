@@ -1,0 +1,3 @@
+"""From a list of files to batches; knows neither Keras nor Horovod."""
+
+__all__ = ["annotations", "catalog", "failures", "images", "order", "pipeline", "runtime", "service", "sources"]

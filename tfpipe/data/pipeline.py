@@ -13,27 +13,33 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.cache import Store
-from tfpipe.data.catalog import Catalog, load_catalog
-from tfpipe.data.clock import now_s
-from tfpipe.data.closing import close_at_exit
-from tfpipe.data.crop_cache import Cut, crop_store, keeping
-from tfpipe.data.crops import Crops, KnownTargets, choose_windows, crop_seeds, find_targets, from_first
-from tfpipe.data.decoders import Decoder, choose_decoder
-from tfpipe.data.gathering import find_crops, gather_crops
-from tfpipe.data.images import flipped
-from tfpipe.data.lookup import Lookup
-from tfpipe.data.reading import Encoded, read_files, read_packed, read_remote
-from tfpipe.data.salvage import salvaging
-from tfpipe.data.scopes import stage
-from tfpipe.data.servers import open_servers
-from tfpipe.data.service import served
-from tfpipe.data.stream import WHOLE, Part, Stream, Visit
-from tfpipe.data.threads import calls_at_once, options
-from tfpipe.data.user import load_function
-from tfpipe.data.xml_graph import parser
+from tfpipe.data.annotations.graph import parser
+from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.catalog.locate import Lookup, known_targets
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
+from tfpipe.data.images.decode import Decoder, choose_decoder
+from tfpipe.data.images.windows import flipped
+from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
+from tfpipe.data.runtime.autotune import STAGES
+from tfpipe.data.runtime.clock import now_s
+from tfpipe.data.runtime.parallelism import calls_at_once, options
+from tfpipe.data.runtime.samples import sample_blocks
+from tfpipe.data.runtime.shutdown import close_at_exit
+from tfpipe.data.runtime.skip_failed import skip_failed_elements
+from tfpipe.data.runtime.stage import stage
+from tfpipe.data.service.client import served
+from tfpipe.data.service.workers import open_workers
+from tfpipe.data.sources.cache import Store
+from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
+from tfpipe.data.sources.reading import Encoded
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.util.import_function import load_function
+
+OF_STORED_CROPS = ("visit", "gather", "finish")
+OF_SERVICE = ("service", "hand over")
+LookUp = Callable[[SampleRef], Any]
 
 
 def build_dataset(
@@ -67,29 +73,28 @@ def build_dataset(
     """
     data = config.data
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
-    servers = None if data.service is None else open_servers(data.service)
+    workers = None if data.service is None else open_workers(data.service)
     close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
 
     stream = resume or Stream.start(world.size)
-    if catalog.packed is not None and catalog.packed.has_crops:
+    if catalog.source.stores != "images":
         dataset = gather(catalog, data, world, stream)
     else:
-        if servers is None:
+        if workers is None:
             dataset = load(catalog, data, world, stream)
         else:
-            dataset = served(partial(load, catalog, world=world, stream=stream), servers, catalog, data, world)
+            dataset = served(partial(load, catalog, world=world, stream=stream), workers, catalog, data, world)
         # Rebatch copies each crop once; unbatch and batch would copy it twice.
         dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
-    dataset = finish(dataset, data, with_positions)
-    dataset = transform(dataset, data)
-    if with_ready:
-        dataset = stamp(dataset)
-    dataset = prefetch(dataset, data)
-    return dataset.with_options(options(data, world))
+    dataset = transform(finish(dataset, data, with_positions), data)
+    dataset = stamp(dataset) if with_ready else dataset
+    return prefetch(dataset, data).with_options(options(data, world))
 
 
-def load(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
+def load(
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: BlockRange = WHOLE
+) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
     kept = crop_store(catalog, config, world)
     dataset = visit(catalog, config, world, stream, part)
@@ -97,26 +102,30 @@ def load(catalog: Catalog, config: DataConfig, world: World, stream: Stream, par
     return crop(dataset, catalog, config, world, kept)
 
 
-def visit(catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: Part = WHOLE) -> tf.data.Dataset:
-    """Builds the dataset of `Located`, this rank's images: shuffled and endless for training, otherwise one pass."""
+def visit(
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: BlockRange = WHOLE
+) -> tf.data.Dataset:
+    """Builds the dataset of `SamplePaths` of this rank: shuffled and endless for training, otherwise one pass."""
     return _visits(catalog, config, world, stream, Lookup(catalog).located, part).unbatch()
+
+
+def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
+    """Returns the names of a pipeline's maps, in pipeline order."""
+    if catalog.source.stores != "images":
+        return OF_STORED_CROPS
+    return STAGES if config.service is None else OF_SERVICE
 
 
 def gather(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
     """Builds batches of `Crops` from packed crops; replaces the stages from `visit` to `crop`, and batching."""
-    blocks = _visits(catalog, config, world, stream, find_crops(catalog))
+    blocks = _visits(catalog, config, world, stream, catalog.source.find_crops(catalog))
     # Batches only record numbers: the pixels are written straight into the batch later.
     batches = blocks.rebatch(config.batch_size, drop_remainder=catalog.split == "train")
-    return gather_crops(batches, catalog, config, world)
+    return catalog.source.gather_crops(batches, catalog, config, world)
 
 
 def _visits(
-    catalog: Catalog,
-    config: DataConfig,
-    world: World,
-    stream: Stream,
-    look_up: Callable[[Visit], Any],
-    part: Part = WHOLE,
+    catalog: Catalog, config: DataConfig, world: World, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE
 ) -> tf.data.Dataset:
     if stream.size != world.size:
         raise ValueError(
@@ -124,33 +133,20 @@ def _visits(
         )
     order = catalog.order(config)
     end = None if catalog.split == "train" else order.count
-    return stream.blocks(order, world, end, look_up, part)
+    return sample_blocks(stream, order, world, end, look_up, part)
 
 
 def read(
-    dataset: tf.data.Dataset,
-    catalog: Catalog,
-    config: DataConfig,
-    world: World = World(),
-    store: Store | None = None,
+    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World = World(), store: Store | None = None
 ) -> tf.data.Dataset:
-    """Reads the bytes of images and XMLs, from storage or `data.cache`: `Located` -> `Encoded`.
+    """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`.
 
     With a store of crops (crop_cache.crop_store), reads an image's crops from it if they are there, and no file then.
 
     Raises:
         ConfigError: `data.source` holds packed crops instead of images.
     """
-    if catalog.packed is not None:
-        if catalog.packed.has_crops:
-            raise ConfigError(
-                "data.source holds crops that were cut when they were packed, and this needs whole images: use data "
-                "packed with --kind original, or the files themselves"
-            )
-        return read_packed(dataset, catalog, config, world)
-    if catalog.remote is not None:
-        return read_remote(dataset, catalog, config, world, store)
-    return read_files(dataset, catalog, config, world, store)
+    return catalog.source.read(dataset, catalog, config, world, store)
 
 
 def crop(
@@ -169,28 +165,32 @@ def crop(
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
     parse = parser(catalog.by_lxml)
-    known = None if catalog.boxes is None else KnownTargets(catalog)
+    known = known_targets(catalog)
     decoder = decoder or choose_decoder(config)
 
-    def flips_of(visit: Visit, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
 
-    def cut(encoded: Encoded) -> Cut:
+    def cut(encoded: Encoded) -> CropBatch:
         visit, sizes = encoded.visit, encoded.size
         if known is None:
             with tf.name_scope("parse"):
                 objects = parse(encoded.xml, encoded.xml_path)
         with tf.name_scope("crop"):
-            targets = known.at(visit.item) if known else find_targets(objects, encoded.label, sizes, catalog)
-            windows = from_first(choose_windows(targets, sizes, visit.position, config, catalog), visit.first_crop)
+            if known is None:
+                targets = find_targets(objects, encoded.label, sizes, catalog.classes, catalog.by_object)
+            else:
+                targets = known.at(visit.item)
+            windows = choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object)
+            windows = from_first(windows, visit.first_crop)
         with tf.name_scope("decode"):
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None
             flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
             pixels = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows, flips), [None, *shape])
-        return Cut(pixels, windows.images, windows.numbers, windows.labels)
+        return CropBatch(pixels, windows.images, windows.numbers, windows.labels)
 
-    find_or_cut = cut if store is None else keeping(cut, store, shape)
+    find_or_cut = cut if store is None else cached(cut, store, shape)
 
     @stage("crop")
     def crop_some(encoded: Encoded) -> Crops:
@@ -201,10 +201,9 @@ def crop(
         positions = tf.stack([tf.gather(encoded.visit.position, owners), numbers], axis=1)
         return Crops(images, labels, positions)
 
-    batches, calls = dataset.batch(decoder.images), calls_at_once(config, world).decode
     if config.on_error == "skip":
-        crop_some = salvaging(crop_some)
-    return batches.map(crop_some, num_parallel_calls=calls, name="crop")
+        crop_some = skip_failed_elements(crop_some)
+    return dataset.batch(decoder.images).map(crop_some, calls_at_once(config, world).decode, name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:

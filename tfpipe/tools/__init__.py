@@ -1,0 +1,3 @@
+"""Commands that look and measure."""
+
+__all__ = ["bench", "check", "report", "sample", "view"]

@@ -10,18 +10,18 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.dropped import Dropped
-from tfpipe.data.failures import named
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.failures.missing import Dropped
+from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import build_dataset
-from tfpipe.data.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
-from tfpipe.training.endless import stall_limit
-from tfpipe.training.meter import Meter
+from tfpipe.training.monitor.meter import Meter
+from tfpipe.training.monitor.stall_limit import stall_limit
+from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.optimizers import build_loss
 from tfpipe.training.skipping import BadFiles
-from tfpipe.training.stalls import StallWatch
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,7 @@ class Scores(NamedTuple):
     loss: float
     top1: float
     top5: float
-    macro_recall: float
-    """Share of a class's crops whose class is predicted, averaged over the classes in the test data."""
+    macro_recall: float  # share of a class's crops whose class is predicted, averaged over the classes in the test data
     images: int
     crops: int
 
@@ -57,9 +56,7 @@ class Evaluator:
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
 
-        Args:
-            model: a model with logits as outputs.
-            stop: called before each batch; True ends the pass early.
+        `model` has logits as outputs; `stop`, called before each batch, ends the pass early if it returns True.
 
         Returns:
             The scores; None if any rank ended early.
@@ -80,7 +77,7 @@ class Evaluator:
                 self.reached = positions
                 seen.append(positions.numpy())
         except tf.errors.OpError as error:
-            raise named(error, self.catalog, self.config, self.world, self.stream, self.reached) from error
+            raise to_named_error(error, self.catalog, self.config, self.world, self.stream, self.reached) from error
         *summed, stopped = self.world.sum(np.append(sums, stopped))
         if stopped:
             return None

@@ -10,34 +10,32 @@ import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.autotune import stage_names
-from tfpipe.data.boxes import COUNT_AT_MOST, count_crops
-from tfpipe.data.catalog import Catalog, load_catalog
-from tfpipe.data.failures import named
-from tfpipe.data.order import steps_per_epoch
-from tfpipe.data.pipeline import build_dataset
-from tfpipe.data.sources import has_test, where
+from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.order.permutation import steps_per_epoch
+from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
+from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tracing import Tracer, Window, trace_folder
-from tfpipe.training.accounting import Accounting
-from tfpipe.training.callbacks import Display, Evaluation, OverRanks, Record, Throughput
-from tfpipe.training.checkpoints import State
-from tfpipe.training.endless import stall_limit
+from tfpipe.training.callbacks import Evaluation, OverRanks
+from tfpipe.training.checkpointing.checkpoints import State
+from tfpipe.training.checkpointing.resume import Checkpoints, PositionsLog
+from tfpipe.training.checkpointing.signals import Stop, stop_on_signals
+from tfpipe.training.checkpointing.start import check_room, find_start
+from tfpipe.training.compile import check_weights, compile_model
 from tfpipe.training.evaluate import Evaluator
-from tfpipe.training.meter import Meter
-from tfpipe.training.metrics import METRICS
-from tfpipe.training.models import build_model
-from tfpipe.training.optimizers import build_loss, build_optimizer
-from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
-from tfpipe.training.profiling import Profile
+from tfpipe.training.monitor.accounting import Accounting
+from tfpipe.training.monitor.metrics import METRICS
+from tfpipe.training.monitor.profiling import Profile
+from tfpipe.training.monitor.record import Display, Record, Throughput
+from tfpipe.training.monitor.stall_limit import stall_limit
+from tfpipe.training.monitor.stalls import StallWatch
+from tfpipe.training.monitor.usage import SampleCounter
+from tfpipe.training.parallel import ParallelModel
 from tfpipe.training.recovery import Recovery
-from tfpipe.training.resume import Checkpoints, PositionsLog, restore, restore_generators, set_iterations
-from tfpipe.training.signals import Stop, stop_on_signals
 from tfpipe.training.skipping import Skipping
-from tfpipe.training.stalls import StallWatch
-from tfpipe.training.start import Start, check_room, find_start
-from tfpipe.training.usage import Visits
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +45,8 @@ class Data(NamedTuple):
 
     train: Catalog
     test: Catalog | None
-    classes: int
-    """Number of outputs of the model."""
-    steps: int
-    """Steps of an epoch."""
+    classes: int  # number of outputs of the model
+    steps: int  # steps of an epoch
 
 
 def train(
@@ -113,16 +109,16 @@ def load_data(config: Config, world: World) -> Data:
         ConfigError: a list cannot be used, or yields no crop.
     """
     train_catalog = load_catalog(config.data, "train", world)
-    test_catalog = load_catalog(config.data, "test", world) if has_test(config.data) else None
+    test_catalog = load_catalog(config.data, "test", world) if open_source(config.data).has_test() else None
     classes = config.data.num_classes or len(train_catalog.classes)
     count = count_crops(train_catalog, config.data, world)
     if count.crops == 0:
         raise ConfigError(
-            f"{where(config.data)} gives no crop: none of its images has an XML with an object of the classes "
+            f"{train_catalog.source.place} gives no crop: none of its images has an XML with an object of the classes "
             f"{', '.join(train_catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
-    estimated = "to be expected of the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
+    estimated = "expected from the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
         "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
         steps,
@@ -143,7 +139,7 @@ def make_callbacks(
     throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
     checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
     record = Record(run_dir) if world.rank == 0 else None
-    visits = Visits(data.train, config.data, world)
+    visits = SampleCounter(data.train, config.data, world)
     names = stage_names(data.train, config.data)
     callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record, names), OverRanks(world)]
     if config.data.on_error == "skip":
@@ -199,54 +195,8 @@ def fit(
             # The failed rank prints the reason; the launcher then kills this rank during the sleep.
             time.sleep(10)
             raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
-        raise named(error, data.train, config.data, world, start.stream, model.positions) from error
+        raise to_named_error(error, data.train, config.data, world, start.stream, model.positions) from error
     return {name: values[-1] for name, values in history.history.items()}
-
-
-def check_weights(model: ParallelModel, world: World) -> None:
-    """Checks that every rank has the same weights.
-
-    Raises:
-        TfpipeError: they differ.
-    """
-    digests = world.gather(weights_digest(model))
-    if len(set(digests)) > 1:
-        raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
-    if world.size > 1:
-        logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
-
-
-def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> ParallelModel:
-    """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank."""
-    # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
-    keras.utils.set_random_seed(config.training.seed + world.rank)
-    keras.config.set_dtype_policy(config.training.precision)
-    network = build_model(config, classes)
-    model = ParallelModel(network.input, network.output, name=network.name)
-    model.world = world
-    model.meter = Meter(start.state.total_steps)
-    model.fp16_compression = config.training.compression == "fp16"
-    model.compile(
-        optimizer=build_optimizer(config, world.size, steps),
-        loss=build_loss(config, classes),
-        metrics=[
-            keras.metrics.SparseCategoricalAccuracy(name="top1"),
-            keras.metrics.SparseTopKCategoricalAccuracy(min(5, classes), name="top5"),
-        ],
-        # Horovod's ops cannot be compiled by XLA.
-        jit_compile=False,
-    )
-    # The optimizer's slots must exist before the broadcast.
-    model.optimizer.build(model.trainable_variables)
-    if start.checkpoint is not None:
-        restore(model, start.checkpoint)
-    broadcast(model.weights, world, "weights")
-    broadcast(model.optimizer.variables, world, "optimizer")
-    restore_generators(model, start.state, world)
-    if start.scale != 1:
-        set_iterations(model, round(int(model.optimizer.iterations) * start.scale))
-    logger.info("%s: %.1f million weights", model.name, model.count_params() / 1e6)
-    return model
 
 
 def configure_devices(world: World, interop: int | None = None, intraop: int | None = None) -> None:

@@ -10,8 +10,8 @@ import keras
 from keras import layers
 
 from tfpipe.config import Config
-from tfpipe.data.user import load_function
 from tfpipe.errors import ConfigError
+from tfpipe.util.import_function import load_function
 
 # Statistics of ImageNet's training images, RGB in [0, 1]; used by torchvision and most published models.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)

@@ -8,19 +8,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.clock import now_s
+from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
-from tfpipe.training.meter import Meter
+from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.recovery import Recovery
 
 
-class Wishes(NamedTuple):
+class Requests(NamedTuple):
     """Requests of a rank to all ranks."""
 
-    save: bool = False
-    """Write a checkpoint."""
-    stop: bool = False
-    """Write a checkpoint and end the run."""
+    save: bool = False  # write a checkpoint
+    stop: bool = False  # write a checkpoint and end the run
 
 
 class ParallelModel(keras.Model):
@@ -42,9 +40,9 @@ class ParallelModel(keras.Model):
     """Recovery from transient errors; None: no error is retried."""
     positions: tf.Tensor | None = None
     """int64 [batch, 2]: stream positions and crop numbers of the batch trained last."""
-    wishes = Wishes()
+    wishes = Requests()
     """This rank's requests for after the next step."""
-    agreed = Wishes()
+    agreed = Requests()
     """Requests that any rank made in the last step; the same on every rank."""
 
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
@@ -79,7 +77,7 @@ class ParallelModel(keras.Model):
             images, labels, positions, ready_at_s = batch
             logs, agreed, reduce_s = step((images, labels, tf.constant(self.wishes, tf.float32)))
             self.positions = positions
-            self.agreed = Wishes(*(agreed.numpy() > 0))
+            self.agreed = Requests(*(agreed.numpy() > 0))
             self.input_wait_s += meter.finish(float(reduce_s), float(ready_at_s)).wait_s
             return logs
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.data.reasons import reason
-from tfpipe.data.stream import Frontier, Stream
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.runtime.op_errors import reason
 from tfpipe.distributed import World
 
 logger = logging.getLogger(__name__)
@@ -43,11 +43,8 @@ class Recovery:
     ) -> None:
         """Starts without an error.
 
-        Args:
-            build: builds the pipeline from a point of the stream on.
-            stream: the point where the first pipeline began.
-            world: this rank.
-            sleep: waits for a number of seconds.
+        `build` builds the pipeline from a point of the stream on; `stream` is where the first pipeline began; `sleep`
+        waits for a number of seconds.
         """
         self._build, self._stream, self._world, self._sleep = build, stream, world, sleep
         self._iterator: Iterator[Any] | None = None
@@ -56,10 +53,9 @@ class Recovery:
     def take(self, iterator: Iterator[Any], take: Callable[[Iterator[Any]], Any], reached: tf.Tensor | None) -> Any:
         """Returns the next batch.
 
-        Args:
-            iterator: the first pipeline's batches; after its first error a rebuilt pipeline replaces it.
-            take: takes the next batch of an iterator.
-            reached: int64 [batch, 2], the positions of the last batch received; None before the first.
+        `iterator` holds the first pipeline's batches; after its first error a rebuilt pipeline replaces it. `take`
+        takes the next batch of an iterator; `reached` (int64 [batch, 2]) are the positions of the last batch received,
+        None before the first.
 
         Raises:
             tf.errors.OpError: the error is not transient, or TRIES attempts in a row have failed.
@@ -91,9 +87,7 @@ class Recovery:
         self._sleep(pause_s)
         stream = self._stream
         if reached is not None:
-            frontiers = list(stream.frontiers)
-            frontiers[self._world.rank] = Frontier.after(reached[-1])
-            stream = stream.at(frontiers)
+            stream = stream.moved(self._world.rank, Cursor.after(reached[-1]))
         self._iterator = iter(self._build(stream))
 
 

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.dropped import Dropped, Left
-from tfpipe.data.stream import Stream
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.missing import Dropped, DroppedSample
+from tfpipe.data.order.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 
@@ -65,7 +65,7 @@ class BadFiles:
         self.path = run_dir / BAD_FILES
         self.world, self.catalog, self.max_fraction = world, catalog, max_fraction
 
-    def add(self, step: int, found: list[Left]) -> int:
+    def add(self, step: int, found: list[DroppedSample]) -> int:
         """Lists the samples that ranks have left out, and returns their number; every rank must call."""
         count = int(self.world.sum(np.array([float(len(found))]))[0])
         if count:
@@ -92,5 +92,5 @@ class BadFiles:
             raise TfpipeError(
                 f"rank {self.world.rank}: {images} of {samples} {self.catalog.split} samples cannot be used, more than "
                 f"the {self.max_fraction:.4g} that data.max_bad_fraction lets be left out; they are listed in "
-                f"{self.path}, and tfpipe check looks at all of them"
+                f"{self.path}, and tfpipe check finds all such files"
             )

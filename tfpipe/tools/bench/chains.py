@@ -8,16 +8,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.autotune import Tuned, stage_names, tuned
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.crops import Windows, halvings
-from tfpipe.data.decoders import choose_decoder
-from tfpipe.data.failures import named
-from tfpipe.data.images import full_windows
-from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, read, visit
-from tfpipe.data.stream import Frontier, Stream
-from tfpipe.data.threads import options
-from tfpipe.data.xml_graph import parser
+from tfpipe.data.annotations.graph import parser
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.images.crops import Windows, decode_scale
+from tfpipe.data.images.decode import choose_decoder
+from tfpipe.data.images.windows import full_windows
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, read, stage_names, visit
+from tfpipe.data.runtime.autotune import Tuned, tuned
+from tfpipe.data.runtime.parallelism import options
 from tfpipe.distributed import World
 from tfpipe.tools.bench.segments import LEAD_IN_S, Arrive, Count, Segment, alone, measure
 
@@ -81,7 +81,7 @@ def failures_named(config: Config, world: World, catalog: Catalog) -> Iterator[N
     try:
         yield
     except tf.errors.OpError as error:
-        raise named(error, catalog, config.data, world, Stream.start(world.size), None) from error
+        raise to_named_error(error, catalog, config.data, world, Stream.start(world.size), None) from error
 
 
 class Chain:
@@ -140,8 +140,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     def decode(images: Encoded) -> tf.Tensor:
         numbers = tf.range(decoder.images, dtype=tf.int64)
         windows = full_windows(images.size)
-        times = halvings(windows, numbers, data)
-        full = Windows(numbers, 0 * numbers, windows, images.label, times)
+        full = Windows(numbers, 0 * numbers, windows, images.label, decode_scale(windows, numbers, data))
         return decoder.decode(images.jpeg, images.size, full, tf.zeros(0, tf.bool))
 
     def chain(name: str, work: Callable[[Encoded], tf.Tensor]) -> Chain:
@@ -157,9 +156,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
 
 def _stream(world: World, visits: int) -> Stream:
     """Returns the stream after this rank has made `visits` visits."""
-    frontiers = list(Stream.start(world.size).frontiers)
-    frontiers[world.rank] = Frontier(world.rank + visits * world.size)
-    return Stream.start(world.size).at(frontiers)
+    return Stream.start(world.size).moved(world.rank, Cursor(world.rank + visits * world.size))
 
 
 def _counts(iterator: Iterator[Any], count: Callable[[Count, Any], Count]) -> Iterator[Count]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog import Catalog
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
 from tfpipe.tools.bench.chains import Pipeline
@@ -37,12 +37,9 @@ Work = Callable[[Any], object]
 class Headspace(NamedTuple):
     """Headspace of a training step, over the turns."""
 
-    step_ms: Spread
-    """Duration of a step fed by the pipeline."""
-    replay_ms: Spread
-    """Duration of a step fed from memory."""
-    share: Spread
-    """Largest share of the step's time that a faster pipeline could save; below 0 only by chance."""
+    step_ms: Spread  # duration of a step fed by the pipeline
+    replay_ms: Spread  # duration of a step fed from memory
+    share: Spread  # largest share of the step's time that a faster pipeline could save; below 0 only by chance
 
     @property
     def meaning(self) -> str:
@@ -72,12 +69,8 @@ def feeds(
 ) -> dict[str, Callable[[float], Segment]]:
     """Returns, by the name of the feed, a function that measures a training segment of a given length in seconds.
 
-    Args:
-        config: the run's config.
-        world: a world of one rank.
-        catalog: catalog of the training data.
-        warm_up_s: shortest warm-up before each segment, in seconds; slow steps prolong it.
-        step: trains a batch; None: the step of `config`.
+    `world` has one rank; `warm_up_s` is the shortest warm-up before each segment, in seconds, which slow steps prolong;
+    `step` trains a batch, None for the step of `config`.
     """
     step = step or training_step(config, world, catalog)
     dataset = build_dataset(config, "train", world, with_positions=True, catalog=catalog)
@@ -94,8 +87,8 @@ def feeds(
 def training_step(config: Config, world: World, catalog: Catalog) -> Work:
     """Builds a function that trains one step on a batch of (images, labels, positions), and waits for its end."""
     # These import Keras, which nothing else here needs.
-    from tfpipe.training.loop import compile_model
-    from tfpipe.training.start import find_start
+    from tfpipe.training.checkpointing.start import find_start
+    from tfpipe.training.compile import compile_model
 
     # Used only by the learning rate schedule.
     steps = config.training.steps_per_epoch or max(1, catalog.samples // config.data.batch_size)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,14 +12,13 @@ import simplejpeg
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.fetching import fetcher
-from tfpipe.data.shards import Kind
-from tfpipe.data.sources import where
-from tfpipe.data.threads import calls_at_once, thread_budget
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
+from tfpipe.data.sources.source import Stores
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.tools.bench.segments import Count
+from tfpipe.util.sampling import evenly_spaced
 
 IMAGES = 300
 
@@ -28,12 +28,9 @@ class Machine:
     """The machine of a measurement."""
 
     host_cpus: int
-    cpus: int
-    """CPUs that this process may use."""
-    threads: int
-    """Threads of the input pipeline, without those that wait for storage."""
-    reads: int
-    """Images read at once."""
+    cpus: int  # CPUs that this process may use
+    threads: int  # threads of the input pipeline, without those that wait for storage
+    reads: int  # images read at once
     tensorflow: str
 
     @classmethod
@@ -45,39 +42,36 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Limit:
+class DecodeLimit:
     """Files that one thread decodes by simplejpeg and resizes by OpenCV; packed crops are only decoded or copied."""
 
-    images: int
-    """Files held in memory."""
-    skipped: int
-    """Files left out, since simplejpeg cannot read them."""
+    images: int  # files held in memory
+    skipped: int  # files left out, since simplejpeg cannot read them
 
 
-def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], Limit]:
+def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
     """Returns an iterator that decodes and resizes complete files, over and over, or decodes or copies packed crops.
 
     Raises:
         ConfigError: none of the files can be decoded.
     """
     cv2.setNumThreads(1)
-    total = len(catalog) if catalog.packed is None else len(catalog.packed.records.image)
+    total = catalog.source.records(catalog)
     count = min(images, total)
-    # Spread over the list, which may be sorted by class.
-    chosen = [number * total // count for number in range(count)]
-    work = _worker(config, None if catalog.packed is None else catalog.packed.kind)
-    files = [file for file in _contents(catalog, chosen) if _works(work, file)]
+    chosen = evenly_spaced(total, count)  # over the list, which may be sorted by class
+    work = _worker(config, catalog.source.stores)
+    files = list(_usable(work, catalog, chosen))
     if not files:
-        raise ConfigError(f"none of {count} images of {where(config)} can be read and decoded")
-    return _repeat(work, files), Limit(len(files), count - len(files))
+        raise ConfigError(f"none of {count} images of {catalog.source.place} can be read and decoded")
+    return _repeat(work, files), DecodeLimit(len(files), count - len(files))
 
 
-def _worker(config: DataConfig, kind: Kind | None) -> Callable[[bytes], Any]:
+def _worker(config: DataConfig, stored: Stores) -> Callable[[bytes], Any]:
     height, width = config.crop_image_size
     colorspace = "GRAY" if config.num_channels == 1 else "RGB"
-    if kind == "crops":
+    if stored == "crops":
         return partial(simplejpeg.decode_jpeg, colorspace=colorspace)
-    if kind == "raw":
+    if stored == "pixels":
         return bytearray
 
     def work(file: bytes) -> Any:
@@ -95,27 +89,10 @@ def _repeat(work: Callable[[bytes], Any], files: list[bytes]) -> Iterator[Count]
             yield Count(done)
 
 
-def _contents(catalog: Catalog, numbers: list[int]) -> list[bytes]:
-    """Returns the contents of images or packed records; b"" for unreadable ones."""
-    if catalog.packed is not None:
-        return [catalog.packed.contents(number) for number in numbers]
-    paths = [catalog.paths[number] for number in numbers]
-    if catalog.remote is not None:
-        return [file if isinstance(file, bytes) else b"" for file in fetcher(catalog).fetch(paths)]
-    return [_file(path) for path in paths]
-
-
-def _file(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:
-        return b""
-
-
-def _works(work: Callable[[bytes], Any], file: bytes) -> bool:
-    try:
-        work(file)
-    except ValueError:
-        return False
-    return True
+def _usable(work: Callable[[bytes], Any], catalog: Catalog, numbers: list[int]) -> Iterator[bytes]:
+    """Yields the contents of those records that can be read and worked on."""
+    for number in numbers:
+        with suppress(OSError, ValueError, TfpipeError):
+            file = catalog.source.record(catalog, number)
+            work(file)
+            yield file

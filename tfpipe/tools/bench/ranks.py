@@ -17,24 +17,22 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.catalog import load_catalog
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World, cpu_share
 from tfpipe.errors import TfpipeError
-from tfpipe.progress import progress
-from tfpipe.tools.bench import Plan
+from tfpipe.tools.bench.bench import BenchPlan
 from tfpipe.tools.bench.chains import Pipeline, failures_named
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.segments import Arrive, Segment, Spread, spread, wait_until_idle
+from tfpipe.util.progress import progress
 
 
 @dataclass(frozen=True)
 class Ranks:
     """The segments of ranks that share the data."""
 
-    machine: Machine
-    """The machine of rank 0."""
-    turns: list[list[Segment]]
-    """Segments by turn, then by rank."""
+    machine: Machine  # the machine of rank 0
+    turns: list[list[Segment]]  # segments by turn, then by rank
 
     @property
     def size(self) -> int:
@@ -66,8 +64,7 @@ class RanksReport:
 
     data: DataConfig
     together: Ranks
-    alone: Ranks | None
-    """One rank alone, measured in turns with the others; None if a launcher has started the ranks."""
+    alone: Ranks | None  # one rank alone, measured in turns with the others; None if a launcher has started the ranks
 
     @property
     def ratio(self) -> Spread | None:
@@ -84,7 +81,7 @@ class RanksReport:
         return spread([a / b for a, b in zip(self.alone.cpu_us, self.together.cpu_us, strict=True)])
 
 
-def run(config: Config, world: World, plan: Plan) -> RanksReport:
+def run(config: Config, world: World, plan: BenchPlan) -> RanksReport:
     """Measures the training pipeline of `config` on `plan.ranks` ranks of this machine, or on those of `world`.
 
     Raises:
@@ -95,7 +92,7 @@ def run(config: Config, world: World, plan: Plan) -> RanksReport:
     return _launched(config, world, plan) if plan.ranks is None else _started(config, plan, plan.ranks)
 
 
-def _launched(config: Config, world: World, plan: Plan) -> RanksReport:
+def _launched(config: Config, world: World, plan: BenchPlan) -> RanksReport:
     from mpi4py import MPI
 
     rank = _Rank(config, world, plan.warm_up_s)
@@ -105,7 +102,7 @@ def _launched(config: Config, world: World, plan: Plan) -> RanksReport:
     return RanksReport(config.data, Ranks(Machine.here(config.data, world), by_turn), None)
 
 
-def _started(config: Config, plan: Plan, ranks: int) -> RanksReport:
+def _started(config: Config, plan: BenchPlan, ranks: int) -> RanksReport:
     alone, together = [], []
     with _Processes(config, 1, plan.warm_up_s) as single, _Processes(config, ranks, plan.warm_up_s) as several:
         for turn in progress(range(2 * plan.repeats), 2 * plan.repeats, "measuring", "segment"):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tfpipe.runqueue import queued_s, queued_since
+from tfpipe.util.schedstat import queued_s, queued_since
 
 # Before a segment's clock starts, elements buffered in the meantime are consumed.
 LEAD_IN_S = 0.2

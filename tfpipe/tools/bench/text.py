@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from tfpipe.config import DataConfig
-from tfpipe.tools.bench import LIMIT, PIPELINE, SERIAL, Report
+from tfpipe.tools.bench.bench import LIMIT, PIPELINE, SERIAL, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, headspace
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport
@@ -147,10 +147,7 @@ def _pieces(report: Report) -> str:
 def _headspace(report: Report) -> str:
     room = _headspace_of(report)
     lines = [f"{'training step':22}{'ms':>10}{'min to max':>20}{'images/s':>11}"]
-    for fed, name, ms in (
-        ("by the pipeline", TRAINING, room.step_ms),
-        ("from memory", REPLAY, room.replay_ms),
-    ):
+    for fed, name, ms in (("by the pipeline", TRAINING, room.step_ms), ("from memory", REPLAY, room.replay_ms)):
         lines.append(f"{_row(f'fed {fed}', ms, digits=1)}{report.spread(name).median:11.0f}")
     percent = Spread(*(100 * share for share in room.share))
     lines += [

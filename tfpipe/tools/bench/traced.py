@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 from tfpipe.config import Config
-from tfpipe.data.autotune import stage_names, stages
-from tfpipe.data.catalog import load_catalog
-from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.runtime.autotune import stages
+from tfpipe.data.runtime.tracing import Tracer, Window
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.tools.bench.chains import failures_named
 from tfpipe.tools.report.runs import PIPELINE
-from tfpipe.tracing import Tracer, Window
 
 
 def trace(config: Config, world: World, window: Window, folder: Path) -> None:

@@ -3,7 +3,7 @@
 import math
 from typing import NamedTuple
 
-from tfpipe.tools.bench import PIPELINE, Report
+from tfpipe.tools.bench.bench import PIPELINE, Report
 from tfpipe.tools.bench.segments import spread
 
 # A pipeline whose threads are at least this busy is bound by CPUs.

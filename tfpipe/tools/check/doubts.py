@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from tfpipe.data.damage import JPEG
-from tfpipe.data.files import read_whole
-from tfpipe.progress import progress
+from tfpipe.data.images.damage import JPEG
+from tfpipe.util.files import read_whole
+from tfpipe.util.progress import progress
 
 # Part of libjpeg-turbo's message on a truncated JPEG.
 CUT_OFF = "premature end"
@@ -20,13 +20,11 @@ class Doubt(NamedTuple):
     """An image that libjpeg-turbo complains about, or whose XML is not of the ordinary form."""
 
     path: str
-    xml: str
-    """Path of an unusual XML, "" if its XML is not in doubt."""
-    damage: str
-    """libjpeg-turbo's complaint, "" if the image is not in doubt."""
+    xml: str  # path of an unusual XML, "" if its XML is not in doubt
+    damage: str  # libjpeg-turbo's complaint, "" if the image is not in doubt
 
 
-def settle(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[set[str], str]]:
+def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[set[str], str]]:
     """Returns, for each doubt, its codes of kinds.KINDS and the reason. Loads TensorFlow."""
     refused = _refused([doubt.xml for doubt in doubts if doubt.xml])
     work = partial(_settle, channels=channels, refused=refused)
@@ -48,7 +46,7 @@ def _settle(doubt: Doubt, channels: int, refused: set[str]) -> tuple[set[str], s
 
 
 def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
-    from tfpipe.tools.broken import find_fault
+    from tfpipe.tools.view.broken import find_fault
 
     fault = find_fault(doubt.path, channels)
     if fault is not None:
@@ -65,7 +63,7 @@ def _refused(xmls: Sequence[str]) -> set[str]:
         return set()
     import tensorflow as tf
 
-    from tfpipe.data.xml_graph import examine
+    from tfpipe.data.annotations.graph import examine
 
     signature = [tf.TensorSpec([None], tf.string)] * 2
     readable = tf.function(lambda texts, paths: examine(texts, paths)[0], input_signature=signature)

@@ -3,10 +3,11 @@
 import os
 from pathlib import Path
 
-from tfpipe.data.filelist import write_filelist
+from tfpipe.data.catalog.filelist import write_filelist
 from tfpipe.errors import ConfigError
-from tfpipe.tools.check import Checked
 from tfpipe.tools.check.kinds import STOPS
+from tfpipe.tools.check.result import Checked
+from tfpipe.util.atomic_write import writing
 
 
 def write_clean_list(checked: Checked, out: Path) -> int:
@@ -24,8 +25,6 @@ def write_clean_list(checked: Checked, out: Path) -> int:
     dropped = checked.having([*STOPS, "listed twice"])
     if dropped.all():
         raise ConfigError(f"no line of {checked.filelist} is left, so {out} is not written")
-    try:
+    with writing(out):
         write_filelist(out, (line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop))
-    except OSError as error:
-        raise ConfigError(f"cannot write {out}: {error.strerror}") from error
     return int(dropped.sum())

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from tfpipe.data.index import ODD
+from tfpipe.data.catalog.index import ODD
 
 Harm = Literal["stops", "wrong", "handled"]
 HUGE_PIXELS = 50e6
@@ -31,13 +31,13 @@ KINDS = {
     ),
     "unknown label": Kind("stops", "a label that is no class; training does not begin"),
     "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),
-    "listed twice": Kind("wrong", "a path that is in the list again; trained on so many times an epoch"),
-    "in both lists": Kind("wrong", "a path of the training and of the test list; tested on what was trained on"),
+    "listed twice": Kind("wrong", "a path that is in the list several times; trained on as often in each epoch"),
+    "in both lists": Kind("wrong", "a path in both the training and the test list; the test uses training images"),
     "contents in both": Kind(
-        "wrong", "the same bytes in the training and in the test list; tested on what was trained"
+        "wrong", "the same bytes in the training and in the test list; the test uses training images"
     ),
     "same contents": Kind("handled", "the same bytes as another image of the list; trained on as any other"),
-    "no xml": Kind("handled", "no XML; the whole image is the crop, or, where objects have the labels, it gives none"),
+    "no xml": Kind("handled", "no XML; the whole image is the crop, or, if objects have the labels, there is none"),
     "file name": Kind("handled", 'the XML\'s <filename> is another, or "%s"; its own path counts, not that'),
     "orientation": Kind("handled", "turned by EXIF; ignored, since boxes were drawn without"),
     "huge": Kind("handled", f"more than {HUGE_PIXELS / 1e6:.0f} million pixels; slow, and takes memory"),

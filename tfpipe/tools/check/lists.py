@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfpipe.data.filelist import FileList
+from tfpipe.data.catalog.paths import FileList
 
 
 def first_places(paths: FileList) -> tuple[np.ndarray, dict[int, int]]:
@@ -27,9 +27,8 @@ def in_other(paths: FileList, others: FileList) -> np.ndarray:
 def twice(digests: np.ndarray, again: np.ndarray) -> np.ndarray:
     """Returns bool [n]: the images whose contents an earlier path has too.
 
-    Args:
-        digests: void [n]; zeros for files without contents.
-        again: bool [n]: the paths that repeat an earlier one, which do not count.
+    `digests` (void [n]) are zeros for files without contents; paths that repeat an earlier one (`again`, bool [n]) do
+    not count.
     """
     places = np.flatnonzero(~again & _known(digests))
     _, first = np.unique(digests[places], return_index=True)

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from tfpipe.data.damage import find_damage, kind_of_other, kind_of_picture
-from tfpipe.data.files import read_whole
-from tfpipe.data.headers import Header, header_of
-from tfpipe.data.index_rows import Images, Said, tabulate
-from tfpipe.data.voc import NOTHING, Found, find_by_lxml, find_in_ordinary
+from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_by_lxml, find_in_ordinary
+from tfpipe.data.images.damage import find_damage, kind_of_other, kind_of_picture
+from tfpipe.data.images.headers import Header, header_of
+from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 from tfpipe.tools.check.kinds import HUGE_PIXELS
+from tfpipe.util.files import read_whole
 
 DIGEST_BYTES = 16
 NO_DIGEST = bytes(DIGEST_BYTES)
@@ -27,25 +27,19 @@ ORIENTATION = 0x0112
 class Seen(NamedTuple):
     """The findings on one image, as far as possible without TensorFlow."""
 
-    codes: set[str]
-    """Keys of kinds.KINDS."""
-    reason: str
-    """Reason that training would stop; "" if it would not."""
-    digest: bytes
-    """Digest of its contents; NO_DIGEST if it has none."""
-    size: int
-    """Size of the image file in bytes."""
-    damage: str
-    """libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image."""
-    unusual: bool
-    """True if its XML is not of the ordinary form, so that only lxml is certain to read it."""
+    codes: set[str]  # keys of kinds.KINDS
+    reason: str  # reason that training would stop; "" if it would not
+    digest: bytes  # digest of its contents; NO_DIGEST if it has none
+    size: int  # size of the image file in bytes
+    damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
+    unusual: bool  # True if its XML is not of the ordinary form, so that only lxml is certain to read it
 
 
 def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
     """Reads each image and XML once, and decodes each image completely."""
     pictures = [_picture(path, channels) for path in images.paths]
     notes = [_annotation(xml, path) for xml, path in zip(images.annotations, images.paths, strict=True)]
-    rows = Said()
+    rows = RawAnnotations()
     for (_, header), (_, objects), xml in zip(pictures, notes, images.annotations, strict=True):
         rows.add_header(header or Header(1, 1, 3, "JPEG"))
         if xml:
@@ -54,7 +48,7 @@ def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
     return [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
 
 
-def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, Found], odd: list[str]) -> Seen:
+def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, VocObjects], odd: list[str]) -> Seen:
     seen, header = picture
     about, _ = note
     # For an unreadable file other oddities do not matter.
@@ -98,7 +92,7 @@ def _is_turned(contents: bytes) -> bool:
         return False  # nothing reads the EXIF data, and the pixels are not affected
 
 
-def _annotation(xml: str, image: str) -> tuple[Seen, Found]:
+def _annotation(xml: str, image: str) -> tuple[Seen, VocObjects]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "", False)
     if not xml:
         return nothing, NOTHING

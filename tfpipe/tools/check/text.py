@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from tfpipe.tools.check import EXAMPLES, Checked, Oddity
 from tfpipe.tools.check.kinds import KINDS, Harm
+from tfpipe.tools.check.result import EXAMPLES, Checked, Oddity
 
 WIDTH = 120
 HEADINGS: dict[Harm, str] = {

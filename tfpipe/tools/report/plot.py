@@ -79,8 +79,7 @@ def _lanes(trace: Trace, seconds: float) -> list[list[Span]]:
         if span.start_s < seconds:
             lanes.setdefault(span.lane, []).append(span)
     return sorted(
-        lanes.values(),
-        key=lambda spans: (spans[0].stage not in (TRAIN, WAIT), -sum(span.seconds for span in spans)),
+        lanes.values(), key=lambda spans: (spans[0].stage not in (TRAIN, WAIT), -sum(span.seconds for span in spans))
     )[:MOST_LANES]
 
 

@@ -23,12 +23,10 @@ class Run:
     """A run of train.py, or of tfpipe bench --profile, which has a trace but no intervals."""
 
     folder: Path
-    data: DataConfig | None
-    """The config's data section; None if config.json is missing."""
+    data: DataConfig | None  # the config's data section; None if config.json is missing
     trace: Trace | None
     intervals: tuple[Interval, ...]
-    at_once: Mapping[str, int]
-    """Concurrent calls allowed, by stage; a stage that is not listed has one."""
+    at_once: Mapping[str, int]  # concurrent calls allowed, by stage; a stage that is not listed has one
 
     @property
     def wait_fraction(self) -> float:

@@ -29,8 +29,7 @@ class Step(NamedTuple):
     number: int
     start_s: float
     seconds: float
-    wait_s: float
-    """Part of `seconds` spent waiting for its batch."""
+    wait_s: float  # part of `seconds` spent waiting for its batch
 
 
 class Span(NamedTuple):
@@ -40,6 +39,10 @@ class Span(NamedTuple):
     stage: str
     start_s: float  # since the first step's beginning
     seconds: float
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.seconds
 
 
 class StageTime(NamedTuple):
@@ -57,11 +60,9 @@ class Trace:
     """The traced part of a run."""
 
     path: Path
-    seconds: float
-    """Duration from the first step's beginning to the last step's end."""
+    seconds: float  # duration from the first step's beginning to the last step's end
     steps: tuple[Step, ...]
-    stages: tuple[StageTime, ...]
-    """Stages with busy time, in the pipeline's order."""
+    stages: tuple[StageTime, ...]  # stages with busy time, in the pipeline's order
     spans: tuple[Span, ...]
 
     @property
@@ -102,10 +103,7 @@ def read_trace(path: Path) -> Trace:
     lines: dict[str, list[_Event]] = {}
     for plane in ProfileData.from_file(str(path)).planes:
         for number, line in enumerate(plane.lines):
-            events = [
-                _Event(event.name, event.start_ns, event.start_ns + event.duration_ns, dict(event.stats))
-                for event in line.events
-            ]
+            events = [_Event(e.name, e.start_ns, e.start_ns + e.duration_ns, dict(e.stats)) for e in line.events]
             # Threads may share a name. Of events that begin together, the longest comes first: it contains the others.
             lines[f"{line.name} {number}"] = sorted(events, key=lambda event: (event.start, -event.end))
     main, steps = _steps(lines)
@@ -119,14 +117,9 @@ def read_trace(path: Path) -> Trace:
     }
     runs = _stage_of_runs(inside.values())
     pieces = [piece for name, events in inside.items() for piece in _pieces(name, events, runs)]
-    spans = [*_main_spans(main, steps), *_merged(pieces)]
-    return Trace(
-        path,
-        end - begin,
-        tuple(step._replace(start_s=step.start_s - begin) for step in steps),
-        tuple(_stage_times(pieces, inside.values())),
-        tuple(span._replace(start_s=span.start_s - begin) for span in spans),
-    )
+    spans = (span._replace(start_s=span.start_s - begin) for span in [*_main_spans(main, steps), *_merged(pieces)])
+    shifted = tuple(step._replace(start_s=step.start_s - begin) for step in steps)
+    return Trace(path, end - begin, shifted, tuple(_stage_times(pieces, inside.values())), tuple(spans))
 
 
 def _steps(lines: dict[str, list[_Event]]) -> tuple[str, list[Step]]:
@@ -135,15 +128,12 @@ def _steps(lines: dict[str, list[_Event]]) -> tuple[str, list[Step]]:
         marks = [event for event in events if event.name == STEP_MARK and "step_num" in event.stats]
         if marks:
             waits = [event for event in events if event.name == ROOT]
-            return name, [
-                Step(
-                    int(mark.stats["step_num"]),
-                    1e-9 * mark.start,
-                    1e-9 * (mark.end - mark.start),
-                    1e-9 * sum(wait.end - wait.start for wait in waits if mark.start <= wait.start < mark.end),
-                )
-                for mark in marks
-            ]
+            steps = []
+            for mark in marks:
+                wait = sum(wait.end - wait.start for wait in waits if mark.start <= wait.start < mark.end)
+                times = (1e-9 * ns for ns in (mark.start, mark.end - mark.start, wait))
+                steps.append(Step(int(mark.stats["step_num"]), *times))
+            return name, steps
     return "", []
 
 
@@ -250,14 +240,11 @@ def _usual(counts: Iterable[int]) -> int:
 def _merged(pieces: Iterable[_Piece]) -> list[Span]:
     """Merges neighbouring and nested spans of one stage on a thread."""
     result: list[Span] = []
-    ordered = sorted((piece.span for piece in pieces if piece.span.stage != BATCH), key=lambda s: (s.lane, s.start_s))
-    for span in ordered:
+    spans = [piece.span for piece in pieces if piece.span.stage != BATCH]
+    for span in sorted(spans, key=lambda span: (span.lane, span.start_s)):
         last = result[-1] if result else None
-        if last and (last.lane, last.stage) == (span.lane, span.stage):
-            gap_s = span.start_s - (last.start_s + last.seconds)
-            if gap_s < GAP_S:
-                end_s = max(last.start_s + last.seconds, span.start_s + span.seconds)
-                result[-1] = last._replace(seconds=end_s - last.start_s)
-                continue
-        result.append(span)
+        if last and (last.lane, last.stage) == (span.lane, span.stage) and span.start_s - last.end_s < GAP_S:
+            result[-1] = last._replace(seconds=max(last.end_s, span.end_s) - last.start_s)
+        else:
+            result.append(span)
     return result

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import StageTime, Trace
-from tfpipe.training.stragglers import Straggler, describe_stragglers
+from tfpipe.training.monitor.stragglers import Straggler, describe_stragglers
 
 Kind = Literal["straggler", "threads", "compute", "storage", "decode", "xml", "python", "input"]
 
@@ -32,8 +32,7 @@ class Use(NamedTuple):
 
     kind: Kind
     stage: str
-    of: float
-    """Utilisation; 1: fully used all the time."""
+    of: float  # utilisation; 1: fully used all the time
     because: str
 
 

@@ -1,0 +1,140 @@
+"""Arguments that several commands take, and what their values stand for."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from tfpipe.config import Config, DataConfig, load_config
+from tfpipe.data.runtime.tracing import Window
+from tfpipe.distributed import World, find_launch
+from tfpipe.errors import ConfigError
+from tfpipe.util.console import without_chatter
+
+Arguments = argparse._ActionsContainer
+"""A parser, or a group of its arguments."""
+
+
+def add_config(arguments: Arguments) -> None:
+    """Adds -c and --set, which `read_config` reads."""
+    arguments.add_argument("-c", "--config", type=Path, required=True, metavar="FILE", help="the JSON config")
+    add_set(arguments)
+
+
+def add_set(arguments: Arguments) -> None:
+    """Adds --set, for a command that can do without -c."""
+    arguments.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key of the config, e.g. data.batch_size=64; may be repeated",
+    )
+
+
+def read_config(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Config:
+    """Loads the config that -c names, with the overrides of --set and then further ones.
+
+    Raises:
+        ConfigError: the config cannot be read, or is not valid.
+    """
+    return load_config(args.config, [*args.set, *overrides])
+
+
+def add_split(arguments: Arguments, default: str = "train") -> None:
+    """Adds --split, which `splits` reads."""
+    choices = ("train", "test", "all")
+    arguments.add_argument("--split", choices=choices, default=default, help="filelists to process [%(default)s]")
+
+
+def splits(split: str, config: DataConfig) -> list[str]:
+    """Returns the splits that "all" stands for, or the one named."""
+    if split != "all":
+        return [split]
+    return ["train", *(["test"] if config.test_filelist else [])]
+
+
+def add_processes(arguments: Arguments) -> None:
+    """Adds --processes, which `check_processes` checks."""
+    arguments.add_argument(
+        "--processes", type=int, metavar="N", help="processes per rank [one per CPU that the rank may use]"
+    )
+
+
+def check_processes(processes: int | None) -> None:
+    """Checks the value of --processes.
+
+    Raises:
+        ConfigError: it is less than 1.
+    """
+    if processes is not None and processes < 1:
+        raise ConfigError(f"--processes must be at least 1, received {processes}")
+
+
+def add_json(arguments: Arguments, contents: str) -> None:
+    """Adds --json, the file that `write_json` writes."""
+    arguments.add_argument("--json", type=Path, metavar="OUT", help=f"write {contents} to OUT")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a value as JSON.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    text = json.dumps(value, indent=2) + "\n"
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+
+
+def add_profile(arguments: Arguments, traced: str) -> None:
+    """Adds --profile, a window of steps or batches."""
+    arguments.add_argument(
+        "--profile",
+        type=_window,
+        metavar="FIRST:END",
+        help=f"trace {traced}, e.g. 10:20 for 10 to 19; tfpipe report and TensorBoard show the trace",
+    )
+
+
+def _window(text: str) -> Window:
+    """Parses FIRST:END."""
+    try:
+        return Window.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def ranks(text: str) -> tuple[int, ...] | None:
+    """Parses ranks such as "0,3"; None stands for "all"."""
+    if text == "all":
+        return None
+    try:
+        return tuple(int(rank) for rank in text.split(","))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f'ranks are given as 0,3 or "all"; received "{text}"') from error
+
+
+def share(text: str) -> tuple[int, int]:
+    """Parses RANK/SIZE."""
+    rank, _, size = text.partition("/")
+    if not (rank.isdecimal() and size.isdecimal() and int(rank) < int(size)):
+        raise argparse.ArgumentTypeError(f'a share is given as RANK/SIZE, e.g. 0/8 to 7/8; received "{text}"')
+    return int(rank), int(size)
+
+
+def launched_world() -> World:
+    """Returns the world of a launcher's ranks, connected by MPI, or that of a single process."""
+    launch = find_launch()
+    return World() if launch is None or launch.size == 1 else World.mpi()
+
+
+def quiet_tensorflow(args: argparse.Namespace) -> AbstractContextManager[None]:
+    """Returns a context that removes TensorFlow's start-up messages from stderr, except with --debug."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    return nullcontext() if args.debug else without_chatter()

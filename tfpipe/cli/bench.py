@@ -1,0 +1,63 @@
+"""Measures the input pipeline: images/s, this machine's limit, and the bottleneck.
+
+With --stages, it also measures the cost of each stage. Under mpirun, srun or aprun, or with --ranks, it measures the
+joint throughput of several ranks.
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+from tfpipe.cli.arguments import add_config, add_json, add_profile, quiet_tensorflow, read_config, write_json
+from tfpipe.data.runtime.tracing import trace_folder
+from tfpipe.distributed import World, find_launch
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    group = parser.add_argument_group("what to measure")
+    group.add_argument("--stages", action="store_true", help="also measure the chain up to each stage, parts of crop")
+    group.add_argument("--serial", action="store_true", help="also measure with one reader and no prefetch")
+    group.add_argument(
+        "--headspace", action="store_true", help="also measure a training step, and the most that faster input gains"
+    )
+    group.add_argument("--ranks", type=int, metavar="N", help="measure N ranks on this machine, against one rank")
+    group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")
+    group.add_argument("--repeats", type=int, default=5, metavar="N", help="segments per measurement [%(default)s]")
+    group = parser.add_argument_group("what to write")
+    add_json(group, "all raw numbers")
+    add_profile(group, "batches of the pipeline alone")
+    group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the trace's directory [runs/bench-NAME-TIME]")
+
+
+def run(args: argparse.Namespace) -> None:
+    from tfpipe.data.sources.registry import open_source
+
+    config, launch = read_config(args), find_launch()
+    if launch is None or launch.rank == 0:
+        open_source(config.data).check()
+    # A user's ~/.keras may name another backend.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    with quiet_tensorflow(args):
+        world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
+        from tfpipe.tools import bench
+        from tfpipe.tools.bench import ranks
+        from tfpipe.tools.bench.text import as_json, render
+        from tfpipe.tools.bench.traced import trace
+
+        if args.headspace:
+            from tfpipe.training.loop import configure_devices
+
+            configure_devices(world)
+        plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace, args.ranks)
+        several = plan.ranks is not None or world.size > 1
+        report = ranks.run(config, world, plan) if several else bench.run(config, world, plan)
+        if args.profile is not None:
+            folder = args.logdir or Path("runs") / f"bench-{args.config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+            trace(config, world, args.profile, trace_folder(folder, world))
+    if world.rank > 0:
+        return
+    if args.json is not None:
+        write_json(args.json, as_json(report))
+    print(render(report))

@@ -1,0 +1,65 @@
+"""Reads every file of a filelist, and reports oddities and what would stop training.
+
+It decodes the images and parses the XMLs. Exit code 0: no oddities, or only ones that training handles correctly;
+1: something is wrong or would stop training.
+"""
+
+import argparse
+from pathlib import Path
+
+from tfpipe.cli.arguments import (
+    add_config,
+    add_json,
+    add_processes,
+    add_split,
+    check_processes,
+    launched_world,
+    quiet_tensorflow,
+    read_config,
+    splits,
+    write_json,
+)
+from tfpipe.errors import ConfigError, TfpipeError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    add_split(parser)
+    parser.add_argument(
+        "--fix-list",
+        type=Path,
+        metavar="OUT",
+        help="write a clean list to OUT: without files that would stop training, each path once",
+    )
+    add_json(parser, "all findings")
+    add_processes(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    from tfpipe.data.catalog.filelist import check_filelists
+    from tfpipe.tools.check import check
+    from tfpipe.tools.check.fix import write_clean_list
+    from tfpipe.tools.check.text import as_json, conclusion, render
+
+    check_processes(args.processes)
+    config = read_config(args).data
+    checked = splits(args.split, config)
+    if args.fix_list is not None and len(checked) > 1:
+        raise ConfigError("--fix-list writes one list: choose --split train or --split test")
+    lists = {"train": config.train_filelist, "test": config.test_filelist}
+    check_filelists([path for path in map(lists.get, checked) if isinstance(path, Path)])
+    with quiet_tensorflow(args):
+        world = launched_world()
+        results = check(config, checked, world, args.processes)
+    if world.rank > 0:
+        return
+    if args.json is not None:
+        write_json(args.json, as_json(results))
+    print(render(results))
+    if args.fix_list is not None:
+        dropped = write_clean_list(results[0], args.fix_list)
+        print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")
+    problem = conclusion(results)
+    if problem is not None:
+        fix = "" if args.fix_list is not None else "; --fix-list OUT writes a list without what stops training"
+        raise TfpipeError(problem + fix)

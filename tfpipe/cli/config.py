@@ -1,0 +1,27 @@
+"""Prints the config with every default filled in, its JSON schema, or its reference."""
+
+import argparse
+import json
+from pathlib import Path
+
+from tfpipe.cli.arguments import add_set, read_config
+from tfpipe.config import Config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("-c", "--config", type=Path, metavar="FILE", help="print this JSON config")
+    group.add_argument("--schema", action="store_true", help="print the JSON schema of all configs")
+    group.add_argument("--markdown", action="store_true", help="print every key with its type, default and meaning")
+    add_set(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.markdown:
+        from tfpipe.config.reference import markdown
+
+        print(markdown(), end="")
+    elif args.schema:
+        print(json.dumps(Config.model_json_schema(), indent=2))
+    else:
+        print(read_config(args).model_dump_json(indent=2))

@@ -1,0 +1,35 @@
+"""Prints the samples that a rank visits in an epoch, one per line.
+
+Tabs separate the columns: the stream position, the image's index in the filelist, the index of its box (with data.unit
+"box"; otherwise "-", all boxes) and its path.
+"""
+
+import argparse
+
+from tfpipe.cli.arguments import add_config, read_config
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--epoch", type=int, default=0, metavar="N", help="epoch, counted from 0 [%(default)s]")
+    parser.add_argument("--rank", type=int, default=0, metavar="R", help="rank, counted from 0 [%(default)s]")
+    parser.add_argument("--size", type=int, default=1, metavar="N", help="number of ranks [%(default)s]")
+    parser.add_argument("--head", type=int, metavar="N", help="print only the first N samples")
+
+
+def run(args: argparse.Namespace) -> None:
+    import numpy as np
+
+    from tfpipe.data.sources.registry import load_catalog
+
+    if not 0 <= args.rank < args.size:
+        raise ConfigError(f"--rank must be in [0, --size), received {args.rank} of {args.size}")
+    config, world = read_config(args).data, World(args.rank, args.size)
+    catalog = load_catalog(config, "train", world)
+    positions = np.array(catalog.order(config).positions(args.epoch, world)[: args.head], np.int64)
+    items = catalog.order(config).items(positions, world)
+    for position, item in zip(positions, items, strict=True):
+        image, box = catalog.image_and_box(int(item))
+        print(position, image, "-" if box is None else box, catalog.paths[image], sep="\t")

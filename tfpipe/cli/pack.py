@@ -1,0 +1,50 @@
+"""Packs images or their crops into shards, or verifies packed data.
+
+Under mpirun or srun, all ranks share the work.
+"""
+
+import argparse
+from pathlib import Path
+
+from tfpipe.cli.arguments import add_set, add_split, launched_world, quiet_tensorflow, read_config, splits
+from tfpipe.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("-c", "--config", type=Path, metavar="FILE", help="the JSON config")
+    origin.add_argument("--verify", type=Path, metavar="DIR", help="check the packed data in DIR against its checksums")
+    add_set(parser)
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to; continues an interrupted pack")
+    parser.add_argument(
+        "--kind",
+        choices=("original", "crops", "raw"),
+        default="original",
+        help="files untouched, crops as JPEGs, or crops as pixels [%(default)s]",
+    )
+    add_split(parser)
+    parser.add_argument("--shards", type=int, metavar="N", help="shards [one per 1252 training or 391 test images]")
+    parser.add_argument("--quality", type=int, default=95, metavar="Q", help="JPEG quality of crops [%(default)s]")
+
+
+def run(args: argparse.Namespace) -> None:
+    if args.verify is not None:
+        from tfpipe.data.sources.packed.manifest import verify
+
+        print(verify(args.verify))
+        return
+    if args.out is None:
+        raise ConfigError("--out is missing: the folder to pack into")
+    config = read_config(args).data
+    with quiet_tensorflow(args):
+        world = launched_world()
+        from tfpipe.prepare.pack import PackPlan, pack
+
+        plan = PackPlan(args.kind, args.shards, args.quality)
+        for split in splits(args.split, config):
+            summary = pack(config, split, args.out.resolve(), plan, world)
+            if world.rank == 0 and summary is not None:
+                print(
+                    f"{summary.path}: {summary.images} images, {summary.records} records in {summary.shards} shards, "
+                    f"{summary.bytes / 1e6:.1f} MB"
+                )

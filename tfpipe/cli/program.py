@@ -1,0 +1,98 @@
+"""The program: builds the parser from the commands, runs one of them and returns its exit code."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from tfpipe import __version__
+from tfpipe.cli import bench, check, config, filelist, index, order, pack, report, sample, serve, stage, train, view
+from tfpipe.distributed import find_launch
+from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.util.console import configure_logging
+
+
+class Command(Protocol):
+    """A module of this folder that is a command, named after it.
+
+    `tfpipe --help` shows the first line of its docstring, `tfpipe COMMAND --help` the whole docstring.
+    """
+
+    __name__: str
+    __doc__: str | None
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Adds the command's arguments to its parser."""
+
+    def run(self, args: argparse.Namespace) -> None:
+        """Runs the command.
+
+        Raises:
+            TfpipeError: the command has failed; the error names the exit code.
+        """
+
+
+COMMANDS: tuple[Command, ...] = (
+    train, sample, filelist, order, bench, report, view, check, index, pack, serve, stage, config,
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code.
+
+    0: success; 1: failure; 2: unusable input; 75: training was told to stop and has saved its state; 130: interrupted
+    elsewhere.
+    """
+    args = _parser().parse_args(argv)
+    launch = find_launch()
+    rank = launch.rank if launch else 0
+    configure_logging(rank, args.debug)
+    try:
+        args.run(args)
+    except Stopped as stopped:
+        if rank == 0:
+            print(f"tfpipe: {stopped}", file=sys.stderr, flush=True)
+        return stopped.exit_code
+    except TfpipeError as error:
+        if args.debug:
+            raise
+        return _fail(str(error), error.exit_code, rank)
+    except BrokenPipeError:
+        # The reader, e.g. `head`, has closed the pipe: nothing can be printed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130, rank)
+    except Exception as error:
+        if "Horovod has been shut down" not in str(error):
+            raise
+        # The failed rank prints the reason; the launcher then kills this rank during the sleep.
+        time.sleep(10)
+        return _fail("another rank has stopped", 1, rank)
+    return 0
+
+
+def _fail(message: str, code: int, rank: int) -> int:
+    """Prints an error message and returns the exit code."""
+    if code == ConfigError.exit_code and rank > 0:
+        # Every rank probably has the same error; rank 0 prints it, and the launcher kills this rank during the sleep.
+        time.sleep(2)
+        message = f"rank {rank}: {message}"
+    print(f"tfpipe: error: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Returns the parser of all commands; the parsed arguments hold the command's `run`."""
+    parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds ImageNet-style data to Keras.")
+    parser.add_argument("--version", action="version", version=f"tfpipe {__version__}")
+    subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
+    for command in COMMANDS:
+        summary, _, more = (command.__doc__ or "").partition("\n")
+        name = command.__name__.rpartition(".")[2]
+        added = subparsers.add_parser(name, help=summary, description=f"{summary} {more.strip()}")
+        added.add_argument("--debug", action="store_true", help="log everything, show tracebacks")
+        command.add_arguments(added)
+        added.set_defaults(run=command.run)
+    return parser

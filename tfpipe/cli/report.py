@@ -1,0 +1,26 @@
+"""Names the bottleneck of a run from its metrics and its trace, or compares runs."""
+
+import argparse
+from pathlib import Path
+
+from tfpipe.cli.arguments import add_json, write_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
+    add_json(parser, "all numbers")
+    parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the traces' timelines to OUT, a PNG or PDF")
+
+
+def run(args: argparse.Namespace) -> None:
+    from tfpipe.tools.report.plot import plot
+    from tfpipe.tools.report.runs import load_run
+    from tfpipe.tools.report.text import as_json, render
+
+    runs = [load_run(folder) for folder in args.runs]
+    if args.json is not None:
+        reports = [as_json(run) for run in runs]
+        write_json(args.json, reports if len(reports) > 1 else reports[0])
+    if args.plot is not None:
+        plot(runs, args.plot)
+    print(render(runs))

@@ -1,0 +1,38 @@
+"""Copies a filelist's data to a local disk before a job.
+
+Under mpirun or srun, it copies to each node's own disk. With data.scope "shard", each node gets only its ranks' share
+of the images.
+"""
+
+import argparse
+from pathlib import Path
+
+from tfpipe.cli.arguments import add_config, add_split, launched_world, read_config, share, splits
+from tfpipe.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to copy to")
+    parser.add_argument(
+        "--share", type=share, metavar="RANK/SIZE", help="copy only the images of one rank; the lists stay complete"
+    )
+    add_split(parser, default="all")
+
+
+def run(args: argparse.Namespace) -> None:
+    from tfpipe.data.catalog.filelist import check_filelists
+    from tfpipe.prepare.stage import Share, stage
+
+    config = read_config(args).data
+    world = launched_world()
+    if args.share is not None and world.size > 1:
+        raise ConfigError("--share is of one process: leave it out under a launcher, where each rank has its own")
+    check_filelists([*config.train_lists, config.test_filelist])
+    staged = stage(config, splits(args.split, config), args.out, world, args.share and Share(*args.share))
+    if world.rank == 0:
+        copied = staged.copied
+        print(f"{args.out}: {copied.files} files copied ({copied.bytes / 1e6:.1f} MB), {copied.there} were there")
+        if args.share is not None:
+            print('the lists are whole, the images those of the share: for data.scope "shard" with as many ranks')
+        print("train from it with: " + " ".join(f"--set {override}" for override in staged.overrides))

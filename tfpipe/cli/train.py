@@ -1,0 +1,74 @@
+"""Trains a Keras model; under mpirun, srun or aprun on all ranks."""
+
+import argparse
+import os
+from pathlib import Path
+
+from tfpipe.cli.arguments import add_config, add_profile, quiet_tensorflow, ranks, read_config
+from tfpipe.distributed import World, find_launch
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("what to train")
+    add_config(group)
+    group.add_argument("-n", "--nsteps", type=int, metavar="N", help="train a single epoch of N steps")
+
+    group = parser.add_argument_group("where the run is kept, and how it continues")
+    group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the run's directory [runs/NAME-TIME]")
+    group.add_argument(
+        "--resume",
+        nargs="?",
+        choices=("must", "auto"),
+        const="must",
+        help="continue the run in --logdir, with any number of ranks; auto: start a new run if it has no checkpoint",
+    )
+    group.add_argument(
+        "--resume-anyway",
+        action="store_true",
+        help="continue the run even if its filelist, batch size, seed ... differ from the config's",
+    )
+
+    group = parser.add_argument_group("ranks and threads")
+    group.add_argument(
+        "--horovod",
+        action=argparse.BooleanOptionalAction,
+        help="connect the ranks with Horovod, or train without it [with it if a launcher started several ranks]",
+    )
+    group.add_argument("--interop", type=int, metavar="N", help="TensorFlow's threads between ops [its own choice]")
+    group.add_argument("--intraop", type=int, metavar="N", help="TensorFlow's threads within an op [its own choice]")
+
+    group = parser.add_argument_group("profiling")
+    add_profile(group, "steps of this run, counted from 0")
+    group.add_argument(
+        "--profile-ranks",
+        type=ranks,
+        default=(0,),
+        metavar="R,R",
+        help='ranks that trace, e.g. 0,3, or "all" [0]; rank 3 writes to rank-3 in the run\'s directory',
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    from tfpipe.data.sources.registry import open_source
+
+    one_epoch = [] if args.nsteps is None else ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
+    config = read_config(args, one_epoch)
+    launch = find_launch()
+    if launch is None or launch.rank == 0:
+        # Before TensorFlow loads. The other ranks report an error only after all are connected: Open MPI's mpirun may
+        # hang if one rank exits while another connects.
+        open_source(config.data).check(test=True)
+    # A user's ~/.keras may name another backend.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    with quiet_tensorflow(args):
+        world = World.detect(args.horovod)
+        from tfpipe.training import loop
+        from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
+
+        loop.configure_devices(world, args.interop, args.intraop)
+    run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
+    window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
+    with run_lock(run_dir, world):
+        loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)
+    if world.rank == 0:
+        print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")

@@ -1,0 +1,38 @@
+"""Draws a batch as training sees it, images with boxes, or undecodable files."""
+
+import argparse
+from pathlib import Path
+
+from tfpipe.cli.arguments import add_config, quiet_tensorflow, read_config
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument(
+        "-o", "--out", type=Path, required=True, metavar="FILE", help="the picture to write: .png or .jpg"
+    )
+    parser.add_argument("--split", choices=("train", "test"), default="train", help="filelist to draw [%(default)s]")
+    parser.add_argument("--count", type=int, metavar="N", help="draw at most N crops, images or files [64, 12 or 48]")
+    parser.add_argument(
+        "--first",
+        type=int,
+        default=0,
+        metavar="POSITION",
+        help="begin at POSITION, as `tfpipe order` prints it [%(default)s]",
+    )
+    kind = parser.add_mutually_exclusive_group()
+    kind.set_defaults(kind="batch")
+    for name, drawn in (("boxes", "whole images, their boxes and crops"), ("errors", "files that cannot be decoded")):
+        kind.add_argument(f"--{name}", action="store_const", dest="kind", const=name, help=f"draw {drawn}")
+
+
+def run(args: argparse.Namespace) -> None:
+    from tfpipe.data.sources.registry import open_source
+
+    config = read_config(args)
+    open_source(config.data).check()
+    with quiet_tensorflow(args):
+        from tfpipe.tools.view.view import ViewRequest, view
+
+        message = view(config, ViewRequest(args.kind, args.split, args.count, args.first), args.out)
+    print(message)

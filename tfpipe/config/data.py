@@ -1,0 +1,190 @@
+"""The config's `data` section: how filelists, packed or remote data become batches."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
+
+from tfpipe.config.data_checks import conflicts
+from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, SourceConfig, WeightedList
+from tfpipe.config.section import ConfigPath, Fraction, Kernel, Section, Seed
+
+
+class DataConfig(Section):
+    """The input pipeline, from filelists to batches."""
+
+    source: SourceConfig | None = None
+    """Packed data, used instead of the filelists; null: the filelists' files."""
+    train_filelist: Annotated[ConfigPath | list[WeightedList] | None, Field(validate_default=True)] = None
+    """Text file, one JPEG a line; a relative path is resolved against the list's folder. Several lists, each
+    {"path": FILE, "weight": NUMBER}, are mixed in proportion to their weights. null: `source` has the samples."""
+    test_filelist: ConfigPath | None = None
+    """Filelist of the test data; null: no test pass."""
+    remote: Remote = Remote()
+    """How to fetch URLs in filelists."""
+    service: Service | None = None
+    """Worker processes that read and decode; null: this process does."""
+    batch_size: PositiveInt = 64
+    """Crops per batch and rank."""
+    shuffle_buffer: NonNegativeInt = 200_000
+    """Above 1: the whole epoch is shuffled, at no cost in memory. 0 or 1: the order of the list."""
+    reshuffle_each_iteration: bool = True
+    """Shuffles every epoch differently; false repeats the first epoch's order."""
+    scope: Literal["global", "shard"] = "global"
+    """"global": shuffles the whole list, then distributes it over the ranks; the order does not depend on their number.
+    "shard": each rank shuffles only its own share of the list, which may be a copy local to its node."""
+    unit: Literal["image", "box"] = "image"
+    """The sample that training shuffles. "image": the crops of an image follow each other. "box": each box is a sample
+    of its own, so an image's crops are spread over the epoch; all XMLs are read at the start."""
+    seed: Seed = 0
+    """Seed of the order and of all augmentation."""
+    num_parallel_readers: PositiveInt | Literal["auto"] = "auto"
+    """Images read at once, and concurrent decode calls; "auto": see `parallel`. 1 also means one thread: serial."""
+    parallel: Parallel = Parallel()
+    """The same for each stage."""
+    prefetch_buffer_size: NonNegativeInt | Literal["auto"] = "auto"
+    """Batches prefetched. The old misspelling prefectch_buffer_size is accepted."""
+    threads: PositiveInt | None = None
+    """Threads of the input pipeline on this rank, not counting those that wait for storage; null: cpu_fraction of the
+    CPUs that this rank may use."""
+    cpu_fraction: Fraction = 1.0
+    """Share of a rank's CPUs for the input pipeline; a smaller one leaves more to a model that trains on CPUs."""
+    cache: Literal["memory"] | ConfigPath | None = None
+    """Caches the encoded image files and XMLs when they are first read, so that later epochs do not touch slow storage;
+    every epoch decodes them again. "memory": in each rank's memory, until the run ends. A path: in a subfolder for each
+    rank, meant for a disk local to the node; later runs reuse it. With scope "global" every rank ends up caching the
+    whole list, with "shard" its share; training does not start if that does not fit. Changes to cached files go
+    unnoticed: delete the folder. null: every epoch reads from the source."""
+    cache_stage: Literal["files", "crops"] = "files"
+    """Content of `cache`. "files": the files, as above. "crops": the resized crops, so that later epochs neither read,
+    parse nor decode: they ran at 8 times the rate of epochs without cached crops, or 6.6 times with flips, which are
+    drawn in every epoch (500x375 to 224x224, two cores); the first epoch costs a sixth more. A crop takes height x
+    width x channels bytes, 150 kB at 224x224, often more than its file. Changes to files or XMLs go unnoticed here too.
+    Not for `crop` "random_resized", whose crops differ in each epoch."""
+    crop_image_size: tuple[PositiveInt, PositiveInt] = (224, 224)
+    """Height and width of a crop, in pixels."""
+    resize: Kernel = "bilinear"
+    """Interpolation that resizes a crop. "antialias" is bilinear with antialiasing, as in Pillow: better for large
+    crops, at the cost given in profiles/README.md."""
+    decoder: Literal["auto", "native", "graph"] = "auto"
+    """Library that decodes and resizes. "native": simplejpeg and OpenCV, several images per call, without the GIL.
+    "graph": TensorFlow's ops, which run no Python. "auto": "native", which is faster, if `resize` is "bilinear" and
+    `service` is null, otherwise "graph"."""
+    scaled_decode: bool = False
+    """Decodes a JPEG at 1/2, 1/4 or 1/8 of its size if that leaves all windows of the image at least crop_image_size.
+    Crops alias less and cost less CPU time: for boxes of 500x375 images, 6 % less at 128x128 and 15 % less at 64x64
+    (profiles/README.md). But a window's edges are off by up to half a pixel of the crop, and a crop's pixels may
+    depend on the image's other boxes, so they differ from those of a full-size decode."""
+    num_channels: Literal[1, 3] = 3
+    """1: grayscale, 3: RGB."""
+    dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
+    """Type of the images: uint8 in [0, 255], or a float type in [0, 1]."""
+    crop: Literal["boxes", "random_resized", "center", "full"] = "boxes"
+    """"boxes": one crop per object, or the whole image if it has no annotation. "random_resized": a random
+    crop covering part of a box. "center": the middle. "full": the whole image."""
+    test_crop: Literal["boxes", "center", "full"] | None = None
+    """The same for test data, which is never augmented; null: as in training, but "center" instead of "random_resized"
+    (or "boxes" if labels come from objects)."""
+    random_resized: RandomResizedCrop = RandomResizedCrop()
+    """Parameters of "random_resized"."""
+    center_fraction: Fraction = 0.875
+    """Side of the "center" crop, as a share of the largest that fits."""
+    flip: bool | None = None
+    """Mirrors half of the training crops; null: only with "random_resized"."""
+    label_source: Literal["directory", "object"] = "directory"
+    """"directory": the image's folder (n02437312/...). "object": each object's name in the XML."""
+    classes: list[str] | ConfigPath | None = None
+    """Class names in the order of their numbers, or a file with one per line (LOC_synset_mapping.txt);
+    null: the sorted folders of the training list."""
+    num_classes: PositiveInt | None = None
+    """Outputs of the model; null: the number of classes."""
+    train_label_file: ConfigPath | None = None
+    """Labels of the training images, instead of label_source; see test_label_file."""
+    test_label_file: ConfigPath | None = None
+    """Labels of the test images, for the flat val folder: Kaggle's LOC_val_solution.csv, or a text file of
+    one label per line (line i: i-th image by name) or of "file label" lines."""
+    train_box_file: ConfigPath | None = None
+    """Table of the training images' boxes, used instead of the XMLs: Kaggle's LOC_train_solution.csv, or
+    imagenet_2012_bounding_boxes.csv of TensorFlow's scripts. `tfpipe index` reads it into the index, which training
+    then requires. An image without a row is used whole."""
+    test_box_file: ConfigPath | None = None
+    """The same for the test images, e.g. LOC_val_solution.csv."""
+    annotations: Literal["auto", "index", "xml", "lxml", "none"] = "auto"
+    """"auto": boxes come from the index that `tfpipe index` wrote, if there is one for this config, otherwise from an
+    image's XML, if it has one. "index": the index must exist. "xml": always the XMLs, parsed in graph; an XML that this
+    parser cannot read is an error that names it. "lxml": always the XMLs, parsed by lxml, which reads any XML, but in
+    Python: the GIL allows one at a time, at 0.4 of the rate. "none": no boxes, every image is used whole."""
+    index: ConfigPath | None = None
+    """Folder of the indexes (train-1a2b3c4d.index.parquet for train.txt; the digits distinguish lists of the same
+    name); null: train.index.parquet next to each filelist."""
+    layout: Literal["auto", "ilsvrc", "voc"] | Layout = "auto"
+    """How an image's path maps to its XML: a known layout, which "auto" detects, or a rule."""
+    on_error: Literal["raise", "skip"] = "raise"
+    """Handling of an image that cannot be read, parsed or decoded. "raise": the run stops and names it. "skip": it is
+    left out, counted, and listed in the run's bad_files.txt."""
+    max_bad_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    """With `on_error` "skip": largest share of the samples of an epoch or a test pass that may be left out; the run
+    ends if there are more."""
+    stall_timeout_s: Annotated[float, Field(gt=0)] | None = 900.0
+    """Seconds without a batch after which a rank names the files that it waits for and ends the run on all ranks. A
+    training step that does not end gets 1.25 times as long, the first one 4 times; null: no limit."""
+    memory_budget: PositiveInt | None = None
+    """Maximum bytes of prefetched batches on this rank; null: tf.data's default, half of the memory."""
+    transform: str | None = None
+    """A last stage of your own, "package.module:function": maps a batch's images and labels, as graph tensors, to new
+    ones. The module is imported from sys.path or the current directory."""
+    storage_delay_ms: Annotated[float, Field(ge=0)] = 0.0
+    """Simulates slow storage: milliseconds by which every image is delayed."""
+    handler: str | None = None
+    """Accepted so that ALCF configs run; ignored."""
+
+    @field_validator("train_filelist")
+    @classmethod
+    def _there_is_data(cls, lists: Path | list[WeightedList] | None, info: ValidationInfo) -> Any:
+        if not lists and info.data.get("source") is None:
+            raise ValueError("is missing: Text file, one JPEG a line; or set data.source to packed data")
+        return lists
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> "DataConfig":
+        conflict = next(conflicts(self), None)
+        if conflict is not None:
+            raise ValueError(conflict)
+        return self
+
+    @property
+    def train_lists(self) -> list[Path]:
+        """The training data's filelists: one, several of a mixture, or none."""
+        if isinstance(self.train_filelist, list):
+            return [entry.path for entry in self.train_filelist]
+        return [] if self.train_filelist is None else [self.train_filelist]
+
+    @property
+    def native(self) -> bool:
+        """True if simplejpeg and OpenCV decode, False if TensorFlow does."""
+        auto = self.decoder == "auto" and self.resize == "bilinear" and self.service is None
+        return self.decoder == "native" or auto
+
+    def filelist_for(self, split: str) -> Path | list[WeightedList]:
+        """Returns the filelist of `split` ("train" or "test"), or the lists of a mixture; `split` must have one."""
+        filelist = self.train_filelist if split == "train" else self.test_filelist
+        assert filelist is not None, f"no {split} filelist"
+        return filelist
+
+    def box_file_for(self, split: str) -> Path | None:
+        """Returns the box table of `split` ("train" or "test"); None if the boxes are in its XMLs."""
+        return self.train_box_file if split == "train" else self.test_box_file
+
+    def label_file_for(self, split: str) -> Path | None:
+        """Returns the label file of `split` ("train" or "test"); None if labels come from `label_source`."""
+        return self.train_label_file if split == "train" else self.test_label_file
+
+    def crop_for(self, split: str) -> str:
+        """Returns the crop mode of `split` ("train" or "test")."""
+        if split == "train":
+            return self.crop
+        if self.test_crop is not None:
+            return self.test_crop
+        if self.crop == "random_resized":
+            return "center" if self.label_source == "directory" else "boxes"
+        return self.crop

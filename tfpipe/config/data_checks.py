@@ -1,0 +1,53 @@
+"""Settings of the `data` section that exclude each other."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfpipe.config.data import DataConfig
+
+
+def conflicts(data: "DataConfig") -> Iterator[str]:
+    """Yields a message for each pair of settings that cannot be used together."""
+    if data.label_source == "object":
+        if data.annotations == "none":
+            yield 'label_source "object" needs the XML files; annotations is "none"'
+        for name in ("crop", "test_crop"):
+            if getattr(data, name) in ("center", "full"):
+                yield (
+                    f'{name} "{getattr(data, name)}" makes one crop of an image, whose objects may be of several '
+                    'classes; with label_source "object" use "boxes" or "random_resized"'
+                )
+        if data.classes is None:
+            yield (
+                'classes must be given (a list or a file) when label_source is "object", so that the numbering is the '
+                "same on every rank and in every run"
+            )
+    if data.decoder == "native" and data.resize != "bilinear":
+        yield f'decoder "native" resizes "bilinear" only; resize "{data.resize}" needs "graph" or "auto"'
+    if data.cache_stage == "crops" and data.cache is None:
+        yield 'cache_stage "crops" says what `cache` holds, which is null: set it to "memory" or a path'
+    if data.cache_stage == "crops" and data.crop == "random_resized":
+        yield (
+            'cache_stage "crops" keeps an image\'s crops as first cut, and crop "random_resized" draws others in each '
+            'epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
+        )
+    for name in ("train_box_file", "test_box_file"):
+        if getattr(data, name) is not None and data.annotations in ("xml", "lxml"):
+            yield (
+                f"{name} is read by `tfpipe index`, instead of the XMLs, and training needs that index; annotations is "
+                f'"{data.annotations}": use "auto" or "index", or leave {name} out'
+            )
+    for key, is_set, advice in (
+        ('decoder "native"', data.decoder == "native", 'use "graph", or "auto", which is "graph" there'),
+        ("cache", data.cache is not None, "set it to null"),
+        ('annotations "lxml"', data.annotations == "lxml", 'use "auto", "index" or "xml"'),
+        ("storage_delay_ms", data.storage_delay_ms > 0, "set it to 0"),
+        ('on_error "skip"', data.on_error == "skip", 'use "raise"'),
+        ("source", data.source is not None, "packed data needs no decoding: set service to null"),
+    ):
+        if data.service is not None and is_set:
+            yield (
+                f"{key} needs Python, or memory, of the training process, which the processes of `service` do not "
+                f"have: {advice}, or set service to null"
+            )

@@ -1,0 +1,116 @@
+"""The sections of a config besides `data`, and the config as a whole."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt
+
+from tfpipe.config.data import DataConfig
+from tfpipe.config.section import Section, Seed
+
+
+class ModelConfig(Section):
+    """The network."""
+
+    name: str = "resnet18"
+    """"resnet18", or any name in keras.applications; "resnet" is ResNet50, as in the ALCF skeleton."""
+    args: dict[str, Any] = {}
+    """For resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "none"}; else Keras' arguments."""
+
+
+class OptimizerConfig(Section):
+    """The optimizer, by its Keras name."""
+
+    name: str = "Adam"
+    """Class in keras.optimizers, e.g. "SGD"."""
+    args: dict[str, Any] = {}
+    """Keras' arguments, e.g. {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5}. Biases and
+    normalisation weights are exempt from weight decay (Goyal et al. 2017)."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Shorthand for args.learning_rate."""
+
+
+class LrScheduleConfig(Section):
+    """The learning rate schedule."""
+
+    name: str | None = None
+    """Class in keras.optimizers.schedules, e.g. "CosineDecay"; null: a constant rate."""
+    args: dict[str, Any] = {}
+    """Keras' arguments; initial_learning_rate defaults to the optimizer's rate, decay_steps to all steps of the run."""
+    scale_by_ranks: bool = False
+    """Multiplies the rate by the number of ranks (Goyal et al. 2017, the linear scaling rule)."""
+    warmup_epochs: Annotated[float, Field(ge=0)] = 0.0
+    """Epochs of linear warm-up, from the one-rank rate to the scaled rate, or from 0 if the rate is not scaled."""
+
+
+class LossConfig(Section):
+    """The loss, by its Keras name."""
+
+    name: str = "SparseCategoricalCrossentropy"
+    """Class in keras.losses; a loss that needs one-hot labels gets them."""
+    args: dict[str, Any] = {}
+    """Keras' arguments; from_logits is true unless set. label_smoothing works with the sparse loss too."""
+
+
+class CheckpointConfig(Section):
+    """Intervals between checkpoints; a run also saves its state at its end and when told to stop."""
+
+    every_steps: PositiveInt | None = None
+    """Steps between two checkpoints; null: only every_minutes counts."""
+    every_minutes: Annotated[float, Field(gt=0)] | None = 10.0
+    """Minutes between two checkpoints; null: only every_steps counts."""
+    keep: PositiveInt = 2
+    """Number of most recent checkpoints kept."""
+
+
+class TrainingConfig(Section):
+    """The training loop."""
+
+    epochs: PositiveInt = 1
+    """Passes over all training crops."""
+    steps_per_epoch: PositiveInt | None = None
+    """Steps of an epoch; null: as many as it takes all ranks together to see each crop once."""
+    status: PositiveInt = 10
+    """Steps between two progress lines in a log."""
+    interval: PositiveInt = 100
+    """Steps summarised in one line of metrics.jsonl, over all ranks."""
+    test_every: PositiveInt = 1
+    """Epochs between two test passes; the last epoch is always followed by one."""
+    seed: Seed = 0
+    """Seed of the weights and of dropout."""
+    deterministic: bool = False
+    """Makes the weights reproducible bit for bit, even if the run is interrupted and resumed; some ops are slower."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When to save the state from which --resume continues the run."""
+    log_positions: bool = False
+    """Writes each trained crop's stream position to positions-RANK.csv in the run's directory."""
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Keras' dtype policy; on CPUs mixed_bfloat16 is a little faster and mixed_float16 much slower."""
+    compression: Literal["none", "fp16"] = "none"
+    """Compression of the gradients in the allreduce."""
+
+
+class AccuracyConfig(Section):
+    """Accepted so that ALCF configs run; ignored."""
+
+    name: str | None = None
+    """Ignored."""
+
+
+class ValidationConfig(Section):
+    """Accepted so that ALCF configs run; ignored, since a test pass always covers all samples."""
+
+    batches: int | None = None
+    """Ignored."""
+
+
+class Config(Section):
+    """The config of a run."""
+
+    data: DataConfig
+    model: ModelConfig = ModelConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    lr_schedule: LrScheduleConfig = LrScheduleConfig()
+    loss: LossConfig = LossConfig()
+    training: TrainingConfig = TrainingConfig()
+    accuracy: AccuracyConfig | None = None
+    validation: ValidationConfig | None = None

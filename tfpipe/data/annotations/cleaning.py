@@ -1,0 +1,56 @@
+"""Cleans annotated boxes with numpy, for many images at once, as targets.find_targets does in graph."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+BY_OBJECT = -1
+"""Label of an image whose objects have the labels."""
+WHOLE_IMAGE = np.array([[0, 0, 1, 1]], np.float32)
+
+
+class Annotated(NamedTuple):
+    """The objects of several images, one image after the other, with class numbers instead of names."""
+
+    images: np.ndarray  # int64 [k]: number of the object's image
+    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax in pixels, as annotated
+    classes: np.ndarray  # int32 [k]: number of its class, -1 if its name is no class
+
+
+class Boxes(NamedTuple):
+    """All boxes of a split, in the order of the images."""
+
+    images: np.ndarray  # int32 [k]: number of the box's image
+    boxes: np.ndarray  # float32 [k, 4] relative: ymin, xmin, ymax, xmax in [0, 1]
+    labels: np.ndarray  # int32 [k]
+
+    def offsets(self, images: int) -> np.ndarray:
+        """Returns where each image's boxes start and, last, where all end, as int64 [images + 1]."""
+        return np.searchsorted(self.images, np.arange(images + 1))
+
+
+def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
+    """Returns the boxes that may be cropped from n images; the NumPy counterpart of crops.find_targets.
+
+    `labels` (int32 [n]) are the images' class numbers, either all BY_OBJECT or none; `sizes` (float32 [n, 2]), at least
+    1, are the heights and widths that the boxes are divided by.
+    """
+    images, boxes, classes = objects
+    low, high = clamped(boxes, sizes[images])
+    relative = np.concatenate([low / sizes[images], high / sizes[images]], axis=1)
+    kept = (high > low).all(axis=1)
+    if (labels == BY_OBJECT).any():
+        kept &= classes >= 0
+        return Boxes(images[kept].astype(np.int32), relative[kept], classes[kept])
+    kept &= (classes < 0) | (classes == labels[images])
+    without = np.flatnonzero(np.bincount(images[kept], minlength=len(labels)) == 0)
+    images = np.concatenate([images[kept], without])
+    boxes = np.concatenate([relative[kept], np.repeat(WHOLE_IMAGE, len(without), axis=0)])
+    order = np.argsort(images, kind="stable")
+    return Boxes(images[order].astype(np.int32), boxes[order], labels[images[order]])
+
+
+def clamped(boxes: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the lower and the higher edges, float32 [k, 2] each: swapped if reversed, and clamped to the image."""
+    low, high = np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])
+    return np.clip(low, 0, sizes), np.clip(high, 0, sizes)

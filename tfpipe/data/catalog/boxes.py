@@ -1,0 +1,121 @@
+"""Reads the boxes of many images at once, before training: to count crops, or if every box is a sample of its own."""
+
+import os
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Annotated, Boxes, targets
+from tfpipe.data.annotations.voc import VocObjects, find_objects
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.mixture import Mixture
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.pools import parallel
+from tfpipe.util.progress import progress
+
+if TYPE_CHECKING:
+    from tfpipe.data.sources.source import Source
+
+# At most this many XMLs are read to count an epoch's crops, at 0.1 ms each.
+COUNT_AT_MOST = 5000
+# XMLs read by one call; and how many there are before several processes read them, which take a second to start.
+CHUNK = 256
+MANY = 4 * COUNT_AT_MOST
+
+
+class CropCount(NamedTuple):
+    """The number of crops in an epoch, exact or estimated."""
+
+    crops: int
+    exact: bool
+
+
+def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount:
+    """Returns the number of crops in one epoch of `catalog` over all ranks; the same on every rank.
+
+    It is exact if every image gives one crop, all boxes are known, or at most COUNT_AT_MOST images have an XML.
+    Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists give an expectation.
+    """
+    one_each = config.crop_for(catalog.split) in ("center", "full")
+    one_each |= config.crop_for(catalog.split) == "random_resized" and not catalog.by_object
+    if one_each or catalog.by_box:
+        return CropCount(catalog.samples, exact=True)
+    order = catalog.order(config)
+    if not isinstance(order, Mixture):
+        return _count(catalog, range(len(catalog)), world)
+    per_image = [_count(catalog, part.images, world).crops / len(part.images) for part in catalog.lists]
+    mean = np.dot(per_image, order.shares) / sum(order.shares)
+    return CropCount(round(mean * order.count), exact=False)
+
+
+def _count(catalog: Catalog, images: range, world: World) -> CropCount:
+    """Counts the crops of `images`, each image visited once."""
+    if catalog.boxes is not None:
+        first, last = np.searchsorted(catalog.boxes.images, [images.start, images.stop])
+        return CropCount(int(last - first), exact=True)
+    annotated = np.flatnonzero(catalog.annotated[images.start : images.stop]) + images.start
+    plain = 0 if catalog.by_object else len(images) - len(annotated)
+    step = max(1, -(-len(annotated) // COUNT_AT_MOST))
+    chosen = annotated[::step]
+    crops = world.from_rank0(lambda: len(_read(catalog, chosen, show=world.rank == 0).labels)) if len(chosen) else 0
+    return CropCount(plain + round(crops * len(annotated) / max(1, len(chosen))), exact=step == 1)
+
+
+def read_boxes(catalog: Catalog, world: World) -> Boxes:
+    """Returns every box of `catalog`, the same on every rank; the ranks share the reading.
+
+    Raises:
+        ConfigError: an XML cannot be used; names it.
+    """
+    annotated = np.flatnonzero(catalog.annotated)
+    alone = world.backend == "none"
+    share = annotated if alone else annotated[world.rank :: world.size]
+    parts = world.gather(_read(catalog, share, show=world.rank == 0))
+    if not catalog.by_object:
+        plain = np.flatnonzero(~catalog.annotated)
+        parts.append(Boxes(plain, np.repeat(WHOLE_IMAGE, len(plain), axis=0), catalog.labels[plain]))
+    images, boxes, labels = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(images, kind="stable")
+    return Boxes(images[order].astype(np.int32), boxes[order], labels[order])
+
+
+def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
+    """Reads the boxes of `items`, all of which have an XML; in several processes if they are MANY."""
+    numbers = {name: number for number, name in enumerate(catalog.classes)}
+    chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
+    tasks = ([catalog.annotation(item) for item in chunk.tolist()] for chunk in chunks)
+    processes = len(os.sched_getaffinity(0)) if len(items) > MANY else 1
+    parts = [Boxes(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
+    try:
+        found = parallel(partial(read_objects, catalog.source), tasks, processes, __name__)
+        for chunk, xmls in zip(chunks, progress(found, len(chunks), "reading boxes", "chunk", show), strict=True):
+            sizes = np.array([xml.size for xml in xmls], np.float32)
+            unstated = np.flatnonzero(np.any(sizes < 1, axis=1) & np.array([bool(xml.names) for xml in xmls]))
+            if unstated.size:
+                sizes[unstated] = catalog.source.sizes([catalog.paths[item] for item in chunk[unstated].tolist()])
+            objects = Annotated(
+                np.repeat(np.arange(len(xmls)), [len(xml.names) for xml in xmls]),
+                np.array([edge for xml in xmls for edge in xml.edges], np.float32).reshape(-1, 4),
+                np.array([numbers.get(name, -1) for xml in xmls for name in xml.names], np.int32),
+            )
+            images, boxes, labels = targets(objects, catalog.labels[chunk], sizes)
+            parts.append(Boxes(chunk[images], boxes, labels))
+    except (OSError, ValueError, TfpipeError) as error:
+        raise ConfigError(f"cannot read the boxes of {catalog.split} data: {error}") from error
+    return Boxes(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def read_objects(source: "Source", paths: list[str]) -> list[VocObjects]:
+    """Reads XMLs through `source`; an XML that is missing, if it may be, counts as one without objects.
+
+    Raises:
+        OSError, ValueError, TfpipeError: one cannot be read, or is no annotation; the message names it.
+    """
+    texts = source.contents(paths)
+    return [
+        VocObjects([], [], [1.0, 1.0]) if text is None else find_objects(text, path)
+        for path, text in zip(paths, texts, strict=True)
+    ]

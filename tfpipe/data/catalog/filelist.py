@@ -1,0 +1,139 @@
+"""Filelists: written once from a folder tree, read by training, which never walks a tree."""
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tfpipe.data.catalog.paths import REMOTE, FileList, packed
+from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.progress import progress
+
+IMAGE_SUFFIXES = (".jpeg", ".jpg")
+VOC_SPLITS = ("train", "val", "test", "trainval")
+# Listing folders waits for the file system, not for the CPU.
+SCAN_THREADS = 16
+# Characters of lines read at a time.
+CHUNK_CHARS = 2**18
+HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
+
+
+def read_filelist(path: str | Path) -> FileList:
+    """Reads the list at `path`, one path a line; blank lines are skipped.
+
+    A relative line is relative to the list's folder; a URL is left as it is.
+
+    Raises:
+        ConfigError: the list cannot be read, holds no line, or holds both URLs and paths.
+    """
+    path = Path(path)
+    try:
+        paths = packed(_read_lines(path), str(path.parent.absolute()))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
+    if not paths:
+        raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
+    other = [folder for folder in paths.folders if folder.startswith(REMOTE) != paths.remote]
+    if other:
+        raise ConfigError(
+            f"the filelist {path} holds both URLs and paths, e.g. of {paths.folders[0]} and {other[0]}: use one "
+            "kind, e.g. copy the remote files with `tfpipe stage`"
+        )
+    return paths
+
+
+def _read_lines(path: Path) -> Iterator[list[str]]:
+    """Yields some thousands of lines at a time: millions at once would take ten times the memory of a FileList."""
+    with open(path, encoding="utf-8-sig") as file:
+        while lines := file.readlines(CHUNK_CHARS):
+            yield [line for line in map(str.strip, lines) if line]
+
+
+def check_filelists(paths: Iterable[Path | None]) -> None:
+    """Checks, without reading them completely, that the lists can be read and hold a line.
+
+    Raises:
+        ConfigError: a list cannot be read or holds no line; names all such lists.
+    """
+    errors = []
+    for path in filter(None, paths):
+        try:
+            with open(path, encoding="utf-8-sig") as lines:
+                if not any(line.strip() for line in lines):
+                    errors.append(f"the filelist {path} holds no line")
+        except (OSError, UnicodeDecodeError) as error:
+            errors.append(_unreadable(path, error))
+    if errors:
+        raise ConfigError("; ".join([*errors, HOW_TO_MAKE]))
+
+
+def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
+    return f"cannot read the filelist {path}: {error.strerror if isinstance(error, OSError) else error}"
+
+
+def write_filelist(path: Path, images: Iterable[str]) -> None:
+    """Writes one image a line; the file appears complete, by renaming."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        partial.write_text("".join(f"{image}\n" for image in images))
+
+
+def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
+    """Finds the images of an ILSVRC or Pascal VOC tree; returns absolute paths by split, sorted.
+
+    ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the images in JPEGImages that
+    the lists in ImageSets/Main name. `root` holds Data or JPEGImages, or is the ILSVRC folder's parent.
+
+    Raises:
+        ConfigError: `root` is neither tree, an ILSVRC tree has no training image, or a VOC list names a missing image.
+    """
+    root = Path(root).absolute()
+    for base in (root, root / "ILSVRC"):
+        if (base / "Data/CLS-LOC").is_dir():
+            return _scan_ilsvrc(base / "Data/CLS-LOC", show)
+    if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
+        return _scan_voc(root)
+    raise ConfigError(
+        f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main)"
+    )
+
+
+def _scan_ilsvrc(images: Path, show: bool) -> dict[str, list[str]]:
+    splits = {}
+    for split in ("train", "val"):
+        if not (images / split).is_dir():
+            continue
+        folders = [entry.path for entry in os.scandir(images / split) if entry.is_dir()]
+        with ThreadPoolExecutor(SCAN_THREADS) as pool:
+            listings = pool.map(_images_in, [str(images / split), *folders])
+            shown = progress(listings, len(folders) + 1, f"listing {split}", "folder", show)
+            splits[split] = sorted(path for listing in shown for path in listing)
+    if not splits.get("train"):
+        raise ConfigError(f"no image below {images / 'train'}; expected WNID folders of .JPEG files")
+    return splits
+
+
+def _images_in(folder: str) -> list[str]:
+    return [
+        entry.path
+        for entry in os.scandir(folder)
+        if entry.name.lower().endswith(IMAGE_SUFFIXES) and not entry.name.startswith(".")
+    ]
+
+
+def _scan_voc(root: Path) -> dict[str, list[str]]:
+    by_name = {os.path.splitext(os.path.basename(path))[0]: path for path in _images_in(str(root / "JPEGImages"))}
+    splits = {}
+    for split in VOC_SPLITS:
+        names = root / "ImageSets/Main" / f"{split}.txt"
+        if not names.exists():
+            continue
+        wanted = sorted({line.split()[0] for line in names.read_text().splitlines() if line.strip()})
+        missing = [name for name in wanted if name not in by_name]
+        if missing:
+            raise ConfigError(f"{names} names {len(missing)} images that are not in JPEGImages, e.g. {missing[0]}")
+        splits[split] = [by_name[name] for name in wanted]
+    if not splits:
+        raise ConfigError(f"no list in {root / 'ImageSets/Main'}; expected one of {', '.join(VOC_SPLITS)} (.txt)")
+    return splits

@@ -1,0 +1,170 @@
+"""The annotation index: one Parquet file with the content of all XMLs and image headers of a filelist.
+
+`tfpipe index` writes it (index_build.py), training reads it instead of the XMLs, and pandas or duckdb can query it.
+There is one row per image, in the list's order:
+
+    path        string   absolute path of the image
+    label       int32    class number; -1 if labels are per object
+    width       int32    of the image itself, in pixels, whatever the XML states
+    height      int32
+    components  int8     1 gray, 3 colour, 4 CMYK
+    format      string   "JPEG", "PNG" ..., whatever the file's name
+    annotated   bool     whether there is an XML, or a row in the box file (data.train_box_file)
+    boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], as training uses them (crops.find_targets)
+    box_labels  list of int32: class numbers of the boxes
+    odd         list of strings: anomalies of the image, keys of ODD
+
+The file's schema carries a fingerprint of everything that its content depends on, except the XMLs and images
+themselves: run `tfpipe index` again after changing those.
+"""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tfpipe.config import DataConfig, Layout, WeightedList
+from tfpipe.data.annotations.cleaning import Boxes
+from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import sha256
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+MAKE = "tfpipe index -c CONFIG --split"
+FINGERPRINT = b"tfpipe.index_fingerprint"
+SCHEMA = pa.schema(
+    {
+        "path": pa.string(),
+        "label": pa.int32(),
+        "width": pa.int32(),
+        "height": pa.int32(),
+        "components": pa.int8(),
+        "format": pa.string(),
+        "annotated": pa.bool_(),
+        "boxes": pa.list_(pa.list_(pa.float32(), 4)),
+        "box_labels": pa.list_(pa.int32()),
+        "odd": pa.list_(pa.string()),
+    }
+)
+ODD = {
+    "not jpeg": "the file is a PNG, GIF, BMP or WebP, whatever its name; read as what it is",
+    "gray": "one component; repeated three times where colours are wanted",
+    "cmyk": "four components, CMYK or YCCK; converted to RGB",
+    "no object": "the XML holds no object; as without an XML",
+    "no size": "the XML does not state the image's size; its own counts",
+    "size differs": "the XML states another size than the image has; the boxes are relative to the stated one",
+    "box swapped": "a box has its minimum above its maximum; swapped back",
+    "box out of range": "a box reaches out of the image; clamped",
+    "box empty": "a box without an area within the image; left out",
+    "class unknown": "an object's name is no class; left out where objects have the labels",
+    "class differs": "an object is of another class than its image; left out",
+}
+
+
+class Index(NamedTuple):
+    """The columns of an index that training needs."""
+
+    annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
+    boxes: Boxes
+
+
+def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:
+    """Returns the sha256, in hex, of everything that an index depends on except the XMLs and images.
+
+    `labels` (int32 [len(paths)]) are class numbers, BY_OBJECT if labels are per object; `source` is the layout of the
+    XML folders, or the path of the box file, which counts by its content.
+
+    Raises:
+        ConfigError: the box file cannot be read.
+    """
+    try:
+        boxes = [source.images, source.annotations] if isinstance(source, Layout) else [sha256(source)]
+    except OSError as error:
+        raise ConfigError(f"cannot read {source}: {error.strerror}") from error
+    about = json.dumps([FORMAT, paths.digest, classes, *boxes])
+    return hashlib.sha256(about.encode() + b"\n" + labels.astype("<i4").tobytes()).hexdigest()
+
+
+def load_index(path: Path, expected: str) -> Index | None:
+    """Reads the index at `path`, in some 0.3 s for a million images; returns None if its fingerprint is not `expected`.
+
+    Raises:
+        OSError: the file cannot be read.
+        pyarrow.ArrowInvalid: the file is damaged, or not a Parquet file.
+    """
+    with pq.ParquetFile(path) as file:
+        if (file.schema_arrow.metadata or {}).get(FINGERPRINT) != expected.encode():
+            return None
+        return index_of(file.read(["annotated", "boxes", "box_labels"]))
+
+
+def index_of(table: pa.Table) -> Index:
+    """Converts a table with SCHEMA's columns "annotated", "boxes" and "box_labels" to arrays."""
+    return Index(table["annotated"].to_numpy(), boxes_in(table))
+
+
+def boxes_in(table: pa.Table) -> Boxes:
+    """Converts the columns "boxes" and "box_labels" of a table with a row per image to arrays."""
+    lists, labels = table["boxes"].combine_chunks(), table["box_labels"].combine_chunks()
+    counts = np.diff(lists.offsets.to_numpy())
+    images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    return Boxes(images, lists.flatten().flatten().to_numpy().reshape(-1, 4), labels.flatten().to_numpy())
+
+
+def box_columns(boxes: Boxes, count: int) -> dict[str, pa.Array]:
+    """Converts boxes to the columns "boxes" and "box_labels" of a table with a row for each of `count` images."""
+    edges = pa.FixedSizeListArray.from_arrays(boxes.boxes.astype(np.float32).ravel(), 4)
+    labels = pa.array(boxes.labels, pa.int32())
+    return {"boxes": lists_of(boxes.images, edges, count), "box_labels": lists_of(boxes.images, labels, count)}
+
+
+def lists_of(rows: np.ndarray, values: pa.Array, count: int) -> pa.ListArray:
+    """Groups `values` into `count` lists; `rows`, ascending, holds the number of each value's list."""
+    return pa.ListArray.from_arrays(np.searchsorted(rows, np.arange(count + 1)).astype(np.int32), values)
+
+
+def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
+    """Copies an index for a copy of its images: replaces the paths and the fingerprint, and writes it atomically.
+
+    The fingerprint of `source` must match its list; `paths`, those of the copied images, are in the same order; `key`
+    is the fingerprint of the new index.
+    """
+    table = pq.read_table(source)
+    place = table.schema.get_field_index("path")
+    moved = table.set_column(place, SCHEMA.field("path"), pa.array(paths, pa.string()))
+    with atomic_write(target) as partial:
+        pq.write_table(moved.replace_schema_metadata({FINGERPRINT: key}), partial, compression="zstd")
+
+
+def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:
+    """Returns the index of `filelist` if there is one with the fingerprint `expected`; warns of a stale one.
+
+    Raises:
+        ConfigError: there is no usable index, but `data.annotations` is "index" or the boxes come from a box file.
+    """
+    path = index_path(config, filelist)
+    split = "train" if filelist == config.train_filelist else "test"
+    needed = config.annotations == "index" or config.box_file_for(split) is not None
+    try:
+        index = load_index(path, expected)
+        problem = f"the index {path} is of another filelist, other classes, labels, layout or box file"
+    except FileNotFoundError:
+        index, problem = None, None
+    except (OSError, pa.ArrowInvalid) as error:
+        index, problem = None, f"cannot read the index {path}: {error}"
+    if index is not None:
+        logger.info("boxes are those of the index %s", path)
+    elif needed:
+        raise ConfigError(f"{problem or f'there is no index {path}'}; make it with: {MAKE} {split}")
+    elif problem:
+        logger.warning("%s; the XMLs are read instead; renew it with: %s %s", problem, MAKE, split)
+    return index

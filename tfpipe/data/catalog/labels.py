@@ -1,0 +1,170 @@
+"""Builds the class table, and finds each image's class from its folder or a label file."""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+import numpy as np
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.errors import ConfigError
+
+KAGGLE_HEADER = "ImageId,PredictionString"
+WNID = re.compile(r"n\d{8}")
+
+
+def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
+    """Returns the class names, sorted by class number.
+
+    They come from `data.classes` or are the sorted folder names of the whole training list, so they are the same on
+    every rank, for training and test data, and on every file system.
+
+    Raises:
+        ConfigError: there is no class, a name occurs twice, or there are more classes than `data.num_classes`.
+    """
+    if isinstance(config.classes, Path):
+        source, names = f"in {config.classes}", _read_classes(config.classes)
+    elif config.classes is not None:
+        source, names = "in data.classes", config.classes
+    else:
+        source, names = "as folders of the training list", sorted({folder_of(folder) for folder in train_paths.folders})
+    if not names:
+        raise ConfigError(f"no class {source}")
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ConfigError(f'the class "{twice}" is there twice {source}')
+    check_count(names, config, source)
+    return tuple(names)
+
+
+def check_count(names: Sequence[str], config: DataConfig, source: str) -> None:
+    """Raises ConfigError if there are more classes than `data.num_classes`; `source` says where they are."""
+    if config.num_classes is not None and len(names) > config.num_classes:
+        raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(names)} classes {source}")
+
+
+def folder_of(path: str) -> str:
+    """Returns the name of the innermost folder of a path: "n02" for "/train/n02/1.JPEG" and for "/train/n02/"."""
+    return path.rpartition("/")[0].rpartition("/")[2]
+
+
+class Labels(NamedTuple):
+    """The labels of n images."""
+
+    numbers: np.ndarray  # int32 [n]: class number; BY_OBJECT if objects have the labels or the label is not a class
+    unknown: np.ndarray  # int64 [k]: numbers of the images whose label is not a class
+    names: list[str]  # labels as spelt in the source
+    name: np.ndarray  # int [n]: index of each image's label in `names`
+    source: str  # origin of the labels, for messages
+
+    def spelt(self, item: int) -> str:
+        """Returns the label of image `item` and its origin, for a message."""
+        return f'"{self.names[self.name[item]]}" ({self.source})'
+
+
+def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> np.ndarray:
+    """Returns int32 [len(paths)]: each image's class number, or BY_OBJECT.
+
+    Labels come from `label_file` if it is given, otherwise from `data.label_source`.
+
+    Raises:
+        ConfigError: an image has no label, or its label is not a class.
+    """
+    labels = find_labels(paths, classes, config, label_file)
+    if labels.unknown.size:
+        first = int(labels.unknown[0])
+        raise ConfigError(
+            f"{labels.unknown.size} of {len(paths)} images have a label that is no class, e.g. {paths[first]}: "
+            f"{labels.spelt(first)}; the {len(classes)} classes are {', '.join(classes[:3])} ...; "
+            "for a flat val folder set data.test_label_file, e.g. to LOC_val_solution.csv"
+        )
+    return labels.numbers
+
+
+def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> Labels:
+    """Returns the images' labels and which of them are not a class; see image_labels.
+
+    Raises:
+        ConfigError: an image has no label, or `label_file` cannot be used.
+    """
+    numbers = {name: number for number, name in enumerate(classes)}
+    if label_file is not None:
+        # A label may be a class number; if a class's name is a number, the name takes precedence.
+        numbers = {str(number): number for number in range(len(classes))} | numbers
+        names, own = _from_file(paths, label_file, numbers), np.arange(len(paths))
+        source = f"in {label_file}"
+    elif config.label_source == "object":
+        nothing = np.zeros(len(paths), np.int32)
+        return Labels(nothing + BY_OBJECT, np.empty(0, np.int64), [""], nothing, "its objects")
+    else:
+        names, own = [folder_of(folder) for folder in paths.folders], paths.folder
+        source = "its folder"
+    labels = np.array([numbers.get(name, BY_OBJECT) for name in names], np.int32)[own]
+    return Labels(labels, np.flatnonzero(labels == BY_OBJECT), names, own, source)
+
+
+def _read_classes(path: Path) -> list[str]:
+    """Reads class names, one per line; accepts LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`."""
+    lines = [line.strip() for line in _read(path).splitlines() if line.strip()]
+    return [line.split()[0] if WNID.fullmatch(line.split()[0]) else line for line in lines]
+
+
+def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -> list[str]:
+    """Returns each path's label as spelt in the file; `names` are the known labels."""
+    lines = [line.strip() for line in _read(label_file).splitlines() if line.strip()]
+    stems = [PurePath(path).stem for path in paths]
+    twice = _first_repeated(stems)
+    if twice is not None:
+        raise named_twice(label_file, twice)
+    if lines and is_kaggle(lines[0]):
+        pairs = [(image, words[0]) for image, words in map(kaggle_row, lines[1:]) if words]
+    elif lines and all(len(line.split()) == 1 or line in names for line in lines):
+        if len(lines) != len(paths):
+            raise ConfigError(
+                f"{label_file} holds {len(lines)} labels for {len(paths)} images; with a label and nothing else on "
+                "a line there must be one for every image of the list, in the order of their names"
+            )
+        pairs = list(zip(sorted(stems), lines, strict=True))
+    else:
+        halves = [line.split(maxsplit=1) for line in lines]
+        pairs = [(PurePath(half[0]).stem, half[-1]) for half in halves]
+    twice = _first_repeated([stem for stem, _ in pairs])
+    if twice is not None:
+        raise ConfigError(f"{label_file} holds two labels for {twice}")
+    by_stem = dict(pairs)
+    missing = [stem for stem in stems if stem not in by_stem]
+    if missing:
+        raise ConfigError(f"{label_file} holds no label for {len(missing)} of {len(paths)} images, e.g. {missing[0]}")
+    return [by_stem[stem] for stem in stems]
+
+
+def is_kaggle(line: str) -> bool:
+    """Returns whether `line` is the header of Kaggle's LOC_train_solution.csv or LOC_val_solution.csv."""
+    return line.replace(" ", "").strip() == KAGGLE_HEADER
+
+
+def kaggle_row(line: str) -> tuple[str, list[str]]:
+    """Splits a line of such a file into the image's base name without extension, and class xmin ymin xmax ymax ..."""
+    image, *rest = next(csv.reader([line]))
+    return image, " ".join(rest).split()
+
+
+def named_twice(file: Path, stem: str) -> ConfigError:
+    """Makes the error for a `file` that identifies images by base name if several images are named `stem`."""
+    return ConfigError(f"{file} goes by file names, but several images of the list are named {stem}")
+
+
+def _first_repeated(names: Sequence[str]) -> str | None:
+    return next((name for name, count in Counter(names).items() if count > 1), None)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error

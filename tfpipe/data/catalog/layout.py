@@ -1,0 +1,114 @@
+"""Layouts: where the XML of each image is, and which images have one."""
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from tfpipe.config import Layout
+from tfpipe.data.catalog.filelist import SCAN_THREADS
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.errors import ConfigError
+from tfpipe.util.progress import progress
+
+logger = logging.getLogger(__name__)
+
+LAYOUTS = {
+    "ilsvrc": Layout(images="Data/CLS-LOC", annotations="Annotations/CLS-LOC"),
+    "voc": Layout(images="JPEGImages", annotations="Annotations"),
+}
+Listing = Callable[[list[str]], Iterator[set[str]]]
+"""Folders -> the base names in each, in turn; an empty set for a folder that does not exist."""
+
+
+def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
+    """Returns the layout of these image paths; "auto" is the known layout that matches the first path.
+
+    Raises:
+        ConfigError: no known layout matches it.
+    """
+    if isinstance(layout, Layout):
+        return layout
+    known = LAYOUTS if layout == "auto" else {layout: LAYOUTS[layout]}
+    for rule in known.values():
+        if f"/{rule.images}/" in paths[0]:
+            return rule
+    folders = " or ".join(rule.images for rule in known.values())
+    raise ConfigError(
+        f"{paths[0]} is in no folder {folders}, so where its XML would be is unknown; set data.layout to "
+        '{"images": FOLDER, "annotations": FOLDER}, or data.annotations to "none"'
+    )
+
+
+def annotation_folders(paths: FileList, layout: Layout) -> list[str]:
+    """Returns the folder of the XMLs for each of `paths.folders`, with a trailing slash.
+
+    ROOT/images/a/ becomes ROOT/annotations/a/, with the names `images` and `annotations` of `layout`. The last match of
+    the images folder counts, so folders above it may have any name: /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/.
+
+    Raises:
+        ConfigError: a folder is not below `layout.images`; names the folder's first image.
+    """
+    folders = []
+    for number, folder in enumerate(paths.folders):
+        root, separator, rest = folder.rpartition(f"/{layout.images}/")
+        if not separator:
+            image = paths[int(np.argmax(paths.folder == number))]
+            raise ConfigError(f'{image} is in no folder "{layout.images}", as data.layout has it')
+        folders.append(f"{root}/{layout.annotations}/{rest}")
+    return folders
+
+
+def xml_name(image: str) -> str:
+    """Returns the base name of an image's XML: the image's base name with its extension, if any, replaced by .xml."""
+    return f"{image.rpartition('.')[0] or image}.xml"
+
+
+def is_optional(url: str) -> bool:
+    """Returns whether a file may be missing: HTTP cannot list folders, so each image's XML is requested on trial."""
+    return url.startswith(("http://", "https://")) and url.endswith(".xml")
+
+
+def list_folders(folders: list[str]) -> Iterator[set[str]]:
+    """Yields the base names in each local folder, many listed at once; an empty set for one that does not exist."""
+    with ThreadPoolExecutor(SCAN_THREADS) as pool:
+        yield from pool.map(_names_in, folders)
+
+
+def existing(paths: FileList, layout: Layout, show: bool = False, listing: Listing = list_folders) -> np.ndarray:
+    """Returns which images have an XML, as bool [len(paths)].
+
+    Lists each annotation folder once: on a parallel file system this is a thousand times cheaper than a call per file.
+    HTTP cannot list folders, so every image behind HTTP counts as annotated. `listing` lists the XMLs' folders.
+
+    Raises:
+        ConfigError: as annotation_folders or `listing`.
+        FetchError: a folder behind a URL cannot be listed.
+    """
+    folders = annotation_folders(paths, layout)
+    optional = np.array([is_optional(f"{folder}.xml") for folder in folders])[paths.folder]
+    if optional.all():
+        logger.info("HTTP cannot list folders: requests an XML with each image; without one uses the whole image")
+        return optional
+    listed = _listed(listing(folders), len(folders), show)
+    if not listed:
+        return optional
+    empty: set[str] = set()
+    listings_of = [listed.get(number, empty) for number in range(len(folders))]
+    annotated = (xml_name(name) in listings_of[folder] for folder, name in paths.entries())
+    return np.fromiter(annotated, bool, len(paths)) | optional
+
+
+def _listed(listings: Iterable[set[str]], count: int, show: bool) -> dict[int, set[str]]:
+    """Returns the base names in each folder that is not empty, by the folder's number."""
+    shown = progress(listings, count, "looking for XMLs", "folder", show)
+    return {number: names for number, names in enumerate(shown) if names}
+
+
+def _names_in(folder: str) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return set()

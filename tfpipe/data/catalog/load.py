@@ -1,0 +1,103 @@
+"""Loads the catalog of the images that filelists name: labels, and the index's boxes or which images have an XML."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfpipe.config import DataConfig, Layout, WeightedList
+from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.catalog.labels import class_table, image_labels
+from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout, is_optional
+from tfpipe.data.catalog.lists import index_path, read_lists
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.mixture import Mixture
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tfpipe.data.sources.source import Source
+
+logger = logging.getLogger(__name__)
+
+
+def load_listed(source: "Source", config: DataConfig, split: str, world: World) -> Catalog:
+    """Loads the catalog of `split`, "train" or "test", from its filelist; only rank 0 reads the index or lists folders.
+
+    Every rank must call. `source` reads the images, and lists their folders.
+
+    Raises:
+        ConfigError: a filelist, a label, the class table or a required index cannot be used.
+    """
+    if split not in ("train", "test") or (split == "test" and config.test_filelist is None):
+        raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
+    filelist = config.filelist_for(split)
+    paths, lists = read_lists(filelist)
+    classes = classes_of(config, split, paths)
+    labels = image_labels(paths, classes, config, config.label_file_for(split))
+    folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
+    by_lxml = config.annotations == "lxml"
+    catalog = Catalog(split, source.of(paths), paths, folders, annotated, labels, classes, by_lxml=by_lxml, lists=lists)
+    needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
+    if config.annotations != "none" and needs_boxes:
+        catalog = _with_annotations(catalog, config, filelist, world)
+    known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
+    count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
+    logger.info("%s: %d images, %s of them annotated", split, len(catalog), count)
+    if split == "train" and config.unit == "box" and needs_boxes:
+        catalog = replace(catalog, boxes=catalog.boxes or read_boxes(catalog, world), by_box=True)
+    if split == "train":
+        check_order(catalog, config, world)
+    return catalog
+
+
+def classes_of(config: DataConfig, split: str, paths: FileList) -> tuple[str, ...]:
+    """Returns the class names, given the images of `split`."""
+    # Test data has the class numbers of training data, so it may need the training list's folders.
+    numbered = split == "train" or config.classes is not None
+    return class_table(config, paths if numbered else read_lists(config.filelist_for("train"))[0])
+
+
+def check_order(catalog: Catalog, config: DataConfig, world: World) -> None:
+    """Raises ConfigError if the training samples cannot be mixed so, or are too few for the ranks in scope "shard"."""
+    try:
+        order = catalog.order(config)
+    except ValueError as error:
+        raise ConfigError(f"data.train_filelist cannot be mixed so: {error}") from error
+    fewest = min(part.count for part in order.orders) if isinstance(order, Mixture) else order.count
+    if config.scope == "shard" and fewest < world.size:
+        raise ConfigError(
+            f'{catalog.source.place}: {fewest} samples are too few for {world.size} ranks with data.scope "shard"'
+        )
+
+
+def _with_annotations(
+    catalog: Catalog, config: DataConfig, filelist: Path | list[WeightedList], world: World
+) -> Catalog:
+    """Adds the index's boxes to the catalog or, without an index, which images have an XML."""
+    paths = catalog.paths
+    source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
+    if isinstance(source, Layout):
+        catalog = replace(catalog, annotation_folders=annotation_folders(paths, source))
+
+    def find() -> Any:
+        if config.annotations in ("xml", "lxml"):
+            return None
+        if isinstance(source, Layout) and config.annotations == "auto" and not index_path(config, filelist).exists():
+            return None
+        # Imported late: pyarrow takes as long to import as a filelist takes to read.
+        from tfpipe.data.catalog.index import find_index, index_fingerprint
+
+        return find_index(config, filelist, index_fingerprint(paths, catalog.classes, catalog.labels, source))
+
+    index = world.from_rank0(find)
+    if index is not None:
+        return replace(catalog, annotated=index.annotated, boxes=index.boxes)
+    assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
+    packed = world.from_rank0(
+        lambda: np.packbits(existing(paths, source, world.rank == 0, catalog.source.list_folders))
+    )
+    return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))

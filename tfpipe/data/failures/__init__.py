@@ -1,0 +1,3 @@
+"""Which sample failed, why, and what then: named errors, skipped samples, stalls."""
+
+__all__ = ["diagnose", "missing", "stalled"]

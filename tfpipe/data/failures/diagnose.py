@@ -1,0 +1,98 @@
+"""Finds the file that stopped the pipeline: TensorFlow reports what is wrong with an image, but not which image."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import tensorflow as tf
+
+from tfpipe.config import DataConfig, Parallel
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.decode import choose_decoder
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.pipeline import crop, read, visit
+from tfpipe.data.runtime.op_errors import reason
+from tfpipe.data.sources.source import Failure
+from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
+
+# More images than any pipeline holds at once, in prefetched batches and parallel calls.
+LOOK_AHEAD = 10_000
+
+
+def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> Failure | None:
+    """Returns the first of this rank's next LOOK_AHEAD images in `stream` that fails, None if none does.
+
+    Loads them again one at a time, so only a failure costs anything. Deletes the failed image's files from caches.
+    """
+    located = visit(catalog, config, world, stream).take(LOOK_AHEAD)
+    for done, error in enumerate(replay(located, catalog, config)):
+        if error is not None:
+            item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
+            catalog.source.evict(catalog, config, world, item)
+            return catalog.source.explain(catalog, config, item, error)
+    return None
+
+
+def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> Iterator[tf.errors.OpError | None]:
+    """Loads images again, from single `SamplePaths` elements; yields each one's error, or None."""
+    # Serial calls of one image each, so that errors come in the order of the images.
+    # No caches, since a user can only repair the original files.
+    plain = {
+        "num_parallel_readers": 1,
+        "parallel": Parallel(read=catalog.source.replay_reads),
+        "cache": None,
+        "storage_delay_ms": 0,
+        "on_error": "raise",
+    }
+    serial = config.model_copy(update=plain)
+    # The same decoder, since one that decodes only part of an image does not notice all damage.
+    decoder = choose_decoder(serial)._replace(images=1)
+    originals = replace(catalog, source=catalog.source.uncached())
+    iterator = iter(crop(read(located, originals, serial), catalog, serial, decoder=decoder))
+    while True:
+        try:
+            next(iterator)
+        except StopIteration:
+            return
+        except tf.errors.OpError as error:
+            yield error
+        else:
+            yield None
+
+
+def cannot_use(failure: Failure, catalog: Catalog, world: World) -> TfpipeError:
+    """Returns the error to raise for a file that cannot be used."""
+    return TfpipeError(
+        f"rank {world.rank}: cannot use {failure.path} of the {catalog.split} data: {failure.reason}; "
+        f"{catalog.source.remedy}"
+    )
+
+
+def to_named_error(
+    error: tf.errors.OpError,
+    catalog: Catalog,
+    config: DataConfig,
+    world: World,
+    stream: Stream,
+    reached: tf.Tensor | None,
+) -> TfpipeError:
+    """Returns the error to raise for `error`; it names the file if a file is at fault.
+
+    `error` was raised by iterating over a dataset of `catalog` that was built from `stream`, or by the model; `reached`
+    (int64 [batch, 2]) are the positions of the last batch received, None if none was.
+    """
+    cause = catalog.source.cause(error, catalog.split)
+    if cause is not None:
+        return TfpipeError(f"rank {world.rank}: cannot use {cause}")
+    unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", error.message)
+    if unserved:
+        return TfpipeError(f"rank {world.rank}: {unserved[1]}")
+    # Only if a stage of the pipeline failed, not the model or another rank, and there are images to load once more.
+    if catalog.source.stores == "images" and "Iterator" in error.message:
+        if reached is not None:
+            stream = stream.moved(world.rank, Cursor(int(reached[-1, 0])))
+        failure = find_failure(catalog, config, world, stream)
+        if failure is not None:
+            return cannot_use(failure, catalog, world)
+    return TfpipeError(f"rank {world.rank}: stopped: {reason(error)}")

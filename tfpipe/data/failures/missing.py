@@ -1,0 +1,100 @@
+"""Reports the samples that `data.on_error` "skip" has left out, and why."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.locate import Lookup
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import replay
+from tfpipe.data.order.mixture import Mixture
+from tfpipe.data.order.permutation import Order
+from tfpipe.data.order.stream import Cursor, SampleRef, Stream
+from tfpipe.data.sources.source import Failure
+from tfpipe.distributed import World
+
+
+class MissingSamples:
+    """A detector of samples without a crop, from the positions of a rank's batches."""
+
+    def __init__(self, stream: Stream, order: Order | Mixture, world: World) -> None:
+        """Starts at `stream`, the rest of the stream from which the batches are built."""
+        self._stream, self._order, self._world = stream, order, world
+        self._last = -1
+
+    def passed(self, batches: Sequence[np.ndarray]) -> SampleRef:
+        """Returns the samples that gave no crop, up to the last one in the next batches.
+
+        `batches` are consecutive batches' positions as from build_dataset, int64 [batch, 2] each, without gaps.
+        """
+        seen = np.concatenate([np.zeros((0, 2), np.int64), *batches])
+        if not len(seen):
+            return SampleRef(*np.zeros((3, 0), np.int64))
+        rank, last = self._world.rank, Cursor.after(seen[-1])
+        ahead = self._stream.moved(rank, last)
+        count = (ahead.place(rank) - self._stream.place(rank)) // ahead.size + 1
+        visits = self._stream.visits(self._order, self._world, count)
+        # The crops of the first sample may have been in the batches before.
+        new = visits.position != self._last
+        missing = new & ~np.isin(visits.position, seen[:, 0])
+        self._stream, self._last = ahead, last.position
+        return SampleRef(*(column[missing] for column in visits))
+
+    def rest(self, end: int) -> SampleRef:
+        """Returns the samples left before position `end`; only for a stream that was fresh at the start."""
+        rank = self._world.rank
+        count = max(0, -(-(end - self._stream.place(rank)) // self._stream.size))
+        visits = self._stream.visits(self._order, self._world, count)
+        new = visits.position != self._last
+        return SampleRef(*(column[new] for column in visits))
+
+
+class DroppedSample(NamedTuple):
+    """A sample that was left out: its stream position, file and reason."""
+
+    position: int
+    failure: Failure
+
+
+class Dropped:
+    """Finds the samples that were left out, from the positions of a rank's batches.
+
+    Costs nothing for samples that arrive. A missing sample is loaded once more to find the reason; one without any
+    object of a known class does not count as left out.
+    """
+
+    def __init__(self, catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> None:
+        """Starts at `stream`, from which the batches' dataset was built."""
+        self._catalog, self._config = catalog, config
+        self._order = catalog.order(config)
+        self._gaps = MissingSamples(stream, self._order, world)
+        self._known: dict[int, Failure | None] = {}
+
+    def look(self, batches: Sequence[np.ndarray], end: bool = False) -> list[DroppedSample]:
+        """Returns the samples that the next batches have left out.
+
+        `batches` are the positions of all batches since the last call, int64 [batch, 2] each, as build_dataset returns;
+        `end` says whether they are the last ones of a test pass.
+        """
+        left = self._explained(self._gaps.passed(batches))
+        if end:
+            left += self._explained(self._gaps.rest(self._order.count))
+        return left
+
+    def _explained(self, visits: SampleRef) -> list[DroppedSample]:
+        new = np.array([item not in self._known for item in visits.item.tolist()], bool)
+        if new.any():
+            self._learn(SampleRef(*(values[new] for values in visits)))
+        known = zip(visits.position.tolist(), (self._known[item] for item in visits.item.tolist()), strict=True)
+        return [DroppedSample(position, failure) for position, failure in known if failure is not None]
+
+    def _learn(self, visits: SampleRef) -> None:
+        located = tf.data.Dataset.from_tensors(visits).map(Lookup(self._catalog).located).unbatch()
+        for sample, error in zip(visits.item.tolist(), replay(located, self._catalog, self._config), strict=True):
+            image, _ = self._catalog.image_and_box(sample)
+            self._known[sample] = (
+                None if error is None else self._catalog.source.explain(self._catalog, self._config, image, error)
+            )

@@ -1,0 +1,101 @@
+"""Reads an image's size, components and format from the file's header, without decoding it."""
+
+import io
+import struct
+from typing import IO, NamedTuple
+
+from PIL import Image
+
+from tfpipe.util.files import read_start
+
+# The formats that TensorFlow decodes.
+FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
+# Size in bytes from which TensorFlow refuses to decode an image: a forged header cannot trigger a huge allocation.
+TOO_LARGE = 2**29
+# Bytes to read of a file: a JPEG's size lies within them unless a thumbnail or a colour profile precedes it.
+START = 4096
+START_OF_IMAGE = b"\xff\xd8"
+# Header of a JPEG segment: 0xFF, marker code, and length in bytes from the length field on.
+SEGMENT = struct.Struct(">BBH")
+# Start of a frame's payload: bits per component, height, width, number of components.
+FRAME = struct.Struct(">BHHB")
+SEQUENTIAL = frozenset((0xC0, 0xC1))  # baseline, extended
+START_OF_FRAME = SEQUENTIAL | {0xC2}  # progressive
+
+
+class Header(NamedTuple):
+    """Size in pixels, number of components and format of an image."""
+
+    height: int
+    width: int
+    components: int
+    format: str  # one of FORMATS
+
+
+def read_header(path: str) -> Header:
+    """Returns the header of the image at `path`.
+
+    Raises:
+        ValueError: the file is not an image in one of FORMATS.
+        OSError: the file cannot be read.
+    """
+    return jpeg_header(read_start(path, START)) or pillow_header(path, path)
+
+
+def header_of(contents: bytes, path: str) -> Header:
+    """Returns the header of an image from the file's `contents`; errors name `path`.
+
+    Raises:
+        ValueError: the contents are not an image in one of FORMATS.
+    """
+    return jpeg_header(contents[:START]) or pillow_header(io.BytesIO(contents), path)
+
+
+def jpeg_header(start: bytes) -> Header | None:
+    """Returns a JPEG's header from the `start` of its file, many times as fast as Pillow; None if the frame lies beyond
+    `start`, or the file is not a JPEG of 8 bits and 1, 3 or 4 components."""
+    frame = find_frame(start)
+    if frame is None:
+        return None
+    depth, height, width, components = FRAME.unpack_from(start, frame.at)
+    ordinary = depth == 8 and height and width and components in (1, 3, 4)
+    return Header(height, width, components, "JPEG") if ordinary else None
+
+
+class Frame(NamedTuple):
+    """The segment of a JPEG that states the image's size."""
+
+    kind: int  # marker code, one of START_OF_FRAME
+    at: int  # offset of FRAME in the file, in bytes
+
+
+def find_frame(start: bytes) -> Frame | None:
+    """Returns a JPEG's frame from the `start` of its file; None if the frame lies beyond `start` or this is no JPEG."""
+    if not start.startswith(START_OF_IMAGE):
+        return None
+    at = len(START_OF_IMAGE)
+    last = len(start) - SEGMENT.size - FRAME.size
+    while at <= last:
+        mark, kind, length = SEGMENT.unpack_from(start, at)
+        if mark != 0xFF:
+            return None
+        if kind in START_OF_FRAME:
+            return Frame(kind, at + SEGMENT.size)
+        at += 2 + length
+    return None
+
+
+def pillow_header(file: str | IO[bytes], path: str) -> Header:
+    """Returns the header of an image in any of FORMATS, which Pillow reads from a path or an open file.
+
+    Raises:
+        ValueError: the file is not an image in one of FORMATS; the message names `path`.
+        OSError: the file cannot be read.
+    """
+    try:
+        with Image.open(file, formats=FORMATS) as image:
+            assert image.format is not None, "Pillow sets the format of every image that it opens"
+            kind = "JPEG" if image.format == "MPO" else image.format  # an MPO is a JPEG followed by further JPEGs
+            return Header(image.height, image.width, len(image.getbands()), kind)
+    except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
+        raise ValueError(f"{path} is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image") from error

@@ -1,0 +1,116 @@
+"""The order of several lists mixed by weights: like the order of one list, a pure function of the position.
+
+The endless stream is cut into blocks of SLOTS slots. In every block each list has a fixed number of slots in proportion
+to its weight (its share), at places drawn from (seed, block); the j-th of them in block b is position b * share + j of
+the list's own endless order. So each list has its own epochs, each with every sample once, and access is random.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tfpipe.data.order.permutation import Array, Order, Scope, permute, take, where
+from tfpipe.distributed import World
+
+SLOTS = 1024
+# Odd, so that its multiples reach all slots; about SLOTS over the golden ratio, so that they spread evenly.
+STRIDE = 633
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The sample order of several lists, like Order for one; samples are numbered consecutively over the lists."""
+
+    orders: tuple[Order, ...]
+    """The lists' own orders, which differ in count and seed only."""
+    shares: tuple[int, ...]
+    """Slots of each list in a block; their sum is SLOTS."""
+
+    @classmethod
+    def of(cls, order: Order, counts: tuple[int, ...], weights: tuple[float, ...]) -> "Mixture":
+        """Mixes lists of `counts` samples by `weights`; the other settings are those of `order`.
+
+        Raises:
+            ValueError: a weight is less than 1/SLOTS of all.
+        """
+        # Each list has its own seed: lists of equal length would otherwise be shuffled alike.
+        orders = (
+            Order(count, mixed_seed(order.seed, place), order.shuffle, order.reshuffle, order.scope)
+            for place, count in enumerate(counts)
+        )
+        return cls(tuple(orders), shares(weights))
+
+    @property
+    def count(self) -> int:
+        """Number of samples of all lists, which is also the length of an epoch in positions."""
+        return sum(order.count for order in self.orders)
+
+    @property
+    def seed(self) -> int:
+        return self.orders[0].seed
+
+    @property
+    def shuffle(self) -> bool:
+        return self.orders[0].shuffle
+
+    @property
+    def scope(self) -> Scope:
+        return self.orders[0].scope
+
+    def positions(self, epoch: int, world: World) -> range:
+        """Returns the stream positions of a rank in an epoch; see Order.positions."""
+        return Order(self.count, scope=self.scope).positions(epoch, world)
+
+    def items(self, positions: Array, world: World = World()) -> Array:
+        """Returns int64 [k]: the samples at stream positions (int64 [k]); evaluates the order of every list for each.
+
+        Raises:
+            ValueError: the rank has no sample of a list; only in the scope "shard", with fewer samples than ranks.
+        """
+        steps = positions if self.scope == "global" else positions // world.size
+        blocks, places = steps // SLOTS, steps % SLOTS
+        if self.shuffle:
+            seed = mixed_seed(self.seed, len(self.orders))
+            # In the scope "shard" each rank has its own blocks, and draws their slots from its own seed.
+            slots = permute(places, SLOTS, seed if self.scope == "global" else (seed, world.rank), blocks)
+            owners, ranks = self._dealt(np.arange(SLOTS))
+        else:
+            slots = places
+            owners, ranks = self._dealt(np.arange(SLOTS) * STRIDE % SLOTS)
+        owners, ranks = take(owners, slots), take(ranks, slots)
+        items, start = positions * 0, 0
+        for number, (order, share) in enumerate(zip(self.orders, self.shares, strict=True)):
+            own = blocks * share + ranks
+            of_list = order.items(own if self.scope == "global" else own * world.size + world.rank, world)
+            items = where(owners == number, of_list + start, items)
+            start += order.count
+        return items
+
+    def _dealt(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns, for each slot, the number of its list and its rank among that list's slots (int64 [SLOTS] each)."""
+        owners = np.searchsorted(np.cumsum(self.shares), slots, side="right")
+        ranks = np.zeros(SLOTS, np.int64)
+        for number in range(len(self.shares)):
+            own = owners == number
+            ranks[own] = np.arange(own.sum())
+        return owners.astype(np.int64), ranks
+
+
+def shares(weights: tuple[float, ...]) -> tuple[int, ...]:
+    """Divides SLOTS slots in proportion to `weights`, by largest remainders (Hamilton's method).
+
+    Raises:
+        ValueError: a weight is too small in proportion to get a slot.
+    """
+    exact = np.array(weights) * (SLOTS / sum(weights))
+    slots = np.floor(exact).astype(int)
+    slots[np.argsort(slots - exact, kind="stable")[: SLOTS - slots.sum()]] += 1
+    if slots.min() == 0:
+        small = weights[int(np.argmin(slots))]
+        raise ValueError(f"the weight {small:g} is less than 1/{SLOTS} of all weights, {sum(weights):g}")
+    return tuple(map(int, slots))
+
+
+def mixed_seed(seed: int, number: int) -> int:
+    """Derives a different seed for each number; number 0 gives `seed` itself."""
+    return (seed + 0x9E3779B97F4A7C15 * number) % 2**64

@@ -1,0 +1,150 @@
+"""The endless stream of samples and each rank's cursor in it, which make a run exactly resumable.
+
+A fresh stream has the positions 0, 1, 2, ..., dealt to the ranks in turn: rank r of `size` takes every size-th place
+from place r on. A rank whose images give more crops advances more slowly through the positions. So when a run resumes
+with another number of ranks, the unused positions before the most advanced rank's are listed as `pending`; the new
+ranks first deal out these, then all positions from `rest` on. No crop is trained twice or left out, for any numbers of
+ranks, even if the number changes again before the pending positions are used up.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfpipe.data.order.mixture import Mixture
+from tfpipe.data.order.permutation import Array, Order, take, where
+from tfpipe.distributed import World
+
+# Positions per block: in graph, the cost is per op, not per position.
+BLOCK = 1024
+END = 2**62
+
+
+class Cursor(NamedTuple):
+    """A rank's cursor: the position where it goes on, and the number of the first crop there that is still unused."""
+
+    position: int
+    crop: int = 0
+
+    @classmethod
+    def after(cls, place: Sequence[int]) -> "Cursor":
+        """Returns the cursor right after a crop, given its [position, crop]."""
+        return cls(int(place[0]), int(place[1]) + 1)
+
+
+class BlockRange(NamedTuple):
+    """Every `every`-th block of a rank's samples, from block `first` on, counted from the rank's cursor."""
+
+    first: Any = 0  # number of the part's first block: int, or an int64 tensor []
+    every: int = 1
+    visits: int = BLOCK  # samples per block
+
+
+WHOLE = BlockRange()
+
+
+class SampleRef(NamedTuple):
+    """A sample to be loaded: scalars, or arrays or tensors [k] for k samples."""
+
+    position: Any  # int64: stream position
+    item: Any  # int64: number of the image in the filelist, or of the box among all boxes if boxes are samples
+    first_crop: Any  # int64: number of its first crop that is wanted
+
+
+Frontier = Cursor  # its public name before 0.2
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The unused rest of the stream, and each rank's cursor in it."""
+
+    frontiers: tuple[Cursor, ...]
+    """Cursors by rank."""
+    rest: int = 0
+    """First position after the pending ones; from here on, all were unused when the stream was dealt out."""
+    pending: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    """int64 [k, 2]: positions below `rest`, ascending, that come first, each with its first unused crop."""
+
+    @classmethod
+    def start(cls, size: int) -> "Stream":
+        """Returns the whole stream, for `size` ranks."""
+        return cls(tuple(Cursor(rank) for rank in range(size)))
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+        return len(self.frontiers)
+
+    def at(self, frontiers: Sequence[Cursor]) -> "Stream":
+        """Returns the same stream with the ranks at other cursors.
+
+        Raises:
+            ValueError: a cursor's position does not belong to its rank.
+        """
+        moved = replace(self, frontiers=tuple(frontiers))
+        for rank in range(self.size):
+            moved.place(rank)
+        return moved
+
+    def moved(self, rank: int, cursor: Cursor) -> "Stream":
+        """Returns the same stream with one rank at another cursor; raises ValueError as `at` does."""
+        return self.at([*self.frontiers[:rank], cursor, *self.frontiers[rank + 1 :]])
+
+    def over(self, size: int) -> "Stream":
+        """Deals the unused rest of the stream out to `size` ranks; with the same number, ranks keep their positions."""
+        if size == self.size:
+            return self
+        places = [self.place(rank) for rank in range(self.size)]
+        end = max(len(self.pending), *(place + 1 for place in places))
+        left = []
+        for place, frontier in zip(places, self.frontiers, strict=True):
+            visit = self.at_places(np.arange(place, end, self.size), place, frontier)
+            left.append(np.stack(visit, axis=1))
+        pending = np.concatenate(left)
+        pending = pending[np.argsort(pending[:, 0])]
+        rest = self.rest + end - len(self.pending)
+        # Pending positions with all crops unused that directly precede `rest` are moved into it.
+        untouched = (pending[:, 0] == rest - np.arange(len(pending), 0, -1)) & (pending[:, 1] == 0)
+        kept = int(np.max(np.flatnonzero(~untouched), initial=-1)) + 1
+        rest -= len(pending) - kept
+        dealt = Stream((), rest, pending[:kept])
+        return replace(dealt, frontiers=tuple(dealt._first(rank) for rank in range(size)))
+
+    def visits(self, order: Order | Mixture, world: World, count: int) -> SampleRef:
+        """Returns the next `count` samples of a rank, as arrays int64 [count]."""
+        place = self.place(world.rank)
+        places = place + self.size * np.arange(count)
+        positions, first_crops = self.at_places(places, place, self.frontiers[world.rank])
+        return SampleRef(positions, order.items(positions, world), first_crops)
+
+    def at_places(self, places: Array, first: int, frontier: Cursor) -> tuple[Array, Array]:
+        """Returns positions and first crops at `places` (int64 [k]) of a rank whose cursor is at place `first`."""
+        before = len(self.pending)
+        positions = places + (self.rest - before)
+        first_crops = places * 0
+        if before:
+            is_pending = places < before
+            inside = where(is_pending, places, places * 0)
+            positions = where(is_pending, take(self.pending[:, 0], inside), positions)
+            first_crops = where(is_pending, take(self.pending[:, 1], inside), first_crops)
+        return positions, where(places == first, first_crops * 0 + frontier.crop, first_crops)
+
+    def place(self, rank: int) -> int:
+        """Returns the place of a rank's cursor, counted over all ranks; raises ValueError if it is another rank's."""
+        position = self.frontiers[rank].position
+        before = len(self.pending)
+        place = position - self.rest + before
+        if position < self.rest:
+            place = int(np.searchsorted(self.pending[:, 0], position))
+            if place == before or self.pending[place, 0] != position:
+                place = -1
+        if place < 0 or place % self.size != rank:
+            raise ValueError(f"position {position} is not on the stream of rank {rank} of {self.size}")
+        return place
+
+    def _first(self, rank: int) -> Cursor:
+        if rank < len(self.pending):
+            return Cursor(*map(int, self.pending[rank]))
+        return Cursor(self.rest + rank - len(self.pending))

@@ -1,0 +1,87 @@
+"""Reads tf.data's model of a running pipeline: the values that AUTOTUNE chose, and the time each stage has taken."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+# The model names ops, not stages: its Map nodes come in this order. tf.data removes a map that changes nothing.
+STAGES = ("visit", "read", "crop", "finish")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A value that AUTOTUNE chose."""
+
+    stage: str
+    parameter: str  # `parallelism`, in concurrent calls, or `buffer_size`, in elements
+    value: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The work of a stage since the pipeline's start, or between two snapshots."""
+
+    stage: str
+    """Name, one of those that pipeline.stage_names returns."""
+    elements: int
+    """Number of elements produced: blocks of samples, images, decoder calls or batches."""
+    busy_ms: float
+    """Milliseconds, summed over its threads: includes waiting for a core, excludes waiting for the previous stage."""
+    parallelism: float
+    """Concurrent calls, at the end."""
+
+
+def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]:
+    """Returns the values that AUTOTUNE chose, in pipeline order; none if it is switched off."""
+    result = []
+    left = iter(names)
+    for node in _nodes(iterator):
+        # Of the maps beyond `names`, only the user's `data.transform` is tunable.
+        stage = next(left, "transform") if "Map" in node.name else node.name.lower()
+        result += [Tuned(stage, value.name, value.value) for value in node.parameters if value.tunable]
+    return result
+
+
+def stages(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Stage]:
+    """Returns the work of each stage so far; none if AUTOTUNE, which records it, is switched off.
+
+    Takes a fraction of a millisecond.
+    """
+    maps = [node for node in _nodes(iterator) if "Map" in node.name]
+    # Maps beyond `names`, the user's transform and the one that stamps batches with the time, are not reported.
+    return [
+        Stage(
+            stage,
+            int(node.num_elements),
+            node.processing_time / 1e6,
+            next((value.value for value in node.parameters if value.name == "parallelism"), 1.0),
+        )
+        for stage, node in zip(names, maps, strict=False)
+    ]
+
+
+def since(before: Sequence[Stage], now: Sequence[Stage]) -> list[Stage]:
+    """Returns the work of each stage between two snapshots of one pipeline; `before` may be empty."""
+    starts = {start.stage: start for start in before}
+    zero = Stage("", 0, 0.0, 0.0)
+    result = []
+    for end in now:
+        start = starts.get(end.stage, zero)
+        result.append(Stage(end.stage, end.elements - start.elements, end.busy_ms - start.busy_ms, end.parallelism))
+    return result
+
+
+def _nodes(iterator: Iterator[Any]) -> list[Any]:
+    """Returns the nodes of tf.data's model in pipeline order; none if there is no model."""
+    try:
+        model = tf.data.experimental.get_model_proto(iterator)
+    except tf.errors.NotFoundError:
+        return []
+    nodes: list[Any] = []
+    number = model.output
+    while number:
+        nodes.insert(0, model.nodes[number])
+        number = next(iter(model.nodes[number].inputs), 0)
+    return nodes

@@ -1,0 +1,214 @@
+"""Reads, decodes and crops images in other processes, by tf.data service, in the same exact order as in this process.
+
+A worker process is a tf.data service dispatcher plus worker and knows of no other one. A rank's samples are cut into
+blocks; worker s of n gets a graph that makes blocks s, s + n, s + 2 n, ..., one per element, and the rank takes a block
+from each worker in turn. So batches are the same, bit for bit, for any number of workers, and a block that a worker
+has not delivered can be made by another: none is lost or duplicated.
+
+tf.data service's own sharding of a dataset over workers gives no order, and its client waits forever for a dead worker.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+from tensorflow.python.eager.cancellation import CancellationManager
+from tensorflow.python.eager.execute import execute_with_cancellation
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.stream import BlockRange
+from tfpipe.data.runtime.parallelism import options, thread_budget
+from tfpipe.data.runtime.stage import stage
+from tfpipe.data.service.feeds import IMAGES, Feed
+from tfpipe.data.service.workers import Workers
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+# Blocks that a worker prefetches beyond those that the rank has requested.
+AHEAD = 2
+# Outstanding requests of a rank to a worker.
+UNDER_WAY = 2
+# Upper bound of a graph's tables, which are sent to each worker: a message of 2 GB makes TensorFlow abort the process.
+MOST_BYTES = 500_000_000
+
+
+class Block(NamedTuple):
+    """The crops of IMAGES images; the last block of a pass may have fewer."""
+
+    number: Any  # int64 []: number of the block
+    crops: Any  # a NamedTuple of tensors or arrays [k, ...]
+
+
+class Distributed:
+    """The elements of a dataset, as NumPy arrays, made by the worker at an address."""
+
+    def __init__(self, make: Callable[[], tf.data.Dataset], address: str) -> None:
+        """Defers `make()`, which builds the dataset, and the connection to `address` until the first iteration."""
+        self._make, self._address, self._manager = make, address, CancellationManager()
+
+    def __iter__(self) -> Iterator[Any]:
+        distribute = tf.data.experimental.service.distribute(
+            tf.data.experimental.service.ShardingPolicy.OFF,
+            f"grpc://{self._address}",
+            max_outstanding_requests=UNDER_WAY,
+            # Pixels hardly compress.
+            compression=None,
+        )
+        dataset = self._make().apply(distribute)
+        iterator, specs = iter(dataset), tf.nest.flatten(dataset.element_spec)
+        attrs = (
+            *("output_types", [spec.dtype.as_datatype_enum for spec in specs]),
+            *("output_shapes", [spec.shape.as_list() for spec in specs]),
+        )
+        while True:
+            try:
+                # The op behind next(), which cannot be cancelled itself; TensorFlow's CancellationManagerContext would
+                # also cancel the ops of the training threads.
+                tensors = execute_with_cancellation(
+                    "IteratorGetNext",
+                    len(specs),
+                    [iterator._iterator_resource],
+                    attrs,
+                    context.context(),
+                    self._manager,
+                )
+            except tf.errors.OutOfRangeError:
+                return
+            yield tf.nest.pack_sequence_as(dataset.element_spec, [tensor.numpy() for tensor in tensors])
+
+    def cancel(self) -> None:
+        """Ends the iteration with tf.errors.CancelledError; callable from any thread."""
+        self._manager.start_cancel()
+
+
+def served(
+    load: Callable[..., tf.data.Dataset], workers: Workers, catalog: Catalog, config: DataConfig, world: World
+) -> tf.data.Dataset:
+    """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
+
+    Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], an
+    image per element; in graph, without Python. `config.service` must be set.
+
+    Raises:
+        ConfigError: the catalog is too large to be sent, or holds URLs, which are fetched in Python.
+    """
+    check(catalog)
+    service = config.service
+    assert service is not None, "data.service is set"
+    theirs = for_worker(config, service.workers, world)
+
+    # Traced once for all workers; the catalog's tables are captured, so they are held once.
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
+    def blocks(first: tf.Tensor) -> tf.data.Dataset:
+        part = BlockRange(first, workers.count, IMAGES)
+        dataset = together(load(theirs, part=part))
+        numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)
+        dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
+        return dataset.with_options(worker_options(theirs, service.workers, world))
+
+    def open_at(first: int, address: str) -> Distributed:
+        return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
+
+    spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
+    nothing = type(spec)(*(np.zeros([0, *field.shape[1:]], field.dtype.as_numpy_dtype) for field in spec))
+    received = partial(_received, open_at, workers, service.timeout_s, nothing)
+    signature = (tf.TensorSpec([], tf.string), spec)
+    return tf.data.Dataset.from_generator(received, output_signature=signature, name="service").map(_raise_error)
+
+
+def _received(
+    open_at: Callable[[int, str], Distributed], workers: Workers, timeout_s: float, nothing: Any
+) -> Iterator[tuple[str, Any]]:
+    """Yields ("", crops) for each block in order, or an error message and `nothing`.
+
+    Python is called once per IMAGES images; receiving costs the trainer 0.35 ms per image, nearly all of it for copies.
+    """
+    feeds: list[Feed] = []
+    try:
+        for number in range(workers.count):
+            feeds.append(Feed(number, open_at, workers, timeout_s))
+        for number, feed in zip(itertools.count(), itertools.cycle(feeds), strict=False):
+            block = feed.take(number)
+            if block is None:
+                return
+            yield "", block.crops
+    except Exception as error:
+        # If raised here, TensorFlow would log it with this thread's traceback, even at the end of the process.
+        yield error.message if isinstance(error, tf.errors.OpError) else str(error), nothing
+    finally:
+        for feed in feeds:
+            feed.close()
+
+
+@stage("service")
+def _raise_error(error: tf.Tensor, crops: Any) -> Any:
+    with tf.control_dependencies([tf.debugging.Assert(tf.equal(error, ""), [error])]):
+        return tf.nest.map_structure(tf.identity, crops)
+
+
+def check(catalog: Catalog) -> None:
+    """Checks that this catalog can be sent to workers.
+
+    Raises:
+        ConfigError: the catalog is larger than MOST_BYTES, or holds URLs.
+    """
+    size = tables_bytes(catalog)
+    if size > MOST_BYTES:
+        raise ConfigError(
+            f"data.service: the {catalog.split} data has {len(catalog)} images, whose paths, labels and boxes take "
+            f"{size / 1e6:.4g} MB, which every worker receives; at most {MOST_BYTES / 1e6:.4g} MB can be sent: set "
+            "data.service to null, or use a shorter filelist"
+        )
+    url = next((folder for folder in catalog.paths.folders if "://" in folder), None)
+    if url is not None:
+        raise ConfigError(
+            f"data.service: {url} in the {catalog.split} filelist is fetched in Python, which workers do not run: "
+            "set data.service to null, or use copies on a file system that the workers see"
+        )
+
+
+def tables_bytes(catalog: Catalog) -> int:
+    """Estimates the bytes of a catalog's tensors in a graph, those of lookup.Lookup and crops.KnownTargets."""
+    # Per image: 2 bytes of framing of its name, 4 of its folder's number, 4 of its label, 1 of `annotated`.
+    tables = len(catalog.paths.names) + (2 + 4 + 4 + 1) * len(catalog)
+    if catalog.boxes is not None:
+        tables += sum(table.nbytes for table in catalog.boxes) + 8 * len(catalog)
+    return tables
+
+
+def together(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Concatenates NamedTuples of tensors [k, ...], an image per element, to elements of IMAGES images."""
+    kind, spec = type(dataset.element_spec), dataset.element_spec
+
+    def joined(batch: tf.Tensor | tf.RaggedTensor, field_spec: tf.TensorSpec) -> tf.Tensor:
+        # If every image has the same number of crops, ragged_batch gives a dense tensor.
+        values = batch.values if isinstance(batch, tf.RaggedTensor) else tf.reshape(batch, [-1, *field_spec.shape[1:]])
+        return tf.ensure_shape(values, [None, *field_spec.shape[1:]])
+
+    @stage("block")
+    def join(batch: Any) -> Any:
+        return kind(*(joined(field, field_spec) for field, field_spec in zip(batch, spec, strict=True)))
+
+    return dataset.ragged_batch(IMAGES).map(join, name="block")
+
+
+def for_worker(config: DataConfig, workers: int | None, world: World) -> DataConfig:
+    """Returns the config for a worker: a local one gets its share of the rank's threads, a remote one uses its own."""
+    if workers is not None:
+        return config.model_copy(update={"threads": max(1, thread_budget(config, world) // workers)})
+    if config.threads is not None or config.num_parallel_readers != "auto" or config.parallel.decode is not None:
+        return config
+    # Only the worker knows the number of its threads, so tf.data tunes the parallelism there.
+    return config.model_copy(update={"parallel": config.parallel.model_copy(update={"decode": tf.data.AUTOTUNE})})
+
+
+def worker_options(config: DataConfig, workers: int | None, world: World) -> tf.data.Options:
+    """Returns the tf.data options of a worker's pipeline; a remote one's own defaults unless threads are set."""
+    if workers is not None or config.threads is not None or config.num_parallel_readers == 1:
+        return options(config, world)
+    return tf.data.Options()

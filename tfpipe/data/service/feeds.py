@@ -1,0 +1,146 @@
+"""A feed: the blocks that one worker makes for this rank, in order; if the worker fails, another takes over."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import tensorflow as tf
+
+from tfpipe.data.runtime.op_errors import reason
+from tfpipe.data.service.workers import Workers
+from tfpipe.errors import TfpipeError
+
+logger = logging.getLogger(__name__)
+
+# Images per block: a block is one element, one network call and about 5 MB of crops.
+IMAGES = 32
+# Received blocks that may wait to be taken.
+WAITING = 2
+LOOK_S = 1.0  # seconds between two checks of the worker
+# If this many workers in a row fail at the same block, the block is at fault.
+MOST_FAILURES = 3
+
+
+class Failed(Exception):
+    """A failure of a worker; the message says how it failed."""
+
+
+class Source(Protocol):
+    """Blocks that are being received from a worker."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the blocks, NamedTuples with a `number`."""
+
+    def cancel(self) -> None:
+        """Ends the iteration with an error; may be called from any thread."""
+
+
+Open = Callable[[int, str], Source]
+"""(number of a block, a worker's address) -> the blocks from that one on."""
+
+
+class Feed:
+    """The blocks that one of n workers makes: every n-th block.
+
+    TensorFlow's client blocks in C++, forever if its worker is gone, unless it is cancelled. So it runs in a thread of
+    its own, while the caller's thread checks that the worker is alive.
+    """
+
+    def __init__(self, number: int, open_at: Open, workers: Workers, timeout_s: float) -> None:
+        """Requests the blocks from block `number` on.
+
+        `number`, from 0, is the worker's, and that of its first block; `open_at` requests blocks from a worker;
+        `workers` gives this one's address, and its replacement's; after `timeout_s` seconds without a block a worker
+        counts as dead.
+        """
+        self._number, self._open, self._workers, self._timeout_s = number, open_at, workers, timeout_s
+        self._name = f"data.service: worker {number + 1} of {workers.count}"
+        self._failures = 0
+        self._begin(number, workers.find(number))
+
+    def take(self, block: int) -> Any:
+        """Returns block `block`, which must be the next one of this feed; None after the last.
+
+        Raises:
+            TfpipeError: no worker is left, or several failed at this block.
+            tf.errors.OpError: the data is at fault: a second worker raised an error too, as this process would have.
+        """
+        while True:
+            result = self._wait()
+            if result is None:
+                return None
+            if not isinstance(result, Exception):
+                if int(result.number) == block:
+                    self._failures = 0
+                    return result
+                result = Failed(f"has sent block {int(result.number)} instead of {block}")
+            of_worker = isinstance(result, Failed | tf.errors.OpError)
+            # An error from a second worker that is still alive is the data's fault.
+            again = isinstance(result, tf.errors.OpError) and self._failures and self._workers.lives(self._address)
+            if again or not of_worker:
+                raise result
+            self._replace(block, result)
+
+    def close(self) -> None:
+        """Ends the thread: after the worker's next answer, or at once if the worker is gone."""
+        self._closed.set()
+        if not self._workers.lives(self._address):
+            self._source.cancel()
+
+    def _begin(self, block: int, address: str) -> None:
+        self._address, self._source = address, self._open(block, address)
+        self._came: queue.Queue[Any] = queue.Queue(WAITING)
+        self._closed = threading.Event()
+        args = (self._source, self._came, self._closed)
+        threading.Thread(target=_pump, args=args, name="service", daemon=True).start()
+
+    def _wait(self) -> Any:
+        """Returns the next block, None at the end, or the exception that occurred."""
+        began_s = time.monotonic()
+        while True:
+            try:
+                return self._came.get(timeout=LOOK_S)
+            except queue.Empty:
+                if not self._workers.lives(self._address):
+                    return Failed("is gone")
+                if time.monotonic() - began_s > self._timeout_s:
+                    self._workers.give_up(self._address)
+                    return Failed(f"has sent nothing for {self._timeout_s:g} seconds")
+
+    def _replace(self, block: int, error: Exception) -> None:
+        self._closed.set()
+        self._source.cancel()
+        self._failures += 1
+        failure = str(error) if isinstance(error, Failed) else f"has failed ({reason(error)})"
+        message = f"{self._name}, at {self._address}, {failure}"
+        if self._failures == MOST_FAILURES:
+            raise TfpipeError(
+                f"{message}, as {MOST_FAILURES - 1} have before it at the same images, the {IMAGES} of block {block} "
+                "of this run: damaged images or too little memory may end the workers"
+            ) from error
+        address = self._workers.find(self._number)
+        logger.warning("%s; goes on at %s with block %d: no image is lost or comes twice", message, address, block)
+        self._begin(block, address)
+
+
+def _pump(source: Source, came: queue.Queue[Any], closed: threading.Event) -> None:
+    """Passes blocks from `source` to the queue `came`, and finally None or an error."""
+
+    def put(element: Any) -> None:
+        while not closed.is_set():
+            try:
+                return came.put(element, timeout=LOOK_S)
+            except queue.Full:
+                continue
+
+    try:
+        for block in source:
+            put(block)
+            if closed.is_set():
+                return
+        put(None)
+    except Exception as error:
+        put(error)

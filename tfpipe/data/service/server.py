@@ -1,0 +1,82 @@
+"""A worker of `data.service`: a tf.data service dispatcher and worker in this process."""
+
+import contextlib
+import ctypes
+import os
+import socket
+import threading
+import time
+
+from tfpipe.errors import ConfigError
+
+LOOK_S = 0.5
+# Parameter of glibc's mallopt (malloc.h); an explicit threshold no longer grows by itself.
+M_MMAP_THRESHOLD, MMAP_BYTES = -3, 1_000_000
+
+
+def exit_with_parent(parent: int) -> None:
+    """Ends this process within a second of its parent's end, for any cause, and not before."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(LOOK_S)
+        os._exit(0)
+
+    threading.Thread(target=look, name="parent", daemon=True).start()
+
+
+class Server:
+    """A dispatcher and a worker that serve from construction on."""
+
+    def __init__(self, port: int, data_port: int, host: str | None = None, threads: int | None = None) -> None:
+        """Starts the dispatcher and the worker.
+
+        Args:
+            port: port that clients connect to; 0: any free port.
+            data_port: port that sends batches; 0: any free port.
+            host: name or address by which clients reach this host; None: its own name.
+            threads: threads for all pipelines; None: one per CPU that this process may use.
+
+        Raises:
+            ConfigError: a port is taken.
+        """
+        for number in filter(None, (port, data_port)):
+            _check_free(number)
+        _give_back()
+        import tensorflow as tf
+        from tensorflow.data.experimental import service
+
+        tf.config.threading.set_inter_op_parallelism_threads(threads or len(os.sched_getaffinity(0)))
+        host = host or socket.gethostname()
+        self._dispatcher = service.DispatchServer(service.DispatcherConfig(port=port))
+        port = int(self._dispatcher.target.rsplit(":", 1)[1])
+        self._worker = service.WorkerServer(
+            service.WorkerConfig(
+                dispatcher_address=f"localhost:{port}",
+                worker_address=f"{host}:%port%",
+                port=data_port,
+                # The worker receives its tasks with a heartbeat, so the first batch waits for one.
+                heartbeat_interval_ms=500,
+            )
+        )
+        self.address = f"{host}:{port}"
+
+    def join(self) -> None:
+        """Blocks until the process ends."""
+        self._worker.join()
+
+
+def _check_free(port: int) -> None:
+    """Checks that no other server has the port: gRPC lets two share one, and they would take each other's clients."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise ConfigError(f"cannot serve on port {port}: {error.strerror}; give another --port") from error
+
+
+def _give_back() -> None:
+    """Makes glibc return freed memory: TensorFlow makes a dozen temporary copies of the graphs' tables."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)

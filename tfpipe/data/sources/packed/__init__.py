@@ -1,0 +1,3 @@
+"""Images and crops in a few large files: what `tfpipe pack` writes, and ImageNet's TFRecords."""
+
+__all__ = ["crops", "examples", "manifest", "mmap", "shards", "source", "tfrecords"]

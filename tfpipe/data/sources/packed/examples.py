@@ -1,0 +1,96 @@
+"""Serializes and parses TFRecord examples of ImageNet, in the schema of TensorFlow's build_imagenet_data.py."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
+
+from tfpipe.data.images.headers import Header
+
+# Bytes before a record's data: its length and the length's checksum; bytes after it: the data's checksum.
+HEAD, TAIL = 12, 4
+COLORSPACES = {1: b"GRAY", 3: b"RGB", 4: b"CMYK"}
+EDGES = ("ymin", "xmin", "ymax", "xmax")
+
+
+class Example(NamedTuple):
+    """An image with its labels and boxes, the content of one record."""
+
+    contents: bytes  # the encoded image: JPEG, PNG ...
+    header: Header
+    filename: str  # its base name
+    label: int  # class number, from 0; -1 if only its objects have classes
+    synset: str  # name of its class; "" if it has none
+    text: str  # the class in words
+    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax in [0, 1]
+    box_labels: np.ndarray  # int32 [k]
+
+
+def serialized(example: Example) -> bytes:
+    """Returns a serialized tf.train.Example, identical for equal images. It counts labels from 1; 0 means none."""
+    header = example.header
+    features = {
+        "image/height": _ints([header.height]),
+        "image/width": _ints([header.width]),
+        "image/colorspace": _texts(COLORSPACES[header.components]),
+        "image/channels": _ints([header.components]),
+        "image/class/label": _ints([example.label + 1]),
+        "image/class/synset": _texts(example.synset.encode()),
+        "image/class/text": _texts(example.text.encode()),
+        "image/object/bbox/label": _ints((example.box_labels + 1).tolist()),
+        "image/format": _texts(header.format.encode()),
+        "image/filename": _texts(example.filename.encode()),
+        "image/encoded": _texts(example.contents),
+    }
+    for edge, values in zip(EDGES, example.boxes.T, strict=True):
+        features[f"image/object/bbox/{edge}"] = tf.train.Feature(float_list=tf.train.FloatList(value=values.tolist()))
+    # Sorted, since a map has no order of its own.
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+
+
+def _ints(values: list[int]) -> tf.train.Feature:
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def _texts(value: bytes) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+class Parsed(NamedTuple):
+    """The fields of a record that tfpipe reads."""
+
+    contents: bytes
+    filename: str  # "" if it has none
+    label: int  # as stored, from 1; 0 if it has none
+    synset: str  # "" if it has none
+    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax, as stored
+    box_labels: list[int]  # from 1; the image's label if the boxes have none
+
+
+def parse_example(data: bytes) -> Parsed:
+    """Parses a serialized tf.train.Example.
+
+    Raises:
+        ValueError: the data is no Example, holds no image, or has edge lists of different lengths.
+    """
+    try:
+        features = tf.train.Example.FromString(data).features.feature
+    except DecodeError as error:
+        raise ValueError("it is no tf.train.Example") from error
+
+    def text(name: str) -> str:
+        return next(iter(features[name].bytes_list.value), b"").decode() if name in features else ""
+
+    contents = next(iter(features["image/encoded"].bytes_list.value), b"") if "image/encoded" in features else b""
+    if not contents:
+        raise ValueError(f"it has no image/encoded, but {', '.join(sorted(features)) or 'nothing'}")
+    label = next(iter(features["image/class/label"].int64_list.value), 0) if "image/class/label" in features else 0
+    edges = [features[f"image/object/bbox/{edge}"].float_list.value for edge in EDGES]
+    if len({len(values) for values in edges}) > 1:
+        raise ValueError(f"its boxes have {', '.join(str(len(values)) for values in edges)} edges (image/object/bbox)")
+    box_labels = list(features["image/object/bbox/label"].int64_list.value)
+    if len(box_labels) != len(edges[0]):
+        box_labels = [label] * len(edges[0])
+    boxes = np.array(edges, np.float32).T.reshape(-1, 4)
+    return Parsed(contents, text("image/filename"), label, text("image/class/synset"), boxes, box_labels)

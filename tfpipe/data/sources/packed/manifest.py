@@ -1,0 +1,175 @@
+"""The output of `tfpipe pack` for a split: shards, two tables and a manifest that describes them.
+
+    train-00000-of-00010          images or crops as TFRecords, or, with the extension .npy, pixels
+    train.images.parquet          one row per image, in the list's order: IMAGES
+    train.records.parquet         one row per record, in the order of the images: RECORDS
+    train.json                    the manifest; written last, so if it exists, the pack is complete
+
+Files of the test split begin with "validation". The files do not depend on time, host or number of ranks.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
+from tfpipe.data.catalog.index import SCHEMA, box_columns
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.packed.shards import Records
+from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import sha256
+from tfpipe.util.progress import progress
+
+# Prefixes of file names by split, as in the scripts of TensorFlow's models.
+PREFIX = {"train": "train", "test": "validation"}
+FORMAT = 1
+IMAGES = pa.schema([SCHEMA.field(name) for name in ("path", "label", "annotated", "boxes", "box_labels")])
+RECORDS = pa.schema(
+    {"image": pa.int32(), "label": pa.int32(), "shard": pa.int32(), "offset": pa.int64(), "length": pa.int64()}
+)
+ADVICE = "pack it again: remove the folder, then tfpipe pack"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Description of a packed split."""
+
+    about: dict[str, Any]  # everything that the content depends on except the images themselves; see about_of
+    shards: list[dict[str, Any]]  # name, number of records, size in bytes and sha256 of each shard
+    tables: list[dict[str, Any]]  # the same of the two tables, images first
+
+    def text(self) -> str:
+        """Returns the manifest as JSON, the content of its file."""
+        return json.dumps({**self.about, "shards": self.shards, "tables": self.tables}, indent=1) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> "Manifest":
+        """Reads the manifest at `path`.
+
+        Raises:
+            ConfigError: the file cannot be read, is not a manifest, or has another format version.
+        """
+        try:
+            about = json.loads(path.read_text())
+            manifest = cls(about, about.pop("shards"), about.pop("tables"))
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}; make it with: tfpipe pack") from error
+        except (ValueError, KeyError, AttributeError) as error:
+            raise ConfigError(f"{path} is not a manifest of tfpipe pack; {ADVICE}") from error
+        if about.get("format") != FORMAT:
+            raise ConfigError(f"{path} has format {about.get('format')}, this tfpipe reads {FORMAT}; {ADVICE}")
+        return manifest
+
+    def check_sizes(self, folder: Path) -> None:
+        """Raises ConfigError if a file is missing or its size differs from the manifest's."""
+        for file in [*self.shards, *self.tables]:
+            path = folder / file["name"]
+            try:
+                size = path.stat().st_size
+            except OSError as error:
+                raise ConfigError(f"cannot read {path}, named in the manifest: {error.strerror}; {ADVICE}") from error
+            if size != file["bytes"]:
+                raise ConfigError(f"{path} has {size} bytes, its manifest says {file['bytes']}; {ADVICE}")
+
+    def check_sums(self, folder: Path) -> Iterator[str]:
+        """Compares the sha256 of every file; yields an error message for each, "" if it matches."""
+        for file in [*self.shards, *self.tables]:
+            path = folder / file["name"]
+            try:
+                same = sha256(path) == file["sha256"]
+            except OSError as error:
+                yield f"cannot read {path}: {error.strerror}"
+            else:
+                yield "" if same else f"{path} is not what was packed: its sha256 differs"
+
+
+def manifest_path(folder: Path, split: str) -> Path:
+    """Returns the path of the manifest that `tfpipe pack` writes for `split`."""
+    return folder / f"{PREFIX[split]}.json"
+
+
+def verify(folder: Path) -> str:
+    """Compares all packed files in `folder` with their checksums; returns a message for the user.
+
+    Raises:
+        ConfigError: the folder holds no pack, or files have changed; the message names all of them.
+    """
+    manifests = [Manifest.read(path) for path in (manifest_path(folder, split) for split in PREFIX) if path.exists()]
+    if not manifests:
+        raise ConfigError(f"nothing is packed in {folder}: there is no {manifest_path(folder, 'train')}")
+    files = sum(len(manifest.shards) + len(manifest.tables) for manifest in manifests)
+    results = (problem for manifest in manifests for problem in manifest.check_sums(folder))
+    problems = list(filter(None, progress(results, files, "comparing checksums")))
+    if problems:
+        raise ConfigError("\n  ".join([f"{len(problems)} of {files} files are not as packed:", *problems, ADVICE]))
+    return f"{folder}: all {files} files are as they were packed"
+
+
+def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
+    """Returns the settings that the pixels of a split's crops depend on, by config key."""
+    kind = config.crop_for(split)
+    name = "data.crop" if split == "train" or config.test_crop is None else "data.test_crop"
+    keys: dict[str, Any] = {
+        name: kind,
+        "data.crop_image_size": list(config.crop_image_size),
+        "data.num_channels": config.num_channels,
+        "data.resize": config.resize,
+        "data.decoder": "native" if config.native else "graph",
+        "data.scaled_decode": config.scaled_decode,
+    }
+    if kind == "center":
+        keys["data.center_fraction"] = config.center_fraction
+    if kind == "boxes":
+        keys["data.annotations"] = "none" if config.annotations == "none" else "any"
+    if config.scaled_decode:
+        # The scale depends on which of an image's crops are cut together.
+        keys["data.unit"] = config.unit if split == "train" else "image"
+    return keys
+
+
+def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
+    """Writes both tables; returns their entries for the manifest."""
+    prefix = PREFIX[catalog.split]
+    boxes = catalog.boxes or Boxes(np.zeros(0, np.int32), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))
+    images = {
+        "path": pa.array(list(catalog.paths), pa.string()),
+        "label": pa.array(catalog.labels, pa.int32()),
+        "annotated": pa.array(catalog.annotated),
+        **box_columns(boxes, len(catalog)),
+    }
+    entries = []
+    for name, table in (("images", pa.table(images, IMAGES)), ("records", pa.table(records._asdict(), RECORDS))):
+        path = folder / f"{prefix}.{name}.parquet"
+        with atomic_write(path) as partial:
+            pq.write_table(table, partial, compression="zstd")
+        entries.append({"name": path.name, "records": len(table), "bytes": path.stat().st_size, "sha256": sha256(path)})
+    return entries
+
+
+def about_of(catalog: Catalog, config: DataConfig, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns the head of a manifest: everything that the content depends on except the image files."""
+    pixels = {} if kind == "original" else pixel_keys(config, catalog.split)
+    content = hashlib.sha256(catalog.labels.astype("<i4").tobytes() + catalog.annotated.tobytes())
+    for array in catalog.boxes or ():
+        content.update(array.tobytes())
+    return {
+        "format": FORMAT,
+        "kind": kind,
+        "split": catalog.split,
+        "images": len(catalog),
+        "list": catalog.paths.digest,
+        "classes": list(catalog.classes),
+        "label_source": "object" if (catalog.labels == BY_OBJECT).any() else config.label_source,
+        "labels and boxes": content.hexdigest(),
+        "jpeg": jpeg,
+        **pixels,
+    }

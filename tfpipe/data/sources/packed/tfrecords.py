@@ -1,0 +1,245 @@
+"""Loads TFRecords of ImageNet made by other tools: scans them once, then treats them like the output of `tfpipe pack`.
+
+The scan is stored as a Parquet file next to them, or in `data.index`, with one row per record, SCAN. The key of the
+stored file is the shards' names and sizes; if these change, the shards are scanned again.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import Annotated, targets
+from tfpipe.data.catalog.index import Index, boxes_in
+from tfpipe.data.catalog.labels import class_table
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
+from tfpipe.data.sources.packed.manifest import PREFIX
+from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.packed.source import Packed
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.progress import progress
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+KEY = b"tfpipe.shards"
+# Scanning alternates between waiting for storage and running Python.
+THREADS = 8
+# Stands for the class of a box that has another class than its image.
+OTHER_CLASS = np.iinfo(np.int32).max
+SCAN = pa.schema(
+    {
+        "name": pa.string(),
+        "synset": pa.string(),
+        "label": pa.int64(),
+        "boxes": pa.list_(pa.list_(pa.float32(), 4)),
+        "box_labels": pa.list_(pa.int64()),
+        "shard": pa.int32(),
+        "offset": pa.int64(),
+        "length": pa.int64(),
+    }
+)
+
+
+class TfRecords(Packed):
+    """ImageNet's TFRecords as TensorFlow's and the TPUs' scripts write them."""
+
+    def has_test(self) -> bool:
+        return bool(record_files(self.folder, "test"))
+
+    def check(self, test: bool = False) -> None:
+        if not record_files(self.folder, "train"):
+            raise ConfigError(
+                f"data.source: there is no {self.folder}/train-*-of-*, as TFRecords of ImageNet are named"
+            )
+
+    def load(self, split: str, world: World) -> Catalog:
+        """Loads the catalog of a split from a scan of its records.
+
+        Raises:
+            ConfigError: the TFRecords are missing, damaged or of another schema, or a label is not a class.
+        """
+        config = self.config
+        if config.label_source == "object":
+            raise ConfigError(
+                'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their '
+                'own: use "directory", or pack the files with tfpipe pack'
+            )
+        table = _scanned(config, self.folder, split, world)
+        synsets = table["synset"].to_pylist()
+        if config.classes is not None:
+            classes = class_table(config, FileList.of([]))
+        else:
+            train = table if split == "train" else _scanned(config, self.folder, "train", world)
+            classes = tuple(sorted(set(train["synset"].to_pylist()) - {""}))
+            # If no record has a class name, classes are named by number.
+            classes = classes or tuple(str(label) for label in range(1, int(np.max(train["label"].to_numpy())) + 1))
+        labels = _labels(table, synsets, classes, self.folder)
+        paths = FileList.of(table["name"].to_pylist())
+        places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
+        records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
+        shards = Shards("original", [str(path) for path in record_files(self.folder, split)], records)
+        return self.as_catalog(split, world, paths, classes, labels, _boxes(table, labels), shards)
+
+
+def record_files(folder: Path, split: str) -> list[Path]:
+    """Returns the TFRecord files of `split` in a folder, sorted: train-00000-of-01024 ..."""
+    return sorted(path for path in folder.glob(f"{PREFIX[split]}-*-of-*") if not path.name.endswith(".npy"))
+
+
+def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folder: Path) -> np.ndarray:
+    """Returns int32 [n]: class numbers, by synset if a record has one, else from its label, which counts from 1."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = np.array([numbers.get(name, -1) for name in synsets], np.int32)
+    nameless = np.array([not name for name in synsets])
+    labels[nameless] = table["label"].to_numpy()[nameless] - 1
+    unknown = np.flatnonzero((labels < 0) | (labels >= len(classes)))
+    if unknown.size:
+        first = int(unknown[0])
+        raise ConfigError(
+            f"{unknown.size} of {len(table)} records in {folder} have a label that is no class, e.g. "
+            f'{table["name"][first]}: "{synsets[first]}", {table["label"][first]}; the {len(classes)} classes are '
+            f"{', '.join(classes[:3])} ...; set data.classes to a list or file of all of them"
+        )
+    return labels
+
+
+def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
+    """Returns the boxes to crop, as crops.find_targets does: those of the image's class, else the whole image."""
+    images, boxes, own = boxes_in(table)
+    classes = np.where(own == table["label"].to_numpy()[images], labels[images], OTHER_CLASS)
+    annotated = np.bincount(images, minlength=len(table)) > 0
+    return Index(annotated, targets(Annotated(images, boxes, classes), labels, np.ones((len(table), 2), np.float32)))
+
+
+def _scanned(config: DataConfig, folder: Path, split: str, world: World) -> pa.Table:
+    """Returns the scan of a split's shards: reads the stored one, or makes it with all ranks together and stores it."""
+    shards = world.from_rank0(lambda: _sizes(folder, split))
+    key = json.dumps([FORMAT, [[path.name, size] for path, size in shards]]).encode()
+    path = _scan_path(config, folder, split)
+    kept = world.from_rank0(lambda: _is_kept(path, key))
+    if kept:
+        return pq.read_table(path)
+    mine = range(len(shards)) if world.backend == "none" else range(world.rank, len(shards), world.size)
+    outcome = world.gather(_scan([(number, *shards[number]) for number in mine], split, world))
+    errors = [error for _, messages in outcome for error in messages]
+    if errors:
+        raise ConfigError("\n  ".join([f"cannot read the TFRecords in {folder}:", *errors[:20]]))
+    parts = {number: part for tables, _ in outcome for number, part in tables.items()}
+    table = pa.concat_tables(parts[number] for number in range(len(shards))).combine_chunks()
+
+    def keep() -> None:
+        with writing(path, "set data.index to a folder that can be written"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_write(path) as partial:
+                pq.write_table(table.replace_schema_metadata({KEY: key}), partial, compression="zstd")
+
+    world.from_rank0(keep)
+    return table
+
+
+def _scan_path(config: DataConfig, folder: Path, split: str) -> Path:
+    if config.index is None:
+        return folder / f"{PREFIX[split]}.tfrecord-index.parquet"
+    where = hashlib.sha256(os.fsencode(folder)).hexdigest()
+    return config.index / f"{PREFIX[split]}-{where[:8]}.tfrecord-index.parquet"
+
+
+def _sizes(folder: Path, split: str) -> list[tuple[Path, int]]:
+    shards = [(path, path.stat().st_size) for path in record_files(folder, split)]
+    if not shards:
+        raise ConfigError(f"data.source: there is no {folder}/{PREFIX[split]}-*-of-*")
+    count = int(shards[0][0].name.rsplit("-", 1)[1])
+    if len(shards) != count:
+        raise ConfigError(f"{folder}: {len(shards)} of {count} shards {PREFIX[split]}-*-of-{count:05} are there")
+    return shards
+
+
+def _is_kept(path: Path, key: bytes) -> bool:
+    try:
+        stored = (pq.read_schema(path).metadata or {}).get(KEY)
+    except FileNotFoundError:
+        return False
+    except (OSError, pa.ArrowInvalid) as error:
+        logger.warning("cannot read %s (%s); the TFRecords are scanned anew", path, error)
+        return False
+    if stored != key:
+        logger.warning("%s is of other shards; the TFRecords are scanned anew", path)
+    return stored == key
+
+
+def _scan(shards: list[tuple[int, Path, int]], split: str, world: World) -> tuple[dict[int, pa.Table], list[str]]:
+    """Scans shards; returns tables by shard number, and error messages, which must not be raised on one rank alone."""
+    parts, errors = {}, []
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = pool.map(_scan_shard, shards)
+        for result in progress(results, len(shards), f"scanning {split} data", "shard", world.rank == 0):
+            if isinstance(result, str):
+                errors.append(result)
+            else:
+                parts[result[0]] = result[1]
+    return parts, errors
+
+
+def _scan_shard(shard: tuple[int, Path, int]) -> tuple[int, pa.Table] | str:
+    number, path, size = shard
+    rows: dict[str, list[Any]] = {name: [] for name in SCAN.names}
+    try:
+        for count, (start, data) in enumerate(_records(path, size)):
+            parsed = _parse(data, path, count)
+            values = (
+                parsed.filename or f"{path.name}:{count}",
+                parsed.synset,
+                parsed.label,
+                parsed.boxes.tolist(),
+                parsed.box_labels,
+                number,
+                start + data.index(parsed.contents),
+                len(parsed.contents),
+            )
+            for name, value in zip(SCAN.names, values, strict=True):
+                rows[name].append(value)
+    except OSError as error:
+        return f"cannot read {path}: {error.strerror}"
+    except ValueError as error:
+        return str(error)
+    return number, pa.table(rows, SCAN)
+
+
+def _parse(data: bytes, path: Path, count: int) -> Parsed:
+    try:
+        return parse_example(data)
+    except ValueError as error:
+        raise ValueError(f"record {count} of {path}: {error}") from error
+
+
+def _records(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
+    """Yields the offset in bytes of each record's data, and the data.
+
+    Raises:
+        ValueError: the file ends within a record, or is not a TFRecord file.
+    """
+    at = count = 0
+    with path.open("rb") as file:
+        while head := file.read(HEAD):
+            length = struct.unpack_from("<Q", head)[0] if len(head) == HEAD else size
+            if at + HEAD + length + TAIL > size:
+                raise ValueError(f"record {count} of {path}: the shard ends within it, or it is no TFRecord")
+            yield at + HEAD, file.read(length)
+            file.seek(TAIL, os.SEEK_CUR)
+            at += HEAD + length + TAIL
+            count += 1

@@ -1,0 +1,89 @@
+"""The read stage: gets the bytes of images and XMLs from files, packed files or URLs; bound by storage latency."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.locate import SamplePaths
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.windows import image_size
+from tfpipe.data.order.stream import SampleRef
+from tfpipe.data.runtime.parallelism import calls_at_once
+from tfpipe.data.runtime.simulated_latency import simulate_latency
+from tfpipe.data.runtime.skip_failed import skip_failed_elements
+from tfpipe.data.runtime.stage import stage
+from tfpipe.data.sources.cache import Store, reader
+from tfpipe.data.sources.crop_cache import find
+from tfpipe.distributed import World
+
+# Files read per call: Python is called once for all of them.
+FILES = 32
+
+
+class Encoded(NamedTuple):
+    """An image as read; in batches of n, each field has a leading dimension n."""
+
+    visit: SampleRef  # position in the stream, item, and number of the first crop wanted
+    jpeg: tf.Tensor  # string: the file's bytes
+    size: tf.Tensor  # int32 [2]: height and width
+    xml: tf.Tensor  # string: the XML's text, "" if there is none
+    xml_path: tf.Tensor  # string
+    label: tf.Tensor  # int32: class number, or BY_OBJECT
+    kept: tf.Tensor  # string: its crops from the cache, "" if they are still to be cut; if not "", no file was read
+
+
+def read_files(
+    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
+) -> tf.data.Dataset:
+    """Reads files, `SamplePaths` -> `Encoded`; if `store` has an image's crops, reads these instead."""
+    load = reader(catalog, config, world)
+
+    def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        path = simulate_latency(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
+        jpeg, xml = load(image.item, path, ".jpg"), tf.constant("")
+        if catalog.boxes is None:
+            has_xml = tf.not_equal(image.xml_path, "")
+            xml = tf.cond(has_xml, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
+        return jpeg, image_size(jpeg), xml
+
+    @stage("read")
+    def read_one(image: SamplePaths) -> Encoded:
+        if store is None:
+            kept, (jpeg, size, xml) = tf.constant(""), open_files(image)
+        else:
+            kept, nothing = find(store, image.visit.item), ("", tf.zeros(2, tf.int32), "")
+            jpeg, size, xml = tf.cond(tf.equal(kept, ""), lambda: open_files(image), lambda: nothing)
+        return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
+
+    dataset = waiting(dataset, read_one, calls_at_once(config, world).read)
+    return dataset.ignore_errors() if config.on_error == "skip" else dataset
+
+
+def read_records(
+    dataset: tf.data.Dataset, load: Callable[..., Any], config: DataConfig, world: World
+) -> tf.data.Dataset:
+    """Reads images by `load`, `SamplePaths` -> `Encoded`, FILES per call of Python; their boxes are known.
+
+    An image of 115 kB takes 18 microseconds, 7 of them with the GIL.
+    """
+
+    @stage("read")
+    def read_some(images: SamplePaths) -> Encoded:
+        jpegs, sizes = tf.numpy_function(load, [images.item], (tf.string, tf.int32), stateful=False)
+        jpegs, sizes = tf.ensure_shape(jpegs, images.item.shape), tf.ensure_shape(sizes, [*images.item.shape, 2])
+        nothing = tf.fill(tf.shape(images.item), "")
+        return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label, nothing)
+
+    if config.on_error == "skip":
+        read_some = skip_failed_elements(read_some)
+    return waiting(dataset.batch(FILES), read_some, calls_at_once(config, world).read).unbatch()
+
+
+def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:
+    """Maps `read` over the elements with `calls` in parallel; None for one at a time, in the caller's own thread.
+
+    Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need.
+    """
+    return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")

@@ -1,0 +1,42 @@
+"""Finds the source that a config names; adding a kind is a class and a line here."""
+
+from importlib import import_module
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.source import Source
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.util.import_function import load_function
+
+# Imported when they are first used: pyarrow takes as long to import as a filelist takes to read.
+KINDS = {
+    "files": ("tfpipe.data.sources.files", "Files"),
+    "packed": ("tfpipe.data.sources.packed.source", "Packed"),
+    "tfrecord": ("tfpipe.data.sources.packed.tfrecords", "TfRecords"),
+}
+
+
+def open_source(config: DataConfig) -> Source:
+    """Returns the source of `data.source`, or of the filelists if that is null.
+
+    Raises:
+        ConfigError: there is no such class.
+    """
+    kind = "files" if config.source is None else config.source.kind
+    if kind in KINDS:
+        module, name = KINDS[kind]
+        return getattr(import_module(module), name)(config)
+    source = load_function(kind, "data.source.kind")(config)
+    if not isinstance(source, Source):
+        raise ConfigError(f"data.source.kind: {kind} is no subclass of tfpipe.Source")
+    return source
+
+
+def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
+    """Loads the catalog of `split`, "train" or "test", from the config's source.
+
+    Raises:
+        ConfigError: as Source.catalog.
+    """
+    return open_source(config).catalog(split, world)

@@ -1,0 +1,225 @@
+"""Fetches URLs through fsspec, many at once; retries requests whose failure may be temporary."""
+
+import asyncio
+import atexit
+import functools
+import random
+import time
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from tfpipe.config import Remote
+from tfpipe.data.catalog.layout import is_optional
+from tfpipe.data.sources.remote.fetch_cache import FetchCache
+from tfpipe.data.sources.remote.fetch_loop import Ended, Loop
+from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system
+from tfpipe.errors import TfpipeError
+
+T = TypeVar("T")
+# Seconds before the first retry. Each further pause is twice as long, at most 60 s, and is shortened at random by up to
+# a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
+PAUSE_S = 0.25
+LONGEST_PAUSE_S = 60.0
+MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
+# Errors of aiohttp and botocore for a failed or lost connection; by name, since these packages are optional.
+LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "EndpointConnectionError"}
+# Start of a FetchError's message, "cannot fetch URL: REASON".
+CANNOT_FETCH = "cannot fetch "
+
+
+class FetchError(TfpipeError):
+    """A URL that cannot be fetched; the message has the URL, the status or reason, and the number of tries."""
+
+    missing = False
+    """True if the server says that the file does not exist."""
+
+    @classmethod
+    def of(cls, url: str, reason: str, missing: bool = False) -> "FetchError":
+        """Makes the error of a URL. The constructor takes the message alone, so that ranks can pickle the error."""
+        error = cls(f"{CANNOT_FETCH}{url}: {reason}")
+        error.missing = missing
+        return error
+
+
+class Fetcher:
+    """A thread-safe client for URLs; at most `data.remote.concurrency` requests of all its callers run at once.
+
+    One thread makes all requests. It starts with the first request and ends with this object or the process.
+    """
+
+    def __init__(self, config: Remote, urls: Iterable[str]) -> None:
+        """Opens a file system for each scheme among `urls`, which may be URLs of files or folders.
+
+        Raises:
+            ConfigError: a package is missing, or `data.remote.options` or the cache's folder cannot be used.
+        """
+        self._config = config
+        self._turns = asyncio.Semaphore(config.concurrency)
+        schemes = sorted({url.partition("://")[0] for url in urls})
+        self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes}
+        self._cache = None if config.cache is None else FetchCache(config)
+        self._loop = Loop(partial(close_file_systems, list(self._systems.values())))
+        close = weakref.finalize(self, self._loop.close)
+        # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
+        # (closing.py), which would wait for them.
+        close.atexit = False
+        atexit.register(close)
+
+    def close(self) -> None:
+        """Cancels the requests in flight; later requests fail."""
+        self._loop.close()
+
+    def fetch(self, urls: Sequence[str]) -> list[bytes | FetchError | None]:
+        """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
+        contents: dict[str, Any] = {url: self._cache.find(url) for url in urls} if self._cache else {}
+        wanted = [url for url in dict.fromkeys(urls) if url and contents.get(url) is None]
+        fetched = dict(zip(wanted, self._all(self._contents, wanted), strict=True))
+        fetched = {url: b"" if is_optional(url) and _is_missing(data) else data for url, data in fetched.items()}
+        if self._cache:
+            self._cache.keep({url: data for url, data in fetched.items() if isinstance(data, bytes)})
+        contents.update(fetched)
+        # As in the cache, b"" stands for an optional file that does not exist.
+        return [contents[url] if url and not (is_optional(url) and contents[url] == b"") else None for url in urls]
+
+    def starts(self, urls: Sequence[str], count: int) -> list[bytes | FetchError]:
+        """Returns the first `count` bytes of each URL's content, fewer if it is shorter, or the error."""
+        return self._all(partial(self._contents, count=count), urls)
+
+    def sizes(self, urls: Sequence[str]) -> list[int | FetchError | None]:
+        """Returns the size in bytes of each URL's content, None if the server does not state it, or the error."""
+
+        async def size(url: str) -> int | None:
+            return (await self._system(url)._info(url)).get("size")
+
+        return self._all(size, urls)
+
+    def names(self, folders: Sequence[str]) -> list[set[str]]:
+        """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.
+
+        Raises:
+            FetchError: a folder cannot be listed.
+        """
+
+        async def listing(folder: str) -> set[str]:
+            paths = await self._system(folder)._ls(folder.rstrip("/"), detail=False)
+            return {path.rpartition("/")[2] for path in paths}
+
+        results = self._all(listing, folders)
+        for result in results:
+            if isinstance(result, FetchError) and not result.missing:
+                raise result
+        return [set() if isinstance(result, FetchError) else result for result in results]
+
+    def forget(self, urls: Iterable[str]) -> None:
+        """Drops URLs from the cache, so that repaired files are fetched again."""
+        if self._cache:
+            self._cache.forget(urls)
+
+    async def _contents(self, url: str, count: int | None = None) -> bytes:
+        system = self._system(url)
+        if count is None:
+            return await system._cat_file(url)
+        try:
+            return await system._cat_file(url, start=0, end=count)
+        except Exception as error:
+            if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
+                return b""
+            raise
+
+    def _system(self, url: str) -> Any:
+        return self._systems[url.partition("://")[0]]
+
+    def _all(self, ask: Callable[[str], Awaitable[T]], urls: Sequence[str]) -> list[T | FetchError]:
+        async def together() -> list[T | FetchError]:
+            return await asyncio.gather(*(self._tried(ask, url) for url in urls))
+
+        try:
+            return self._loop.run(together) if urls else []
+        except Ended:
+            return [FetchError.of(url, "the process is ending") for url in urls]
+
+    async def _tried(self, ask: Callable[[str], Awaitable[T]], url: str) -> T | FetchError:
+        began, tries = time.monotonic(), self._config.retries + 1
+        for done in range(1, tries + 1):
+            try:
+                async with self._turns:
+                    return await asyncio.wait_for(ask(url), self._config.timeout_s)
+            except Exception as error:
+                failure = error
+            if done == tries or not may_pass(failure):
+                break
+            await asyncio.sleep(pause_s(done))
+        effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began:.0f} s"
+        return FetchError.of(url, f"{self._reason(failure)}; {effort}", _status(failure) == HTTPStatus.NOT_FOUND)
+
+    def _reason(self, error: Exception) -> str:
+        status = _status(error)
+        if status is not None:
+            known = status in set(HTTPStatus)
+            text = f"HTTP status {status}{f' ({HTTPStatus(status).phrase})' if known else ''}"
+            # An object store's message adds information; those of other servers only repeat the status.
+            return f"{text}: {error}" if isinstance(error.__cause__, Exception) and _response(error.__cause__) else text
+        if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
+            return f"no answer within {self._config.timeout_s:g} s"
+        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def pause_s(tries: int) -> float:
+    """Returns the seconds to wait after `tries` failed tries, partly random."""
+    longest = min(PAUSE_S * 2 ** (tries - 1), LONGEST_PAUSE_S)
+    return longest * random.uniform(0.5, 1)
+
+
+def may_pass(error: Exception) -> bool:
+    """Returns whether a request that failed with `error` may succeed if it is repeated."""
+    status = _status(error)
+    if status is not None:
+        return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in MAY_PASS
+    if isinstance(error, ValueError):  # an invalid URL or certificate
+        return False
+    lost = LOST & {kind.__name__ for kind in type(error).__mro__}
+    return bool(lost) or isinstance(error, (OSError, asyncio.TimeoutError))
+
+
+def _status(error: Exception) -> int | None:
+    """Returns the HTTP status of an error or its cause; None if neither has one."""
+    for source in (error, error.__cause__):
+        # Attributes of the errors of aiohttp, gcsfs and botocore.
+        for status in (getattr(source, "status", None) or getattr(source, "code", None), _response(source)):
+            if isinstance(status, int):
+                return status
+    if isinstance(error, FileNotFoundError):
+        return HTTPStatus.NOT_FOUND
+    return HTTPStatus.FORBIDDEN if isinstance(error, PermissionError) else None
+
+
+def _response(error: BaseException | None) -> int | None:
+    response = getattr(error, "response", None)
+    return response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+
+
+def _is_missing(result: object) -> bool:
+    return isinstance(result, FetchError) and result.missing
+
+
+def shared_fetcher(config: Remote, folders: Iterable[str]) -> Fetcher:
+    """Returns a Fetcher for URLs in these folders; equal settings and schemes share it and its connections.
+
+    Raises:
+        ConfigError: as Fetcher.
+    """
+    from tfpipe.data.runtime.shutdown import close_at_exit
+
+    # Exit handlers run in reverse order: the fetcher must close before iterators, which would wait for its requests.
+    close_at_exit()
+    schemes = sorted({folder.partition("://")[0] for folder in folders})
+    return _fetcher(config.model_dump_json(), tuple(schemes))
+
+
+# TensorFlow never releases a Python function or what it references: a Fetcher per pipeline would leak its thread.
+@functools.cache
+def _fetcher(config: str, schemes: tuple[str, ...]) -> Fetcher:
+    return Fetcher(Remote.model_validate_json(config), [f"{scheme}://" for scheme in schemes])

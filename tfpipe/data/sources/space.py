@@ -1,0 +1,111 @@
+"""Estimates, before a run starts, whether a rank's cache will fit, so that no run fails after hours."""
+
+import logging
+import math
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.objects import objects_in
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.memory import free_memory
+from tfpipe.util.sampling import evenly_spaced
+
+logger = logging.getLogger(__name__)
+
+# Number of images sampled for the mean size.
+SAMPLED = 200
+# Share that must stay free: for the test data's cache, for batches, and because the size is an estimate.
+SPARE = 0.1
+# Allocation unit of file systems, in bytes.
+BLOCK = 4096
+
+
+def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 0) -> None:
+    """Checks that a rank's cache fits into its share of the free memory or disk space; logs both sizes.
+
+    `config.cache` is "memory" or an existing folder; the ranks of a host have equal shares; `kept` images (samples if
+    crops are cached) are in the cache already.
+
+    Raises:
+        ConfigError: the cache does not fit; the message has both sizes, and what to do.
+    """
+    if isinstance(config.cache, Path):
+        free, location, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK
+    else:
+        free, location, block = free_memory(), "in memory", 1
+    free //= world.local_size
+    if config.cache_stage == "crops":
+        seen = _seen(catalog, config, world, catalog.samples)
+        what, mean = (
+            f"crops of {seen} {'boxes' if catalog.by_box else 'images'}",
+            _mean_crop_bytes(catalog, config, block),
+        )
+    else:
+        seen = _images_seen(catalog, config, world)
+        what, mean = f"{seen} images", mean_bytes(catalog, block)
+    wanted = mean * max(0, seen - kept)
+    room = f"{wanted / 1e9:.3g} of {free / 1e9:.3g} GB free {location}"
+    if world.local_size > 1:
+        room += f" for each of {world.local_size} ranks"
+    if wanted > (1 - SPARE) * free:
+        raise ConfigError(
+            f"data.cache: the {catalog.split} data's {what} need {room}, a tenth of which is kept free; "
+            'use data.scope "shard", by which a rank keeps its share of the list alone, a folder on a larger disk '
+            "that is local to the node, or null"
+        )
+    logger.info("cache: %s", room)
+
+
+def _images_seen(catalog: Catalog, config: DataConfig, world: World) -> int:
+    """Returns the number of different images that a rank reads over all epochs."""
+    boxes = catalog.sampled_boxes
+    if boxes is not None and config.scope == "shard":
+        return len(np.unique(boxes.images[world.rank :: world.size]))
+    return _seen(catalog, config, world, len(catalog))
+
+
+def _seen(catalog: Catalog, config: DataConfig, world: World, count: int) -> int:
+    """Returns how many of `count` samples a rank reads over all epochs: all, or its share if that never changes."""
+    if catalog.split == "train" and config.scope == "global":
+        return count
+    return len(range(world.rank, count, world.size))
+
+
+def _mean_crop_bytes(catalog: Catalog, config: DataConfig, block: int) -> float:
+    """Estimates the mean bytes of a sample's crops; without known boxes, counts the objects in sampled XMLs."""
+    size = math.prod(config.crop_image_size) * config.num_channels
+    if catalog.by_box or config.crop_for(catalog.split) != "boxes":
+        counts: Iterable[int] = [1]
+    elif catalog.boxes is not None:
+        counts = np.diff(catalog.boxes.offsets(len(catalog)))
+    else:
+        counts = [_objects(catalog, catalog.annotation(item)) for item in evenly_spaced(len(catalog), SAMPLED)]
+    return float(np.mean(-(-(np.array(list(counts)) * size) // block) * block))
+
+
+def _objects(catalog: Catalog, annotation: str) -> int:
+    """Returns the number of objects in an XML, at least 1."""
+    try:
+        (text,) = catalog.source.contents([annotation]) if annotation else (None,)
+        return 1 if text is None else max(1, len(objects_in([text], [annotation]).names))
+    except (OSError, ValueError, TfpipeError):  # the pipeline will report it
+        return 1
+
+
+def mean_bytes(catalog: Catalog, block: int) -> float:
+    """Estimates the mean bytes of an image's files; leaves it to the pipeline to report unreadable ones."""
+    items, total = evenly_spaced(len(catalog), SAMPLED), 0
+    for item in items:
+        for path in filter(None, (catalog.paths[item], "" if catalog.boxes is not None else catalog.annotation(item))):
+            try:
+                total += -(-tf.io.gfile.stat(path).length // block) * block
+            except tf.errors.OpError:
+                continue
+    return total / len(items)

@@ -1,0 +1,3 @@
+"""Batches for other frameworks."""
+
+__all__ = ["torch", "triton"]

@@ -1,0 +1,186 @@
+"""Builds the annotation index in parallel over processes and ranks; an interrupted build can be continued."""
+
+import glob
+import os
+import shutil
+from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import Annotated
+from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
+from tfpipe.data.catalog.index import FINGERPRINT, SCHEMA, index_fingerprint
+from tfpipe.data.catalog.layout import find_layout, xml_name
+from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.prepare.index_rows import Images, Rows, read_rows
+from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.locks import locked
+from tfpipe.util.pools import parallel
+from tfpipe.util.progress import progress
+
+# Images per part (the unit that is dealt to ranks and that an interrupted build keeps), per chunk (a process's unit of
+# work) and per row group of the file. All are constant, so the file does not depend on how many ranks build it.
+PART = 5_000
+CHUNK = 1_000
+ROW_GROUP = 20_000
+PARTS = ".parts"
+MAX_ERRORS = 20
+ADVICE = "set data.index to a folder that can be written"
+
+
+class IndexSummary(NamedTuple):
+    """Statistics of an index."""
+
+    path: Path
+    images: int
+    annotated: int
+    boxes: int
+    odd: dict[str, int]  # number of images by anomaly, a key of index.ODD; most frequent first
+
+
+def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> IndexSummary | None:
+    """Writes the index of `split` atomically; returns its statistics.
+
+    The ranks share the parts. Parts that an interrupted build of the same index finished are reused. Rank 0 holds a
+    lock, so that two builds never write the same index. `config` gives the lists, labels, and XMLs or a box file; how
+    images are cropped is ignored. `processes` are those of this rank; None for one per CPU that it may use.
+
+    Raises:
+        ConfigError: XMLs or images cannot be read (the message names up to 20), the box file cannot be read, or the
+            index cannot be written or is being built by another process.
+    """
+    open_source(config).check_use("index")
+    box_file = config.box_file_for(split)
+    plain = {
+        "annotations": "xml" if box_file is None else "none",
+        "crop": "boxes",
+        "test_crop": "boxes",
+        "unit": "image",
+        "scope": "global",
+    }
+    catalog = load_catalog(config.model_copy(update=plain), split, world)
+    table = None
+    if box_file is not None:
+        table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))
+    source = box_file or find_layout(config.layout, catalog.paths)
+    key = index_fingerprint(catalog.paths, catalog.classes, catalog.labels, source)
+    target = index_path(config, config.filelist_for(split))
+    folder = target.with_name(f"{target.name}.{key[:16]}{PARTS}")
+    parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
+    with ExitStack() as held:
+        missing = world.from_rank0(lambda: _start(target, folder, parts, held))
+        failed = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
+        errors = [error for rank in failed for error in rank][:MAX_ERRORS]
+        if errors:
+            count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
+            raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
+        return world.from_rank0(lambda: _merge(target, folder, parts, key))
+
+
+def _part_path(folder: Path, part: range) -> Path:
+    return folder / f"{part.start:09}-{part.stop:09}.arrow"
+
+
+def _write_part(table: pa.Table, path: Path) -> None:
+    # Arrow IPC takes a fifth of Parquet's time, in rank 0's process, for which all others wait.
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
+        writer.write_table(table)
+
+
+def _read_part(path: Path) -> pa.Table:
+    with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as reader:
+        return reader.read_all()
+
+
+def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> list[range]:
+    """Locks the index until `held` is closed; returns the parts that are still to be built."""
+    with writing(folder, ADVICE):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(target.with_name(f"{target.name}.lock"), "building this index"))
+        folder.mkdir(exist_ok=True)
+    return [part for part in parts if not _part_path(folder, part).exists()]
+
+
+def _build_parts(
+    catalog: Catalog, table: BoxTable | None, folder: Path, parts: list[range], world: World, processes: int | None
+) -> list[str]:
+    """Writes the parts whose images and XMLs can all be read; returns the errors of the others.
+
+    Never raises an error that only this rank meets, since the other ranks would wait for it.
+    """
+    chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
+    tasks = (images_of(catalog, table, chunk) for chunk in chunks)
+    read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})
+    errors: list[str] = []
+    try:
+        results = parallel(read, tasks, processes or world.threads or len(os.sched_getaffinity(0)), __name__)
+        shown = progress(results, len(chunks), f"reading {catalog.split} data", "chunk", world.rank == 0)
+        for part in parts:
+            rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
+            bad = [error for chunk in rows for error in chunk.errors]
+            errors += bad
+            if len(errors) >= MAX_ERRORS:
+                break
+            if not bad:
+                path = _part_path(folder, part)
+                with writing(path, ADVICE), atomic_write(path) as unfinished:
+                    _write_part(pa.concat_tables(chunk.table for chunk in rows), unfinished)
+    except ConfigError as error:
+        errors.append(str(error))
+    except BrokenProcessPool:
+        errors.append(f"a process of rank {world.rank} was killed; if memory was short, use fewer: --processes")
+    return errors
+
+
+def images_of(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
+    """Returns the images numbered `items` with the paths of their XMLs, or their objects from the box `table`."""
+    part = slice(items.start, items.stop)
+    numbers, names = catalog.paths.part(items.start, items.stop)
+    paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
+    if table is not None:
+        low, high = np.searchsorted(table.images, [items.start, items.stop])
+        known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
+        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, catalog.source.remote)
+    annotations = [
+        catalog.annotation_folders[number] + xml_name(name) if annotated else ""
+        for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
+    ]
+    return Images(paths, annotations, catalog.labels[part], remote=catalog.source.remote)
+
+
+def _merge(target: Path, folder: Path, parts: list[range], key: str) -> IndexSummary:
+    """Merges all parts into the index file; removes them, and the parts of unfinished builds of other fingerprints."""
+    images = annotated = boxes = 0
+    odd: Counter[str] = Counter()
+    schema = SCHEMA.with_metadata({FINGERPRINT: key})
+    together = max(1, ROW_GROUP // PART)
+    with writing(target, ADVICE):
+        # Dictionary encoding, the default, makes the file larger and half as fast to read: zstd finds the repetitions.
+        options = {"compression": "zstd", "use_dictionary": False}
+        with atomic_write(target) as unfinished, pq.ParquetWriter(unfinished, schema, **options) as writer:
+            for start in range(0, len(parts), together):
+                paths = [_part_path(folder, part) for part in parts[start : start + together]]
+                table = pa.concat_tables(map(_read_part, paths)).cast(schema).combine_chunks()
+                writer.write_table(table, row_group_size=ROW_GROUP)
+                images += len(table)
+                annotated += pc.sum(table["annotated"]).as_py()
+                boxes += len(table["box_labels"].combine_chunks().flatten())
+                odd.update(table["odd"].combine_chunks().flatten().to_pylist())
+        for other in target.parent.glob(f"{glob.escape(target.name)}.*{PARTS}"):
+            shutil.rmtree(other)
+    return IndexSummary(target, images, annotated, boxes, dict(odd.most_common()))

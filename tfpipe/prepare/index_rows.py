@@ -1,0 +1,182 @@
+"""Makes rows of the annotation index from XMLs and image headers, in many processes and without TensorFlow."""
+
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tfpipe.config import Remote
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, clamped, targets
+from tfpipe.data.annotations.voc import VocObjects, find_objects
+from tfpipe.data.catalog.index import ODD, SCHEMA, box_columns, lists_of
+from tfpipe.data.images.headers import START, Header, jpeg_header, pillow_header, read_header
+from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
+from tfpipe.util.files import read_whole
+
+
+class Images(NamedTuple):
+    """A chunk of a list's images, to be read."""
+
+    paths: list[str]
+    annotations: list[str]  # paths of their XMLs; "" for an image without one
+    labels: np.ndarray  # int32 [n]: class numbers, or BY_OBJECT
+    known: Annotated | None = None  # their objects from a box file; None to read the XMLs
+    relative: bool = False  # True if the boxes in `known` are relative to the images' sizes instead of in pixels
+    remote: Remote | None = None  # options for fetching them if the paths are URLs; None for files
+
+
+class RawAnnotations:
+    """Content of headers and XMLs in the order of reading, as plain values in a few flat lists.
+
+    With one object per file, the garbage collector would scan all of them repeatedly, a tenth of the total time.
+    """
+
+    def __init__(self) -> None:
+        self.headers: list[Any] = []
+        """Height, width, components and format of each image."""
+        self.names: list[str] = []
+        """Class name of each object."""
+        self.edges: list[float] = []
+        """ymin, xmin, ymax, xmax of each object, in pixels, as annotated."""
+        self.counts: list[int] = []
+        """Number of objects in each XML."""
+        self.sizes: list[float] = []
+        """Height and width of the image as stated in each XML; 0 if not stated."""
+
+    def add_header(self, header: Header) -> None:
+        """Appends the next image's header."""
+        self.headers += header
+
+    def add_objects(self, objects: VocObjects) -> None:
+        """Appends the content of the next XML."""
+        self.names += objects.names
+        self.edges += objects.edges
+        self.counts.append(len(objects.names))
+        self.sizes += objects.size
+
+
+class Rows(NamedTuple):
+    """Result of reading a chunk."""
+
+    table: pa.Table | None  # rows in index.SCHEMA; None if any file could not be read
+    errors: list[str]  # one message per file that could not be read
+
+
+def read_rows(images: Images, classes: dict[str, int]) -> Rows:
+    """Reads each XML and header once and makes their rows; `classes` maps class names to numbers."""
+    if images.remote is not None:
+        return _fetch_rows(images, images.remote, classes)
+    content, errors = RawAnnotations(), []
+    for path, annotation in zip(images.paths, images.annotations, strict=True):
+        try:
+            content.add_header(read_header(path))
+            if annotation:
+                content.add_objects(find_objects(read_whole(annotation), annotation))
+        except (OSError, ValueError) as error:
+            errors.append(str(error))
+    return Rows(None, errors) if errors else Rows(tabulate(images, content, classes), [])
+
+
+def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows:
+    """Makes the rows from URLs: fetches an image's first bytes, and the whole image only if they lack its size."""
+    fetcher = Fetcher(remote, images.paths)
+    texts = fetcher.fetch(images.annotations)
+    starts = fetcher.starts(images.paths, START)
+    known = [None if isinstance(start, FetchError) else jpeg_header(start) for start in starts]
+    contents = iter(fetcher.fetch([path for path, header in zip(images.paths, known, strict=True) if header is None]))
+    fetcher.close()
+    content, errors = RawAnnotations(), []
+    for path, header, annotation, text in zip(images.paths, known, images.annotations, texts, strict=True):
+        try:
+            content.add_header(header or pillow_header(BytesIO(_fetched(next(contents))), path))
+            if text is not None:
+                content.add_objects(find_objects(_fetched(text), annotation))
+        except (FetchError, OSError, ValueError) as error:
+            errors.append(str(error))
+    if errors:
+        return Rows(None, errors)
+    existing = ["" if text is None else url for url, text in zip(images.annotations, texts, strict=True)]
+    return Rows(tabulate(images._replace(annotations=existing), content, classes), [])
+
+
+def _fetched(contents: bytes | FetchError | None) -> bytes:
+    if isinstance(contents, FetchError):
+        raise contents
+    return contents or b""
+
+
+def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -> pa.Table:
+    """Returns a table in index.SCHEMA with one row per image.
+
+    `content` holds the images' headers, and the XMLs of those that have one; `classes` maps class names to numbers.
+    """
+    heights, widths, components, formats = (content.headers[column :: len(Header._fields)] for column in range(4))
+    real = np.array([heights, widths], np.float32).T
+    if images.known is None:
+        annotated, counts, objects, stated = _from_xmls(images, content, classes)
+        is_stated = np.all(stated >= 1, axis=1)
+        sizes = np.where(is_stated[:, None], stated, real)
+    else:
+        objects, stated, is_stated = images.known, real, np.ones(len(real), bool)
+        counts = np.bincount(objects.images, minlength=len(real))
+        annotated = counts > 0
+        sizes = np.ones_like(real) if images.relative else real
+    boxes = targets(objects, images.labels, sizes)
+    odd = {
+        "not jpeg": np.array(formats) != "JPEG",
+        "gray": np.array(components) == 1,
+        "cmyk": (np.array(components) == 4) & (np.array(formats) == "JPEG"),  # a PNG's fourth component is alpha
+        "no object": annotated & (counts == 0),
+        "no size": annotated & ~is_stated,
+        "size differs": is_stated & (stated != real).any(axis=1),
+        **_odd_objects(objects, images.labels, sizes),
+    }
+    # From [n, len(ODD)], np.nonzero goes row by row, so the anomalies come sorted by image.
+    row, code = np.nonzero(np.stack([odd[name] for name in ODD], axis=1))
+    columns = {
+        "path": images.paths,
+        "label": images.labels,
+        "width": widths,
+        "height": heights,
+        "components": components,
+        "format": formats,
+        "annotated": annotated,
+        **box_columns(boxes, len(real)),
+        "odd": lists_of(row, pa.array(np.array(list(ODD), object)[code], pa.string()), len(real)),
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def _from_xmls(
+    images: Images, content: RawAnnotations, classes: dict[str, int]
+) -> tuple[np.ndarray, np.ndarray, Annotated, np.ndarray]:
+    """Returns whether each image has an XML (bool [n]), its number of objects (int64 [n]), the objects, and the stated
+    heights and widths (float32 [n, 2], 0 if not stated)."""
+    annotated = np.array([path != "" for path in images.annotations])
+    counts = np.zeros(len(annotated), np.int64)
+    counts[annotated] = content.counts
+    stated = np.zeros((len(annotated), 2), np.float32)
+    stated[annotated] = np.array(content.sizes, np.float32).reshape(-1, 2)
+    objects = Annotated(
+        np.repeat(np.arange(len(annotated)), counts),
+        np.array(content.edges, np.float32).reshape(-1, 4),
+        np.array([classes.get(name, -1) for name in content.names], np.int32),
+    )
+    return annotated, counts, objects, stated
+
+
+def _odd_objects(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns, by anomaly, which images have such an object (bool [n])."""
+    images, boxes, classes = objects
+    low, high = clamped(boxes, sizes[images])
+    outside = (boxes < 0) | (boxes > np.tile(sizes[images], 2))
+    other = (classes >= 0) & (classes != labels[images]) & (labels[images] != BY_OBJECT)
+    odd = {
+        "box swapped": (boxes[:, :2] > boxes[:, 2:]).any(axis=1),
+        "box out of range": outside.any(axis=1),
+        "box empty": ~(high > low).all(axis=1),
+        "class unknown": classes < 0,
+        "class differs": other,
+    }
+    return {code: np.bincount(images[which], minlength=len(labels)) > 0 for code, which in odd.items()}

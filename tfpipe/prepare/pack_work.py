@@ -1,0 +1,195 @@
+"""Writes a split's shards, their tables and the manifest."""
+
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, write_tables
+from tfpipe.data.sources.packed.shards import Records
+from tfpipe.data.sources.space import mean_bytes
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare.pack_plan import ShardPlan
+from tfpipe.prepare.pictures import Picture, Pictures
+from tfpipe.prepare.shard_files import Add, examples, pixels, tfrecords
+from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.differences import differences
+from tfpipe.util.files import sha256
+from tfpipe.util.locks import locked
+from tfpipe.util.progress import progress
+from tfpipe.util.sampling import evenly_spaced
+
+LOCK, ABOUT = ".lock", "about.json"
+# Number of images whose crops are encoded to estimate the size, and share of the disk that must stay free.
+SAMPLED = 64
+SPARE = 0.02
+PART = pa.schema({"image": pa.int32(), "label": pa.int32(), "offset": pa.int64(), "length": pa.int64()})
+
+
+class PackSummary(NamedTuple):
+    """Statistics of a packed split."""
+
+    path: Path  # of the manifest
+    images: int
+    records: int
+    shards: int
+    bytes: int  # of all shards together
+
+
+@dataclass(frozen=True)
+class Work:
+    """A split that this rank packs together with the others."""
+
+    catalog: Catalog
+    config: DataConfig
+    shards: ShardPlan
+    world: World
+    jpeg: dict[str, Any] | None  # JPEG quality and subsampling if crops are encoded
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Head of the manifest: everything that the content depends on except the images."""
+        return {**about_of(self.catalog, self.config, self.shards.kind, self.jpeg), "shard count": len(self.shards)}
+
+    def start(self, held: ExitStack) -> list[int]:
+        """Locks the folder until `held` is closed; returns the shards that are still to be written.
+
+        Raises:
+            ConfigError: the folder holds a different pack or cannot be written, or the disk is too small.
+        """
+        folder, manifest, parts = self.shards.folder, self.shards.manifest, self.shards.parts
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder / LOCK, "packing into this folder"))
+            if manifest.exists():
+                packed = Manifest.read(manifest)
+                self._check_same(packed.about, manifest)
+                packed.check_sizes(folder)
+                return []
+            parts.mkdir(exist_ok=True)
+            about = parts / ABOUT
+            if about.exists():
+                self._check_same(json.loads(about.read_text()), about)
+            else:
+                with atomic_write(about) as partial:
+                    partial.write_text(json.dumps(self.about))
+        missing = [shard for shard in range(len(self.shards)) if not self._is_done(shard)]
+        self._check_space(missing)
+        return missing
+
+    def write(self, shards: list[int]) -> list[str]:
+        """Writes `shards`; returns error messages instead of raising, since the other ranks would wait for this one."""
+        if not shards:
+            return []
+        total = sum(map(self.shards.records, shards))
+        label, unit = f"packing {self.catalog.split} data", "image" if self.shards.kind == "original" else "crop"
+        try:
+            shown = progress(self._pictures(self.shards.places(shards)), total, label, unit, self.world.rank == 0)
+            for shard in shards:
+                self._write_shard(shard, islice(shown, self.shards.records(shard)))
+        except (TfpipeError, ValueError) as error:
+            return [str(error)]
+        return []
+
+    def finish(self) -> PackSummary:
+        """Writes the tables and the manifest unless they exist, and removes temporary files."""
+        folder, manifest = self.shards.folder, self.shards.manifest
+        with writing(folder):
+            if not manifest.exists():
+                parts = [pq.read_table(self.shards.part(shard)) for shard in range(len(self.shards))]
+                entries = [
+                    {"name": self.shards.path(shard).name, "records": len(part), **_read_about(part.schema)}
+                    for shard, part in enumerate(parts)
+                ]
+                tables = write_tables(folder, self.catalog, _records(parts))
+                with atomic_write(manifest) as partial:
+                    partial.write_text(Manifest(self.about, entries, tables).text())
+            for left in folder.glob(f".{PREFIX[self.catalog.split]}[-.]*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        written = Manifest.read(manifest)
+        records, size = (sum(entry[name] for entry in written.shards) for name in ("records", "bytes"))
+        return PackSummary(manifest, len(self.catalog), records, len(self.shards), size)
+
+    def _check_same(self, about: dict[str, Any], path: Path) -> None:
+        problems = differences(about, json.loads(json.dumps(self.about)), "there", "now")
+        if problems:
+            raise ConfigError(
+                f"{path} belongs to another pack: {'; '.join(problems)}; continue that one, or choose another folder"
+            )
+
+    def _is_done(self, shard: int) -> bool:
+        part, path = self.shards.part(shard), self.shards.path(shard)
+        if not part.exists() or not path.exists():
+            return False
+        return _read_about(pq.read_schema(part))["bytes"] == path.stat().st_size
+
+    def _check_space(self, missing: list[int]) -> None:
+        free = (1 - SPARE) * shutil.disk_usage(self.shards.folder).free
+        needed = self._estimate(missing, free)
+        if needed > free:
+            raise ConfigError(
+                f"{self.shards.folder}: the shards still to be packed need some {needed / 1e9:.3g} GB, "
+                f"{free / 1e9:.3g} GB are free; choose a folder on a larger disk, or a smaller form: --kind crops, or "
+                "a lower --quality"
+            )
+
+    def _estimate(self, missing: list[int], free: float) -> float:
+        """Estimates the bytes of these shards; for JPEG crops, returns the size of the pixels if even that fits."""
+        images = len(self.shards.places(missing)) if missing else 0
+        if self.shards.kind == "original":
+            return mean_bytes(self.catalog, 1) * images
+        records = sum(map(self.shards.records, missing))
+        size = records * math.prod(self.config.crop_image_size) * self.config.num_channels
+        if self.shards.kind == "raw" or size <= free:
+            return size
+        places = np.array(evenly_spaced(len(self.catalog), SAMPLED), np.int64)
+        return sum(len(picture.contents) for picture in self._pictures(places)) / len(places) * images
+
+    def _pictures(self, places: np.ndarray) -> Iterator[Picture]:
+        pictures = Pictures(self.catalog, self.config, World(threads=self.world.threads), self.jpeg)
+        return pictures.files(places) if self.shards.kind == "original" else pictures.crops(places)
+
+    def _write_shard(self, shard: int, pictures: Iterator[Picture]) -> None:
+        path, count = self.shards.path(shard), self.shards.records(shard)
+        with writing(path):
+            with atomic_write(path) as partial:
+                with self._open(partial, count) as add:
+                    rows = [(picture.item, picture.label, *add(picture)) for picture in pictures]
+                if len(rows) != count:
+                    raise TfpipeError(f"{path}: received {len(rows)} records, expected {count}")
+                about = {"bytes": partial.stat().st_size, "sha256": sha256(partial)}
+            columns = zip(*rows, strict=True) if rows else [()] * len(PART)
+            schema = PART.with_metadata({"about": json.dumps(about)})
+            with atomic_write(self.shards.part(shard)) as partial:
+                pq.write_table(pa.table(dict(zip(PART.names, columns, strict=True)), schema), partial)
+
+    def _open(self, path: Path, count: int) -> AbstractContextManager[Add]:
+        if self.shards.kind == "raw":
+            return pixels(path, (count, *self.config.crop_image_size, self.config.num_channels))
+        return tfrecords(path, examples(self.catalog, self.config, self.shards.kind == "crops"))
+
+
+def _records(parts: list[pa.Table]) -> Records:
+    """Returns the records of all shards, sorted by image."""
+    shards = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    together = pa.concat_tables(part.replace_schema_metadata() for part in parts)
+    # A stable sort keeps the order of an image's crops, which all lie in one shard.
+    in_order = np.argsort(together["image"].to_numpy(), kind="stable")
+    columns = {name: together[name].to_numpy()[in_order] for name in PART.names}
+    return Records(**columns, shard=shards[in_order])
+
+
+def _read_about(schema: pa.Schema) -> dict[str, Any]:
+    return json.loads(schema.metadata[b"about"])

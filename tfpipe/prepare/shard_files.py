@@ -1,0 +1,95 @@
+"""Writes shards: TFRecords of image files or crops, and NumPy arrays of pixels."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import BY_OBJECT, WHOLE_IMAGE
+from tfpipe.data.catalog.labels import WNID
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.headers import header_of
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
+from tfpipe.prepare.pictures import Picture
+
+
+class Place(NamedTuple):
+    """Location of a picture in its shard, in bytes."""
+
+    offset: int
+    length: int
+
+
+Add = Callable[[Picture], Place]
+"""Appends a picture to a shard. Raises ValueError if it is not an image, OSError if it cannot be written."""
+
+
+@contextmanager
+def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
+    """Opens a shard for crops as a uint8 array of that shape, in NumPy's format."""
+    with path.open("wb") as file:
+        about = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, about)
+
+        def add(picture: Picture) -> Place:
+            place = Place(file.tell(), picture.contents.nbytes)
+            file.write(picture.contents)
+            return place
+
+        yield add
+
+
+@contextmanager
+def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add]:
+    """Opens a shard for TFRecords of tf.train.Examples; raises OSError if it cannot be written."""
+    end = 0
+    with _as_os_error(), tf.io.TFRecordWriter(str(path)) as writer:
+
+        def add(picture: Picture) -> Place:
+            nonlocal end
+            data = serialized(example(picture))
+            place = Place(end + HEAD + data.index(picture.contents), len(picture.contents))
+            writer.write(data)
+            end += HEAD + len(data) + TAIL
+            return place
+
+        yield add
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(error.message) from error
+
+
+def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Picture], Example]:
+    """Returns a function that makes the record of a picture of `catalog`: of a crop, or of a file with its boxes."""
+    words = _words(config.classes) if isinstance(config.classes, Path) else {}
+    known = None if crops else catalog.boxes
+    offsets = np.zeros(0, np.int64) if known is None else known.offsets(len(catalog))
+
+    def example(picture: Picture) -> Example:
+        item, label = picture.item, picture.label
+        synset = "" if label == BY_OBJECT else catalog.classes[label]
+        boxes, labels = WHOLE_IMAGE, np.array([label])
+        if known is not None:
+            # Without an annotation the catalog has the whole image as the target; the record has no box then.
+            own = slice(offsets[item], offsets[item + 1] if catalog.annotated[item] else offsets[item])
+            boxes, labels = known.boxes[own], known.labels[own]
+        header = header_of(picture.contents, catalog.paths[item])
+        text = words.get(synset, synset)
+        return Example(picture.contents, header, catalog.paths.name(item), label, synset, text, boxes, labels)
+
+    return example
+
+
+def _words(path: Path) -> dict[str, str]:
+    """Reads the classes' descriptions from LOC_synset_mapping.txt's lines `n01440764 tench, Tinca tinca`, by WNID."""
+    lines = (line.strip().split(maxsplit=1) for line in path.read_text().splitlines())
+    return {words[0]: words[1] for words in lines if len(words) == 2 and WNID.fullmatch(words[0])}

@@ -1,0 +1,219 @@
+"""Copies a filelist's data to a node-local disk before a job; training then reads it from there.
+
+OUT/train.txt, OUT/val.txt      filelists of the copies, in the same order as the originals
+OUT/train.index.parquet         copy of the list's index if there is one; XMLs are not copied then
+OUT/HOST/PATH, OUT/PATH         the files, under the server's or bucket's name and path, or under their absolute path
+"""
+
+import functools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.filelist import read_filelist, write_filelist
+from tfpipe.data.catalog.layout import find_layout
+from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File
+from tfpipe.util.progress import progress
+from tfpipe.util.sampling import evenly_spaced
+
+T = TypeVar("T")
+LISTS = {"train": "train.txt", "test": "val.txt"}
+# Number of files sampled for the mean size, and share of the disk to keep free, since the size is an estimate.
+SAMPLED = 200
+SPARE = 0.1
+MAX_ERRORS = 20
+
+
+class Share(NamedTuple):
+    """A share of a list: the images whose number modulo `size` is `rank`."""
+
+    rank: int = 0
+    size: int = 1
+
+
+class Staged(NamedTuple):
+    """Result of staging, over all ranks."""
+
+    copied: Copied
+    overrides: list[str]  # arguments KEY=VALUE for --set, with which a config trains from the copy
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """The files of a split that this process copies."""
+
+    catalog: Catalog
+    paths: FileList  # paths of all images' copies, in the list's order
+    images: np.ndarray  # int64 [n]: numbers of the images to copy
+    xmls: np.ndarray  # int64 [k]: numbers of the images whose XML to copy
+
+    def __len__(self) -> int:
+        return len(self.images) + len(self.xmls)
+
+    def files(self, out: Path) -> Iterator[File]:
+        """Yields the files in the list's order, images before XMLs."""
+        for item in self.images.tolist():
+            yield File(self.catalog.paths[item], self.paths[item])
+        for item in self.xmls.tolist():
+            source = self.catalog.annotation(item)
+            yield File(source, target_of(out, source))
+
+
+def stage(config: DataConfig, splits: list[str], out: Path, world: World, share: Share | None = None) -> Staged:
+    """Copies the files that training reads to `out`; skips files that exist there with the right size.
+
+    With several ranks, copies to a disk of each node. With `data.scope` "shard", a node gets the images of its ranks in
+    a training with as many ranks; otherwise it gets all, dealt out to its ranks. It always gets all XMLs, since
+    training needs to know of the whole list which images have one and how many crops there are. `config` is that of the
+    training that will read the copy; `out` is created if missing; `share` selects other images than those described
+    above. Every rank must call.
+
+    Raises:
+        ConfigError: a list cannot be used, `out` cannot be written, or the disk is too small.
+        TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
+    """
+    out = out.absolute()
+    config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
+    plans = {split: _plan(config, split, out, world, share) for split in splits}
+    scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
+
+    def copy() -> Copied:
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        done = Copied()
+        for plan in plans.values():
+            copier = Copier(plan.catalog, scratch)
+            _check_room(copier, plan, out, world)
+            done = done.plus(_copy(copier, plan, out, world.rank == 0))
+        shutil.rmtree(scratch)
+        return done
+
+    def write() -> None:
+        if world.local_rank == 0:
+            for split, plan in plans.items():
+                _write_lists(config, split, plan, out)
+
+    copied = functools.reduce(Copied.plus, _on_all(world, copy, out))
+    if copied.errors:
+        count = f"at least {MAX_ERRORS}" if len(copied.errors) >= MAX_ERRORS else len(copied.errors)
+        lines = [f"{count} file(s) cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
+        raise TfpipeError("\n  ".join(lines))
+    # Lists are written last: if they exist, the copy is complete.
+    _on_all(world, write, out)
+    return Staged(copied, _overrides(config, splits, out))
+
+
+def _on_all(world: World, work: Callable[[], T], out: Path) -> list[T]:
+    """Runs `work()` on every rank; returns all results, by rank, or raises an error of one rank on all of them."""
+    outcome: T | TfpipeError
+    try:
+        outcome = work()
+    except OSError as error:
+        outcome = ConfigError(f"rank {world.rank}: cannot write to {out}: {error}")
+    except TfpipeError as error:
+        outcome = error
+    results = []
+    for result in world.gather(outcome):
+        if isinstance(result, TfpipeError):
+            raise result
+        results.append(result)
+    return results
+
+
+def target_of(out: Path, source: str) -> str:
+    """Returns the target of a file, or of a folder that ends in a slash; always inside `out`, despite any ".."."""
+    path = source.partition("://")[2] or source
+    inside = os.path.normpath("/" + path.lstrip("/"))
+    return f"{out}{inside}/" if path.endswith("/") else f"{out}{inside}"
+
+
+def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share | None) -> StagePlan:
+    # With the unit "image", the catalog has boxes only if there is an index; then XMLs need not be copied.
+    catalog = load_catalog(config.model_copy(update={"unit": "image"}), split, world)
+    node = Share(world.local_rank, world.local_size)
+    whose = share or (Share(world.rank, world.size) if config.scope == "shard" else node)
+    images = np.arange(whose.rank, len(catalog), whose.size)
+    if split == "train" and config.unit == "box" and whose.size > 1 and whose != node:
+        boxes = load_catalog(config, split, world).sampled_boxes
+        if boxes is not None:
+            images = np.unique(boxes.images[whose.rank :: whose.size]).astype(np.int64)
+    annotated = np.flatnonzero(catalog.annotated) if catalog.boxes is None else np.zeros(0, np.int64)
+    paths = replace(catalog.paths, folders=[target_of(out, folder) for folder in catalog.paths.folders])
+    return StagePlan(catalog, paths, images, annotated[annotated % node.size == node.rank])
+
+
+def _copy(copier: Copier, plan: StagePlan, out: Path, show: bool) -> Copied:
+    files, done = plan.files(out), Copied()
+    groups = iter(lambda: list(islice(files, TOGETHER)), [])
+    label = f"copying {plan.catalog.split} data"
+    with ThreadPoolExecutor(copier.threads) as pool:
+        parts = _ahead(pool, copier.copy, groups, 2 * copier.threads)
+        for part in progress(parts, -(-len(plan) // TOGETHER), label, "batch", show):
+            done = done.plus(part)
+            if len(done.errors) >= MAX_ERRORS:
+                break
+    return done
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, work: Callable[[list[File]], Copied], tasks: Iterator[list[File]], ahead: int
+) -> Iterator[Copied]:
+    """Yields the results of `work` in order, with `ahead` tasks in flight: a list of millions is never all queued."""
+    waiting = [pool.submit(work, task) for task in islice(tasks, ahead)]
+    while waiting:
+        yield waiting.pop(0).result()
+        waiting += [pool.submit(work, task) for task in islice(tasks, 1)]
+
+
+def _check_room(copier: Copier, plan: StagePlan, out: Path, world: World) -> None:
+    """Raises ConfigError if the files still to be copied do not fit into this rank's share of the free disk space."""
+    missing = [file.source for file in plan.files(out) if not os.path.exists(file.target)]
+    if not missing:
+        return
+    chosen = [missing[place] for place in evenly_spaced(len(missing), SAMPLED)]
+    sizes = [size for size in copier.sizes(chosen) if isinstance(size, int)]
+    wanted = len(missing) * float(np.mean(sizes)) if sizes else 0
+    free = shutil.disk_usage(out).free // world.local_size
+    if wanted > (1 - SPARE) * free:
+        raise ConfigError(
+            f"{out}: {len(missing)} files of the {plan.catalog.split} data need {wanted / 1e9:.3g} GB, of "
+            f"{free / 1e9:.3g} GB free, a tenth of which is kept free; use a larger disk, or copy a share with "
+            '--share or, under a launcher, with data.scope "shard"'
+        )
+
+
+def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> None:
+    """Writes the list, with paths relative to its folder, and copies its index if there is one."""
+    base = f"{out}/"
+    folders = [folder.removeprefix(base) for folder in plan.paths.folders]
+    target = out / LISTS[split]
+    write_filelist(target, (folders[number] + name for number, name in plan.paths.entries()))
+    if plan.catalog.boxes is not None:
+        # Imported late: pyarrow takes as long to import as a filelist takes to read.
+        from tfpipe.data.catalog.index import copy_index, index_fingerprint
+
+        paths = read_filelist(target)
+        source = config.box_file_for(split) or find_layout(config.layout, paths)
+        key = index_fingerprint(paths, plan.catalog.classes, plan.catalog.labels, source)
+        default = config.model_copy(update={"index": None})  # the index next to the list
+        copy_index(index_path(config, config.filelist_for(split)), index_path(default, target), paths, key)
+
+
+def _overrides(config: DataConfig, splits: list[str], out: Path) -> list[str]:
+    keys = {"train": "data.train_filelist", "test": "data.test_filelist"}
+    lists = [f"{keys[split]}={out / LISTS[split]}" for split in splits]
+    return [*lists, "data.index=null"] if config.index is not None else lists

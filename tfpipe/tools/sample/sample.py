@@ -1,0 +1,146 @@
+"""Writes a synthetic data set in the layout of ILSVRC2012 CLS-LOC: photograph-like images of eight classes.
+
+plan.py draws an image's content and pictures.py its look, both from generators seeded only with (seed, split, index):
+the bytes do not depend on the number of workers.
+"""
+
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+from tfpipe.errors import ConfigError
+from tfpipe.tools.sample.pictures import render
+from tfpipe.tools.sample.plan import CLASSES, WNIDS, ImagePlan, plan
+from tfpipe.util.progress import progress
+
+VERSION = 2  # of the pictures: increase it when the same arguments yield other bytes
+MARKER, PARTIAL = "sample.json", "sample.json.partial"  # PARTIAL becomes MARKER when all files are written
+
+
+class SampleSummary(NamedTuple):
+    """Counts of a data set; `bytes` is the size of its JPEG files."""
+
+    train_images: int
+    val_images: int
+    classes: int
+    annotated_train_images: int
+    train_boxes: int
+    val_boxes: int
+    bytes: int
+
+
+def write_sample(
+    out: Path, images: int, val_images: int | None = None, scale: float = 1.0, seed: int = 0, workers: int | None = None
+) -> SampleSummary:
+    """Writes a data set below `out`; returns at once if it exists already.
+
+    Args:
+        out: folder of the data set.
+        images: number of train images, at least 8.
+        val_images: number of validation images, at least 1; None: a fifth of `images`, at least 8.
+        scale: factor on widths and heights, 0 < scale <= 4.
+        seed: at least 0; another seed yields other pictures.
+        workers: number of processes; None: one per CPU that this process may use.
+
+    Raises:
+        ConfigError: an argument is out of range, or `out` holds other files or a data set of other arguments.
+    """
+    val_images = max(images // 5, 8) if val_images is None else val_images
+    workers = len(os.sched_getaffinity(0)) if workers is None else workers
+    if images < 8 or val_images < 1 or not 0 < scale <= 4 or seed < 0 or workers < 1:
+        raise ConfigError(
+            "a sample takes images >= 8, val >= 1, 0 < scale <= 4, seed >= 0 and workers >= 1; received "
+            f"{images}, {val_images}, {scale}, {seed} and {workers}"
+        )
+    arguments = {"version": VERSION, "images": images, "val": val_images, "scale": scale, "seed": seed}
+    finished = _finished(out, arguments)
+    if finished is not None:
+        return finished
+    out.mkdir(parents=True, exist_ok=True)
+    (out / PARTIAL).write_text(json.dumps({"arguments": arguments}))
+    for part in ("val", *(f"train/{wnid}" for wnid in WNIDS)):
+        for folder in ("Data", "Annotations"):
+            (out / folder / "CLS-LOC" / part).mkdir(parents=True, exist_ok=True)
+    items = [("train", k) for k in range(images)] + [("val", k) for k in range(val_images)]
+    with ExitStack() as stack:
+        run: Callable = map
+        if workers > 1:  # spawned: forking a process with TensorFlow's threads can hang
+            pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
+            run = partial(pool.map, chunksize=max(1, min(32, len(items) // (4 * workers))))
+        written = run(partial(_write_image, out, seed, scale), items)
+        plans, sizes = zip(*progress(written, len(items), "writing sample images", "image"), strict=True)
+    annotated, val = [image for image in plans[:images] if image.annotated], plans[images:]
+    _write_labels(out, val)
+    train_boxes, val_boxes = (sum(len(image.things) for image in part) for part in (annotated, val))
+    summary = SampleSummary(images, val_images, len(CLASSES), len(annotated), train_boxes, val_boxes, sum(sizes))
+    text = json.dumps({"arguments": arguments, "summary": summary._asdict()}, indent=1)
+    (out / PARTIAL).write_text(text + "\n")
+    os.replace(out / PARTIAL, out / MARKER)
+    return summary
+
+
+def _finished(out: Path, arguments: dict) -> SampleSummary | None:
+    """Returns the summary of a finished data set of these arguments; None if `out` is free or the set unfinished."""
+    marker = next((out / name for name in (MARKER, PARTIAL) if (out / name).is_file()), None)
+    if marker is None:
+        if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+            raise ConfigError(f"{out} holds files that tfpipe sample did not write: give a new or empty folder")
+        return None
+    try:
+        content = json.loads(marker.read_text())
+        was = content["arguments"]
+        summary = SampleSummary(**content["summary"]) if marker.name == MARKER else None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{marker} cannot be read ({error!r}): delete {out} or give another folder") from error
+    if was != arguments:
+        raise ConfigError(
+            f"{out} holds a sample of other arguments: it has {was}, received {arguments}. "
+            "Give the same arguments, delete that folder, or give another one"
+        )
+    return summary  # None if unfinished: writing it again yields the same bytes
+
+
+def _write_image(out: Path, seed: int, scale: float, item: tuple[str, int]) -> tuple[ImagePlan, int]:
+    image = plan(seed, *item, scale)
+    data = render(seed, *item, image)
+    (out / f"Data/CLS-LOC/{image.stem}.JPEG").write_bytes(data)
+    if image.annotated:
+        (out / f"Annotations/CLS-LOC/{image.stem}.xml").write_text(_annotation(image))
+    return image, len(data)
+
+
+def _annotation(image: ImagePlan) -> str:
+    text = (
+        f"<annotation>\n\t<folder>{image.wnid if image.stem.startswith('train') else 'val'}</folder>\n"
+        f"\t<filename>{Path(image.stem).name}</filename>\n\t<source>\n\t\t<database>ImageNet database</database>\n"
+        f"\t</source>\n\t<size>\n\t\t<width>{image.width}</width>\n\t\t<height>{image.height}</height>\n"
+        f"\t\t<depth>{1 if image.gray else 3}</depth>\n\t</size>\n\t<segmented>0</segmented>\n"
+    )
+    for thing in image.things:
+        edges = zip(("xmin", "ymin", "xmax", "ymax"), thing.box, strict=True)
+        text += (
+            f"\t<object>\n\t\t<name>{image.wnid}</name>\n\t\t<pose>Unspecified</pose>\n\t\t<truncated>0</truncated>\n"
+            "\t\t<difficult>0</difficult>\n\t\t<bndbox>\n"
+            + "".join(f"\t\t\t<{edge}>{value}</{edge}>\n" for edge, value in edges)
+            + "\t\t</bndbox>\n\t</object>\n"
+        )
+    return text + "</annotation>\n"
+
+
+def _write_labels(out: Path, val: tuple[ImagePlan, ...]) -> None:
+    rows = ["ImageId,PredictionString"]
+    for image in val:  # a space follows every box, even the last, as in Kaggle's file
+        boxes = "".join("{} {} {} {} {} ".format(image.wnid, *thing.box) for thing in image.things)
+        rows.append(f"{Path(image.stem).name},{boxes}")
+    for file, lines in {
+        "LOC_val_solution.csv": rows,
+        "LOC_synset_mapping.txt": [f"{wnid} {names}" for wnid, (names, _) in CLASSES.items()],
+        "imagenet_2012_validation_synset_labels.txt": [image.wnid for image in val],
+    }.items():
+        (out / file).write_text("\n".join(lines) + "\n")

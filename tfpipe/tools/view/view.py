@@ -1,0 +1,197 @@
+"""Pictures of a pipeline's input and output: a batch, images with their boxes, or broken files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image, ImageDraw
+
+from tfpipe.config import Config, DataConfig
+from tfpipe.data.annotations.graph import parser
+from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.catalog.lists import read_lists
+from tfpipe.data.catalog.locate import known_targets
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.images.crops import Targets, choose_windows, from_first
+from tfpipe.data.images.windows import decode_image
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, read, visit
+from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.source import Failure
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.tools.view import sheet
+from tfpipe.tools.view.broken import decode_in_part, find_broken
+from tfpipe.tools.view.panel import Scene, draw_panel
+from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Tile
+
+SYNSETS = "LOC_synset_mapping.txt"
+# Default counts, by kind of view.
+COUNTS = {"batch": 64, "boxes": 12, "errors": 48}
+BROKEN_PX = (240, 180)
+ALONE = World()
+
+
+@dataclass(frozen=True)
+class ViewRequest:
+    """A request for a view."""
+
+    kind: Literal["batch", "boxes", "errors"] = "batch"
+    """"batch": crops as training sees them; "boxes": images with boxes and crops; "errors": files that fail."""
+    split: str = "train"
+    count: int | None = None
+    """Maximum number of crops, images or files; None: the default of the kind."""
+    first: int = 0
+    """First stream position, as `tfpipe order` prints it; ignored for "errors"."""
+
+
+def view(config: Config, what: ViewRequest, path: Path) -> str:
+    """Writes a picture; returns a line that describes it.
+
+    Raises:
+        ConfigError: the config, the data or the request cannot be used, or `path` cannot be written.
+        TfpipeError: a file cannot be used; never for "errors".
+    """
+    sheet.check_target(path)
+    count = COUNTS[what.kind] if what.count is None else what.count
+    if count < 1 or what.first < 0:
+        raise ConfigError(f"--count must be at least 1 and --first at least 0, received {count} and {what.first}")
+    if what.kind == "errors":
+        title, tiles = _errors(config.data, what.split, count)
+    else:
+        title, tiles = _samples(config, what, count)
+    if tiles:
+        sheet.save(sheet.draw(title, tiles), path)
+    return f"{path}: {title}" if tiles else title
+
+
+def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
+    """Returns a name for each class: `tench` for LOC_synset_mapping.txt's `n01440764 tench, Tinca tinca`.
+
+    The file is `data.classes`, or else one in a folder above the images; a class that is not in it keeps its name.
+    """
+    above = (folder / SYNSETS for folder in Path(catalog.paths[0]).parents)
+    file = (
+        config.classes if isinstance(config.classes, Path) else next((path for path in above if path.is_file()), None)
+    )
+    lines = file.read_text().splitlines() if file else []
+    words = {line.split()[0]: line.split(maxsplit=1)[1].split(",")[0] for line in lines if len(line.split()) > 1}
+    return tuple(words.get(name, name) for name in catalog.classes)
+
+
+def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[Tile]]:
+    # A cache does not change the pixels, and would be filled for only a few images.
+    data = config.data.model_copy(update={"dtype": "uint8", "cache": None})
+    config = config.model_copy(update={"data": data})
+    catalog = load_catalog(data, what.split, ALONE)
+    if what.split == "test" and what.first >= len(catalog):
+        raise ConfigError(f"--first must be below the {len(catalog)} images of the test data, received {what.first}")
+    if catalog.by_object and count_crops(catalog, data, ALONE).crops == 0:
+        raise ConfigError(
+            f"the {what.split} data gives no crop: none of its {len(catalog)} images has an XML with an object of the "
+            f"classes {', '.join(catalog.classes)}"
+        )
+    stream = Stream.start(1).at([Cursor(what.first)])
+    names = class_names(data, catalog)
+    try:
+        if what.kind == "batch":
+            shown = _batch(config, catalog, stream, count, names)
+        else:
+            scenes = find_scenes(data, catalog, stream, count)
+            shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
+    except tf.errors.OpError as error:
+        raise to_named_error(error, catalog, data, ALONE, stream, None) from error
+    height, width = data.crop_image_size
+    things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
+    seen = "training" if what.split == "train" else "testing"
+    cut = data.crop_for(catalog.split)
+    size = f"{height}x{width}x{data.num_channels}"
+    frames = "; in white, what is cut out" if what.kind == "boxes" and _framed(data, catalog) else ""
+    return f'{things}, {size}, as {seen} sees them: "{cut}", from position {what.first}{frames}', shown
+
+
+def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
+    dataset = build_dataset(config, catalog.split, ALONE, resume=stream, catalog=catalog)
+    crops = dataset.unbatch().take(count).as_numpy_iterator()
+    return [Tile(sheet.magnified(image), (names[label],), sheet.class_color(int(label))) for image, label in crops]
+
+
+def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int) -> list[Scene]:
+    """Returns the next `count` images of a one-rank `stream` with their boxes and crops."""
+    encoded = read(visit(catalog, config, ALONE, stream).take(count), catalog, config)
+    crops = Crops(*map(np.concatenate, zip(*crop(encoded, catalog, config).as_numpy_iterator(), strict=True)))
+    images: Encoded = next(iter(encoded.batch(count)))
+    targets = _targets(images, catalog)
+    chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, catalog.by_object)
+    windows = from_first(chosen, images.visit.first_crop)
+    framed = _framed(config, catalog)
+    scenes = []
+    for number, position in enumerate(images.visit.position.numpy()):
+        item, _ = catalog.image_and_box(int(images.visit.item[number]))
+        # An image without annotation is its own target, and has no box to draw.
+        annotated = (targets.images.numpy() == number) & bool(catalog.annotated[item])
+        own = crops.positions[:, 0] == position
+        scenes.append(
+            Scene(
+                catalog.paths[item],
+                decode_image(images.jpeg[number], config.num_channels).numpy(),
+                targets.boxes.numpy()[annotated],
+                targets.labels.numpy()[annotated],
+                windows.windows.numpy()[(windows.images.numpy() == number) & framed],
+                crops.images[own],
+                crops.labels[own],
+                crops.positions[own, 1],
+            )
+        )
+    return scenes
+
+
+def _targets(images: Encoded, catalog: Catalog) -> Targets:
+    """Returns the images' targets for cropping, as the pipeline finds them."""
+    known = known_targets(catalog)
+    if known is not None:
+        return known.at(images.visit.item)
+    objects = parser(catalog.by_lxml)(images.xml, images.xml_path)
+    return find_targets(objects, images.label, images.size, catalog.classes, catalog.by_object)
+
+
+def _framed(config: DataConfig, catalog: Catalog) -> bool:
+    """Returns whether to draw windows: if they are not the boxes, and one per image; more would hide the image."""
+    return config.crop_for(catalog.split) != "boxes" and not catalog.by_object
+
+
+def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]]:
+    open_source(config).check_use("view --errors")
+    filelist = config.train_filelist if split == "train" else config.test_filelist
+    if filelist is None:
+        raise ConfigError(f"no {split} data: data.{split}_filelist is not set")
+    paths, _ = read_lists(filelist)
+    if paths.remote:
+        raise ConfigError("the filelist holds URLs, and --errors reads files: copy them with `tfpipe stage` first")
+    failures = find_broken(paths, config.num_channels)
+    tiles = [_broken(failure, config.num_channels) for failure in islice(failures, count)]
+    hidden = sum(1 for _ in failures)
+    if not tiles:
+        return f"no file failed: all {len(paths)} images of the {split} data can be read and decoded", []
+    drawn = f", the first {count} of them shown" if hidden else ""
+    return f"{len(tiles) + hidden} of {len(paths)} images of the {split} data cannot be read or decoded{drawn}", tiles
+
+
+def _broken(failure: Failure, channels: int) -> Tile:
+    width, height = BROKEN_PX
+    shown = Image.new("RGB", BROKEN_PX, FAINT)
+    seen = decode_in_part(failure.path, channels)
+    if seen is None:
+        message = "nothing to be seen"
+        left, top = (width - sheet.text_width(message)) // 2, height // 2 - TEXT_PX
+        ImageDraw.Draw(shown).text((left, top), message, INK, sheet.font())
+    else:
+        image = sheet.fitted(sheet.picture(seen), width, height)
+        shown.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
+    return Tile(shown, (sheet.shorten(failure.path, width, keep="end"), *sheet.wrap(failure.reason, width, 3)))

@@ -1,0 +1,3 @@
+"""Saving a run's state, and resuming from it with any number of ranks."""
+
+__all__ = ["checkpoints", "resume", "signals", "start"]

@@ -1,0 +1,208 @@
+"""Checkpoints: a run's state in one .npz file, written atomically, and the check that a run may continue from it."""
+
+import hashlib
+import json
+import logging
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfpipe.config import Config
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import PARTIAL, atomic_write
+from tfpipe.util.differences import differences
+
+logger = logging.getLogger(__name__)
+
+FOLDER = "checkpoints"
+FORMAT = 1
+# Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
+# whose content is compared instead.
+FREE = {
+    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
+    "test_crop",
+    "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
+    "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
+    "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
+    "memory_budget",
+}  # fmt: skip
+
+
+class Batch(NamedTuple):
+    """The batch of a step, over all ranks."""
+
+    size: int  # number of ranks
+    per_rank: int  # crops per rank
+
+    @property
+    def crops(self) -> int:
+        """Crops over all ranks."""
+        return self.size * self.per_rank
+
+
+@dataclass(frozen=True)
+class State:
+    """State of a run between two steps, without the weights and the optimizer's slots."""
+
+    epoch: int
+    """Complete epochs."""
+    step: int
+    """Steps done in the current epoch."""
+    total_steps: int
+    """Steps done since the run began."""
+    batch: Batch
+    stream: Stream
+    contract: dict[str, Any] = field(default_factory=dict)
+    """Values that a continuation must share with the run, by name."""
+    untested: dict[str, Any] | None = None
+    """Metrics of the last complete epoch, if its test pass is still missing; else None."""
+    seeds: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 2), np.int64))
+    """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
+    metrics: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    """float64 [k]: the running metrics of the current epoch, summed over ranks."""
+
+
+class Checkpoint(NamedTuple):
+    """Content of a checkpoint file."""
+
+    state: State
+    weights: list[np.ndarray]
+    optimizer: list[np.ndarray]
+
+
+def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Writes a checkpoint and keeps the last `keep`, including this one.
+
+    A crash at any moment leaves the earlier checkpoints intact.
+
+    Raises:
+        OSError: the file cannot be written; the earlier checkpoints remain.
+    """
+    state = checkpoint.state
+    folder = run_dir / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"step-{state.total_steps:09}.npz"
+    about = {
+        "format": FORMAT,
+        **{name: getattr(state, name) for name in ("epoch", "step", "total_steps", "batch", "contract", "untested")},
+        "frontiers": state.stream.frontiers,
+        "rest": state.stream.rest,
+    }
+    arrays = {"late": state.stream.pending, "seeds": state.seeds, "metrics": state.metrics}
+    for kind in ("weights", "optimizer"):
+        arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
+    with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
+        np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+    for old in (*_paths(run_dir)[keep:], *folder.glob(f".*{PARTIAL}")):
+        old.unlink(missing_ok=True)
+    return path
+
+
+def read_latest(run_dir: Path) -> Checkpoint | None:
+    """Returns the last readable checkpoint of a run; None if the run has none.
+
+    Raises:
+        ConfigError: the run has checkpoints, but none can be read.
+    """
+    problems = []
+    for path in _paths(run_dir):
+        try:
+            return read(path)
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            problems.append(f"{path}: {error}")
+            logger.warning("cannot read the checkpoint %s; trying an earlier one", problems[-1])
+    if problems:
+        raise ConfigError(
+            f"no checkpoint of {run_dir} can be read: {'; '.join(problems)}; start a new run with another --logdir"
+        )
+    return None
+
+
+def read(path: Path) -> Checkpoint:
+    """Reads the checkpoint at `path`.
+
+    Raises:
+        ValueError, KeyError, OSError, zipfile.BadZipFile: the file is not a checkpoint, or is damaged.
+    """
+    with np.load(path, allow_pickle=False) as file:
+        about = json.loads(str(file["about"]))
+        if about["format"] != FORMAT:
+            raise ValueError(f"is of format {about['format']}, this version of tfpipe reads {FORMAT}")
+        names = sorted(file.files)
+        weights, optimizer = (
+            [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
+        )
+        stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["late"])
+        fields = {name: about[name] for name in ("epoch", "step", "total_steps", "contract", "untested")}
+        arrays = {name: file[name] for name in ("seeds", "metrics")}
+        return Checkpoint(State(**fields, **arrays, batch=Batch(*about["batch"]), stream=stream), weights, optimizer)
+
+
+def _paths(run_dir: Path) -> list[Path]:
+    """Returns the paths of the run's checkpoints, the last one first."""
+    return sorted((run_dir / FOLDER).glob("step-*.npz"), reverse=True)
+
+
+def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
+    """Returns the values that a continuation must share with a run, by name; files count by their content."""
+    order = catalog.order(config.data)
+    data = {name: value for name, value in config.data.model_dump(mode="json").items() if name not in FREE}
+    return {
+        "data.train_filelist": catalog.paths.digest,
+        "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
+        # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
+        "crops as JPEG": catalog.source.jpeg,
+        "images": len(catalog),
+        "images with an XML": int(catalog.annotated.sum()),
+        "samples": order.count,
+        "classes": hashlib.sha256("\n".join(catalog.classes).encode()).hexdigest(),
+        "labels": hashlib.sha256(catalog.labels.tobytes()).hexdigest(),
+        "data.shuffle_buffer > 1": order.shuffle,
+        **{f"data.{name}": value for name, value in data.items()},
+        "training.seed": config.training.seed,
+    }
+
+
+def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
+    """Checks that a run with `contract` and `batch` may continue from `state`.
+
+    The number of ranks may differ if the batch per rank or the batch over all ranks is the same.
+
+    Raises:
+        ConfigError: it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
+    """
+    different = differences(state.contract, contract, "then", "now", [*{**state.contract, **contract}])
+    if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
+        different.append(f"data.batch_size: {_say(state.batch)} then, {_say(batch)} now")
+    if contract["data.scope"] == "shard" and batch.size != state.batch.size:
+        raise ConfigError(
+            f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks goes on '
+            f"only with as many; there are {batch.size}"
+        )
+    if different and not anyway:
+        raise ConfigError(
+            "\n  ".join(["the checkpoint belongs to another run:", *different])
+            + "\ncontinue anyway with --resume-anyway, or start a new run with another --logdir"
+        )
+    for difference in different:
+        logger.warning("continues although this has changed: %s", difference)
+    if batch.crops != state.batch.crops:
+        logger.warning(
+            "a step was %s, it is now %s; the learning rate's schedule continues from the same share of an epoch",
+            _say(state.batch),
+            _say(batch),
+        )
+
+
+def carried_over(state: State, batch: Batch, steps_per_epoch: int) -> int:
+    """Converts the steps done in the epoch to steps of `batch`; at most `steps_per_epoch` - 1."""
+    return min(round(state.step * state.batch.crops / batch.crops), steps_per_epoch - 1)
+
+
+def _say(batch: Batch) -> str:
+    return f"{batch.size} ranks x {batch.per_rank}"

@@ -1,0 +1,202 @@
+"""Saving and restoring a run: when it writes checkpoints, and how an interrupted run resumes."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import keras
+import numpy as np
+
+from tfpipe.config import CheckpointConfig
+from tfpipe.data.order.stream import Cursor
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.training.checkpointing.checkpoints import Checkpoint, State, write
+from tfpipe.training.checkpointing.signals import Stop
+from tfpipe.training.monitor.record import Logs
+from tfpipe.training.parallel import ParallelModel, Requests, averaged_statistics
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpoints(keras.callbacks.Callback):
+    """Tracks the run's state, saves it when due, and ends the run when any rank was asked to stop.
+
+    Comes last, so that an epoch's metrics are written before the checkpoint that follows them.
+    """
+
+    def __init__(
+        self, run_dir: Path, config: CheckpointConfig, world: World, start: State, steps: int, epochs: int, stop: Stop
+    ) -> None:
+        """Starts from a state.
+
+        `config` says when to save and how many checkpoints to keep; the run has `epochs` epochs of `steps` steps;
+        `stop` is the request to stop this process.
+        """
+        super().__init__()
+        self.run_dir, self.config, self.world, self.stop = run_dir, config, world, stop
+        self.state, self.steps, self.epochs = start, steps, epochs
+        self.saved_at = time.monotonic()
+
+    def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        self.model.wishes = Requests(self.world.rank == 0 and self._due(), bool(self.stop))
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
+        _add_metrics(self.model, self.state.metrics / self.world.size)
+        state = self.state
+        self.state = replace(
+            state, step=state.step + 1, total_steps=state.total_steps + 1, metrics=np.zeros(0), untested=None
+        )
+        if self.state.step == self.steps:
+            # fit would run a full epoch, but only the rest of an interrupted one is left.
+            self.model.stop_training = True
+        elif self.model.agreed.stop or self.model.agreed.save:
+            self._settle(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self.model.stop_training = False
+        self.state = replace(self.state, epoch=epoch + 1, step=0, untested=None)
+        if epoch + 1 == self.epochs:
+            self._save(self.state)
+        else:
+            self._settle(self.state)
+
+    def stop_untested(self, epoch: int, logs: Logs) -> NoReturn:
+        """Ends the run after the last step of `epoch`, before its test pass, which the resumed run makes up for."""
+        untested = {name: float(value) for name, value in logs.items()}
+        self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
+
+    def _settle(self, state: State) -> None:
+        """Stops or saves, as the ranks agreed in the last step."""
+        if self.model.agreed.stop:
+            self._end(state)
+        elif self.model.agreed.save:
+            self._save(state)
+
+    def _due(self) -> bool:
+        """Returns whether a checkpoint is due after the next step."""
+        steps, minutes = self.config.every_steps, self.config.every_minutes
+        by_steps = steps is not None and (self.state.total_steps + 1) % steps == 0
+        return by_steps or (minutes is not None and time.monotonic() - self.saved_at >= 60 * minutes)
+
+    def _end(self, state: State) -> NoReturn:
+        path = self._save(state, needed=True)
+        by = self.stop.signal.name if self.stop.signal is not None else "another rank was told to stop"
+        raise Stopped(f"{by}: stopped after {_where(state)}; --resume goes on from {path}")
+
+    def _save(self, state: State, needed: bool = False) -> Path | None:
+        """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`."""
+        model, world = self.model, self.world
+        own = state.stream.frontiers[world.rank]
+        frontier = own if model.positions is None else Cursor.after(model.positions[-1])
+        gathered = world.gather((frontier, [variable.numpy() for variable in _generators(model)]))
+        frontiers, seeds = zip(*gathered, strict=True)
+        state = replace(
+            state, stream=state.stream.at(frontiers), seeds=np.array(seeds, np.int64).reshape(world.size, -1, 2)
+        )
+        weights = [variable.numpy() for variable in model.trainable_weights] + averaged_statistics(model, world)
+        optimizer = [variable.numpy() for variable in _slots(model)]
+        self.saved_at = time.monotonic()
+        try:
+            path = world.from_rank0(
+                lambda: write(self.run_dir, Checkpoint(state, weights, optimizer), self.config.keep)
+            )
+        except OSError as error:
+            message = f"cannot write a checkpoint after {_where(state)} to {self.run_dir}: {error.strerror or error}"
+            if needed:
+                raise TfpipeError(f"{message}; the last one, if any, is intact") from error
+            logger.warning("%s; the last one, if any, is kept, and training goes on", message)
+            return None
+        logger.info("saved %s, after %s", path, _where(state))
+        return path
+
+
+class PositionsLog(keras.callbacks.Callback):
+    """Writes a line for each trained crop to positions-RANK.csv: step, position, crop."""
+
+    def __init__(self, run_dir: Path, world: World, checkpoints: Checkpoints) -> None:
+        """Requires `checkpoints`, which counts the steps, later in the list."""
+        super().__init__()
+        self.path = run_dir / f"positions-{world.rank}.csv"
+        self.checkpoints = checkpoints
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        if not self.path.exists():
+            self.path.write_text("step,position,crop\n")
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        step = self.checkpoints.state.total_steps + 1
+        with self.path.open("a") as file:
+            file.writelines(f"{step},{position},{crop}\n" for position, crop in self.model.positions.numpy())
+
+
+def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
+    """Assigns the values of a checkpoint to the model and its optimizer.
+
+    Raises:
+        ConfigError: the checkpoint belongs to another model or optimizer.
+    """
+    for kind, variables, values in (
+        ("model", [*model.trainable_weights, *model.non_trainable_weights], checkpoint.weights),
+        ("optimizer", _slots(model), checkpoint.optimizer),
+    ):
+        ours, theirs = ([tuple(array.shape) for array in arrays] for arrays in (variables, values))
+        if ours != theirs:
+            raise ConfigError(
+                f"the checkpoint belongs to another {kind}: {_first_difference(theirs, ours)}; give the config of "
+                "the run, or start a new run with another --logdir"
+            )
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)
+
+
+def restore_generators(model: ParallelModel, state: State, world: World) -> None:
+    """Restores the states of this rank's random generators; a rank that is not in `state` keeps its own."""
+    generators = _generators(model)
+    if world.rank < len(state.seeds) and len(generators) == state.seeds.shape[1]:
+        for variable, value in zip(generators, state.seeds[world.rank], strict=True):
+            variable.assign(value)
+
+
+def set_iterations(model: ParallelModel, iterations: int) -> None:
+    """Sets the optimizer's step count, and with it the position in the learning rate schedule."""
+    optimizer: Any = model.optimizer
+    getattr(optimizer, "inner_optimizer", optimizer).iterations.assign(iterations)
+
+
+def _slots(model: ParallelModel) -> list[keras.Variable]:
+    """Returns the optimizer's variables without a constant learning rate, which comes from the config."""
+    return [variable for variable in model.optimizer.variables if variable.name != "learning_rate"]
+
+
+def _generators(model: ParallelModel) -> list[keras.Variable]:
+    """Returns the states of random generators, the only variables that are not weights."""
+    weights = {id(variable) for variable in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]
+
+
+def _take_metrics(model: ParallelModel) -> np.ndarray:
+    return np.concatenate([np.ravel(variable.numpy()) for variable in model.metrics_variables]).astype(np.float64)
+
+
+def _add_metrics(model: ParallelModel, values: np.ndarray) -> None:
+    """Adds `values` to the metrics' variables (sums and counts); does nothing if the sizes differ, e.g. without any."""
+    sizes = [int(np.prod(variable.shape)) for variable in model.metrics_variables]
+    if len(values) == sum(sizes):
+        for variable, part in zip(model.metrics_variables, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+            variable.assign_add(part.reshape(variable.shape).astype(variable.dtype))
+
+
+def _where(state: State) -> str:
+    return f"epoch {state.epoch}" if state.step == 0 else f"epoch {state.epoch + 1}, step {state.step}"
+
+
+def _first_difference(theirs: Sequence[tuple[int, ...]], ours: Sequence[tuple[int, ...]]) -> str:
+    for number, (their, our) in enumerate(zip(theirs, ours, strict=False)):
+        if their != our:
+            return f"array {number} is of shape {their} there, {our} here"
+    return f"{len(theirs)} arrays there, {len(ours)} here"

@@ -1,0 +1,182 @@
+"""The start of a run: in a new directory, or in that of an earlier run, after its last checkpoint."""
+
+import json
+import logging
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tfpipe.config import Config
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.stream import Stream
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.training.checkpointing.checkpoints import (
+    FOLDER,
+    Batch,
+    Checkpoint,
+    State,
+    carried_over,
+    check_contract,
+    contract_of,
+    read_latest,
+)
+from tfpipe.training.monitor.metrics import METRICS, is_epoch
+from tfpipe.training.skipping import BAD_FILES
+from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.locks import locked
+
+logger = logging.getLogger(__name__)
+
+LOCK = "lock"
+
+
+class Start(NamedTuple):
+    """The state from which a run starts."""
+
+    state: State
+    checkpoint: Checkpoint | None = None  # the checkpoint to continue from, on rank 0; else None
+    scale: float = 1.0  # crops per step when the checkpoint was written, divided by crops per step now
+
+
+def choose_run_dir(
+    logdir: Path | None, config_path: Path, world: World, resume: Literal["must", "auto"] | None = None
+) -> Path:
+    """Creates and returns `logdir`, or a new runs/NAME-TIME named after the config; the same on every rank.
+
+    `resume` is "must" for a run that has a checkpoint, "auto" for one that may have one, None for a new run.
+
+    Raises:
+        ConfigError: `logdir` holds another run, has no checkpoint to resume, or cannot be written.
+    """
+
+    def choose() -> Path:
+        if resume is not None and logdir is None:
+            raise ConfigError("--resume needs --logdir, the directory of the run to continue")
+        chosen = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        checkpoints = any((chosen / FOLDER).glob("*.npz"))
+        if resume == "must" and not checkpoints:
+            raise ConfigError(f"{chosen / FOLDER} holds no checkpoint to go on from; --resume auto would start anew")
+        if resume is None and (checkpoints or (chosen / METRICS).exists()):
+            raise ConfigError(f"{chosen} holds an earlier run; go on with --resume, or give another --logdir")
+        try:
+            chosen.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the run directory {chosen}: {error.strerror}") from error
+        return chosen
+
+    return world.from_rank0(choose)
+
+
+@contextmanager
+def run_lock(run_dir: Path, world: World) -> Iterator[None]:
+    """Locks `run_dir` against other runs; a crash releases the lock. Every rank must call.
+
+    Raises:
+        ConfigError: another run holds the lock, or the directory cannot be written.
+    """
+    with ExitStack() as held:
+
+        def take() -> None:
+            try:
+                held.enter_context(locked(run_dir / LOCK, "training in this directory"))
+            except OSError as error:
+                raise ConfigError(f"cannot write to the run directory {run_dir}: {error.strerror}") from error
+
+        world.from_rank0(take)
+        yield
+
+
+def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
+    """Checks, before training starts, that checkpoints can be written. Every rank must call.
+
+    A checkpoint has `needed_bytes`; there are two while the next one is written.
+
+    Raises:
+        ConfigError: the folder cannot be written, or has too little space.
+    """
+
+    def check() -> None:
+        folder = run_dir / FOLDER
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / ".writable").write_text("")
+            (folder / ".writable").unlink()
+        except OSError as error:
+            raise ConfigError(f"cannot write checkpoints to {folder}: {error.strerror}") from error
+        free = shutil.disk_usage(folder).free
+        if free < 2 * needed_bytes:
+            raise ConfigError(
+                f"{folder} has {free / 1e6:.1f} MB free; a checkpoint takes {needed_bytes / 1e6:.1f} MB, and twice "
+                "that while the next one is written: make room, or give another --logdir"
+            )
+
+    world.from_rank0(check)
+
+
+def find_start(
+    config: Config, world: World, run_dir: Path, catalog: Catalog, steps: int, resume: bool, anyway: bool
+) -> Start:
+    """Returns the initial state, or with `resume` that of the last checkpoint in `run_dir`.
+
+    Every rank must call. An epoch has `steps` steps. With `anyway`, continues even if the contract with the
+    checkpoint's run is broken.
+
+    Raises:
+        ConfigError: this run breaks the contract with the checkpoint's run (`check_contract`).
+    """
+    batch = Batch(world.size, config.data.batch_size)
+    contract = contract_of(config, catalog)
+    fresh = State(0, 0, 0, batch, Stream.start(world.size), contract)
+    checkpoints: list[Checkpoint] = []
+
+    def look() -> State:
+        # The weights stay on rank 0, which broadcasts them later as at the start of any run.
+        checkpoints.extend(filter(None, [read_latest(run_dir)]))
+        return checkpoints[0].state if checkpoints else fresh
+
+    old = world.from_rank0(look) if resume else fresh
+    if old.total_steps == 0:
+        if resume:
+            logger.info("no checkpoint in %s: starts anew", run_dir / FOLDER)
+            if world.rank == 0:
+                forget_after(run_dir, fresh)
+        return Start(fresh)
+    check_contract(old, contract, batch, anyway)
+    if world.rank == 0:
+        forget_after(run_dir, old)
+    state = replace(
+        old, step=carried_over(old, batch, steps), batch=batch, stream=old.stream.over(world.size), contract=contract
+    )
+    logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
+    return Start(state, checkpoints[0] if checkpoints else None, old.batch.crops / batch.crops)
+
+
+def forget_after(run_dir: Path, state: State) -> None:
+    """Deletes the lines after `state` from the run's records, since the resumed run writes them again."""
+
+    def reached(text: str) -> bool:
+        line = json.loads(text)
+        if is_epoch(line):
+            return line["epoch"] <= state.epoch - bool(state.untested)
+        return line["step"] <= state.total_steps
+
+    _filter(run_dir / METRICS, reached)
+    for path in (*run_dir.glob("positions-*.csv"), run_dir / BAD_FILES):
+        _filter(path, lambda line: line.startswith("step") or int(re.split("[,\t]", line)[0]) <= state.total_steps)
+
+
+def _filter(path: Path, keep: Callable[[str], bool]) -> None:
+    """Keeps only the lines that `keep` accepts; also drops a last line that a crash cut off."""
+    if not path.exists():
+        return
+    text = path.read_text()
+    kept = "".join(line for line in text.splitlines(keepends=True) if line.endswith("\n") and keep(line))
+    if kept != text:
+        with atomic_write(path) as partial:
+            partial.write_text(kept)

@@ -1,0 +1,63 @@
+"""Compiles a run's model, with the same weights on every rank."""
+
+import logging
+
+import keras
+
+from tfpipe.config import Config
+from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
+from tfpipe.training.checkpointing.resume import restore, restore_generators, set_iterations
+from tfpipe.training.checkpointing.start import Start
+from tfpipe.training.models import build_model
+from tfpipe.training.monitor.meter import Meter
+from tfpipe.training.optimizers import build_loss, build_optimizer
+from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
+
+logger = logging.getLogger(__name__)
+
+
+def check_weights(model: ParallelModel, world: World) -> None:
+    """Checks that every rank has the same weights.
+
+    Raises:
+        TfpipeError: they differ.
+    """
+    digests = world.gather(weights_digest(model))
+    if len(set(digests)) > 1:
+        raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
+    if world.size > 1:
+        logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
+
+
+def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> ParallelModel:
+    """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank."""
+    # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
+    keras.utils.set_random_seed(config.training.seed + world.rank)
+    keras.config.set_dtype_policy(config.training.precision)
+    network = build_model(config, classes)
+    model = ParallelModel(network.input, network.output, name=network.name)
+    model.world = world
+    model.meter = Meter(start.state.total_steps)
+    model.fp16_compression = config.training.compression == "fp16"
+    model.compile(
+        optimizer=build_optimizer(config, world.size, steps),
+        loss=build_loss(config, classes),
+        metrics=[
+            keras.metrics.SparseCategoricalAccuracy(name="top1"),
+            keras.metrics.SparseTopKCategoricalAccuracy(min(5, classes), name="top5"),
+        ],
+        # Horovod's ops cannot be compiled by XLA.
+        jit_compile=False,
+    )
+    # The optimizer's slots must exist before the broadcast.
+    model.optimizer.build(model.trainable_variables)
+    if start.checkpoint is not None:
+        restore(model, start.checkpoint)
+    broadcast(model.weights, world, "weights")
+    broadcast(model.optimizer.variables, world, "optimizer")
+    restore_generators(model, start.state, world)
+    if start.scale != 1:
+        set_iterations(model, round(int(model.optimizer.iterations) * start.scale))
+    logger.info("%s: %.1f million weights", model.name, model.count_params() / 1e6)
+    return model

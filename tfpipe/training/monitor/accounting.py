@@ -1,0 +1,199 @@
+"""Accounting of training intervals on every rank: always on, at less than one percent of the throughput."""
+
+import logging
+import socket
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from tfpipe.data.runtime.autotune import STAGES, Stage, since, stages, tuned
+from tfpipe.distributed import World
+from tfpipe.training.monitor.meter import Step
+from tfpipe.training.monitor.metrics import append
+from tfpipe.training.monitor.record import Logs, Record, Throughput
+from tfpipe.training.monitor.stragglers import describe_stragglers, find_straggler
+from tfpipe.training.monitor.usage import SampleCounter, SampleCounts, Usage, allowed_cores, resident_bytes, usage
+from tfpipe.util.schedstat import queued_s, queued_since
+
+logger = logging.getLogger(__name__)
+
+FRACTION_DIGITS, MS_DIGITS = 4, 3
+
+
+class RankFigures(NamedTuple):
+    """Figures of an interval that a rank sends to the others: means over its steps."""
+
+    wait_ms: float
+    own_ms: float
+    compute_ms: float
+    cpu_fraction: float
+    memory_bytes: float
+
+
+class RankUsage(NamedTuple):
+    """Resources that rank 0 used in an interval; the other ranks do not report theirs."""
+
+    used: Usage
+    visited: SampleCounts
+    stages: Sequence[Stage]
+    queued_s: float  # seconds that its threads were runnable but had no CPU, summed over threads
+
+
+class Accounting(keras.callbacks.Callback):
+    """Summarises every `interval` steps, and the rest of an epoch; rank 0 writes the figures and warns of stragglers.
+
+    It leaves out a run's first steps, as Throughput does. All ranks summarise after the same step, in one collective.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        interval: int,
+        throughput: Throughput,
+        visits: SampleCounter,
+        record: Record | None,
+        names: Sequence[str] = STAGES,
+    ) -> None:
+        """Requires `throughput` earlier in the list; `record` is None except on rank 0; `names`: autotune's stages."""
+        super().__init__()
+        self.world, self.interval, self.throughput, self.visits = world, interval, throughput, visits
+        self.record, self.names = record, names
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        self.hosts = self.world.gather(socket.gethostname())
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self.model.meter.epoch = epoch + 1
+        self.model.meter.restart()
+        self.of_epoch: list[dict[str, Any]] = []
+        self._begin(usage(), self._stages(), queued_s())
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        if self.throughput.steps == 0:
+            self._begin(usage(), self._stages(), queued_s())
+            return
+        self.steps.append(self.model.meter.last)
+        self.positions.append(self.model.positions.numpy())
+        if len(self.steps) == self.interval or self.model.agreed.stop:
+            self._close()
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        if self.steps:
+            self._close()
+        straggling = describe_stragglers(self.of_epoch)
+        if straggling is not None:
+            logger.warning("%s", straggling)
+
+    def _begin(self, used: Usage, stages: Sequence[Stage], queued: Mapping[str, float]) -> None:
+        self.used, self.stages, self.queued = used, stages, queued
+        self.steps: list[Step] = []
+        self.positions: list[np.ndarray] = []
+
+    def _close(self) -> None:
+        used, stages_now, queued = usage(), self._stages(), queued_s()
+        seconds = sum(step.step_s for step in self.steps)
+        cpu_s = used.cpu_s - self.used.cpu_s
+        own = rank_figures(self.steps, cpu_s / (seconds * allowed_cores(self.world)), resident_bytes())
+        ranks = self._share(own)
+        if self.record is not None:
+            spent = RankUsage(
+                Usage._make(b - a for a, b in zip(self.used, used, strict=True)),
+                self.visits.count(self.positions),
+                since(self.stages, stages_now),
+                queued_since(self.queued, queued),
+            )
+            interval = self._describe(seconds, ranks, spent)
+            self.of_epoch.append(interval)
+            meter = self.model.meter
+            append(self.record.path, {"epoch": meter.epoch, "step": meter.steps, "interval": interval})
+            self.record.draw(curves(interval))
+        # The next interval begins where this one ended, so that all work counts, including this summary.
+        self._begin(used, stages_now, queued)
+
+    def _stages(self) -> list[Stage]:
+        iterator = self.model.meter.iterator
+        return [] if iterator is None or self.record is None else stages(iterator, self.names)
+
+    def _share(self, own: RankFigures) -> list[RankFigures]:
+        """Returns every rank's figures by one allreduce of a table with a row per rank, twice as fast as a gather."""
+        table = np.zeros((self.world.size, len(own)))
+        table[self.world.rank] = own
+        return [RankFigures(*row) for row in self.world.sum(table).tolist()]
+
+    def _describe(self, seconds: float, ranks: Sequence[RankFigures], spent: RankUsage) -> dict[str, Any]:
+        steps, cores = len(self.steps), allowed_cores(self.world)
+        described = [
+            {
+                "rank": rank,
+                "host": host,
+                **{name: round(value, MS_DIGITS) for name, value in figures._asdict().items()},
+                "cpu_fraction": round(figures.cpu_fraction, FRACTION_DIGITS),
+                "memory_bytes": int(figures.memory_bytes),
+            }
+            for rank, (host, figures) in enumerate(zip(self.hosts, ranks, strict=True))
+        ]
+        straggler = find_straggler(described)
+        mean_wait_s = float(np.mean([figures.wait_ms for figures in ranks])) / 1000
+        iterator = self.model.meter.iterator
+        return {
+            "steps": steps,
+            "seconds": round(seconds, 6),
+            "images_per_second": round(steps * self.throughput.images_per_step / seconds, 3),
+            "input_wait_fraction": round(steps * mean_wait_s / seconds, FRACTION_DIGITS),
+            **distributions(self.steps),
+            "cpu_fraction": described[self.world.rank]["cpu_fraction"],
+            "cores": cores,
+            "queued_fraction": round(spent.queued_s / (seconds * cores), FRACTION_DIGITS),
+            "memory_bytes": described[self.world.rank]["memory_bytes"],
+            "read_bytes": spent.used.read_bytes,
+            "storage_bytes": spent.used.storage_bytes,
+            **spent.visited._asdict(),
+            "autotune": [] if iterator is None else [vars(choice) for choice in tuned(iterator, self.names)],
+            "stages": [_per_element(stage) for stage in spent.stages if stage.elements],
+            "ranks": described,
+            "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},
+            "straggler": None
+            if straggler is None
+            else {**straggler._asdict(), "times": round(straggler.times, MS_DIGITS)},
+        }
+
+
+def rank_figures(steps: Sequence[Step], cpu_fraction: float, memory_bytes: int) -> RankFigures:
+    """Returns the means over one rank's steps; a CPU fraction above 1, from threads on other ranks' CPUs, becomes 1."""
+    wait_s, own_s, compute_s = np.mean([(step.wait_s, step.own_s, step.compute_s) for step in steps], axis=0)
+    return RankFigures(1000 * wait_s, 1000 * own_s, 1000 * compute_s, min(1.0, cpu_fraction), memory_bytes)
+
+
+def distributions(steps: Sequence[Step]) -> dict[str, dict[str, float]]:
+    """Returns mean and percentiles of each part of the steps, in milliseconds."""
+    result = {}
+    for name, values_s in zip(Step._fields, np.array(steps).T, strict=True):
+        figures = [values_s.mean(), *np.percentile(values_s, (50, 90, 99))]
+        result[name.removesuffix("_s") + "_ms"] = {
+            key: round(1000 * float(value), MS_DIGITS)
+            for key, value in zip(("mean", "p50", "p90", "p99"), figures, strict=True)
+        }
+    return result
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Returns the minimum, median and maximum."""
+    return {"min": min(values), "median": round(float(np.median(values)), MS_DIGITS), "max": max(values)}
+
+
+def curves(interval: dict[str, Any]) -> dict[str, float]:
+    """Returns the figures of an interval that TensorBoard draws, by curve."""
+    names = ("images_per_second", "input_wait_fraction", "cpu_fraction", "memory_bytes")
+    result = {f"interval/{name}": interval[name] for name in names}
+    for field in Step._fields:
+        name = field.removesuffix("_s") + "_ms"
+        result[f"interval/{name}"] = interval[name]["mean"]
+    for part, values in interval["spread"].items():
+        result[f"interval/slowest_rank_{part}"] = values["max"]
+    return result
+
+
+def _per_element(stage: Stage) -> dict[str, Any]:
+    return {**vars(stage), "busy_ms": round(stage.busy_ms / stage.elements, MS_DIGITS)}

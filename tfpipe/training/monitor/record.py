@@ -1,0 +1,157 @@
+"""Callbacks that measure, record and display the metrics of a run."""
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import keras
+import tensorflow as tf
+
+from tfpipe.distributed import find_launch
+from tfpipe.training.monitor.metrics import METRICS, append
+
+# In the first steps of a run, graphs are traced, buffers filled, and AUTOTUNE adapts.
+WARMUP_STEPS = 5
+
+Logs = dict[str, Any]
+
+
+class Throughput(keras.callbacks.Callback):
+    """Adds images_per_second over all ranks, input_wait_fraction and seconds; leaves out a run's first steps."""
+
+    def __init__(self, images_per_step: int, steps_per_epoch: int) -> None:
+        super().__init__()
+        self.images_per_step = images_per_step
+        self.to_skip = min(WARMUP_STEPS, steps_per_epoch - 1)
+        self.steps = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self.epoch_start = time.perf_counter()
+        self._restart()
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        if self.to_skip > 0:
+            self.to_skip -= 1
+            self._restart()
+        else:
+            self.steps += 1
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        logs.update(self.rates(), seconds=time.perf_counter() - self.epoch_start)
+
+    def rates(self) -> dict[str, float]:
+        """Returns the rates of the current epoch so far; empty before the first step that counts."""
+        if self.steps == 0:
+            return {}
+        elapsed_s = time.perf_counter() - self.start
+        waited_s = self.model.input_wait_s - self.waited_before
+        return {
+            "images_per_second": self.steps * self.images_per_step / elapsed_s,
+            "input_wait_fraction": waited_s / elapsed_s,
+        }
+
+    def seconds_left(self, steps_left: int) -> float | None:
+        """Returns the seconds that `steps_left` steps take at the current rate; None before the first that counts."""
+        if self.steps == 0:
+            return None
+        return steps_left * (time.perf_counter() - self.start) / self.steps
+
+    def _restart(self) -> None:
+        self.start = time.perf_counter()
+        self.waited_before = self.model.input_wait_s
+        self.steps = 0
+
+
+class Record(keras.callbacks.Callback):
+    """Writes the logs of each epoch to metrics.jsonl and TensorBoard, and further curves on request; rank 0 only."""
+
+    def __init__(self, run_dir: Path) -> None:
+        super().__init__()
+        self.path = run_dir / METRICS
+        self.writers = {split: tf.summary.create_file_writer(str(run_dir / split)) for split in ("train", "test")}
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        append(self.path, {"epoch": epoch + 1, "step": int(self.model.optimizer.iterations), **logs})
+        self.draw({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
+
+    def draw(self, scalars: Mapping[str, float]) -> None:
+        """Adds points to TensorBoard's curves; test_* go to the writer "test", without the prefix."""
+        step = int(self.model.optimizer.iterations)
+        for name, value in scalars.items():
+            split = "test" if name.startswith("test_") else "train"
+            with self.writers[split].as_default():
+                tf.summary.scalar(name.removeprefix("test_"), value, step=step)
+        for writer in self.writers.values():
+            writer.flush()
+
+
+class Display(keras.callbacks.Callback):
+    """Progress on stdout: a live line per epoch on a terminal, else a line every `every` steps; rank 0 only."""
+
+    def __init__(
+        self, throughput: Throughput, epochs: int, steps: int, every: int, steps_done: int = 0, out: TextIO = sys.stdout
+    ) -> None:
+        """Takes the rates, the epochs, steps per epoch, steps between lines, and steps done of the first epoch."""
+        super().__init__()
+        self.throughput, self.epochs, self.steps, self.every, self.out = throughput, epochs, steps, every, out
+        self.steps_done = steps_done
+        # Open MPI gives each rank a pseudo-terminal, whose output may go to a file.
+        self.live = out.isatty() and find_launch() is None
+        self.last_drawn = 0.0
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Logs) -> None:
+        now_s = time.monotonic()
+        step = self.steps_done + batch + 1
+        due = now_s - self.last_drawn >= 0.2 if self.live else step % self.every == 0
+        if not due:
+            return
+        self.last_drawn = now_s
+        left_s = self.throughput.seconds_left((self.epochs - self.epoch) * self.steps - step)
+        # The most important parts come first: a narrow terminal cuts off the end.
+        parts = [f"epoch {self.epoch + 1}/{self.epochs}  step {step}/{self.steps}"]
+        parts += [] if left_s is None else [f"{clock(left_s)} left"]
+        parts += [metrics_line({**logs, **self.throughput.rates()})]
+        self._draw("  ".join(parts), end="" if self.live else "\n")
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        self.steps_done = 0
+        self._draw(f"epoch {epoch + 1}/{self.epochs}  {clock(logs['seconds'])}  {metrics_line(logs)}", end="\n")
+
+    def _draw(self, line: str, end: str) -> None:
+        if self.live:
+            # A wrapped line could not be overwritten.
+            width = shutil.get_terminal_size().columns
+            line = f"\r\x1b[2K{line if end else line[: width - 1]}"
+        self.out.write(f"{line}{end}")
+        self.out.flush()
+
+
+def metrics_line(logs: Logs) -> str:
+    """Formats loss, accuracies, images/s and input wait of `logs` as one line; leaves out missing ones."""
+    parts = [
+        ("loss", "loss {:.4f}", 1),
+        ("top1", "top-1 {:.4f}", 1),
+        ("top5", "top-5 {:.4f}", 1),
+        ("images_per_second", "{:.0f} images/s", 1),
+        ("input_wait_fraction", "{:.0f} % input wait", 100),
+        ("test_loss", "| test loss {:.4f}", 1),
+        ("test_top1", "top-1 {:.4f}", 1),
+        ("test_top5", "top-5 {:.4f}", 1),
+        ("test_macro_recall", "macro recall {:.4f}", 1),
+        ("test_crops", "on {} crops", 1),
+        ("test_images", "of {} images", 1),
+    ]
+    return "  ".join(text.format(scale * logs[name]) for name, text, scale in parts if name in logs)
+
+
+def clock(seconds: float) -> str:
+    """Formats seconds as h:mm:ss, or as m:ss below an hour."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

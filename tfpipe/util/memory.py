@@ -1,0 +1,73 @@
+"""Measures the memory that a process can still allocate: the machine's, or less within a container or batch job."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Version(NamedTuple):
+    """File names of one of the two versions of Linux's control groups."""
+
+    mount: str
+    limit: str
+    used: str
+    cached: tuple[str, str]
+    """Keys in memory.stat of the page cache's bytes, which the kernel drops before a limit is reached."""
+
+
+# By controller, as in /proc/self/cgroup; lines of version 2 name none.
+VERSIONS = {
+    "": Version("sys/fs/cgroup", "memory.max", "memory.current", ("active_file", "inactive_file")),
+    "memory": Version(
+        "sys/fs/cgroup/memory",
+        "memory.limit_in_bytes",
+        "memory.usage_in_bytes",
+        ("total_active_file", "total_inactive_file"),
+    ),
+}
+
+
+def free_memory(root: Path = Path("/")) -> int:
+    """Returns the bytes that can be allocated without swapping; the machine's whole memory if the system has no figure.
+
+    `root` contains proc/ and sys/.
+    """
+    return max(0, min([_of_machine(root), *_of_groups(root)]))
+
+
+def _of_machine(root: Path) -> int:
+    try:
+        return 1024 * _value(root / "proc/meminfo", "MemAvailable:")
+    except (OSError, StopIteration):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_groups(root: Path) -> Iterator[int]:
+    """Yields the bytes left to each control group of this process that has a limit."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        for controller in VERSIONS.keys() & controllers.split(","):
+            version = VERSIONS[controller]
+            # A job's limit also holds for the groups of its steps. In a container, only its own group may be mounted.
+            inner = Path(path.lstrip("/"))
+            for group in dict.fromkeys((inner, *inner.parents)):
+                yield from _left(root / version.mount / group, version)
+
+
+def _left(group: Path, version: Version) -> Iterator[int]:
+    try:
+        limit = (group / version.limit).read_text().strip()
+        if limit != "max":
+            cached = sum(_value(group / "memory.stat", name) for name in version.cached)
+            yield int(limit) - int((group / version.used).read_text()) + cached
+    except (OSError, StopIteration):  # the group is not mounted here, or has no limit
+        return
+
+
+def _value(file: Path, name: str) -> int:
+    return next(int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith(f"{name} "))
