@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from tfpipe import World
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.objects.graph import parse_by_lxml
-from tfpipe.data.annotations.objects.graph import parse_xml
-from tfpipe.data.images.windows.decode import NATIVE_IMAGES
-from tfpipe.data.catalog.places.registry import load_catalog
+from tfpipe.data.annotations.objects.objects.graph import parse_by_lxml
+from tfpipe.data.annotations.objects.objects.graph import parse_xml
+from tfpipe.data.images.windows.windows.decode import NATIVE_IMAGES
+from tfpipe.data.catalog.load.places.registry import load_catalog
 from tfpipe.util.files import read_whole
 
 XMLS = 2048

@@ -9,8 +9,8 @@ import time
 from statistics import median
 
 from tfpipe import World, build_dataset, load_config
-from tfpipe.data.catalog.load.boxes import count_crops
-from tfpipe.data.catalog.places.registry import load_catalog
+from tfpipe.data.catalog.load.load.boxes import count_crops
+from tfpipe.data.catalog.load.places.registry import load_catalog
 
 WAYS = {
     "not kept": ["data.cache=null"],

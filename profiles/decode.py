@@ -23,12 +23,12 @@ from PIL import Image
 
 from tfpipe import World, load_config
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.load.boxes import read_boxes
-from tfpipe.data.images.windows.crops import Windows, halvings
-from tfpipe.data.images.windows.decode import choose_decoder
-from tfpipe.data.images.windows.partial_decode import decode_top
-from tfpipe.data.images.windows.windows import DCT, MARGIN, box_windows
-from tfpipe.data.catalog.places.registry import load_catalog
+from tfpipe.data.catalog.load.load.boxes import read_boxes
+from tfpipe.data.images.windows.windows.crops import Windows, scale_log2
+from tfpipe.data.images.windows.windows.decode import choose_decoder
+from tfpipe.data.images.windows.windows.partial_decode import decode_top
+from tfpipe.data.images.windows.windows.windows import DCT, MARGIN, box_windows
+from tfpipe.data.catalog.load.places.registry import load_catalog
 
 REPEATS = 3
 SIDES = (224, 128, 64, 32)
@@ -75,7 +75,7 @@ def scaled(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> str:
     def crops(way: int) -> np.ndarray:
         return np.concatenate([decodes[way](*call).numpy() for call in calls[way]])
 
-    times = np.concatenate([call[2].halvings for call in calls[1]])
+    times = np.concatenate([call[2].scale_log2 for call in calls[1]])
     expected = np.concatenate([antialiased(jpeg, boxes, config.crop_image_size) for jpeg, boxes in images])
     distances = [np.abs(crops(way) - expected)[times > 0].mean() for way in (0, 1)]
     rates = np.array([[len(images) / seconds(lambda way=way: crops(way), 1) for way in (0, 1)] for _ in range(TURNS)])

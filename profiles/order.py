@@ -53,9 +53,9 @@ def one(args: argparse.Namespace) -> None:
     import tensorflow as tf
 
     from tfpipe.config import DataConfig
-    from tfpipe.data.order.permutation.stream import Stream
+    from tfpipe.data.order.permutation.permutation.stream import Stream
     from tfpipe.data.pipeline import visit
-    from tfpipe.data.catalog.places.registry import load_catalog
+    from tfpipe.data.catalog.load.places.registry import load_catalog
     from tfpipe.distributed import World
 
     # TensorFlow sets itself up with its first data set.
@@ -80,9 +80,9 @@ def rate(args: argparse.Namespace) -> None:
     import tensorflow as tf
 
     from tfpipe import World, load_config
-    from tfpipe.data.order.permutation.stream import Stream
+    from tfpipe.data.order.permutation.permutation.stream import Stream
     from tfpipe.data.pipeline import visit
-    from tfpipe.data.catalog.places.registry import load_catalog
+    from tfpipe.data.catalog.load.places.registry import load_catalog
 
     data = load_config(args.config, args.set).data
     catalog = load_catalog(data, "train", World())

@@ -44,8 +44,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
     """96 training and 37 validation images of 8 classes, at a fifth of the size."""
-    from tfpipe.data.filelist import scan, write_filelist
-    from tfpipe.tools.sample import write_sample
+    from tfpipe.data.catalog.filelist import scan, write_filelist
+    from tfpipe.tools.sample.sample import write_sample
 
     root = tmp_path_factory.mktemp("sample")
     write_sample(root / "tree", images=96, val_images=37, scale=0.2)

@@ -14,7 +14,7 @@ from tests.support.runs import SLOWLY, read_metrics, steps, train, trained, wait
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
-from tfpipe.data.catalog import load_catalog
+from tfpipe.data.sources.registry import load_catalog
 
 # Long for what should take seconds, short beside a hang.
 BOUNDED_S = 120

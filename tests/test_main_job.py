@@ -12,8 +12,8 @@ from tests.support.commands import ROOT, run, run_train
 from tests.support.runs import read_metrics
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
-from tfpipe.data.filelist import scan, write_filelist
-from tfpipe.tools.sample import write_sample
+from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.tools.sample.sample import write_sample
 from tfpipe.training import loop
 
 # The real data set of configs/bccd.json, where it lies beside the repository.

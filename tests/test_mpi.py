@@ -11,8 +11,8 @@ from tests.support.commands import ROOT, WARM, Finished, run_ranks, run_train
 from tests.support.runs import read_metrics
 from tests.support.sample import TINY, SampleData
 from tfpipe import World, load_config
-from tfpipe.data.boxes import read_boxes
-from tfpipe.data.catalog import load_catalog
+from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.sources.registry import load_catalog
 
 COLLECTIVES = """
 import numpy as np

@@ -18,11 +18,11 @@ from tests.support.recorded import unpack
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
-from tfpipe.data.filelist import scan, write_filelist
+from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.data.runtime.tracing import Window
 from tfpipe.tools.report.runs import load_run
 from tfpipe.tools.report.verdict import diagnose
-from tfpipe.tools.sample import write_sample
-from tfpipe.tracing import Window
+from tfpipe.tools.sample.sample import write_sample
 from tfpipe.training import loop
 
 TRAIN = (sys.executable, ROOT / "train.py")
@@ -86,7 +86,7 @@ def test_slow_storage_is_told_of_a_run_that_ends_before_its_profile(
     sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, folder = sample.config(tmp_path / "c.json"), tmp_path / "run"
-    slow = ("--set", "data.storage_delay_ms=400")
+    slow = ("--set", "data.storage_delay_ms=400", "--set", "data.annotations=none")
     done = run_train("-c", config, "-l", folder, "-n", "18", "--profile", "10:50", *slow)
     assert done.code == 0 and "the steps 10 to 49, but the run has ended after 18" in done.err
     assert [step.number for step in load_run(folder).trace.steps] == list(range(10, 18))

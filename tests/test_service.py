@@ -17,7 +17,7 @@ from tests.support.commands import ROOT, Processes, finish, is_running, start
 from tests.support.runs import check_epoch, steps, trained, wait_for
 from tests.support.sample import SampleData
 from tfpipe.cli import main
-from tfpipe.data import servers
+from tfpipe.data.service import workers as servers
 from tfpipe.errors import Stopped
 
 WAIT_S = 400
@@ -112,7 +112,7 @@ def test_a_server_leaves_the_signals_of_a_job_to_its_parent(tmp_path: Path, monk
 # A parent that starts a process with the server's way to end, and tells its process number.
 CHILD = """
 import os, time
-from tfpipe.tools.serve import end_with
+from tfpipe.data.service.server import end_with
 end_with(os.getppid())
 print(os.getpid(), flush=True)
 time.sleep(600)

@@ -15,7 +15,7 @@ from turns import Peer, columns, spread, take_turns
 from work import BATCH, SIZE, Work
 
 from tfpipe import World, load_config
-from tfpipe.data.catalog.places.registry import load_catalog
+from tfpipe.data.catalog.load.places.registry import load_catalog
 
 HERE = Path(__file__).parent
 OURS = {

@@ -20,7 +20,7 @@ from formats import bytes_each
 from given import BATCH, SIDE, Given
 
 from tfpipe import World, load_config
-from tfpipe.data.catalog.places.registry import load_catalog
+from tfpipe.data.catalog.load.places.registry import load_catalog
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "compare"))

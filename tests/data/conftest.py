@@ -9,7 +9,7 @@ import pytest
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import Config
-from tfpipe.data.index_build import build_index
+from tfpipe.prepare.index import build_index
 
 
 @pytest.fixture(scope="session")

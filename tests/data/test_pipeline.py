@@ -17,15 +17,15 @@ from PIL import Image
 from tests.support.batches import crops, known_crops
 from tests.support.configs import changed
 from tests.support.sample import SampleData
-from tfpipe import Config, Frontier, Stream, World, build_dataset, load_config
+from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Parallel
-from tfpipe.data import late
-from tfpipe.data.annotations import read_xml
-from tfpipe.data.boxes import count_crops
-from tfpipe.data.catalog import load_catalog
-from tfpipe.data.crops import Crops
+from tfpipe.data.annotations.objects import read_xml
+from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.images.crops import Crops
 from tfpipe.data.pipeline import finish, transform
-from tfpipe.data.threads import READS, options
+from tfpipe.data.runtime import simulated_latency as late
+from tfpipe.data.runtime.parallelism import READS, options
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
 
 RESIZED = {"crop": "random_resized"}
@@ -164,7 +164,7 @@ def test_a_resumed_dataset_goes_on_with_the_next_crop(config: Config, taken: int
     whole = known_crops(config, world=World(1, 2))
     taken = next(taken for taken in range(taken, len(whole)) if whole[taken][1] or taken < 2)
     position, crop, *_ = whole[taken]
-    stream = Stream.start(2).at([Frontier(0), Frontier(position, crop)])
+    stream = Stream.start(2).at([Cursor(0), Cursor(position, crop)])
     rest = crops(config, "train", World(1, 2), steps=2, resume=stream)
     assert rest == whole[taken : taken + 32]
 
@@ -207,7 +207,7 @@ def test_another_number_of_ranks_goes_on_with_what_is_left(config: Config) -> No
     """Three ranks, whose images give different numbers of crops; then two, which train the rest, pixel by pixel."""
     alone = {each[:2]: each for each in known_crops(config)}
     ranks = [[each for each in alone.values() if each[0] % 3 == rank][:32] for rank in range(3)]
-    stream = Stream.start(3).at([Frontier.after(seen[-1]) for seen in ranks]).over(2)
+    stream = Stream.start(3).at([Cursor.after(seen[-1]) for seen in ranks]).over(2)
     rest = [crops(config, "train", World(rank, 2), steps=4, resume=stream) for rank in range(2)]
     seen = [each for share in (*ranks, *rest) for each in share]
     assert len({each[:2] for each in seen}) == len(seen)

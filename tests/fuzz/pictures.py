@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from tests.support.images import cmyk, encoded, picture, turned, unmarked, with_alpha, ycck
 from tfpipe.config import DataConfig
-from tfpipe.data.crops import Windows
-from tfpipe.data.decoders import choose_decoder
-from tfpipe.data.images import full_windows, image_size
+from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.decode import choose_decoder
+from tfpipe.data.images.windows import full_windows, image_size
 
 TARGET = (16, 24)
 PICTURE = picture(48, 64, 3)

@@ -4,19 +4,21 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from tests.support.xmls import changed, generated
-from tfpipe.data.annotations import Objects
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.crops import find_targets
-from tfpipe.data.filelist import FileList
-from tfpipe.data.index_rows import Annotated, targets
-from tfpipe.data.labels import BY_OBJECT
-from tfpipe.data.voc import Found, find_by_lxml, find_objects
-from tfpipe.data.xml_graph import examine, parse_xml
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, targets
+from tfpipe.data.annotations.graph import examine, parse_xml
+from tfpipe.data.annotations.objects import Objects
+from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.annotations.voc import VocObjects, find_by_lxml, find_objects
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.files import Files
 
 # At a call of the graph.
 TOGETHER = 128
@@ -84,7 +86,7 @@ def fuzz_xmls(count: int, seed: int) -> Counter[str]:
     return outcomes
 
 
-def _by_lxml(text: str) -> Found | None:
+def _by_lxml(text: str) -> VocObjects | None:
     """By lxml; what is read quickly is the same."""
     try:
         found = find_by_lxml(text.encode(), "x")
@@ -98,7 +100,7 @@ def _by_lxml(text: str) -> Found | None:
     return found
 
 
-def _compare(together: tuple[tf.Tensor, ...], good: list[tuple[str, Found]]) -> None:
+def _compare(together: tuple[tf.Tensor, ...], good: list[tuple[str, VocObjects]]) -> None:
     images, names, boxes, sizes = (each.numpy() for each in together)
     for number, (text, found) in enumerate(good):
         mine = images == number
@@ -116,7 +118,7 @@ class _Boxes:
         specs += [tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None, 2], tf.float32)]
         self.graphs = {label: tf.function(_boxes_by(label), input_signature=specs) for label in (0, BY_OBJECT)}
 
-    def check(self, found: list[Found]) -> int:
+    def check(self, found: list[VocObjects]) -> int:
         counts = [len(each.names) for each in found]
         images = np.repeat(np.arange(len(found)), counts)
         names = [name for each in found for name in each.names]
@@ -136,12 +138,20 @@ class _Boxes:
 
 
 def _boxes_by(label: int) -> Callable[..., tf.Tensor]:
-    """What find_targets makes of XMLs, where all images have this label."""
+    """Returns a graph of what find_targets makes of XMLs, where all images have this label."""
     labels = np.array([label], np.int32)
-    catalog = Catalog("train", FileList.of(["a"]), [""], np.ones(1, bool), labels, CLASSES)
+    catalog = Catalog(
+        "train",
+        Files(DataConfig(train_filelist=Path("train.txt"))),
+        FileList.of(["a"]),
+        [""],
+        np.ones(1, bool),
+        labels,
+        CLASSES,
+    )
 
     def find(images: tf.Tensor, names: tf.Tensor, boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
         real, same = tf.fill(tf.shape(sizes), 300), tf.fill(tf.shape(sizes)[:1], tf.constant(label, tf.int32))
-        return find_targets(Objects(images, names, boxes, sizes), same, real, catalog).boxes
+        return find_targets(Objects(images, names, boxes, sizes), same, real, catalog.classes, catalog.by_object).boxes
 
     return find

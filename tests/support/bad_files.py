@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.support.images import cmyk, encoded, gigapixel, picture, png16, turned, unmarked, with_alpha, ycck
 from tests.support.xmls import bndbox, note, sides, thing
-from tfpipe.data.voc import MAX_BYTES
+from tfpipe.data.annotations.voc import MAX_BYTES
 
 HEIGHT, WIDTH = 48, 64
 PICTURE = picture(HEIGHT, WIDTH, 7)

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tests.support.batches import KNOWN_STEPS, crops, crops_in, known_crops
 from tests.support.sample import SampleData
 from tfpipe import Config, Stream, World, build_dataset, load_config
-from tfpipe.data.catalog import load_catalog
-from tfpipe.data.failures import named
+from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.sources.registry import load_catalog
 
 
 def configured(sample: SampleData, tree: Path, **data: object) -> Config:
@@ -53,7 +53,7 @@ def check_a_bad_image(sample: SampleData, tree: Path, **cached: object) -> None:
     bad.write_bytes(sound[: len(sound) // 2])
     with pytest.raises(tf.errors.OpError) as caught:
         crops(config, "test")
-    message = str(named(caught.value, catalog, config.data, World(), Stream.start(1), None))
+    message = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), None))
     assert message.startswith(f"rank 0: cannot use {bad} of the test data: ")
     bad.write_bytes(sound)
     assert crops(config, "test") == uncached(sample, tree, "test")

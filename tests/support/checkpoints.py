@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tfpipe.data.stream import Frontier, Stream
-from tfpipe.training.checkpoints import Batch, State
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.training.checkpointing.checkpoints import Batch, State
 
 CONTRACT = {"data.scope": "global", "data.seed": 0, "images": 96, "data.train_filelist": "ab" * 32}
 STATE = State(
@@ -11,7 +11,7 @@ STATE = State(
     step=7,
     total_steps=41,
     batch=Batch(2, 16),
-    stream=Stream((Frontier(12, 2), Frontier(31)), 30, np.array([[12, 1], [17, 0]])),
+    stream=Stream((Cursor(12, 2), Cursor(31)), 30, np.array([[12, 1], [17, 0]])),
     contract=CONTRACT,
     untested={"loss": 0.5},
     seeds=np.arange(12).reshape(2, 3, 2),

@@ -10,8 +10,8 @@ import tensorflow as tf
 from PIL import Image
 
 from tfpipe.config import DataConfig
-from tfpipe.data.crops import Windows, halvings
-from tfpipe.data.decoders import choose_decoder
+from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.decode import choose_decoder
 
 
 def decode(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
-from tfpipe.data.pack import Plan, pack
+from tfpipe.prepare.pack import PackPlan, pack
 
 LOOSE = {"train_filelist": None, "test_filelist": None, "test_label_file": None}
 
@@ -19,5 +19,5 @@ def config_of(sample: SampleData, folder: Path, kind: str | None = None, source:
 def packed(config: Config, out: Path, kind: str, shards: int = 5, splits: tuple[str, ...] = ("train", "test")) -> Path:
     """Packs both splits into `out`."""
     for split in splits:
-        pack(config.data, split, out, Plan(kind, shards), World())
+        pack(config.data, split, out, PackPlan(kind, shards), World())
     return out

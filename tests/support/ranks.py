@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tfpipe.data.order import Order
-from tfpipe.data.stream import Frontier, Stream
+from tfpipe.data.order.permutation import Order
+from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.distributed import World
 
 Place = tuple[int, int]
@@ -31,7 +31,7 @@ class Ranks:
 
     def interrupted(self, trained: list[list[Place]]) -> Stream:
         """The stream after what each rank has trained, as a checkpoint holds it."""
-        ends = [Frontier.after(places[-1]) if places else self.stream.frontiers[r] for r, places in enumerate(trained)]
+        ends = [Cursor.after(places[-1]) if places else self.stream.frontiers[r] for r, places in enumerate(trained)]
         return self.stream.at(ends)
 
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from tests.support.commands import ROOT, end, start, start_ranks
 from tfpipe import World, load_config
-from tfpipe.data.boxes import read_boxes
-from tfpipe.data.catalog import load_catalog
+from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.sources.registry import load_catalog
 
 # 100 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
 SLOW = {"storage_delay_ms": 10, "parallel": {"read": 1}, "prefetch_buffer_size": 2}

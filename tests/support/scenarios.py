@@ -23,7 +23,7 @@ class Scenario(NamedTuple):
     """Values, by module and name such as "tfpipe.tools.check.CHUNK", that it has meanwhile."""
 
 
-class Said(NamedTuple):
+class RawAnnotations(NamedTuple):
     """Result of a command on one rank."""
 
     code: int
@@ -38,10 +38,10 @@ def write(folder: Path, scenarios: Sequence[Scenario]) -> Path:
     return path
 
 
-def read(folder: Path, name: str, rank: int) -> Said:
+def read(folder: Path, name: str, rank: int) -> RawAnnotations:
     """Returns the result of a scenario."""
     code, out, err = ((folder / f"{name}-{rank}.{kind}").read_text() for kind in ("code", "out", "err"))
-    return Said(int(code), out, err)
+    return RawAnnotations(int(code), out, err)
 
 
 def _run(scenario: Scenario, path: str) -> int:

@@ -8,11 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations import Objects
-from tfpipe.data.catalog import Catalog
-from tfpipe.data.crops import find_targets
-from tfpipe.data.filelist import FileList
-from tfpipe.data.labels import BY_OBJECT
+from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.annotations.objects import Objects
+from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.files import Files
 
 # Of however many XMLs, as functions are traced for.
 OBJECT_SPECS = Objects(
@@ -43,7 +44,8 @@ def catalog_of(labels: Sequence[int], annotations: Sequence[str] | None = None, 
     annotations = annotations or [""] * len(labels)
     folders = {f"{Path(path).parent}/" for path in annotations if path} or {""}
     annotated = np.array([bool(path) for path in annotations])
-    return Catalog(split, paths, list(folders), annotated, np.array(labels, np.int32), CLASSES)
+    source = Files(data_config())
+    return Catalog(split, source, paths, list(folders), annotated, np.array(labels, np.int32), CLASSES)
 
 
 DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
@@ -52,7 +54,8 @@ DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
 def _traced(catalog: Catalog):
     signature = [OBJECT_SPECS, tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.int32)]
     return tf.function(
-        lambda objects, labels, sizes: find_targets(objects, labels, sizes, catalog), input_signature=signature
+        lambda objects, labels, sizes: find_targets(objects, labels, sizes, catalog.classes, catalog.by_object),
+        input_signature=signature,
     )
 
 

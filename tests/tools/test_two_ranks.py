@@ -12,12 +12,12 @@ from tests.support.commands import ROOT, WARM, run_ranks
 from tests.support.oddities import write_tree
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
-from tests.support.scenarios import Said, Scenario
+from tests.support.scenarios import RawAnnotations, Scenario
 from tfpipe import load_config
 from tfpipe.cli import main
-from tfpipe.data.filelist import read_filelist
-from tfpipe.data.index_build import build_index
+from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.distributed import World
+from tfpipe.prepare.index import build_index
 
 
 class Ran(NamedTuple):
@@ -26,7 +26,7 @@ class Ran(NamedTuple):
     folder: Path
     code: int
 
-    def said(self, name: str, code: int = 0) -> list[Said]:
+    def said(self, name: str, code: int = 0) -> list[RawAnnotations]:
         """What each rank of a scenario has said, after a check of their exit codes."""
         both = [scenarios.read(self.folder, name, rank) for rank in range(2)]
         assert {said.code for said in both} == {code}, both
@@ -58,7 +58,7 @@ def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
             Scenario(
                 "index",
                 ["index", "-c", config, "--split", "all", "--processes", "2"],
-                {"tfpipe.data.index_build.PART": 20, "tfpipe.data.index_build.CHUNK": 6},
+                {"tfpipe.prepare.index.PART": 20, "tfpipe.prepare.index.CHUNK": 6},
             ),
             Scenario("index-stopped", ["index", "-c", str(bad / "c.json"), "--processes", "1"]),
         ],
@@ -117,8 +117,8 @@ def test_two_ranks_write_the_same_bytes_as_one(sample: SampleData, ran: Ran, tmp
     assert first.out.count("96 images") == 1 and second.out == ""
     config = load_config(sample.config(tmp_path / "c.json", data={"index": "indexes"}))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tfpipe.data.index_build.PART", 20)
-        patch.setattr("tfpipe.data.index_build.CHUNK", 6)
+        patch.setattr("tfpipe.prepare.index.PART", 20)
+        patch.setattr("tfpipe.prepare.index.CHUNK", 6)
         for split in ("train", "test"):
             build_index(config.data, split, World(), processes=1)
     assert contents(ran.folder / "indexes") == contents(tmp_path / "indexes")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
-from tfpipe.data.catalog import load_catalog
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import TfpipeError
 from tfpipe.training.evaluate import Evaluator, summarise
 from tfpipe.training.models import build_model

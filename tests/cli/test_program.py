@@ -1,0 +1,241 @@
+"""The command line as a user meets it: what it prints, what it leaves behind, and how it fails."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import keras
+import numpy as np
+import pytest
+
+import tfpipe
+from tests.support.commands import ROOT, Finished, run, run_train
+from tests.support.runs import read_metrics
+from tests.support.sample import TUTORIAL, SampleData
+from tfpipe.cli import main
+
+
+class Command(NamedTuple):
+    """Runs commands in this process."""
+
+    capsys: pytest.CaptureFixture[str]
+
+    def __call__(self, *args: str | Path) -> Finished:
+        try:
+            code = main([str(arg) for arg in args])
+        except SystemExit as ended:  # argparse's way
+            code = ended.code
+        return Finished(code, *self.capsys.readouterr())
+
+
+@pytest.fixture
+def tfpipe_command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def test_importing_tfpipe_loads_nothing_heavy_and_sets_nothing() -> None:
+    code = (
+        "import os, sys; before = dict(os.environ); import tfpipe; "
+        "heavy = {'tensorflow', 'keras', 'horovod', 'mpi4py', 'numpy', 'lxml', 'pydantic'} & set(sys.modules); "
+        "assert not heavy, heavy; assert dict(os.environ) == before; "
+        "import tfpipe.cli, tfpipe.config, tfpipe.distributed, tfpipe.data.order.permutation, tfpipe.data.catalog.labels; "
+        "assert not {'tensorflow', 'keras', 'horovod', 'mpi4py'} & set(sys.modules)"
+    )
+    assert run(sys.executable, "-c", code) == (0, "", "")
+
+
+def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0 and capsys.readouterr().out == f"tfpipe {tfpipe.__version__}\n"
+
+
+def test_the_public_names_are_there() -> None:
+    for name in tfpipe.__all__:
+        assert getattr(tfpipe, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'build_dataste'"):
+        tfpipe.build_dataste  # noqa: B018
+
+
+def test_a_run_prints_its_progress_and_leaves_what_is_promised(
+    sample: SampleData, tmp_path: Path, tfpipe_command: Command
+) -> None:
+    path = sample.config(tmp_path / "c.json", training={"epochs": 2, "status": 3})
+    done = run_train("-c", path, "-l", tmp_path / "run")
+
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert len([line for line in lines if "step" in line]) == 2 * (8 // 3)
+    assert lines[-1].startswith(f"the run is in {tmp_path / 'run'}")
+    assert "train: 96 images, " in done.err and "the list's 96 images give " in done.err and "(exact)" in done.err
+    assert not [line for line in done.err.splitlines() if "oneDNN" in line or "cuda" in line.lower()]
+
+    first, second = read_metrics(tmp_path / "run")
+    wanted = {"epoch", "step", "loss", "top1", "top5", "images_per_second", "input_wait_fraction", "seconds"}
+    wanted |= {f"test_{name}" for name in ("loss", "top1", "top5", "macro_recall", "images", "crops")}
+    assert wanted <= first.keys()
+    assert (first["epoch"], second["epoch"], second["step"]) == (1, 2, 2 * first["step"])
+    assert first["test_images"] == second["test_images"] == 37
+    assert f"on {second['test_crops']} crops  of 37 images" in lines[-2]
+    assert 0 <= first["input_wait_fraction"] <= 1 and first["images_per_second"] > 0
+
+    assert tfpipe.load_config(tmp_path / "run/config.json") == tfpipe.load_config(path)
+    assert list((tmp_path / "run/train").glob("events*")) and list((tmp_path / "run/test").glob("events*"))
+    model = keras.models.load_model(tmp_path / "run/model.keras")
+    assert model(np.zeros((1, 32, 32, 3), np.uint8)).shape == (1, 8)
+
+    said = "holds an earlier run; go on with --resume, or give another --logdir"
+    again = tfpipe_command("train", "-c", path, "-l", tmp_path / "run")
+    assert again == (2, "", f"tfpipe: error: {tmp_path / 'run'} {said}\n")
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {
+            "training": {"precision": "mixed_bfloat16"},
+            "data": {"crop": "random_resized", "dtype": "float32", "flip": True},
+            "loss": {"args": {"label_smoothing": 0.1}},
+        },
+        {"training": {"precision": "mixed_float16"}, "data": {"crop": "center", "num_channels": 1}},
+        pytest.param(
+            {"model": {"name": "MobileNet", "args": {"alpha": 0.25}}},
+            marks=pytest.mark.full("takes long to trace; test_models.py builds networks of Keras"),
+        ),
+    ],
+    ids=["bfloat16", "float16", "MobileNet"],
+)
+def test_options_train_together(sample: SampleData, tmp_path: Path, sections: dict) -> None:
+    path = sample.config(tmp_path / "c.json", **sections)
+    done = run_train("-c", path, "-l", tmp_path / "run", "-n", "3", "--interop", "2", "--intraop", "1")
+    assert done.code == 0, done.err
+    (metrics,) = read_metrics(tmp_path / "run")
+    assert metrics["step"] <= 3 and metrics["loss"] > 0 and metrics["test_images"] == 37
+
+
+def test_the_tutorials_config_runs_with_its_paths_changed(sample: SampleData, tmp_path: Path) -> None:
+    """Its validation images lie in folders by label; here the training images serve. A narrow model, for speed."""
+    config = json.loads(json.dumps(TUTORIAL))
+    config["data"] |= {"train_filelist": str(sample.train), "test_filelist": str(sample.train)}
+    (tmp_path / "ilsvrc.json").write_text(json.dumps(config))
+    small = ["--set", 'model.args={"width": 4}', "--set", "data.crop_image_size=[32,32]"]
+    done = run_train("-c", tmp_path / "ilsvrc.json", "-l", tmp_path / "run", "-n", "2", *small)
+    assert done.code == 0, done.err
+    (metrics,) = read_metrics(tmp_path / "run")
+    assert (metrics["step"], metrics["test_images"]) == (2, 96)
+    assert keras.models.load_model(tmp_path / "run/model.keras").output_shape == (None, 1000)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"batch_sise": 3}, "data.batch_sise: unknown key; did you mean data.batch_size?"),
+        ({"batch_size": "many"}, 'data.batch_size: received "many"; accepted: a valid integer'),
+        ({"train_filelist": "/no/such/list.txt"}, "cannot read the filelist /no/such/list.txt: No such file"),
+        ({"train_filelist": "empty.txt"}, "empty.txt holds no line"),
+        ({"test_label_file": None}, "have a label that is no class"),
+        ({"num_classes": 3}, "data.num_classes is 3, but there are 8 classes"),
+        ({"layout": "voc"}, "is in no folder JPEGImages"),
+    ],
+)
+def test_a_mistake_is_one_clear_message_and_exit_code_2(
+    sample: SampleData, tmp_path: Path, tfpipe_command: Command, data: dict, message: str
+) -> None:
+    (tmp_path / "empty.txt").write_text("\n \n")
+    config = sample.config(tmp_path / "c.json", data=data)
+    code, out, err = tfpipe_command("train", "-c", config, "-l", tmp_path / "run")
+    assert code == 2
+    assert message in err and err.startswith("tfpipe: error: ")
+    assert (out, err.count("tfpipe: error: ")) == ("", 1)
+    assert not (tmp_path / "run/metrics.jsonl").exists()
+
+
+def test_a_run_time_failure_names_the_file_and_exits_with_1(sample: SampleData, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text(sample.train.read_text().replace("_0.JPEG", "_gone.JPEG"))
+    data = {"train_filelist": "list.txt", "test_filelist": None, "crop": "full"}
+    done = run_train("-c", sample.config(tmp_path / "c.json", data=data), "-l", tmp_path / "run")
+    assert done.code == 1
+    assert "rank 0: cannot use" in done.err and "_gone.JPEG" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_config_prints_the_resolved_config_and_the_schema(
+    sample: SampleData, tmp_path: Path, tfpipe_command: Command
+) -> None:
+    path = sample.config(tmp_path / "c.json")
+    done = tfpipe_command("config", "-c", path, "--set", "data.batch_size=5")
+    resolved = json.loads(done.out)
+    assert resolved["data"]["batch_size"] == 5 and resolved["data"]["crop"] == "boxes"
+    schema = json.loads(tfpipe_command("config", "--schema").out)
+    assert schema["$defs"]["DataConfig"]["properties"]["batch_size"]["description"] == "Crops per batch and rank."
+    assert tfpipe_command("config").code == 2
+
+
+def test_sample_and_filelist_make_what_training_needs(tmp_path: Path, tfpipe_command: Command) -> None:
+    done = tfpipe_command("sample", tmp_path / "s", "--images", "16", "--val", "8", "--scale", "0.1")
+    assert done.code == 0 and "16 training images" in done.out and "8 validation images" in done.out
+    done = tfpipe_command("filelist", tmp_path / "s", "--out", tmp_path / "lists")
+    assert done.code == 0
+    assert done.out.splitlines() == [f"{tmp_path}/lists/train.txt: 16 images", f"{tmp_path}/lists/val.txt: 8 images"]
+    assert tfpipe_command("filelist", tmp_path, "--out", tmp_path).code == 2
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted((ROOT / "configs").glob("*.json"))])
+def test_the_shipped_configs_are_valid(name: str) -> None:
+    tfpipe.load_config(ROOT / "configs" / name)
+
+
+def test_serial_differs_from_sample_in_nothing_but_its_parallelism() -> None:
+    serial, sample = (json.loads((ROOT / f"configs/{name}.json").read_text()) for name in ("serial", "sample"))
+    assert serial["data"].pop("num_parallel_readers") == 1
+    assert serial["data"].pop("prefetch_buffer_size") == 0
+    assert serial == sample
+
+
+@pytest.fixture
+def listed(tfpipe_command: Command) -> Callable[..., list[list[str]]]:
+    def order(*args: str | Path) -> list[list[str]]:
+        done = tfpipe_command("order", *args)
+        assert done.code == 0, done.err
+        return [line.split("\t") for line in done.out.splitlines()]
+
+    return order
+
+
+def test_the_order_is_the_one_that_is_trained(sample: SampleData, tmp_path: Path, listed: Callable) -> None:
+    path = sample.config(tmp_path / "c.json", data={"crop": "full", "batch_size": 3})
+    config = tfpipe.load_config(path)
+    paths = sample.train.read_text().split()
+    for rank in range(2):
+        lines = listed("-c", path, "--rank", str(rank), "--size", "2", "--epoch", "1")
+        assert len(lines) == 48
+        assert all(paths[int(image)] == path and box == "-" for _, image, box, path in lines)
+        world = tfpipe.World(rank, 2)
+        batches = tfpipe.build_dataset(config, world=world, with_positions=True).skip(16).take(16).as_numpy_iterator()
+        trained = [int(position) for *_, positions in batches for position, _ in positions]
+        assert [int(position) for position, *_ in lines] == trained
+    both = [image for rank in "01" for _, image, *_ in listed("-c", path, "--rank", rank, "--size", "2")]
+    assert sorted(map(int, both)) == list(range(96))
+    assert listed("-c", path, "--head", "3") == listed("-c", path)[:3]
+
+
+def test_the_order_of_boxes_names_each_box_once(sample: SampleData, tmp_path: Path, listed: Callable) -> None:
+    lines = listed("-c", sample.config(tmp_path / "c.json"), "--set", "data.unit=box")
+    samples = [(int(image), int(box)) for _, image, box, _ in lines]
+    assert len(set(samples)) == len(samples) > 96
+    assert {image for image, _ in samples} == set(range(96))
+    of_one = [box for image, box in sorted(samples) if image == max(samples, key=lambda each: each[1])[0]]
+    assert of_one == list(range(len(of_one)))
+
+
+def test_an_order_that_is_cut_off_or_impossible(sample: SampleData, tmp_path: Path, tfpipe_command: Command) -> None:
+    path = sample.config(tmp_path / "c.json")
+    command = f'"{sys.executable}" -m tfpipe order -c "{path}" | head -1; exit ${{PIPESTATUS[0]}}'
+    cut_off = run("bash", "-c", command)
+    assert cut_off.code == 0 and "Traceback" not in cut_off.err and len(cut_off.out.splitlines()) == 1
+    wrong = tfpipe_command("order", "-c", path, "--rank", "2", "--size", "2")
+    assert wrong.code == 2 and "--rank must be in [0, --size), received 2 of 2" in wrong.err
+    none = tfpipe_command("order", "-c", path, "--size", "97", "--rank", "96", "--set", "data.scope=shard")
+    assert none.code == 2 and "data.scope" in none.err

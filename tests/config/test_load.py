@@ -1,0 +1,411 @@
+"""The config: old files load unchanged, and every mistake is named, all at once, by its path."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from tests.support.sample import TUTORIAL
+from tfpipe import config as config_module
+from tfpipe.config import Config, DataConfig, load_config
+from tfpipe.config.messages import explain
+from tfpipe.errors import ConfigError
+
+SKELETON = {
+    "model": {"name": "resnet"},
+    "optimizer": {"name": "Adam", "learning_rate": 0.001},
+    "lr_schedule": {
+        "name": "ExponentialDecay",
+        "args": {"initial_learning_rate": 0.001, "decay_steps": 2500, "decay_rate": 0.5, "staircase": False},
+    },
+    "loss": {"name": "SparseCategoricalCrossentropy", "args": {"from_logits": True}},
+    "accuracy": {"name": "simple_class_accuracy"},
+    "data": {**TUTORIAL["data"], "batch_size": 16, "num_parallel_readers": 8, "prefectch_buffer_size": 10},
+    "training": {"epochs": 100, "status": 10},
+    "validation": {"batches": 2},
+}
+
+Load = Callable[..., Config]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Loads a config given as JSON text or as what it stands for, with overrides."""
+
+    def load_raw(raw: Any, *overrides: str) -> Config:
+        path = tmp_path / "config.json"
+        path.write_text(raw if isinstance(raw, str) else json.dumps(raw))
+        return load_config(path, overrides)
+
+    return load_raw
+
+
+@pytest.fixture
+def complain(load: Load) -> Callable[..., list[str]]:
+    """The lines of the error that a config raises, the heading first."""
+
+    def complaint(raw: Any, *overrides: str) -> list[str]:
+        with pytest.raises(ConfigError) as caught:
+            load(raw, *overrides)
+        return [line.strip() for line in str(caught.value).splitlines()]
+
+    return complaint
+
+
+def with_data(**keys: Any) -> dict[str, Any]:
+    return {"data": {"train_filelist": "train.txt", **keys}}
+
+
+def test_the_tutorials_file_loads_unchanged(load):
+    data = load(TUTORIAL).data
+    assert (data.batch_size, data.num_parallel_readers, data.prefetch_buffer_size) == (128, 1, 0)
+    assert (data.crop_image_size, data.num_classes, data.num_channels) == ((256, 256), 1000, 3)
+    assert (data.shuffle_buffer, data.reshuffle_each_iteration) == (200_000, True)
+    assert data.train_filelist == Path(TUTORIAL["data"]["train_filelist"])
+    assert data.test_filelist == Path(TUTORIAL["data"]["test_filelist"])
+
+
+def test_the_older_skeletons_file_loads_unchanged(load):
+    config = load(SKELETON)
+    assert (config.model.name, config.optimizer.name, config.optimizer.learning_rate) == ("resnet", "Adam", 1e-3)
+    assert config.lr_schedule.name == "ExponentialDecay"
+    assert config.lr_schedule.args == SKELETON["lr_schedule"]["args"]
+    assert (config.loss.name, config.loss.args) == ("SparseCategoricalCrossentropy", {"from_logits": True})
+    assert (config.training.epochs, config.training.status) == (100, 10)
+    assert (config.data.num_parallel_readers, config.data.prefetch_buffer_size) == (8, 10)
+
+
+def test_only_the_training_filelist_is_needed(load):
+    config = load(with_data())
+    assert config == load({**with_data(), "model": {}, "optimizer": {}, "lr_schedule": {}, "loss": {}})
+    assert (config.data.num_parallel_readers, config.data.prefetch_buffer_size) == ("auto", "auto")
+
+
+def test_relative_paths_are_relative_to_the_config_file(tmp_path, monkeypatch):
+    (tmp_path / "configs").mkdir()
+    names = {"train_filelist": "lists/a.txt", "test_filelist": "../b.txt", "classes": "c.txt"}
+    labels = {"train_label_file": "d.txt", "test_label_file": str(tmp_path / "e.csv")}
+    (tmp_path / "configs/x.json").write_text(json.dumps({"data": {**names, **labels}}))
+    monkeypatch.chdir(tmp_path)
+    data = load_config("configs/x.json").data
+    here = tmp_path / "configs"
+    assert (data.train_filelist, data.test_filelist) == (here / "lists/a.txt", tmp_path / "b.txt")
+    assert (data.classes, data.train_label_file) == (here / "c.txt", here / "d.txt")
+    assert data.test_label_file == tmp_path / "e.csv"
+
+
+def test_home_is_expanded(load, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert load({"data": {"train_filelist": "~/a.txt"}}).data.train_filelist == Path("/home/someone/a.txt")
+
+
+@pytest.mark.parametrize(
+    ("raw", "path", "nearest"),
+    [
+        (with_data(batchsize=1), "data.batchsize", "data.batch_size"),
+        (with_data(prefech_buffer_size=1), "data.prefech_buffer_size", "data.prefetch_buffer_size"),
+        (with_data(BATCH_SIZE=1) | {"trainng": {}}, "trainng", "training"),
+        # Known elsewhere, misplaced here.
+        (with_data(epochs=1), "data.epochs", "training.epochs"),
+        (with_data() | {"batch_size": 1}, "batch_size", "data.batch_size"),
+        (with_data() | {"model": {"nmae": "x"}}, "model.nmae", "model.name"),
+        (with_data(random_resized={"areas": [0.1, 1]}), "data.random_resized.areas", "data.random_resized.area"),
+        # In a member of a union.
+        (with_data(layout={"image": "a", "annotations": "b"}), "data.layout.image", "data.layout.images"),
+    ],
+)
+def test_an_unknown_key_names_the_nearest_known_one(complain, raw, path, nearest):
+    assert f"{path}: unknown key; did you mean {nearest}?" in complain(raw)
+
+
+def test_an_unknown_key_like_no_other_lists_those_known_there(complain):
+    (line,) = complain(with_data() | {"model": {"zzzzzzzz": 1}})[1:]
+    assert line == "model.zzzzzzzz: unknown key; known here: model.name, model.args"
+
+
+def test_all_mistakes_are_reported_at_once(complain):
+    raw = {
+        "data": {"batch_size": "128", "crop": "boxs", "shufle_buffer": 1},
+        "training": {"epochs": 0, "precision": "float8"},
+        "optimiser": {},
+    }
+    heading, *lines = complain(raw)
+    assert heading.startswith("7 errors in the config ") and heading.endswith("config.json:")
+    assert [line.split(":")[0] for line in lines] == [
+        "data.batch_size",
+        "data.crop",
+        "data.shufle_buffer",
+        "data.train_filelist",
+        "optimiser",
+        "training.epochs",
+        "training.precision",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (with_data(batch_size="128"), 'data.batch_size: received "128"; accepted: a valid integer'),
+        (with_data(batch_size=1.0), "data.batch_size: received 1.0; accepted: a valid integer"),
+        (with_data(batch_size=True), "data.batch_size: received true; accepted: a valid integer"),
+        (with_data(batch_size=0), "data.batch_size: received 0; accepted: greater than 0"),
+        (with_data(flip=1), "data.flip: received 1; accepted: a valid boolean"),
+        (with_data(num_channels=4), "data.num_channels: received 4; accepted: 1 or 3"),
+        (
+            with_data(num_parallel_readers="8"),
+            "data.num_parallel_readers: received \"8\"; accepted: a valid integer or 'auto'",
+        ),
+        (with_data(layout="foo"), "data.layout: received \"foo\"; accepted: 'auto', 'ilsvrc' or 'voc' or an object"),
+        (with_data(crop_image_size=224), "data.crop_image_size: received 224; accepted: a valid array"),
+        (
+            with_data(prefectch_buffer_size=-1),
+            "data.prefetch_buffer_size: received -1; accepted: greater than or equal to 0 or 'auto'",
+        ),
+        (with_data() | {"model": None}, "model: received null; accepted: an object"),
+        (
+            with_data() | {"lr_schedule": {"warmup_epochs": -1}},
+            "lr_schedule.warmup_epochs: received -1; accepted: greater than or equal to 0",
+        ),
+        ({"data": []}, "data: received []; accepted: an object"),
+        ([1, 2], "the config: received [1, 2]; accepted: an object"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_says_what_was_received_and_what_is_accepted(complain, raw, line):
+    assert complain(raw)[1:] == [line]
+
+
+def test_a_class_that_is_no_name_is_reported_at_its_key(complain):
+    (line,) = complain(with_data(classes=["a", 3]))[1:]
+    assert line.startswith("data.classes") and "3" in line and "a valid string" in line
+
+
+def test_a_missing_key_says_what_it_is(complain):
+    (line,) = complain({"data": {}})[1:]
+    assert line.startswith("data.train_filelist: is missing: Text file, one JPEG a line")
+
+
+def test_a_long_value_is_cut_short(complain):
+    (line,) = complain(with_data(batch_size="x" * 500))[1:]
+    assert len(line) < 160 and "..." in line
+
+
+@pytest.mark.parametrize("size", [[224], [], [1, 2, 3]])
+def test_a_size_of_another_length_than_two_shows_what_was_received(complain, size):
+    (line,) = complain(with_data(crop_image_size=size))[1:]
+    assert line.startswith("data.crop_image_size")
+    assert "is missing" not in line
+    assert json.dumps(size) in line
+
+
+def test_each_wrong_element_of_a_pair_is_reported(complain):
+    text = "\n".join(complain(with_data(crop_image_size=[0, -1])))
+    assert "0" in text and "received 0" in text and "-1" in text
+
+
+def test_a_mistake_within_a_layout_is_one_error(complain):
+    lines = complain(with_data(layout={"images": "a", "annotations": 3}))[1:]
+    assert lines == ["data.layout.annotations: received 3; accepted: a valid string"]
+
+
+def test_a_value_that_is_not_finite_is_refused(complain):
+    text = '{"data": {"train_filelist": "a"}, "optimizer": {"learning_rate": NaN}}'
+    assert complain(text)[1:] == ["optimizer.learning_rate: received NaN; accepted: greater than 0"]
+
+
+def test_both_spellings_of_one_key_are_refused(complain):
+    text = "\n".join(complain(with_data(prefetch_buffer_size=5, prefectch_buffer_size=3)))
+    assert "prefetch_buffer_size" in text and "prefectch_buffer_size" in text
+
+
+@pytest.mark.parametrize("name", ["area", "aspect"])
+def test_a_range_the_wrong_way_round_is_refused(complain, name):
+    raw = with_data(random_resized={name: [0.9, 0.5]})
+    assert complain(raw)[1:] == [f"data.random_resized: {name} must be [smallest, largest]"]
+
+
+OBJECTS = {"label_source": "object", "classes": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"label_source": "object"}, "classes must be given"),
+        ({**OBJECTS, "annotations": "none"}, 'annotations is "none"'),
+        ({**OBJECTS, "crop": "center"}, 'crop "center" makes one crop'),
+        ({**OBJECTS, "crop": "full"}, 'crop "full" makes one crop'),
+        ({**OBJECTS, "test_crop": "center"}, 'test_crop "center" makes one crop'),
+    ],
+)
+def test_labels_from_objects_need_boxes_and_classes(complain, keys, reason):
+    (line,) = complain(with_data(**keys))[1:]
+    assert line.startswith("data: ") and reason in line
+
+
+@pytest.mark.parametrize(
+    ("keys", "train", "test"),
+    [
+        ({}, "boxes", "boxes"),
+        ({"crop": "full"}, "full", "full"),
+        ({"crop": "center", "test_crop": "boxes"}, "center", "boxes"),
+        ({"crop": "random_resized"}, "random_resized", "center"),
+        ({"crop": "random_resized", "test_crop": "full"}, "random_resized", "full"),
+        ({**OBJECTS, "crop": "random_resized"}, "random_resized", "boxes"),
+        (OBJECTS, "boxes", "boxes"),
+    ],
+)
+def test_test_data_is_never_cropped_at_random(load, keys, train, test):
+    data = load(with_data(**keys)).data
+    assert (data.crop_for("train"), data.crop_for("test")) == (train, test)
+
+
+@pytest.mark.parametrize("text", ["{", "", '{"data": }', "\ufeff{}"])
+def test_what_is_not_json_is_named_with_its_place(complain, text):
+    (line,) = complain(text)
+    assert "config.json is not JSON" in line and "line 1" in line
+
+
+def test_a_config_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot read the config .*nothing\.json: No such file"):
+        load_config(tmp_path / "nothing.json")
+    with pytest.raises(ConfigError, match=r"cannot read the config .*directory"):
+        load_config(tmp_path)
+    (tmp_path / "image.json").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(ConfigError, match=r"image\.json is not JSON"):
+        load_config(tmp_path / "image.json")
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("data.batch_size=64", 64),
+        ("data.crop_image_size=[32, 64]", (32, 64)),
+        ("data.reshuffle_each_iteration=false", False),
+        ("data.test_filelist=null", None),
+        ("data.num_parallel_readers=auto", "auto"),
+        ('data.num_parallel_readers="auto"', "auto"),
+        ('data.classes=["a", "b"]', ["a", "b"]),
+        ("data.handler=a=b", "a=b"),
+        ("data.prefectch_buffer_size=7", 7),
+        ("data.center_fraction=0.5", 0.5),
+        ("model.args.width=16", {"width": 16}),
+        ('optimizer={"name": "SGD"}', "SGD"),
+        ("training.epochs=3", 3),
+    ],
+)
+def test_set_overrides_one_key(load, override, value):
+    before, after = load(SKELETON).model_dump(), load(SKELETON, override).model_dump()
+    section, _, key = override.partition("=")[0].replace("fectch", "fetch").partition(".")
+    key = (key or "name").partition(".")[0]
+    assert after[section][key] == value
+    if "." in override.partition("=")[0]:  # otherwise the whole section is replaced
+        after[section][key] = before[section][key]
+    else:
+        after[section] = before[section]
+    assert after == before
+
+
+def test_a_later_override_wins_and_the_rest_of_the_section_stays(load):
+    args = load(SKELETON, "lr_schedule.args.decay_rate=0.1", "lr_schedule.args.decay_rate=0.2").lr_schedule.args
+    assert args == {**SKELETON["lr_schedule"]["args"], "decay_rate": 0.2}
+
+
+def test_an_override_reaches_the_misspelt_key_of_the_file(load):
+    assert load(TUTORIAL, "data.prefetch_buffer_size=4").data.prefetch_buffer_size == 4
+    assert load(TUTORIAL, "data.prefectch_buffer_size=5").data.prefetch_buffer_size == 5
+
+
+def test_an_overriding_path_is_relative_to_the_config_file(load, tmp_path):
+    assert load(TUTORIAL, "data.train_filelist=a.txt").data.train_filelist == tmp_path / "a.txt"
+
+
+@pytest.mark.parametrize("override", ["data.batch_size", "=3", ".batch_size=3", "data.=3", "data..x=3", ""])
+def test_an_override_that_is_none_is_refused_with_an_example(complain, override):
+    (line,) = complain(TUTORIAL, override)
+    assert "data.batch_size=64" in line and f'received "{override}"' in line
+
+
+def test_overrides_are_checked_like_the_file(complain):
+    lines = complain(TUTORIAL, "data.batch_size=many", "data.batchsize=3", "trainin.epochs=1")[1:]
+    assert lines == [
+        'data.batch_size: received "many"; accepted: a valid integer',
+        "data.batchsize: unknown key; did you mean data.batch_size?",
+        "trainin: unknown key; did you mean training?",
+    ]
+
+
+def test_an_override_below_a_value_is_refused(complain):
+    (line,) = complain(TUTORIAL, "data.batch_size.x=3")
+    assert '"x" is no key of 128' in line
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        TUTORIAL,
+        SKELETON,
+        with_data(classes="c.txt", layout={"images": "a", "annotations": "b"}),
+        with_data(classes=["b", "a"], random_resized={"area": [0.2, 0.5]}, test_label_file="~/labels.csv"),
+    ],
+)
+def test_a_resolved_config_loads_again_to_the_same(load, tmp_path, raw):
+    resolved = load(raw)
+    elsewhere = tmp_path / "elsewhere/resolved.json"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(resolved.model_dump_json(indent=2))
+    assert load_config(elsewhere) == resolved
+
+
+def test_a_loaded_config_cannot_be_changed(load):
+    config = load(TUTORIAL)
+    with pytest.raises(ValueError, match="frozen"):
+        config.data.batch_size = 3
+
+
+def _sections() -> list[type[BaseModel]]:
+    kinds = [each for each in vars(config_module).values() if isinstance(each, type)]
+    return [kind for kind in kinds if issubclass(kind, config_module.Section) and kind is not config_module.Section]
+
+
+def _fields() -> Iterator[tuple[type[BaseModel], str, FieldInfo]]:
+    for section in _sections():
+        for name, field in section.model_fields.items():
+            yield section, name, field
+
+
+def test_every_section_and_key_is_documented():
+    assert {DataConfig, Config} < set(_sections())
+    assert [kind.__name__ for kind in _sections() if not kind.__doc__] == []
+    # A key of the whole config is a section, which its class documents.
+    keys = [(kind.__name__, name) for kind, name, field in _fields() if kind is not Config and not field.description]
+    assert keys == []
+
+
+def test_the_json_schema_says_what_each_key_means():
+    schema = Config.model_json_schema()
+    assert set(schema["properties"]) == set(Config.model_fields)
+    for section, name, field in _fields():
+        if section is Config or not field.description:
+            continue  # missing descriptions: test_every_section_and_key_is_documented
+        assert schema["$defs"][section.__name__]["properties"][name]["description"] == field.description
+    for section in _sections():
+        if section is not Config:
+            assert schema["$defs"][section.__name__]["description"] == section.__doc__
+            assert schema["$defs"][section.__name__]["additionalProperties"] is False
+
+
+def test_errors_are_explained_in_the_order_of_their_paths():
+    class Inner(config_module.Section):
+        b: int
+        a: int
+
+    class Outer(config_module.Section):
+        z: int
+        inner: Inner
+
+    with pytest.raises(ValueError, match="validation errors") as caught:
+        Outer.model_validate_json('{"z": "x", "inner": {"c": 1}}')
+    assert [line.split(":")[0] for line in explain(caught.value, Outer)] == ["inner.a", "inner.b", "inner.c", "z"]

@@ -1,0 +1,322 @@
+"""Filelists: scanned from real trees, written whole or not at all, and read back as they were."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfpipe.data.catalog.filelist import check_filelists, read_filelist, scan, write_filelist
+from tfpipe.data.catalog.paths import CHUNK_NAMES, FileList
+from tfpipe.errors import ConfigError
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"")
+
+
+def below(root: Path, images: list[str]) -> list[str]:
+    return [os.path.relpath(image, root) for image in images]
+
+
+def test_lines_keep_their_order_and_blank_ones_are_left_out(tmp_path):
+    (tmp_path / "list.txt").write_text("/x/b.JPEG\n\n  /x/a.JPEG  \r\n\t\n/x/b.JPEG\n/x/with space.JPEG")
+    expected = ["/x/b.JPEG", "/x/a.JPEG", "/x/b.JPEG", "/x/with space.JPEG"]
+    assert list(read_filelist(tmp_path / "list.txt")) == expected
+
+
+def test_a_relative_line_is_relative_to_the_lists_folder(tmp_path, monkeypatch):
+    touch(tmp_path, "lists/x")
+    (tmp_path / "lists/list.txt").write_text("train/a.JPEG\n/abs/b.JPEG\n../c.JPEG\n")
+    monkeypatch.chdir(tmp_path)
+    paths = read_filelist("lists/list.txt")
+    assert paths[:2] == [str(tmp_path / "lists/train/a.JPEG"), "/abs/b.JPEG"]
+    assert os.path.normpath(paths[2]) == str(tmp_path / "c.JPEG")
+
+
+@pytest.mark.parametrize("text", ["", "\n", " \n\t\r\n"])
+def test_a_list_without_a_line_is_refused(tmp_path, text):
+    (tmp_path / "list.txt").write_text(text)
+    with pytest.raises(ConfigError, match=r"list\.txt holds no line; make one with: tfpipe filelist"):
+        read_filelist(tmp_path / "list.txt")
+
+
+def test_a_list_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nothing\.txt: No such file.*tfpipe filelist"):
+        read_filelist(tmp_path / "nothing.txt")
+    with pytest.raises(ConfigError, match="directory"):
+        read_filelist(tmp_path)
+    (tmp_path / "image.JPEG").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(ConfigError, match=r"image\.JPEG"):
+        read_filelist(tmp_path / "image.JPEG")
+
+
+def test_all_unusable_lists_are_named_at_once(tmp_path):
+    (tmp_path / "good.txt").write_text("\n\na.JPEG\n")
+    (tmp_path / "empty.txt").write_text(" \n")
+    check_filelists([tmp_path / "good.txt", None])
+    with pytest.raises(ConfigError) as caught:
+        check_filelists([tmp_path / "gone.txt", tmp_path / "good.txt", None, tmp_path / "empty.txt"])
+    message = str(caught.value)
+    assert "gone.txt: No such file" in message and "empty.txt holds no line" in message
+    assert "good.txt" not in message
+
+
+def test_a_list_that_is_no_text_is_a_config_error_in_the_quick_check_too(tmp_path):
+    (tmp_path / "image.JPEG").write_bytes(b"\xff\xd8\xff\xe0")
+    with pytest.raises(ConfigError, match=r"image\.JPEG"):
+        check_filelists([tmp_path / "image.JPEG"])
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=["C", "Z"]), min_size=1)
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=3).map("/".join), min_size=1))
+def test_what_is_written_is_read_back(tmp_path_factory, names):
+    path = tmp_path_factory.getbasetemp() / "deep/er/list.txt"
+    images = [f"/data/{name}.JPEG" for name in names]
+    write_filelist(path, images)
+    assert list(read_filelist(path)) == images
+
+
+PATHS = st.tuples(st.sampled_from(["", "/", "/data/", "../"]), st.lists(WORDS, min_size=1, max_size=3).map("/".join))
+
+
+@given(st.lists(PATHS.map("".join)))
+def test_a_file_list_is_the_list_of_its_paths(paths):
+    files = FileList.of(paths)
+    assert list(files) == files[:] == [files[item] for item in range(len(paths))] == paths
+    assert files[::-2] == paths[::-2]
+    assert [files.name(item) for item in range(len(paths))] == [path.rpartition("/")[2] for path in paths]
+    assert (files.folder.dtype, files.offsets.dtype) == (np.int32, np.int64)
+    assert len(set(files.folders)) == len(files.folders)
+    assert files == FileList.of(paths) and (not paths or files != FileList.of(paths[1:]))
+
+
+@given(st.lists(PATHS.map("".join), min_size=1))
+def test_a_list_of_any_paths_is_read_as_os_path_join_has_them(tmp_path_factory, paths):
+    path = tmp_path_factory.getbasetemp() / "any/list.txt"
+    write_filelist(path, paths)
+    assert list(read_filelist(path)) == [os.path.join(path.parent, line) for line in paths]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_path(tmp_path):
+    (tmp_path / "list.txt").write_text("/a.JPEG\n/b.JPEG\n", encoding="utf-8-sig")
+    assert list(read_filelist(tmp_path / "list.txt")) == ["/a.JPEG", "/b.JPEG"]
+
+
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+def test_a_list_of_many_chunks_is_read_whole(tmp_path, ends):
+    paths = [f"/data/n{number % 7}/é{number}.JPEG" for number in range(3 * CHUNK_NAMES + 1)]
+    (tmp_path / "list.txt").write_bytes(ends.join(["", *paths[:5], " " * 300_000, *paths[5:]]).encode())
+    files = read_filelist(tmp_path / "list.txt")
+    assert list(files) == paths
+    assert [files[item] for item in (0, CHUNK_NAMES, -1)] == [paths[item] for item in (0, CHUNK_NAMES, -1)]
+
+
+def test_places_are_those_of_a_sequence():
+    files = FileList.of(["/a/b.jpg", "c.jpg"])
+    assert files[np.int64(1)] == files[-1] == "c.jpg" and files[-2] == "/a/b.jpg"
+    for item in (2, -3):
+        with pytest.raises(IndexError):
+            files[item]
+        with pytest.raises(IndexError):
+            files.name(item)
+    assert "c.jpg" in files and files.index("c.jpg") == 1
+    assert not FileList.of([])
+
+
+@pytest.mark.parametrize("path", ["/a.jpg", "a.jpg", "//a.jpg", "/x//a.jpg", "./a.jpg", "/x/", "/x/no_extension"])
+def test_odd_paths_stay_as_they_are(path):
+    assert list(FileList.of([path])) == [path]
+
+
+def test_a_folder_spelt_in_two_ways_is_one(tmp_path):
+    (tmp_path / "list.txt").write_text(f"n01/a.JPEG\n{tmp_path}/n01/b.JPEG\nc.JPEG\nn01/d.JPEG\n")
+    files = read_filelist(tmp_path / "list.txt")
+    assert files.folders == [f"{tmp_path}/n01/", f"{tmp_path}/"]
+    assert files.folder.tolist() == [0, 0, 1, 0]
+
+
+def test_a_path_with_a_line_end_is_refused():
+    with pytest.raises(ValueError, match="line end"):
+        FileList.of(["/a/b\n.jpg"])
+
+
+def digest_of(folder: Path, text: str) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / "list.txt").write_bytes(text.encode())
+    return read_filelist(folder / "list.txt").digest
+
+
+TEXT = "n01/a.JPEG\nn02/b.JPEG\nn02/ö.JPEG\n"
+
+
+def test_the_digest_is_of_the_lines_wherever_the_list_is_and_however_they_end(tmp_path):
+    digest = digest_of(tmp_path / "here", TEXT)
+    assert digest == FileList.of(TEXT.split()).digest == digest_of(tmp_path / "there", TEXT)
+    assert digest == digest_of(tmp_path / "here", "\n \n" + TEXT.replace("\n", "  \r\n\t").strip())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n02/b.JPEG\nn01/a.JPEG\nn02/ö.JPEG\n",
+        "n01/a.JPEG\nn02/b.JPEG\n",
+        TEXT + "n02/b.JPEG\n",
+        TEXT.replace("b.", "c."),
+        TEXT.replace("n01", "n03"),
+        TEXT.replace("n01/", "./n01/"),
+        "/x/" + TEXT,
+    ],
+)
+def test_any_other_list_has_another_digest(tmp_path, text):
+    assert digest_of(tmp_path, text) != digest_of(tmp_path, TEXT)
+
+
+def test_a_file_costs_few_bytes(tmp_path):
+    count = 200_000
+    path = tmp_path / "list.txt"
+    folders = [f"ILSVRC/Data/CLS-LOC/train/n{number:08d}" for number in range(1000)]
+    write_filelist(path, (f"{folders[n % 1000]}/{folders[n % 1000][-9:]}_{n}.JPEG" for n in range(count)))
+    files = read_filelist(path)
+    held = sum(
+        sys.getsizeof(part) for part in (files.folder, files.names, files.offsets, files.folders, *files.folders)
+    )
+    assert len(files) == count and held < 60 * count
+
+
+def test_reading_a_list_needs_no_tensorflow():
+    program = (
+        "import sys, tfpipe.data.catalog.load, tfpipe.data.catalog.filelist; assert 'tensorflow' not in sys.modules"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_list_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "list.txt"
+    write_filelist(path, ["/a.JPEG"])
+
+    def failing():
+        yield "/b.JPEG"
+        raise OSError("the tree went away")
+
+    with pytest.raises(OSError, match="went away"):
+        write_filelist(path, failing())
+    assert path.read_text() == "/a.JPEG\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_reader_never_sees_a_list_half_written(tmp_path):
+    path = tmp_path / "list.txt"
+    write_filelist(path, ["/a.JPEG"])
+    with open(path) as reader:  # a rank that has the old one open
+        write_filelist(path, ["/b.JPEG", "/c.JPEG"])
+        assert reader.read() == "/a.JPEG\n"
+    assert path.read_text() == "/b.JPEG\n/c.JPEG\n"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+ILSVRC = [
+    "train/n02/n02_10.JPEG",
+    "train/n02/n02_2.JPEG",
+    "train/n01/b.jpg",
+    "train/n01/a.JPG",
+    "train/n01/c.jpeg",
+    "val/ILSVRC2012_val_00000002.JPEG",
+    "val/ILSVRC2012_val_00000001.JPEG",
+]
+NO_IMAGES = ["train/n01/._a.JPEG", "train/n01/notes.txt", "train/n01/JPEG", "train/list.txt", "test/t.JPEG"]
+
+
+@pytest.mark.parametrize(("inside", "given_root"), [("", ""), ("ILSVRC", ""), ("ILSVRC", "ILSVRC")])
+def test_an_ilsvrc_tree_is_found_at_its_root_or_the_parents(tmp_path, inside, given_root):
+    base = tmp_path / inside / "Data/CLS-LOC"
+    touch(base, *ILSVRC, *NO_IMAGES)
+    found = scan(tmp_path / given_root, show=False)
+    assert list(found) == ["train", "val"]
+    assert below(base, found["train"]) == sorted(ILSVRC[:5])
+    assert below(base, found["val"]) == sorted(ILSVRC[5:])
+    assert all(os.path.isabs(image) and os.path.exists(image) for images in found.values() for image in images)
+
+
+def test_a_val_folder_may_be_flat_or_in_folders_or_missing(tmp_path):
+    base = tmp_path / "Data/CLS-LOC"
+    touch(base, "train/n01/a.JPEG")
+    assert list(scan(tmp_path, show=False)) == ["train"]
+    touch(base, "val/n01/v2.JPEG", "val/n00/v3.JPEG", "val/v1.JPEG")
+    assert below(base, scan(tmp_path, show=False)["val"]) == ["val/n00/v3.JPEG", "val/n01/v2.JPEG", "val/v1.JPEG"]
+
+
+def test_paths_are_absolute_from_a_relative_root_and_through_links(tmp_path, monkeypatch):
+    touch(tmp_path, "store/n01/a.JPEG", "tree/Data/CLS-LOC/train/n00/z.JPEG")
+    (tmp_path / "tree/Data/CLS-LOC/train/n01").symlink_to(tmp_path / "store/n01")
+    monkeypatch.chdir(tmp_path)
+    base = tmp_path / "tree/Data/CLS-LOC/train"
+    assert scan("tree", show=False)["train"] == [str(base / "n00/z.JPEG"), str(base / "n01/a.JPEG")]
+
+
+@pytest.mark.parametrize("names", [["val/v.JPEG"], ["train/n01/notes.txt"], ["train/n01/.hidden.JPEG"]])
+def test_a_tree_without_training_images_is_refused(tmp_path, names):
+    touch(tmp_path / "Data/CLS-LOC", *names)
+    with pytest.raises(ConfigError, match=r"no image below .*Data/CLS-LOC/train"):
+        scan(tmp_path, show=False)
+
+
+@pytest.mark.parametrize("names", [[], ["JPEGImages/a.jpg"], ["ImageSets/Main/train.txt"], ["Data/train/a.JPEG"]])
+def test_a_tree_of_neither_kind_is_refused(tmp_path, names):
+    touch(tmp_path, *names)
+    with pytest.raises(ConfigError, match=r"neither an ILSVRC tree .* nor a Pascal VOC one"):
+        scan(tmp_path, show=False)
+    with pytest.raises(ConfigError, match="neither"):
+        scan(tmp_path / "nowhere", show=False)
+
+
+def voc(root: Path, **lists: str) -> None:
+    touch(root, "JPEGImages/2007_1.jpg", "JPEGImages/2007_2.jpg", "JPEGImages/2008_1.jpeg", "JPEGImages/x.png")
+    (root / "ImageSets/Main").mkdir(parents=True, exist_ok=True)
+    for name, text in lists.items():
+        (root / f"ImageSets/Main/{name}.txt").write_text(text)
+
+
+def test_a_voc_tree_has_the_splits_of_its_lists(tmp_path):
+    voc(tmp_path, val="2008_1\n2007_1\n2007_1\n", trainval="2007_2\r\n\n2007_1  1\n", aeroplane_train="nothing -1\n")
+    found = scan(tmp_path, show=False)
+    assert {split: below(tmp_path / "JPEGImages", images) for split, images in found.items()} == {
+        "val": ["2007_1.jpg", "2008_1.jpeg"],
+        "trainval": ["2007_1.jpg", "2007_2.jpg"],
+    }
+
+
+def test_a_voc_list_that_names_a_missing_image_is_refused(tmp_path):
+    voc(tmp_path, train="2007_1\n2009_8\n2009_7\n")
+    with pytest.raises(ConfigError, match=r"train\.txt names 2 images that are not in JPEGImages, e\.g\. 2009_7"):
+        scan(tmp_path, show=False)
+
+
+def test_a_voc_tree_without_lists_is_refused(tmp_path):
+    voc(tmp_path, cat_train="2007_1 1\n")
+    with pytest.raises(ConfigError, match=r"no list in .*ImageSets/Main"):
+        scan(tmp_path, show=False)
+
+
+def test_urls_are_left_as_they_are(tmp_path: Path) -> None:
+    urls = ["https://host:8000/a/1.JPEG", "s3://bucket/a/b/2.JPEG", "gs://bucket/3.JPEG", "https://host:8000/a/4.JPEG"]
+    (tmp_path / "list.txt").write_text("\n".join(urls))
+    paths = read_filelist(tmp_path / "list.txt")
+    assert list(paths) == urls and paths.remote
+    assert paths.folders == ["https://host:8000/a/", "s3://bucket/a/b/", "gs://bucket/"]
+    (tmp_path / "list.txt").write_text("http/1.JPEG\n")
+    assert not read_filelist(tmp_path / "list.txt").remote
+
+
+def test_urls_and_paths_do_not_mix(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("https://host/a/1.JPEG\n/b/2.JPEG\n")
+    with pytest.raises(ConfigError, match=r"both URLs and paths, e\.g\. of https://host/a/ and /b/: .*tfpipe stage"):
+        read_filelist(tmp_path / "list.txt")

@@ -1,0 +1,244 @@
+"""The annotation index: what it holds, that it is what the XMLs say, and that a stale one is never used."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.batches import batches
+from tests.support.examples import examples
+from tests.support.flawed import FLAWS, write_tree
+from tests.support.sample import SampleData
+from tests.support.targets import CLASSES, DIRECTORY, LABEL, OBJECT, OBJECT_SPECS, STATED
+from tfpipe import World, load_config
+from tfpipe.config import Config
+from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, targets
+from tfpipe.data.annotations.objects import Objects
+from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.catalog.boxes import count_crops, read_boxes
+from tfpipe.data.catalog.index import ODD, load_index
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError
+from tfpipe.prepare.index import build_index
+
+# ---- what it holds ---------------------------------------------------------------------------------------------
+
+# In steps: where a quotient is denormal, TensorFlow has 0.
+NUMBER = st.integers(-20 * 64, 320 * 64).map(lambda number: number / 64)
+OBJECTS = st.lists(st.tuples(st.sampled_from([*CLASSES, "cow"]), st.tuples(*[NUMBER] * 4)), max_size=4)
+IMAGES = st.lists(st.tuples(st.sampled_from(range(3)), OBJECTS), min_size=1, max_size=4)
+
+
+def _traced(catalog) -> Callable[..., Any]:
+    signature = [OBJECT_SPECS, tf.TensorSpec([None], tf.int32)]
+
+    def find(objects: Objects, labels: tf.Tensor) -> Any:
+        return find_targets(objects, labels, tf.ones_like(objects.sizes, tf.int32), catalog.classes, catalog.by_object)
+
+    return tf.function(find, input_signature=signature)
+
+
+FIND = {False: _traced(DIRECTORY), True: _traced(OBJECT)}
+
+
+@given(images=IMAGES, by_object=st.booleans(), stated=st.sampled_from([STATED, (333.0, 499.0)]))
+@settings(max_examples=examples(150), deadline=None)
+def test_the_boxes_are_those_of_find_targets_bit_for_bit(images, by_object: bool, stated: tuple[float, float]) -> None:
+    labels = np.array([BY_OBJECT if by_object else label for label, _ in images], np.int32)
+    flat = [(image, *thing) for image, (_, objects) in enumerate(images) for thing in objects]
+    objects = Annotated(
+        np.array([image for image, _, _ in flat], np.int64),
+        np.array([box for _, _, box in flat], np.float32).reshape(-1, 4),
+        np.array([CLASSES.index(name) if name in CLASSES else -1 for _, name, _ in flat], np.int32),
+    )
+    found = targets(objects, labels, np.float32([stated] * len(images)))
+    assert (found.images.dtype, found.boxes.dtype, found.labels.dtype) == (np.int32, np.float32, np.int32)
+    names = tf.constant([name for _, name, _ in flat], tf.string, shape=[len(flat)])
+    sizes = tf.constant([stated] * len(images), tf.float32)
+    expected = FIND[by_object](Objects(objects.images, names, objects.boxes, sizes), tf.constant(labels))
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_row_says_what_the_image_is_and_what_is_odd_about_it(tmp_path: Path) -> None:
+    config = write_tree(tmp_path)
+    made = build_index(config.data, "train", World(), processes=1)
+    assert made.path == tmp_path / "train.index.parquet"
+    rows = pq.read_table(made.path).to_pylist()
+    assert [Path(row["path"]).stem for row in rows] == list(FLAWS)
+    by_name = dict(zip(FLAWS, rows, strict=True))
+    assert {name: row["odd"] for name, row in by_name.items()} == {name: codes for name, (_, _, codes) in FLAWS.items()}
+    assert {code for row in rows for code in row["odd"]} == set(ODD)
+    assert all((row["width"], row["height"], row["label"]) == (100, 80, LABEL) for row in rows)
+    assert [by_name[name]["components"] for name in ("fine", "gray", "cmyk")] == [3, 1, 4]
+    assert [by_name[name]["format"] for name in ("fine", "png")] == ["JPEG", "PNG"]
+    assert [name for name, row in by_name.items() if not row["annotated"]] == ["plain"]
+    np.testing.assert_allclose(by_name["fine"]["boxes"], [[10 / 80, 10 / 100, 50 / 80, 60 / 100]])
+    np.testing.assert_allclose(by_name["larger"]["boxes"], [[10 / 160, 10 / 200, 50 / 160, 60 / 200]])
+    assert by_name["plain"]["boxes"] == by_name["empty"]["boxes"] == [[0, 0, 1, 1]]
+    assert (made.images, made.annotated) == (len(FLAWS), len(FLAWS) - 1)
+    assert made.boxes == sum(len(row["boxes"]) for row in rows) == sum(len(row["box_labels"]) for row in rows)
+    assert made.odd["size differs"] == 2 and sum(made.odd.values()) == sum(len(row["odd"]) for row in rows)
+
+
+def test_the_columns_are_as_documented(make: Callable[..., Config]) -> None:
+    schema = pq.read_schema(build_index(make().data, "train", World(), processes=1).path)
+    types = {field.name: str(field.type).replace("element", "item") for field in schema}
+    assert types == {
+        "path": "string",
+        "label": "int32",
+        "width": "int32",
+        "height": "int32",
+        "components": "int8",
+        "format": "string",
+        "annotated": "bool",
+        "boxes": "list<item: fixed_size_list<item: float>[4]>",
+        "box_labels": "list<item: int32>",
+        "odd": "list<item: string>",
+    }
+
+
+# ---- training from it ------------------------------------------------------------------------------------------
+
+
+SAME_KEYS = pytest.mark.full("each of its keys is in one of the two others, and none depends on another")
+
+
+@pytest.mark.parametrize(
+    ("crop", "label_source", "unit"),
+    [
+        ("boxes", "directory", "image"),
+        ("random_resized", "object", "box"),
+        *(
+            pytest.param(*keys, marks=SAME_KEYS)
+            for keys in [
+                ("boxes", "directory", "box"),
+                ("boxes", "object", "image"),
+                ("boxes", "object", "box"),
+                ("random_resized", "directory", "image"),
+                ("random_resized", "directory", "box"),
+                ("random_resized", "object", "image"),
+            ]
+        ),
+    ],
+)
+def test_batches_are_the_same_with_it_and_by_either_reader_and_no_xml_is_read(
+    make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, crop: str, label_source: str, unit: str
+) -> None:
+    keys = {"crop": crop, "label_source": label_source, "unit": unit}
+    without = batches(make(**keys, annotations="xml"), "train", 9)
+    by_lxml = batches(make(**keys, annotations="lxml"), "train", 9)
+    build_index(make(**keys).data, "train", World(), processes=1)
+    for reader in ("xml_graph.parse_xml", "xml_graph.parse_by_lxml", "annotations.read_xml"):
+        monkeypatch.setattr(f"tfpipe.data.{reader}", None)
+    indexed = make(**keys, annotations="index")
+    for one, other, another in zip(batches(indexed, "train", 9), without, by_lxml, strict=True):
+        for left, middle, right in zip(one, other, another, strict=True):
+            np.testing.assert_array_equal(left, middle)
+            np.testing.assert_array_equal(right, middle)
+
+
+@pytest.mark.parametrize(
+    "label_source",
+    [pytest.param("directory", marks=pytest.mark.full("as in training, where it is compared")), "object"],
+)
+def test_the_test_pass_is_the_same_with_it_and_without(make: Callable[..., Config], label_source: str) -> None:
+    keys = {"test_crop": "boxes", "label_source": label_source}
+    keys |= {"test_label_file": None} if label_source == "object" else {}
+    without = batches(make(**keys), "test", 99)
+    build_index(make(**keys).data, "test", World(), processes=1)
+    indexed = batches(make(**keys, annotations="index"), "test", 99)
+    assert len(indexed) == len(without) > 1
+    for one, other in zip(indexed, without, strict=True):
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("label_source", ["directory", "object"])
+def test_the_catalog_knows_all_that_the_xmls_say(make: Callable[..., Config], label_source: str) -> None:
+    config = make(label_source=label_source).data
+    without = load_catalog(config, "train", World())
+    assert without.boxes is None
+    build_index(config, "train", World(), processes=1)
+    catalog = load_catalog(config, "train", World())
+    assert not catalog.by_box and catalog.samples == len(catalog)
+    np.testing.assert_array_equal(catalog.annotated, without.annotated)
+    for one, other in zip(catalog.boxes, read_boxes(without, World()), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    assert count_crops(catalog, config, World()) == (len(catalog.boxes.labels), True)
+    random = config.model_copy(update={"crop": "random_resized"})
+    assert count_crops(catalog, random, World()) == count_crops(without, random, World())
+
+
+# ---- stale or missing ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["filelist", "classes", "labels", "damaged"])
+def test_one_that_does_not_belong_is_never_used(
+    sample: SampleData, tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    (tmp_path / "train.txt").write_text(sample.train.read_text())
+    names = sample.classes
+
+    def config(names: Sequence[str] = names, **keys: Any):
+        data = {"train_filelist": "train.txt", "classes": list(names), **keys}
+        return load_config(sample.config(tmp_path / "c.json", data=data)).data
+
+    path = build_index(config(), "train", World(), processes=1).path
+    assert load_catalog(config(), "train", World()).boxes is not None
+    keys: dict[str, Any] = {}
+    if change == "filelist":
+        (tmp_path / "train.txt").write_text("".join(reversed(sample.train.read_text().splitlines(True))))
+    elif change == "classes":
+        keys = {"names": names[::-1]}
+    elif change == "labels":
+        keys = {"label_source": "object"}
+    else:
+        path.write_bytes(path.read_bytes()[:-100])
+    caplog.clear()
+    assert load_catalog(config(**keys), "train", World()).boxes is None
+    assert str(path) in caplog.text and "tfpipe index -c CONFIG --split train" in caplog.text
+    with pytest.raises(ConfigError, match=r"tfpipe index -c CONFIG --split train"):
+        load_catalog(config(**keys, annotations="index"), "train", World())
+    build_index(config(**keys), "train", World(), processes=1)
+    assert load_catalog(config(**keys, annotations="index"), "train", World()).boxes is not None
+
+
+def test_without_one_the_xmls_are_read_unless_it_must_be_there(
+    make: Callable[..., Config], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load_catalog(make().data, "train", World()).boxes is None
+    assert "index" not in caplog.text
+    with pytest.raises(ConfigError, match=r"there is no index .*train-[0-9a-f]{8}\.index\.parquet; make it with"):
+        load_catalog(make(annotations="index").data, "train", World())
+
+
+@pytest.mark.parametrize("annotations", ["xml", "lxml"])
+def test_where_the_xmls_are_to_be_read_no_index_is_used(make: Callable[..., Config], annotations: str) -> None:
+    build_index(make().data, "train", World(), processes=1)
+    catalog = load_catalog(make(annotations=annotations).data, "train", World())
+    assert catalog.boxes is None and catalog.annotated.any()
+    assert catalog.by_lxml == (annotations == "lxml")
+
+
+def test_where_no_box_is_needed_none_is_looked_for(make: Callable[..., Config]) -> None:
+    assert load_catalog(make(annotations="index", crop="center").data, "train", World()).boxes is None
+
+
+def test_a_large_index_is_loaded_without_a_loop(make: Callable[..., Config]) -> None:
+    made = build_index(make().data, "train", World(), processes=1)
+    key = pq.read_schema(made.path).metadata[b"tfpipe.fingerprint"].decode()
+    assert load_index(made.path, "another") is None
+    boxes = load_index(made.path, key).boxes
+    offsets = boxes.offsets(made.images)
+    assert offsets.dtype == np.int64 and len(offsets) == made.images + 1
+    rows = pq.read_table(made.path, columns=["boxes"])["boxes"].to_pylist()
+    for image, row in enumerate(rows):
+        assert boxes.boxes[offsets[image] : offsets[image + 1]].tolist() == row

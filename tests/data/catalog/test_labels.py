@@ -1,0 +1,280 @@
+"""Labels: the same class numbers everywhere, and no image ever given another image's label."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.errors import ConfigError
+
+CLASSES = ("cat", "dog", "eel")
+VAL = [f"/data/val/ILSVRC2012_val_{number:08d}.JPEG" for number in (1, 2, 3)]
+HEADER = "ImageId,PredictionString\n"
+
+
+def data_config(**keys: Any) -> DataConfig:
+    return DataConfig(train_filelist=Path("train.txt"), **keys)
+
+
+def table(**keys: Any) -> tuple[str, ...]:
+    return class_table(
+        data_config(**keys), FileList.of(["/x/train/n02/b.JPEG", "/x/train/n01/a.JPEG", "/x/train/n02/c.JPEG"])
+    )
+
+
+@pytest.fixture
+def from_file(tmp_path):
+    """Labels from a label file with this text."""
+
+    def labels(text: str, paths: list[str], classes: tuple[str, ...] = CLASSES) -> list[int]:
+        file = tmp_path / "labels.txt"
+        file.write_text(text)
+        return image_labels(FileList.of(paths), classes, data_config(), file).tolist()
+
+    return labels
+
+
+@pytest.mark.parametrize(
+    ("path", "folder"),
+    [
+        ("/data/train/n01/n01_5.JPEG", "n01"),
+        ("/n01/a.JPEG", "n01"),
+        ("n01/a.JPEG", "n01"),
+        ("/a b/c.d/e.JPEG", "c.d"),
+        ("/a.JPEG", ""),
+        ("a.JPEG", ""),
+        ("/data/train/n01/", "n01"),
+        ("n01/", "n01"),
+    ],
+)
+def test_an_images_folder_is_the_last(path, folder):
+    assert folder_of(path) == folder
+
+
+def test_classes_are_the_sorted_folders_of_the_training_list():
+    assert table() == ("n01", "n02")
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=1), st.randoms())
+def test_the_numbering_does_not_depend_on_the_lists_order(folders, shuffle: random.Random):
+    paths = [f"/x/{folder}/{number}.JPEG" for number, folder in enumerate(folders)]
+    shuffled = shuffle.sample(paths, len(paths))
+    classes = class_table(data_config(), FileList.of(paths))
+    assert class_table(data_config(), FileList.of(shuffled)) == classes == tuple(sorted(set(folders)))
+    labels = image_labels(FileList.of(shuffled), classes, data_config(), None)
+    assert labels.dtype == np.int32
+    assert [classes[label] for label in labels] == [folder_of(path) for path in shuffled]
+
+
+def test_given_classes_keep_their_order():
+    assert table(classes=["zebra", "ant", "toy poodle"]) == ("zebra", "ant", "toy poodle")
+
+
+def test_a_synset_mapping_gives_its_wnids_in_its_order(tmp_path):
+    file = tmp_path / "LOC_synset_mapping.txt"
+    file.write_text("n01443537 goldfish, Carassius auratus\nn01440764 tench, Tinca tinca\n\n")
+    assert table(classes=file) == ("n01443537", "n01440764")
+
+
+def test_a_class_file_of_plain_names_keeps_their_spaces(tmp_path):
+    (tmp_path / "names.txt").write_text("toy poodle\r\n  cat \n\nn0144 is no wnid\ndog")
+    assert table(classes=tmp_path / "names.txt") == ("toy poodle", "cat", "n0144 is no wnid", "dog")
+
+
+@pytest.mark.parametrize("keys", [{"num_classes": 2}, {"num_classes": 1000}, {"num_classes": None}])
+def test_there_may_be_more_outputs_than_classes(keys):
+    assert table(**keys) == ("n01", "n02")
+
+
+def test_more_classes_than_outputs_are_refused():
+    with pytest.raises(ConfigError, match=r"data\.num_classes is 1, but there are 2 classes as folders"):
+        table(num_classes=1)
+
+
+def test_a_class_given_twice_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r'the class "a" is there twice in data\.classes'):
+        table(classes=["b", "a", "a"])
+    (tmp_path / "names.txt").write_text("n01440764 tench\nn01443537 goldfish\nn01440764 tench again\n")
+    with pytest.raises(ConfigError, match=r'"n01440764" is there twice in .*names\.txt'):
+        table(classes=tmp_path / "names.txt")
+
+
+@pytest.mark.parametrize("text", ["", " \n\n"])
+def test_no_class_is_refused(tmp_path, text):
+    (tmp_path / "names.txt").write_text(text)
+    with pytest.raises(ConfigError, match=r"no class in .*names\.txt"):
+        table(classes=tmp_path / "names.txt")
+    with pytest.raises(ConfigError, match=r"no class in data\.classes"):
+        table(classes=[])
+
+
+def test_a_class_or_label_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"cannot read .*gone\.txt"):
+        table(classes=tmp_path / "gone.txt")
+    with pytest.raises(ConfigError, match=r"cannot read .*gone\.csv"):
+        image_labels(FileList.of(VAL), CLASSES, data_config(), tmp_path / "gone.csv")
+    (tmp_path / "image.JPEG").write_bytes(b"\xff\xd8\xff")
+    with pytest.raises(ConfigError, match=r"cannot read .*image\.JPEG"):
+        image_labels(FileList.of(VAL), CLASSES, data_config(), tmp_path / "image.JPEG")
+
+
+def test_labels_come_from_the_folders():
+    paths = ["/x/dog/1.JPEG", "/x/cat/2.JPEG", "/x/dog/1.JPEG"]
+    assert image_labels(FileList.of(paths), CLASSES, data_config(), None).tolist() == [1, 0, 1]
+
+
+def test_folders_of_one_name_are_one_class():
+    paths = FileList.of(["/x/dog/1.JPEG", "/y/dog/2.JPEG", "/y/cat/1.JPEG", "/x/dog/3.JPEG"])
+    assert class_table(data_config(), paths) == ("cat", "dog")
+    assert image_labels(paths, ("cat", "dog"), data_config(), None).tolist() == [1, 1, 0, 1]
+
+
+def test_a_folder_that_is_no_class_is_refused_with_what_to_do():
+    paths = ["/x/dog/1.JPEG", "/x/val/2.JPEG", "/x/val/3.JPEG"]
+    with pytest.raises(ConfigError) as caught:
+        image_labels(FileList.of(paths), CLASSES, data_config(), None)
+    message = str(caught.value)
+    assert message.startswith('2 of 3 images have a label that is no class, e.g. /x/val/2.JPEG: "val"')
+    assert "data.test_label_file" in message
+
+
+def test_images_whose_objects_have_labels_have_none_of_their_own():
+    config = data_config(label_source="object", classes=["cat"])
+    labels = image_labels(FileList.of(["/x/val/1.JPEG", "/x/2.JPEG"]), ("cat",), config, None)
+    assert labels.dtype == np.int32 and labels.tolist() == [BY_OBJECT, BY_OBJECT]
+    assert BY_OBJECT < 0
+
+
+def test_a_label_file_counts_before_the_folders(from_file):
+    assert from_file("1.JPEG eel\n2.JPEG cat\n", ["/x/cat/1.JPEG", "/x/dog/2.JPEG"]) == [2, 0]
+
+
+def test_kaggles_solution_file(from_file):
+    text = (
+        HEADER + "ILSVRC2012_val_00000003,eel 85 1 499 272 eel 0 0 5 5 \n"
+        "ILSVRC2012_val_00000009,dog 1 2 3 4 \n"  # of an image that is not in the list
+        "ILSVRC2012_val_00000001,cat 1 2 3 4 \n"
+        "ILSVRC2012_val_00000002,dog 1 2 3 4 \n"
+    )
+    assert from_file(text, VAL) == [0, 1, 2]
+    assert from_file(text, VAL[::-1]) == [2, 1, 0]
+
+
+def test_an_image_missing_from_kaggles_file_is_refused(from_file):
+    text = HEADER + "ILSVRC2012_val_00000001,cat 1 2 3 4\nILSVRC2012_val_00000002,\n"
+    with pytest.raises(ConfigError, match=r"holds no label for 2 of 3 images, e\.g\. ILSVRC2012_val_00000002"):
+        from_file(text, VAL)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_one_label_a_line_is_in_the_order_of_the_names_whatever_the_lists(from_file, order):
+    assert from_file("dog\neel\ncat\n", [VAL[place] for place in order]) == [(1, 2, 0)[place] for place in order]
+
+
+def test_one_label_a_line_may_be_a_name_with_spaces(from_file):
+    classes = ("poodle", "toy poodle", "standard poodle")
+    assert from_file("toy poodle\nstandard poodle\ntoy poodle\n", VAL, classes) == [1, 2, 1]
+
+
+@pytest.mark.parametrize("text", ["cat\ndog\n", "cat\ndog\neel\ncat\n"])
+def test_another_number_of_labels_than_images_is_refused(from_file, text):
+    with pytest.raises(ConfigError, match=rf"holds {len(text.split())} labels for 3 images"):
+        from_file(text, VAL)
+
+
+def test_an_empty_label_file_is_refused(from_file):
+    with pytest.raises(ConfigError, match="holds no label for 3 of 3 images"):
+        from_file("\n", VAL)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["{stem}.JPEG {label}"],
+        ["{stem}\t{label}"],
+        ["val/{stem}.JPEG   {label}"],
+        ["/elsewhere/{stem}.JPEG {label}  "],
+    ],
+)
+def test_lines_of_file_and_label_may_be_in_any_order(from_file, lines):
+    pairs = [("ILSVRC2012_val_00000003", "eel"), ("ILSVRC2012_val_00000001", "dog"), ("ILSVRC2012_val_00000002", "cat")]
+    text = "\n".join(lines[0].format(stem=stem, label=label) for stem, label in pairs)
+    assert from_file(text, VAL) == [1, 0, 2]
+
+
+def test_a_label_after_its_file_may_have_spaces(from_file):
+    """`toy poodle` is not `poodle`."""
+    assert from_file("1.JPEG toy poodle\n2.JPEG poodle\n", ["/x/1.JPEG", "/x/2.JPEG"], ("poodle", "toy poodle")) == [
+        1,
+        0,
+    ]
+
+
+def test_an_image_without_a_line_is_refused(from_file):
+    with pytest.raises(ConfigError, match=r"holds no label for 1 of 2 images, e\.g\. 2"):
+        from_file("1.JPEG cat\n3.JPEG dog\n", ["/x/1.JPEG", "/x/2.JPEG"])
+
+
+def test_labels_may_be_numbers_from_0(from_file):
+    assert from_file("2\n0\n1\n", VAL) == [2, 0, 1]
+    assert from_file("b.JPEG 0\na.JPEG 2\n", ["/x/a.JPEG", "/x/b.JPEG"]) == [2, 0]
+
+
+def test_a_class_whose_name_is_a_number_goes_by_its_name(from_file):
+    assert from_file("0\n1\n7\n", VAL, ("1", "7", "0")) == [2, 0, 1]
+
+
+@pytest.mark.parametrize("label", ["cow", "3", "-1", "Cat", "1.0"])
+def test_a_label_that_is_no_class_is_refused_by_image_and_label(from_file, label):
+    with pytest.raises(ConfigError) as caught:
+        from_file(f"cat\n{label}\ndog\n", VAL)
+    assert f'1 of 3 images have a label that is no class, e.g. {VAL[1]}: "{label}" (in ' in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.JPEG cat\n2.JPEG dog\n1.JPEG eel\n",
+        HEADER + "1,cat 1 2 3 4\n2,dog 1 2 3 4\n1,eel 1 2 3 4\n",
+    ],
+)
+def test_two_labels_of_one_image_are_refused(from_file, text):
+    with pytest.raises(ConfigError, match=r"\b1\b"):
+        from_file(text, ["/x/1.JPEG", "/x/2.JPEG"])
+
+
+@pytest.mark.parametrize("text", ["a/1.JPEG cat\nb/1.JPEG dog\n", "cat\ndog\n"])
+def test_images_of_one_name_in_two_folders_never_get_each_others_label(from_file, text):
+    """Either told apart by their folders, or refused."""
+    try:
+        labels = from_file(text, ["/x/a/1.JPEG", "/x/b/1.JPEG"])
+    except ConfigError as error:
+        assert "1" in str(error)
+    else:
+        assert labels == [0, 1]
+
+
+@settings(deadline=None)
+@given(st.permutations(range(6)), st.permutations(range(6)), st.lists(st.sampled_from(CLASSES), min_size=6, max_size=6))
+def test_all_kinds_of_label_file_agree(tmp_path_factory, order, lines, names):
+    paths = [f"/x/val/v_{number}.JPEG" for number in range(6)]
+    listed = [paths[number] for number in order]
+    expected = [CLASSES.index(names[number]) for number in order]
+    file = tmp_path_factory.getbasetemp() / "labels.txt"
+    for text in (
+        "\n".join(names),
+        "\n".join(str(CLASSES.index(name)) for name in names),
+        "\n".join(f"v_{number}.JPEG {names[number]}" for number in lines),
+        HEADER + "\n".join(f"v_{number},{names[number]} 1 2 3 4 " for number in lines),
+    ):
+        file.write_text(text)
+        assert image_labels(FileList.of(listed), CLASSES, data_config(), file).tolist() == expected

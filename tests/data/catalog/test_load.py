@@ -1,0 +1,40 @@
+"""The catalog: each image with its own label and its own XML, whatever the list's order."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+
+from tests.support.sample import SampleData
+from tfpipe import World, load_config
+from tfpipe.data.catalog.labels import folder_of
+from tfpipe.data.catalog.layout import annotation_folders, find_layout, xml_name
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.sources.registry import load_catalog
+
+
+def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Path) -> None:
+    lines = sample.train.read_text().splitlines()
+    random.Random(0).shuffle(lines)
+    (tmp_path / "list.txt").write_text("\n".join(lines))
+    config = load_config(sample.config(tmp_path / "c.json", data={"train_filelist": "list.txt"})).data
+    catalog = load_catalog(config, "train", World())
+    assert list(catalog.paths) == lines
+    assert [catalog.classes[label] for label in catalog.labels] == [folder_of(line) for line in lines]
+    layout = find_layout("auto", catalog.paths)
+    # One list an image, so that no folder can be taken for another's.
+    folders = [annotation_folders(FileList.of([line]), layout)[0] for line in lines]
+    xmls = [folder + xml_name(Path(line).name) for folder, line in zip(folders, lines, strict=True)]
+    there = [Path(xml).exists() for xml in xmls]
+    assert catalog.annotated.dtype == bool and catalog.annotated.tolist() == there
+    assert 0 < np.count_nonzero(there) < len(lines)
+    assert [catalog.annotation(item) for item in range(len(catalog))] == [
+        xml if exists else "" for xml, exists in zip(xmls, there, strict=True)
+    ]
+
+
+def test_where_no_annotation_is_needed_none_is_looked_for(sample: SampleData, tmp_path: Path) -> None:
+    for keys in ({"crop": "center"}, {"annotations": "none"}):
+        catalog = load_catalog(load_config(sample.config(tmp_path / "c.json", data=keys)).data, "train", World())
+        assert not catalog.annotated.any() and catalog.annotation(0) == ""
+        assert catalog.annotation_folders == [""] * len(catalog.paths.folders)

@@ -1,0 +1,75 @@
+"""What is left out is told with its reason, and nothing else is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.configs import changed
+from tests.support.sample import SampleData
+from tests.support.spoilt import spoil
+from tfpipe import Stream, World, build_dataset, load_config
+from tfpipe.config import Config
+from tfpipe.data.failures.missing import Dropped
+from tfpipe.data.sources.registry import load_catalog
+
+
+@pytest.fixture
+def spoilt(sample: SampleData, tree: Path, tmp_path: Path) -> tuple[Config, dict[str, str]]:
+    """A config with images that cannot be used, and what is said of them, by name."""
+    config = load_config(sample.config(tmp_path / "config.json", data={"train_filelist": "train.txt"}))
+    return changed(config, on_error="skip", batch_size=8), spoil(tree)
+
+
+@pytest.mark.parametrize("unit", ["image", "box"])
+def test_all_that_is_left_out_of_an_epoch_is_told_and_why(spoilt: tuple[Config, dict[str, str]], unit: str) -> None:
+    config, bad = spoilt
+    if unit == "box":
+        # All XMLs are read at the start.
+        bad.pop(next(name for name in bad if name.endswith(".xml")))
+        (tree,) = {Path(path).parents[3] for path in load_catalog(config.data, "train", World()).paths.folders[:1]}
+        for xml in tree.rglob("*.xml"):
+            if xml.read_text() == "<annotation><object>":
+                xml.unlink()
+    config = changed(config, unit=unit)
+    catalog = load_catalog(config.data, "train", World())
+    order = catalog.order(config.data)
+    batches = []
+    for _, _, positions in build_dataset(config, "train", World(), True, catalog=catalog).as_numpy_iterator():
+        batches.append(positions)
+        if positions[-1, 0] > 2 * order.count:
+            break
+    dropped = Dropped(catalog, config.data, World(), Stream.start(1))
+    told = [left for some in (batches[:1], batches[1:20], batches[20:]) for left in dropped.look(some)]
+    found = {Path(failure.path).name: f"{failure.path}: {failure.reason}" for _, failure in told}
+    seen, left = set(np.concatenate(batches)[:, 0].tolist()), {position for position, _ in told}
+    # Every place of two epochs has been seen or left out, and none both.
+    assert not seen & left
+    assert set(range(2 * order.count)) <= seen | left
+    assert found.keys() == bad.keys()
+    for name, said in bad.items():
+        assert said in found[name]
+
+
+def test_a_test_pass_tells_also_what_comes_last(sample: SampleData, tree: Path, tmp_path: Path) -> None:
+    data = {"test_filelist": "val.txt", "on_error": "skip", "test_crop": "center"}
+    config = load_config(sample.config(tmp_path / "config.json", data=data))
+    catalog = load_catalog(config.data, "test", World())
+    world, bad = World(1, 2), [3, 21, 35]
+    assert len(catalog) == 37
+    for item in bad:
+        Path(catalog.paths[item]).write_bytes(b"x")
+    positions = [each[2] for each in build_dataset(config, "test", world, True).as_numpy_iterator()]
+    assert np.concatenate(positions)[:, 0].tolist() == [item for item in range(1, 37, 2) if item not in bad]
+    found = Dropped(catalog, config.data, world, Stream.start(2)).look(positions, end=True)
+    assert [(position, failure.path) for position, failure in found] == [(item, catalog.paths[item]) for item in bad]
+
+
+def test_an_image_without_an_object_of_a_known_class_is_not_left_out(sample: SampleData, tmp_path: Path) -> None:
+    data = {"label_source": "object", "classes": ["n01440764"], "test_filelist": None}
+    config = load_config(sample.config(tmp_path / "config.json", data=data))
+    catalog = load_catalog(config.data, "train", World())
+    positions = [each[2] for each in build_dataset(config, "train", World(), True).take(3).as_numpy_iterator()]
+    gaps = set(range(positions[-1][-1, 0])) - set(np.concatenate(positions)[:, 0].tolist())
+    assert gaps
+    assert Dropped(catalog, config.data, World(), Stream.start(1)).look(positions) == []

@@ -1,0 +1,174 @@
+"""Crops against Pillow: the same box cut from the same JPEG, resized by a plain numpy bilinear."""
+
+import io
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.support.images import bilinear, encoded, picture
+from tfpipe.config import RandomResizedCrop
+from tfpipe.data.images.windows import (
+    box_windows,
+    center_windows,
+    decode_crops,
+    decode_window,
+    flipped,
+    full_windows,
+    image_size,
+    mirror,
+    random_window,
+)
+
+# Largest and mean difference in levels of 255: both round to the nearest level, from sums in another order.
+MOST, MEAN = 1, 0.01
+
+
+KINDS = {
+    "4:2:0": {},
+    "4:4:4": {"subsampling": 0},
+    "progressive": {"progressive": True},
+    "low quality": {"quality": 30},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_a_crop_is_the_box_that_pillow_cuts_resized(kind: str, mode: str) -> None:
+    """40 boxes for each of 8 kinds of JPEG, a quarter of them at the image's edges."""
+    random = np.random.default_rng(1)
+    height, width = 211, 317
+    contents = encoded(picture(height, width).convert(mode), **KINDS[kind])
+    pixels = np.asarray(Image.open(io.BytesIO(contents)).convert("RGB"), np.float64)
+    corners = np.sort(random.random((40, 2, 2)), axis=1)
+    corners[:5, 0] = 0
+    corners[5:10, 1] = 1
+    boxes = corners.reshape(40, 4).astype(np.float32)
+
+    windows = box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0))
+    crops = decode_crops(contents, (height, width), windows, (48, 64), 3).numpy()
+    alone = [decode_crops(contents, (height, width), window[None], (48, 64), 3)[0].numpy() for window in windows]
+
+    assert crops.shape == (40, 48, 64, 3)
+    np.testing.assert_array_equal(alone, crops)
+    for box, crop in zip(boxes, crops, strict=True):
+        top, left, bottom, right = np.round(box * [height, width, height, width]).astype(int)
+        cut = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
+        difference = np.abs(np.rint(bilinear(cut, (48, 64))) - crop)
+        assert difference.max() <= MOST
+        assert difference.mean() <= MEAN
+
+
+def test_the_reference_is_not_blind() -> None:
+    """A window one pixel off, or the faster transform, would be noticed."""
+    contents = encoded(picture(100, 120))
+    right = np.rint(bilinear(np.asarray(Image.open(io.BytesIO(contents)), np.float64)[10:60, 20:80], (32, 32)))
+    shifted = decode_crops(contents, (100, 120), tf.constant([[10, 21, 50, 60]]), (32, 32), 3)[0]
+    fast = tf.image.resize(tf.io.decode_jpeg(contents, dct_method="INTEGER_FAST")[10:60, 20:80], (32, 32))
+    assert np.abs(right - shifted).mean() > MEAN
+    assert np.abs(right - np.rint(fast)).mean() > MEAN
+
+
+@pytest.mark.parametrize(
+    ("kernel", "resample", "target"),
+    [
+        ("antialias", Image.Resampling.BILINEAR, (37, 53)),
+        ("area", Image.Resampling.BOX, (30, 40)),
+        ("bicubic", Image.Resampling.BICUBIC, (300, 301)),
+    ],
+)
+def test_other_kernels_are_pillows(kernel: str, resample: Image.Resampling, target: tuple[int, int]) -> None:
+    """Where both define the same: Pillow's box takes whole pixels alone, and its cubic always antialiases."""
+    contents = encoded(picture(150, 160))
+    expected = np.asarray(Image.open(io.BytesIO(contents)).resize(target[::-1], resample), int)
+    window = tf.constant([[0, 0, 150, 160]])
+    differences = {
+        each: np.abs(expected - decode_crops(contents, (150, 160), window, target, 3, each)[0].numpy()).mean()
+        for each in ("bilinear", "bicubic", "area", "antialias")
+    }
+    assert differences.pop(kernel) < 0.3
+    assert min(differences.values()) > 0.6, differences
+
+
+def test_no_crop_has_a_black_edge() -> None:
+    """An ImageNet box may reach or pass the image's edge; a white image must give white crops."""
+    contents = encoded(Image.new("RGB", (90, 70), "white"))
+    boxes = np.array([[0, 0, 1, 1], [0.5, 0.5, 1, 1], [0, 0, 0.01, 0.01], [0.99, 0.99, 1, 1]], np.float32)
+    crops = decode_crops(
+        contents, (70, 90), box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0)), (33, 57), 3
+    ).numpy()
+    assert crops.min() >= 254
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 1000), (375, 500)])
+def test_every_window_is_inside_the_image_and_not_empty(size: tuple[int, int]) -> None:
+    random = np.random.default_rng(2)
+    corners = np.sort(random.random((500, 2, 2)), axis=1)
+    corners[:100, 1] = corners[:100, 0]
+    corners[100:150] = 1
+    windows = box_windows(corners.reshape(-1, 4).astype(np.float32), tf.constant([size] * 500)).numpy()
+    assert (windows[:, :2] >= 0).all()
+    assert (windows[:, 2:] >= 1).all()
+    assert (windows[:, :2] + windows[:, 2:] <= size).all()
+
+
+@pytest.mark.parametrize("suffix", ["PNG", "GIF", "BMP"])
+def test_another_format_named_jpeg_is_read_as_what_it_is(suffix: str) -> None:
+    image = Image.new("RGB", (40, 30), (200, 30, 60))
+    contents = encoded(image, format=suffix)
+    assert image_size(contents).numpy().tolist() == [30, 40]
+    pixels = decode_window(contents, tf.constant([5, 6, 10, 12]), 3).numpy()
+    assert pixels.shape == (10, 12, 3)
+    assert np.abs(pixels.astype(int) - [200, 30, 60]).max() <= 2
+
+
+def test_a_gray_image_gives_one_or_three_channels() -> None:
+    contents = encoded(picture(50, 60).convert("L"))
+    whole = full_windows(image_size(contents)[None])
+    one, three = (decode_crops(contents, (50, 60), whole, (20, 20), channels).numpy() for channels in (1, 3))
+    assert one.shape == (1, 20, 20, 1)
+    assert (three == one).all()
+
+
+def test_the_center_window_is_the_middle_in_the_targets_shape() -> None:
+    sizes = tf.constant([[400, 600], [600, 400], [1, 1]])
+    assert center_windows(sizes, (224, 224), 1.0).numpy().tolist() == [
+        [0, 100, 400, 400],
+        [100, 0, 400, 400],
+        [0, 0, 1, 1],
+    ]
+    assert center_windows(sizes, (224, 224), 0.5).numpy()[0].tolist() == [100, 200, 200, 200]
+    assert center_windows(sizes, (100, 200), 1.0).numpy()[0].tolist() == [50, 0, 300, 600]
+
+
+def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:
+    size, box = (300, 400), np.array([[0.1, 0.1, 0.4, 0.3]], np.float32)
+    how = RandomResizedCrop(area=(0.2, 0.5), aspect=(0.8, 1.25), min_covered=0.5)
+    seeds = tf.stack([tf.zeros([300], tf.int64), tf.range(300, dtype=tf.int64)], 1)
+    windows = tf.map_fn(
+        lambda seed: random_window(tf.constant(size), box, seed, how), seeds, fn_output_signature=tf.int32
+    ).numpy()
+    assert len(np.unique(windows, axis=0)) > 200
+    top, left, height, width = windows.T
+    area = height * width / (size[0] * size[1])
+    assert area.min() > 0.19 and area.max() < 0.51
+    assert (width / height).min() > 0.78 and (width / height).max() < 1.28
+    covered = (np.minimum(top + height, 120) - np.maximum(top, 30)).clip(0) * (
+        np.minimum(left + width, 120) - np.maximum(left, 40)
+    ).clip(0)
+    assert (covered / (90 * 80)).min() > 0.48
+
+
+def test_flips_about_half_and_the_same_for_the_same_seed() -> None:
+    seeds = tf.stack([tf.zeros([400], tf.int64), tf.range(400, dtype=tf.int64)], 1)
+    flips = flipped(seeds).numpy()
+    assert flips.dtype == bool and 160 < flips.sum() < 240
+    assert (flipped(seeds).numpy() == flips).all()
+    assert (flipped(seeds + tf.constant([1, 0], tf.int64)).numpy() != flips).sum() > 100
+
+
+def test_a_crop_that_is_to_be_mirrored_is() -> None:
+    crops = np.random.default_rng(0).integers(0, 256, (50, 3, 4, 2), np.uint8)
+    flips = np.arange(50) % 3 == 0
+    assert (mirror(crops, flips).numpy() == np.where(flips[:, None, None, None], crops[:, :, ::-1], crops)).all()

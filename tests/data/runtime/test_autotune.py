@@ -1,0 +1,67 @@
+"""What a running pipeline says of itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from tests.support.sample import SampleData
+from tfpipe import World, build_dataset, load_config
+from tfpipe.data.pipeline import stage_names
+from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.prepare.pack import PackPlan, pack
+
+
+def test_between_two_accounts_a_stage_has_done_the_difference() -> None:
+    before = [Stage("read", 10, 4.0, 1.0)]
+    now = [Stage("read", 30, 14.0, 2.0), Stage("crop", 3, 6.0, 1.0)]
+    assert since(before, now) == [Stage("read", 20, 10.0, 2.0), Stage("crop", 3, 6.0, 1.0)]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_every_stage_is_counted_under_its_own_name(sample: SampleData, tmp_path: Path, dtype: str) -> None:
+    """Also when a map that does nothing is left out, and when another follows that has the clock."""
+    config = load_config(sample.config(tmp_path / "c.json", data={"dtype": dtype}))
+    iterator = iter(build_dataset(config, with_positions=True, with_ready=True))
+    for _ in range(3):
+        next(iterator)
+    first = stages(iterator)
+    for _ in range(8):
+        next(iterator)
+    last = stages(iterator)
+    done = {each.stage: each for each in since(first, last)}
+    assert list(done) == ["visit", "read", "crop", "finish"]
+    # The buffer behind it may be filled meanwhile.
+    assert 6 <= done["finish"].elements <= 16
+    # Reading and decoding take the longest.
+    assert {each.stage for each in sorted(last, key=lambda each: each.busy_ms)[-2:]} == {"read", "crop"}
+    assert json.dumps([vars(each) for each in done.values()])
+    assert {each.stage for each in tuned(iterator)} >= {"visit", "prefetch"}
+
+
+@pytest.mark.parametrize("kind", ["crops", "raw"])
+def test_packed_crops_are_gathered(sample: SampleData, tmp_path: Path, kind: str) -> None:
+    """Also where a transform of the user's own follows, which is not counted."""
+    given = load_config(sample.config(tmp_path / "c.json"))
+    pack(given.data, "train", tmp_path / "packed", PackPlan(kind), World())
+    source = {"source": {"kind": "packed", "path": str(tmp_path / "packed")}}
+    config = load_config(sample.config(tmp_path / "c.json", data=source))
+    catalog = load_catalog(config.data, "train", World())
+    iterator = iter(build_dataset(config, with_positions=True, with_ready=True, catalog=catalog))
+    for _ in range(3):
+        next(iterator)
+    names = stage_names(catalog, config.data)
+    done = {each.stage: each for each in stages(iterator, names)}
+    assert list(done) == ["visit", "gather", "finish"]
+    # A block of visits gives many batches.
+    assert done["gather"].elements >= done["finish"].elements >= 3 > done["visit"].elements - 2
+
+
+def test_a_pipeline_that_is_not_tuned_keeps_no_account() -> None:
+    untuned = tf.data.Options()
+    untuned.autotune.enabled = False
+    iterator = iter(tf.data.Dataset.range(5).map(lambda x: x + 1).with_options(untuned))
+    next(iterator)
+    assert stages(iterator) == tuned(iterator) == []

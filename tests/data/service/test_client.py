@@ -1,0 +1,219 @@
+"""Served data: the batches of this process, bit for bit, whatever happens to the servers."""
+
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.batches import assert_same, batches
+from tests.support.commands import start
+from tests.support.sample import SampleData
+from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.service import client as service
+from tfpipe.data.service import workers as serving
+from tfpipe.data.service.workers import LocalWorkers, RemoteWorkers, local_workers
+from tfpipe.data.sources.files import Files
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError, TfpipeError
+
+BESIDE = {"workers": 2}
+
+
+def start_warm() -> subprocess.Popen[str]:
+    """Starts a server as tfpipe does, but by the warm server; it ends when the process that stands for it does."""
+    ensure_server()
+    command = [*WARM, "-m", "tfpipe", "serve", "worker", "--port", "0", "--host", "localhost"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[LocalWorkers]:
+    """The servers of every config with BESIDE. How tfpipe starts them is tested with real trainings."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serving, "_start", start_warm)
+        found = local_workers(2)
+        yield found
+        found.close()
+        beside.cache_clear()
+
+
+@pytest.fixture
+def addresses(servers: LocalWorkers) -> list[str]:
+    return [servers.find(number) for number in range(2)]
+
+
+def configured(sample: SampleData, tmp_path: Path, how: dict | None, **data: object) -> Config:
+    data = {"decoder": "graph", "service": how, **data}
+    return load_config(sample.config(tmp_path / "c.json", data=data))
+
+
+# Into the second epoch, which no number of blocks ends with.
+@pytest.mark.parametrize(
+    ("world", "split", "data"),
+    [
+        (World(0, 2), "train", {"crop": "random_resized", "unit": "box"}),
+        (World(1, 2), "train", {"scope": "shard"}),
+        (World(1, 3), "test", {}),
+        pytest.param(World(), "train", {}, marks=pytest.mark.full("the same batches as where a worker is killed")),
+        pytest.param(
+            World(1, 2), "train", {"scope": "shard", "crop": "center"}, marks=pytest.mark.full("as with other crops")
+        ),
+    ],
+)
+def test_batches_are_those_of_this_process(
+    servers: LocalWorkers, sample: SampleData, index: str, tmp_path: Path, world: World, split: str, data: dict
+) -> None:
+    own = known_crops(configured(sample, tmp_path, None, index=index, **data), split, world)
+    steps = KNOWN_STEPS if split == "train" else -1
+    assert crops(configured(sample, tmp_path, BESIDE, **data), split, world, steps) == own
+
+
+def test_a_resumed_stream_is_that_of_this_process(addresses: list[str], sample: SampleData, tmp_path: Path) -> None:
+    """Of two ranks that were three, one of them in the middle of an image; from running servers, of which one is the
+    same as another."""
+    stream = Stream.start(3).at([Cursor(9), Cursor(34, 1), Cursor(5)]).over(2)
+    three = {"address": [*addresses, addresses[0]]}
+    for rank in range(2):
+        own = batches(configured(sample, tmp_path, None), count=6, world=World(rank, 2), resume=stream)
+        served = batches(configured(sample, tmp_path, three), count=6, world=World(rank, 2), resume=stream)
+        assert_same(own, served)
+
+
+def test_a_killed_worker_is_replaced_and_nothing_lost_or_repeated(
+    servers: LocalWorkers, sample: SampleData, index: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = build_dataset(configured(sample, tmp_path, BESIDE), with_positions=True).take(KNOWN_STEPS)
+    before = servers.pids
+
+    def kill() -> None:
+        os.kill(before[1], signal.SIGKILL)
+
+    assert interrupted(served, kill) == known_crops(configured(sample, tmp_path, None, index=index))
+    assert servers.pids[0] == before[0] and servers.pids[1] != before[1]
+    assert "server 2 of 2" in caplog.text and "no image is lost or comes twice" in caplog.text
+
+
+def interrupted(dataset: tf.data.Dataset, by: Callable[[], None]) -> list[tuple]:
+    """The dataset's crops; calls a function after two batches."""
+    taken = dataset.as_numpy_iterator()
+    first = list(itertools.islice(taken, 2))
+    by()
+    return crops_of([*first, *taken])
+
+
+def test_others_take_over_from_a_server_elsewhere(
+    addresses: list[str], sample: SampleData, index: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch
+) -> None:
+    """`tfpipe serve worker`, killed in the middle; and when none is left, a clear error in bounded time."""
+    process = start(sys.executable, "-m", "tfpipe", "serve", "worker", "--port", "0", "--host", "localhost")
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("serving at localhost:"), process.communicate()
+        alone = line.split()[-1]
+        both = configured(sample, tmp_path, {"address": [addresses[0], alone]})
+        served = build_dataset(both, with_positions=True).take(KNOWN_STEPS)
+
+        def kill() -> None:
+            process.kill()
+            process.wait()
+
+        assert interrupted(served, kill) == known_crops(configured(sample, tmp_path, None, index=index))
+        assert f"server 2 of 2, at {alone}, " in caplog.text and f"goes on at {addresses[0]}" in caplog.text
+
+        monkeypatch.setattr(serving, "PATIENCE_S", 1.0)
+        gone = configured(sample, tmp_path, {"address": alone})
+        catalog = load_catalog(gone.data, "train", World())
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            batches(gone, count=1, catalog=catalog)
+        message = str(to_named_error(caught.value, catalog, gone.data, World(), Stream.start(1), None))
+        assert message.startswith(f"rank 0: data.service: none of {alone} has answered for 1 seconds; start them")
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_file_that_cannot_be_decoded_is_named(
+    servers: LocalWorkers, sample: SampleData, tree: Path, tmp_path: Path
+) -> None:
+    bad = Path((tmp_path / "train.txt").read_text().splitlines()[70])
+    bad.write_bytes(bad.read_bytes()[:300])
+    data = {"train_filelist": str(tmp_path / "train.txt"), "shuffle_buffer": 0}
+    config = configured(sample, tmp_path, BESIDE, **data)
+    catalog = load_catalog(config.data, "train", World())
+    reached = None
+    with pytest.raises(tf.errors.OpError) as caught:
+        for *_, positions in build_dataset(config, with_positions=True, catalog=catalog):
+            reached = positions
+    assert 0 < reached[-1, 0] < 70
+    message = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), reached))
+    assert message.startswith(f"rank 0: cannot use {bad} of the train data: ")
+
+
+def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
+    config = configured(sample, tmp_path, {"address": "localhost:1"})
+    catalog = load_catalog(config.data, "train", World())
+    size = service.tables_bytes(catalog)
+    assert size >= sum(len(catalog.paths.name(item)) + 9 for item in range(len(catalog)))
+    monkeypatch.setattr(service, "MOST_BYTES", size)
+    service.check(catalog)
+    monkeypatch.setattr(service, "MOST_BYTES", size - 1)
+    with pytest.raises(ConfigError, match=r"the train data has 96 images, whose paths, .* or use a shorter filelist"):
+        build_dataset(config, catalog=catalog)
+
+
+def test_urls_are_refused() -> None:
+    paths = FileList.of(["/a/b/1.jpg", "https://host/c/2.jpg"])
+    none = np.zeros(2, np.int32)
+    catalog = Catalog(
+        "train", Files(DataConfig(train_filelist=Path("train.txt"))), paths, ["", ""], none > 0, none, ("b",)
+    )
+    with pytest.raises(ConfigError, match="https://host/c/ in the train filelist is fetched in Python"):
+        service.check(catalog)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"decoder": "native"}, 'decoder "native" needs Python'),
+        ({"cache": "memory"}, "cache needs Python"),
+        ({"annotations": "lxml"}, 'annotations "lxml" needs Python'),
+        ({"storage_delay_ms": 1.0}, "storage_delay_ms needs Python"),
+        ({"how": {}}, "give either workers"),
+        ({"how": {"workers": 1, "address": "a:1"}}, "give either workers"),
+        ({"how": {"address": "grpc://a:1"}}, "address"),
+        ({"how": {"address": []}}, "address"),
+    ],
+)
+def test_what_servers_cannot_do_is_refused(sample: SampleData, tmp_path: Path, data: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        configured(sample, tmp_path, **{"how": BESIDE, **data})
+
+
+def test_the_graph_decodes_where_servers_do(sample: SampleData, tmp_path: Path) -> None:
+    assert configured(sample, tmp_path, None, decoder="auto").data.native
+    assert not configured(sample, tmp_path, BESIDE, decoder="auto").data.native
+
+
+def test_addresses_are_tried_in_turn(monkeypatch) -> None:
+    there = {"b:1", "c:1"}
+    found = RemoteWorkers(["a:1", "b:1", "c:1"], patience_s=0)
+    monkeypatch.setattr(found, "lives", there.__contains__)
+    assert [found.find(number) for number in range(3)] == ["b:1", "b:1", "c:1"]
+    found.give_up("b:1")
+    assert [found.find(number) for number in range(3)] == ["c:1", "c:1", "c:1"]
+    there.remove("c:1")
+    assert found.find(2) == "b:1"
+    there.clear()
+    with pytest.raises(TfpipeError, match="none of a:1, b:1, c:1 has answered"):
+        found.find(0)

@@ -1,0 +1,402 @@
+"""Training from packed data: the same samples as from the files, and what it cannot serve refused."""
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.batches import KNOWN_STEPS, crops, known_crops
+from tests.support.commands import ROOT, run
+from tests.support.examples import examples
+from tests.support.packs import config_of, packed
+from tests.support.ranks import Ranks
+from tests.support.runs import read_metrics
+from tests.support.sample import SampleData
+from tfpipe import Config, Cursor, Stream, World, build_dataset
+from tfpipe.config import make_config
+from tfpipe.data.annotations.cleaning import Boxes
+from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.sources.packed.crops import loader
+from tfpipe.data.sources.packed.manifest import verify
+from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.packed.source import Packed
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError
+from tfpipe.training.checkpointing.checkpoints import contract_of
+
+KINDS = ("original", "crops", "raw")
+
+
+# Of 5 ways to stream and 3 kinds, those that differ in what they call; the files themselves are read with an index.
+SAME_CALLS = pytest.mark.full("each kind and each way to stream is in another of these already")
+
+
+@pytest.fixture(scope="module")
+def folders(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    base = tmp_path_factory.mktemp("packed")
+    config = config_of(sample, base, index=index)
+    return {kind: packed(config, base / kind, kind) for kind in KINDS}
+
+
+@pytest.fixture
+def copy(folders: dict[str, Path], tmp_path: Path) -> dict[str, Path]:
+    """Packed data that may be spoilt."""
+    return {kind: shutil.copytree(folder, tmp_path / kind) for kind, folder in folders.items()}
+
+
+def levels_apart(some: list[tuple], others: list[tuple]) -> float:
+    one, other = (np.frombuffer(b"".join(each[3] for each in those), np.uint8).astype(int) for those in (some, others))
+    return float(np.abs(one - other).mean())
+
+
+def assert_alike(got: list[tuple], expected: list[tuple], kind: str) -> None:
+    """The same samples; JPEGs of crops lose a little, and nothing else does."""
+    assert [each[:3] for each in got] == [each[:3] for each in expected]
+    if kind == "crops":
+        # Those of other samples are far off.
+        assert 0 < levels_apart(got, expected) < 5 < 20 < levels_apart(got[2:], expected[:-2])
+    else:
+        assert got == expected
+
+
+BY_BOX = {"unit": "box", "flip": True}, World(1, 2)
+SHARDED = {"scope": "shard", "flip": True, "batch_size": 7}, World(2, 3)
+SHARDED_BY_BOX = {"unit": "box", "scope": "shard"}, World(1, 3)
+IN_ORDER = {"shuffle_buffer": 0, "num_parallel_readers": 1}, World()
+
+
+@pytest.mark.parametrize(
+    ("kind", "way"),
+    [
+        ("original", BY_BOX),
+        ("raw", BY_BOX),
+        ("crops", SHARDED),
+        ("raw", SHARDED_BY_BOX),
+        ("crops", IN_ORDER),
+        *(
+            pytest.param(kind, way, marks=SAME_CALLS)
+            for kind, way in [
+                *((kind, ({}, World())) for kind in KINDS),
+                ("crops", BY_BOX),
+                ("original", SHARDED),
+                ("raw", SHARDED),
+                ("original", SHARDED_BY_BOX),
+                ("crops", SHARDED_BY_BOX),
+                ("original", IN_ORDER),
+                ("raw", IN_ORDER),
+            ]
+        ),
+    ],
+    ids=str,
+)
+def test_the_samples_are_those_of_the_files(
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str, way: tuple[dict, World]
+) -> None:
+    """Over two epochs."""
+    how, world = way
+    expected = known_crops(config_of(sample, tmp_path, index=index, **how), "train", world)
+    got = crops(config_of(sample, tmp_path, "packed", folders[kind], **how), "train", world, KNOWN_STEPS)
+    assert_alike(got, expected, kind)
+
+
+@pytest.mark.parametrize(
+    ("how", "split"),
+    [
+        ({"crop": "random_resized", "unit": "box", "crop_image_size": [24, 40]}, "train"),
+        ({"crop": "center", "num_channels": 1, "decoder": "graph"}, "test"),
+        ({"annotations": "none", "dtype": "float32", "scaled_decode": True, "crop_image_size": [8, 9]}, "train"),
+        pytest.param({"crop": "random_resized"}, "test", marks=SAME_CALLS),
+        pytest.param({"crop": "full", "decoder": "graph"}, "train", marks=SAME_CALLS),
+        pytest.param({"annotations": "none"}, "test", marks=SAME_CALLS),
+    ],
+    ids=str,
+)
+def test_original_files_are_cropped_in_any_way(
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], how: dict, split: str
+) -> None:
+    loose = config_of(sample, tmp_path, index=index, **how)
+    config = config_of(sample, tmp_path, "packed", folders["original"], **how)
+    assert crops(config, split, World(1, 2), 8) == crops(loose, split, World(1, 2), 8)
+    counts = [count_crops(load_catalog(each.data, "train", World()), each.data, World()) for each in (loose, config)]
+    assert counts[0] == counts[1]
+
+
+GRAY = {"test_crop": "center", "num_channels": 1, "resize": "area", "crop_image_size": [20, 36]}
+BY_OBJECT = {"label_source": "object", "classes": "two", "test_label_file": None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "how", "split"),
+    [
+        ("crops", GRAY, "test"),
+        ("raw", BY_OBJECT, "train"),
+        *(
+            pytest.param(kind, how, split, marks=SAME_CALLS)
+            for kind, how, split in [
+                ("raw", GRAY, "test"),
+                ("raw", GRAY, "train"),
+                ("crops", GRAY, "train"),
+                ("crops", BY_OBJECT, "train"),
+                ("crops", BY_OBJECT, "test"),
+                ("raw", BY_OBJECT, "test"),
+            ]
+        ),
+    ],
+    ids=str,
+)
+def test_crops_are_packed_as_the_config_cuts_them(
+    sample: SampleData, index: str, tmp_path: Path, how: dict, kind: str, split: str
+) -> None:
+    how = {**how, "classes": sample.classes[:2]} if "classes" in how else {**how, "index": index}
+    loose = config_of(sample, tmp_path, **how)
+    config = config_of(sample, tmp_path, "packed", packed(loose, tmp_path / "out", kind, 3, (split,)), **how)
+    steps = 10 if split == "train" else -1
+    assert_alike(crops(config, split, steps=steps), crops(loose, split, steps=steps), kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "world"),
+    [
+        ("crops", World()),
+        ("original", World(2, 3)),
+        ("raw", World(1, 3)),
+        *(
+            pytest.param(kind, World(rank, size), marks=SAME_CALLS)
+            for kind in KINDS
+            for rank, size in ((0, 1), (0, 3), (1, 3), (2, 3))
+            if (kind, rank, size) not in {("crops", 0, 1), ("original", 2, 3), ("raw", 1, 3)}
+        ),
+    ],
+)
+def test_a_test_pass_is_that_of_the_files(
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str, world: World
+) -> None:
+    whole = known_crops(config_of(sample, tmp_path, index=index), "test")
+    expected = [each for each in whole if each[0] % world.size == world.rank]
+    got = crops(config_of(sample, tmp_path, "packed", folders[kind]), "test", world)
+    assert_alike(got, expected, kind)
+
+
+@pytest.mark.parametrize("kind", ["original", "raw", pytest.param("crops", marks=SAME_CALLS)])
+def test_a_run_begun_on_files_goes_on_packed(
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str
+) -> None:
+    """In the middle of an image of several crops, and with other ranks."""
+    loose, config = config_of(sample, tmp_path, index=index), config_of(sample, tmp_path, "packed", folders[kind])
+    whole = known_crops(loose, "train", World(1, 2))
+    taken = next(number for number, each in enumerate(whole) if number > 40 and each[1] > 0)
+    on_its_way = Stream.start(2).at([Cursor(0), Cursor(*whole[taken][:2])])
+    assert_alike(crops(config, "train", World(1, 2), 6, resume=on_its_way), whole[taken : taken + 96], kind)
+    fewer = Stream.start(3).at([Cursor(9, 1), Cursor(4), Cursor(17)]).over(2)
+    expected = crops(loose, "train", World(1, 2), 6, resume=fewer)
+    assert_alike(crops(config, "train", World(1, 2), 6, resume=fewer), expected, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_tells_crops_as_jpeg_from_the_files(
+    sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str
+) -> None:
+    configs = config_of(sample, tmp_path, index=index), config_of(sample, tmp_path, "packed", folders[kind])
+    contracts = [contract_of(each, load_catalog(each.data, "train", World())) for each in configs]
+    different = {name for name in contracts[0] if contracts[0][name] != contracts[1][name]}
+    assert different == ({"crops as JPEG"} if kind == "crops" else set())
+
+
+@settings(deadline=None, max_examples=examples(12))
+@given(st.data())
+def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObject) -> None:
+    """Whatever the ranks, batches, crops and interruptions; each crop's pixel is its number."""
+    scope = data.draw(st.sampled_from(["global", "shard"]))
+    by_box = data.draw(st.booleans())
+    counts = np.array(data.draw(st.lists(st.integers(0, 5), min_size=3, max_size=40).filter(any)))
+    size = data.draw(st.integers(1, 3))
+    if scope == "shard":
+        counts += counts == 0
+    with tempfile.TemporaryDirectory() as folder:
+        catalog = numbered(counts, Path(folder), by_box)
+        size = min(size, catalog.samples)
+        how = {"crop_image_size": [1, 1], "batch_size": data.draw(st.integers(1, 9)), "scope": scope}
+        config = Config.model_validate_json(json.dumps({"data": {"train_filelist": "none", **how}}))
+        order = catalog.order(config.data)
+        per_sample = np.ones(catalog.samples, int) if by_box else counts
+        stream = Stream.start(size)
+        steps = data.draw(st.integers(0, 6))
+        ran = Ranks(stream, order, per_sample, config.data.batch_size)
+        stream = ran.interrupted(ran.steps(steps))
+        if scope == "global":
+            stream = stream.over(data.draw(st.integers(1, 3)))
+        rank = data.draw(st.integers(0, stream.size - 1))
+        expected = Ranks(stream, order, per_sample, config.data.batch_size).steps(5)[rank]
+        dataset = build_dataset(config, "train", World(rank, stream.size), True, stream, catalog)
+        batches = list(dataset.take(5).as_numpy_iterator())
+        places = [tuple(map(int, place)) for _, _, positions in batches for place in positions]
+        assert places == expected
+        first = np.append(0, np.cumsum(per_sample))
+        items = order.items(np.array([position for position, _ in places]), World(rank, stream.size))
+        numbers = [int.from_bytes(pixels.tobytes(), "little") for images, _, _ in batches for pixels in images]
+        assert numbers == [first[item] + crop for item, (_, crop) in zip(items, places, strict=True)]
+        assert [int(label) for _, labels, _ in batches for label in labels] == [number % 7 for number in numbers]
+
+
+def numbered(counts: np.ndarray, folder: Path, by_box: bool) -> Catalog:
+    """A catalog of images with so many raw crops, of one pixel that is their number, in two shards."""
+    total = int(counts.sum())
+    pixels = np.arange(total, dtype="<u4").view(np.uint8).reshape(-1, 4)[:, :3].reshape(-1, 1, 1, 3)
+    half = total // 2
+    for shard, part in enumerate((pixels[:half], pixels[half:])):
+        (folder / str(shard)).write_bytes(b"-" + part.tobytes())
+    number = np.arange(total)
+    images = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    labels = (number % 7).astype(np.int32)
+    shards = (number >= half).astype(np.int32)
+    offsets = 1 + 3 * (number - half * shards)
+    records = Records(images, labels, shards, offsets, np.full(total, 3))
+    paths = FileList.of(f"{item}.jpg" for item in range(len(counts)))
+    boxes = Boxes(images, np.zeros((total, 4), np.float32), labels)
+    whose = np.zeros(len(counts), np.int32)
+    where = Shards("raw", [str(folder / "0"), str(folder / "1")], records)
+    data = {"source": {"kind": "packed", "path": str(folder)}}
+    source = Packed(make_config({"data": data}).data).of_shards(where)
+    return Catalog("train", source, paths, [""], whose > 0, whose, tuple("abcdefg"), boxes, by_box=by_box)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"crop_image_size": [32, 33]}, "data.crop_image_size: [32, 32] packed, [32, 33] in the config"),
+        ({"num_channels": 1}, "data.num_channels: 3 packed, 1 in the config"),
+        ({"crop": "random_resized"}, 'data.crop: "boxes" packed, "random_resized" in the config'),
+        ({"crop": "full"}, 'data.crop: "boxes" packed, "full" in the config'),
+        ({"resize": "area"}, 'data.resize: "bilinear" packed, "area" in the config'),
+        ({"decoder": "graph"}, 'data.decoder: "native" packed, "graph" in the config'),
+        ({"scaled_decode": True}, "data.scaled_decode: false packed, true in the config"),
+        ({"annotations": "none"}, 'data.annotations: "any" packed, "none" in the config'),
+        ({"classes": ["a", "b"]}, 'data.classes: ["n'),
+        ({"cache": "memory"}, "data.cache is of loose files"),
+        ({"num_classes": 3}, "data.num_classes is 3, but there are 8 classes"),
+    ],
+    ids=str,
+)
+def test_what_packed_crops_cannot_serve_is_refused(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path], how: dict, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        build_dataset(config_of(sample, tmp_path, "packed", folders["raw"], **how))
+
+
+def test_a_split_that_is_not_packed_is_named(sample: SampleData, tmp_path: Path, copy: dict[str, Path]) -> None:
+    (copy["raw"] / "validation.json").unlink()
+    config = config_of(sample, tmp_path, "packed", copy["raw"])
+    with pytest.raises(ConfigError, match=r"validation\.json: No such file"):
+        build_dataset(config, "test")
+    build_dataset(config)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shards_that_are_not_whole_are_named(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], kind: str
+) -> None:
+    config = config_of(sample, tmp_path, "packed", copy[kind])
+    shard = min(copy[kind].glob("train-00003*"))
+    contents = shard.read_bytes()
+    shard.write_bytes(contents[:-1])
+    with pytest.raises(ConfigError, match=rf"{shard} has {len(contents) - 1} bytes, its manifest says {len(contents)}"):
+        build_dataset(config)
+    shard.unlink()
+    with pytest.raises(ConfigError, match=f"cannot read {shard}"):
+        build_dataset(config)
+
+
+@pytest.mark.parametrize("kind", ["original", "crops"])
+def test_a_damaged_record_is_named(sample: SampleData, tmp_path: Path, copy: dict[str, Path], kind: str) -> None:
+    """With its shard, its number there, and the file that it was."""
+    config = config_of(sample, tmp_path, "packed", copy[kind], shuffle_buffer=0)
+    catalog = load_catalog(config.data, "train", World())
+    records = catalog.packed.records
+    bad = 40
+    shard = Path(catalog.packed.shards[records.shard[bad]])
+    contents = bytearray(shard.read_bytes())
+    begin = int(records.offset[bad])
+    contents[begin : begin + int(records.length[bad])] = bytes(int(records.length[bad]))
+    shard.write_bytes(contents)
+    number = sorted(records.offset[records.shard == records.shard[bad]].tolist()).index(begin)
+    with pytest.raises(tf.errors.OpError) as raised:
+        crops(config, "train", steps=12)
+    said = str(to_named_error(raised.value, catalog, config.data, World(), Stream.start(1), None))
+    assert f"record {number} of {shard}, of {catalog.paths[int(records.image[bad])]}" in said
+    assert "tfpipe pack --verify" in said and "Traceback" not in said
+    with pytest.raises(ConfigError, match=f"1 of 14 files are not as packed:\n  {shard} is not what was packed"):
+        verify(copy[kind])
+
+
+def test_a_sound_folder_is_verified(folders: dict[str, Path]) -> None:
+    assert verify(folders["original"]) == f"{folders['original']}: all 14 files are as they were packed"
+
+
+def test_a_shard_that_is_cut_while_it_is_read_is_named(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This is where memory does not hold them all; where it does, the same records are mapped."""
+    for kind in ("raw", "crops"):
+        config = config_of(sample, tmp_path, "packed", copy[kind])
+        catalog = load_catalog(config.data, "train", World())
+        mapped = loader(catalog, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
+        with monkeypatch.context() as small:
+            small.setattr("tfpipe.data.sources.packed.crops.free_memory", lambda: 0)
+            load = loader(catalog, (32, 32, 3))
+        whole = load(np.arange(20), np.zeros(0, bool))
+        assert whole.tobytes() == mapped.tobytes()
+        contents = [catalog.packed.contents(record) for record in range(20)]
+        expected = contents if kind == "raw" else [simplejpeg.decode_jpeg(each).tobytes() for each in contents]
+        assert whole.tobytes() == b"".join(expected)
+        last = int(np.argmax(catalog.packed.records.offset * (catalog.packed.records.shard == 2)))
+        Path(catalog.packed.shards[2]).write_bytes(Path(catalog.packed.shards[2]).read_bytes()[:-600])
+        with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
+            load(np.array([0, last]), np.zeros(0, bool))
+        with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
+            loader(catalog, (32, 32, 3))
+
+
+def test_a_packed_split_holds_the_paths_it_was_made_of(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path]
+) -> None:
+    for split in ("train", "test"):
+        loose = load_catalog(config_of(sample, tmp_path).data, split, World())
+        for kind in KINDS:
+            catalog = load_catalog(config_of(sample, tmp_path, "packed", folders[kind]).data, split, World())
+            assert catalog.paths == loose.paths and catalog.paths.digest == loose.paths.digest
+            assert catalog.classes == loose.classes and np.array_equal(catalog.labels, loose.labels)
+            assert np.array_equal(catalog.annotated, loose.annotated)
+
+
+def test_crops_are_the_jpegs_that_the_manifest_says(folders: dict[str, Path]) -> None:
+    manifest = json.loads((folders["crops"] / "train.json").read_text())
+    assert manifest["jpeg"] == {"quality": 95, "subsampling": "420"}
+    assert manifest["data.crop_image_size"] == [32, 32] and len(manifest["shards"]) == 5
+    shards = [folders["crops"] / each["name"] for each in manifest["shards"]]
+    count = sum(1 for _ in tf.data.TFRecordDataset([str(each) for each in shards]))
+    assert count == sum(each["records"] for each in manifest["shards"])
+    example = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(str(shards[0])))).numpy())
+    jpeg = example.features.feature["image/encoded"].bytes_list.value[0]
+    assert simplejpeg.decode_jpeg_header(jpeg)[:4] == (32, 32, "YCbCr", "420")
+
+
+def test_a_model_trains_and_is_tested_on_packed_data(
+    sample: SampleData, tmp_path: Path, folders: dict[str, Path]
+) -> None:
+    config_of(sample, tmp_path, "packed", folders["raw"])
+    done = run(sys.executable, ROOT / "train.py", "-c", tmp_path / "config.json", "-l", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert read_metrics(tmp_path / "run")[0]["test_images"] == 37

@@ -1,0 +1,225 @@
+"""TFRecords that others made, read as they are."""
+
+import json
+import logging
+import random
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from tests.support.batches import crops
+from tests.support.packs import config_of
+from tests.support.sample import SampleData
+from tfpipe import Config, World
+from tfpipe.data.annotations.objects import read_xml
+from tfpipe.data.sources.packed import tfrecords as module
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError
+from tfpipe.prepare.index import build_index
+
+
+def _int64_feature(value):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=value if isinstance(value, list) else [value]))
+
+
+def _float_feature(value):
+    return tf.train.Feature(float_list=tf.train.FloatList(value=value))
+
+
+def _bytes_feature(value):
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+
+
+def write_as_slim(config: Config, split: str, out: Path, shards: int, leave_out: tuple[str, ...] = ()) -> list[str]:
+    """As build_imagenet_data.py: shuffled, labels from 1, one label a box. Returns the files, in their order there."""
+    catalog = load_catalog(config.data, split, World())
+    items = list(range(len(catalog)))
+    random.Random(12345).shuffle(items)
+    bounds = np.linspace(0, len(items), shards + 1).astype(int)
+    prefix = {"train": "train", "test": "validation"}[split]
+    out.mkdir(exist_ok=True)
+    for shard in range(shards):
+        with tf.io.TFRecordWriter(f"{out}/{prefix}-{shard:05}-of-{shards:05}") as writer:
+            for item in items[bounds[shard] : bounds[shard + 1]]:
+                path = catalog.paths[item]
+                with Image.open(path) as image:
+                    width, height = image.size
+                annotation = catalog.annotation(item)
+                boxes = read_xml(annotation).boxes / [height, width, height, width] if annotation else np.zeros((0, 4))
+                label = int(catalog.labels[item])
+                features = {
+                    "image/height": _int64_feature(height),
+                    "image/width": _int64_feature(width),
+                    "image/colorspace": _bytes_feature(b"RGB"),
+                    "image/channels": _int64_feature(3),
+                    "image/class/label": _int64_feature(label + 1),
+                    "image/class/synset": _bytes_feature(catalog.classes[label].encode()),
+                    "image/class/text": _bytes_feature(b"a thing"),
+                    "image/object/bbox/xmin": _float_feature(boxes[:, 1]),
+                    "image/object/bbox/xmax": _float_feature(boxes[:, 3]),
+                    "image/object/bbox/ymin": _float_feature(boxes[:, 0]),
+                    "image/object/bbox/ymax": _float_feature(boxes[:, 2]),
+                    "image/object/bbox/label": _int64_feature([label + 1] * len(boxes)),
+                    "image/format": _bytes_feature(b"JPEG"),
+                    "image/filename": _bytes_feature(Path(path).name.encode()),
+                    "image/encoded": _bytes_feature(Path(path).read_bytes()),
+                }
+                features = {name: value for name, value in features.items() if name not in leave_out}
+                writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    return [catalog.paths[item] for item in items]
+
+
+@pytest.fixture
+def config(sample: SampleData, tmp_path: Path) -> Config:
+    return config_of(sample, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def as_slim(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both splits as TFRecords, lists of the files in their order there, and indexes of these."""
+    folder = tmp_path_factory.mktemp("slim")
+    config = config_of(sample, folder)
+    for split, shards in (("train", 4), ("test", 2)):
+        files = write_as_slim(config, split, folder / "records", shards)
+        (folder / f"{split}.txt").write_text("".join(f"{path}\n" for path in files))
+        build_index(listed(sample, folder, folder).data, split, World(), 1)
+    return folder
+
+
+def listed(sample: SampleData, folder: Path, as_slim: Path, **how: object) -> Config:
+    """A config of the files in the order of the records."""
+    lists = {f"{split}_filelist": str(as_slim / f"{split}.txt") for split in ("train", "test")}
+    return config_of(sample, folder, **lists, index=str(as_slim), **how)
+
+
+@pytest.fixture
+def records(as_slim: Path, tmp_path: Path) -> Path:
+    """TFRecords that may be spoilt, and were not scanned yet."""
+    return shutil.copytree(as_slim / "records", tmp_path / "records", ignore=shutil.ignore_patterns("*.parquet"))
+
+
+@pytest.mark.parametrize(
+    ("how", "split"),
+    [
+        ({"unit": "box", "flip": True}, "train"),
+        ({"crop": "random_resized"}, "train"),
+        ({}, "test"),
+        pytest.param({"annotations": "none"}, "train", marks=pytest.mark.full("as for what tfpipe pack has packed")),
+        pytest.param({}, "train", marks=pytest.mark.full("the test pass reads the same boxes")),
+    ],
+    ids=str,
+)
+def test_they_give_what_the_same_files_give(
+    sample: SampleData, tmp_path: Path, as_slim: Path, records: Path, how: dict, split: str
+) -> None:
+    """In the order of the records; to the pixel, but where the two make another float of a box's edge."""
+    loose = listed(sample, tmp_path, as_slim, **how)
+    config = config_of(sample, tmp_path, "tfrecord", records, **how)
+    world, steps = (World(1, 2), 8) if split == "train" else (World(), -1)
+    expected, got = crops(loose, split, world, steps), crops(config, split, world, steps)
+    assert [each[:3] for each in got] == [each[:3] for each in expected]
+    same = [one[3] == other[3] for one, other in zip(got, expected, strict=True)]
+    assert np.mean(same) > 0.95
+    catalogs = [load_catalog(each.data, split, World()) for each in (loose, config)]
+    assert catalogs[0].classes == catalogs[1].classes
+    assert np.array_equal(catalogs[0].annotated, catalogs[1].annotated)
+
+
+def test_they_are_scanned_once(
+    sample: SampleData, tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And anew where a shard has changed, which is said; in data.index where that is set."""
+    scanned = []
+    scan = module._scan_shard
+    monkeypatch.setattr(module, "_scan_shard", lambda shard: scanned.append(shard[1].name) or scan(shard))
+    config = config_of(sample, tmp_path, "tfrecord", records)
+    first = load_catalog(config.data, "train", World())
+    assert len(scanned) == 4 and (records / "train.tfrecord-index.parquet").exists()
+    again = load_catalog(config.data, "train", World())
+    assert len(scanned) == 4 and again.paths == first.paths and np.array_equal(again.labels, first.labels)
+    assert all(np.array_equal(a, b) for a, b in zip(again.boxes, first.boxes, strict=True))
+    kept = next(iter(tf.data.TFRecordDataset(str(records / "train-00000-of-00004")))).numpy()
+    with tf.io.TFRecordWriter(str(records / "train-00002-of-00004")) as writer:
+        writer.write(kept)
+    with caplog.at_level(logging.WARNING):
+        changed = load_catalog(config.data, "train", World())
+    assert "is of other shards; the TFRecords are scanned anew" in caplog.text
+    assert len(scanned) == 8 and len(changed) == len(first) - 23
+    (tmp_path / "indexes").mkdir()
+    load_catalog(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())
+    names = sorted(re.sub("-[0-9a-f]{8}", "", each.name) for each in (tmp_path / "indexes").iterdir())
+    assert names == ["train.tfrecord-index.parquet", "validation.tfrecord-index.parquet"]
+
+
+def test_without_synsets_labels_go_by_number(sample: SampleData, config: Config, tmp_path: Path) -> None:
+    left_out = ("image/class/synset", "image/filename", "image/object/bbox/label")
+    files = write_as_slim(config, "train", tmp_path / "plain", 2, left_out)
+    loose = load_catalog(config.data, "train", World())
+    expected = dict(zip(loose.paths, loose.labels.tolist(), strict=True))
+    catalog = load_catalog(config_of(sample, tmp_path, "tfrecord", tmp_path / "plain").data, "train", World())
+    assert catalog.labels.tolist() == [expected[path] for path in files]
+    assert catalog.classes == tuple("12345678")
+    assert catalog.paths[50] == "train-00001-of-00002:2"
+    assert len(catalog.boxes.labels) > len(catalog)
+    some = config_of(sample, tmp_path, "tfrecord", tmp_path / "plain", classes=["a", "b"])
+    with pytest.raises(ConfigError, match=r"\d+ of 96 records in .* have a label that is no class"):
+        load_catalog(some.data, "train", World())
+
+
+def test_odd_boxes_become_sound_ones(sample: SampleData, tmp_path: Path) -> None:
+    """Swapped, out of the image, empty, of another class: as those of XMLs."""
+    boxes = {
+        "ymin": [0.5, -0.2, 0.3, 0.1],
+        "ymax": [0.1, 0.5, 0.3, 0.9],
+        "xmin": [0.2, 0.0, 0.1, 0.1],
+        "xmax": [0.4, 1.3, 0.9, 0.9],
+    }
+    features = {f"image/object/bbox/{name}": _float_feature(values) for name, values in boxes.items()}
+    features |= {
+        "image/object/bbox/label": _int64_feature([1, 1, 1, 2]),
+        "image/class/label": _int64_feature(1),
+        "image/encoded": _bytes_feature(b"x"),
+    }
+    (tmp_path / "odd").mkdir()
+    with tf.io.TFRecordWriter(str(tmp_path / "odd/train-00000-of-00001")) as writer:
+        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+        for edge in boxes:
+            features[f"image/object/bbox/{edge}"].float_list.value[:] = [0.5] * 4
+        writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
+    found = load_catalog(config_of(sample, tmp_path, "tfrecord", tmp_path / "odd").data, "train", World()).boxes
+    assert found.images.tolist() == [0, 0, 1]
+    np.testing.assert_allclose(found.boxes, [[0.1, 0.2, 0.5, 0.4], [0, 0, 0.5, 1], [0, 0, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda shard: shard.write_bytes(shard.read_bytes()[:-9]), "record 23 of .*: the shard ends within it"),
+        (lambda shard: shard.write_bytes(b"not one of TFRecords"), "record 0 of .*, or it is no TFRecord"),
+        (lambda shard: shard.unlink(), "3 of 4 shards train-.* are there"),
+        (lambda shard: write_other(shard, b"\xff\xff"), "record 0 of .*: it is no tf.train.Example"),
+        (lambda shard: write_other(shard, b""), "record 0 of .*: it has no image/encoded, but nothing"),
+    ],
+    ids=["cut", "other", "gone", "garbage", "empty"],
+)
+def test_damage_is_named(sample: SampleData, tmp_path: Path, records: Path, spoil, said: str) -> None:
+    spoil(records / "train-00003-of-00004")
+    with pytest.raises(ConfigError, match=said):
+        load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+
+
+def write_other(shard: Path, data: bytes) -> None:
+    with tf.io.TFRecordWriter(str(shard)) as writer:
+        writer.write(data)
+
+
+def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, records: Path) -> None:
+    data = {"label_source": "object", "classes": ["a"]}
+    with pytest.raises(ConfigError, match="is not for TFRecords of ImageNet"):
+        load_catalog(config_of(sample, tmp_path, "tfrecord", records, **data).data, "train", World())
+    assert json.loads((tmp_path / "config.json").read_text())["data"]["label_source"] == "object"

@@ -1,0 +1,193 @@
+"""Requests: together, repeated where that may help, and named where they fail."""
+
+import pickle
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.server import Server, serving
+from tfpipe.config import Remote
+from tfpipe.data.sources.remote import fetcher as remote
+from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError, pause_s
+from tfpipe.errors import ConfigError
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    root = tmp_path / "files"
+    (root / "a").mkdir(parents=True)
+    for number in range(300):
+        (root / f"a/{number}.JPEG").write_bytes(number.to_bytes(2, "big") * 500)
+    return root
+
+
+@pytest.fixture
+def server(files: Path):
+    with serving(files) as made:
+        yield made
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+
+
+def urls(server: Server, count: int = 300) -> list[str]:
+    return [f"{server.url}/a/{number}.JPEG" for number in range(count)]
+
+
+def contents(count: int = 300) -> list[bytes]:
+    return [number.to_bytes(2, "big") * 500 for number in range(count)]
+
+
+def fetcher(server: Server, **how: object) -> Fetcher:
+    return Fetcher(Remote(**how), [server.url])
+
+
+def test_contents_come_in_the_order_of_the_urls(server: Server) -> None:
+    wanted = [*urls(server), "", *urls(server, 3)]
+    assert fetcher(server).fetch(wanted) == [*contents(), None, *contents(3)]
+
+
+def test_many_requests_are_under_way_at_once_and_no_more_than_allowed(server: Server) -> None:
+    """At 50 ms a request: at least 20 times the rate of one at a time."""
+    server.latency_s = 0.05
+    one_by_one, together = fetcher(server, concurrency=1), fetcher(server, concurrency=64)
+    together.fetch(urls(server, 64))  # opens the connections
+    server.most = 0
+
+    def seconds(by: Fetcher, count: int) -> float:
+        begin = time.perf_counter()
+        # Half of them from another thread.
+        halves = [urls(server, count)[::2], urls(server, count)[1::2]]
+        threads = [threading.Thread(target=by.fetch, args=[half]) for half in halves]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - begin
+
+    serial = seconds(one_by_one, 40) / 40
+    assert server.most == 1
+    concurrent = seconds(together, 256) / 256
+    deadline = time.monotonic() + 90
+    while serial / concurrent < 25 and time.monotonic() < deadline:  # as long as the machine is busy
+        concurrent = min(concurrent, seconds(together, 256) / 256)
+    assert 32 < server.most <= 64
+    print(f"one at a time {serial * 1e3:.1f} ms, of 64 {concurrent * 1e3:.2f} ms: {serial / concurrent:.0f} times")
+    assert serial / concurrent >= 20
+
+
+def test_nothing_is_lost_where_every_tenth_request_fails(server: Server, quick: None) -> None:
+    server.fail_some(0.1)
+    assert fetcher(server).fetch(urls(server)) == contents()
+    assert server.asked.total() > 310
+
+
+def test_a_server_that_goes_away_is_waited_for(server: Server, quick: None) -> None:
+    server.latency_s, asked = 0.02, []
+
+    def go_away() -> None:
+        while server.asked.total() < 60:
+            time.sleep(0.005)
+        server.stop()
+        asked.append(server.asked.total())
+        time.sleep(0.5)
+        server.start()
+
+    away = threading.Thread(target=go_away)
+    away.start()
+    assert fetcher(server, concurrency=8, retries=13).fetch(urls(server)) == contents()
+    away.join()
+    assert 60 <= asked[0] < 300 < server.asked.total(), "some were asked for again"
+
+
+def test_pauses_grow_and_last_half_a_minute_by_default() -> None:
+    least = [min(pause_s(done) for _ in range(300)) for done in range(1, 9)]
+    most = [max(pause_s(done) for _ in range(300)) for done in range(1, 9)]
+    assert sum(least) >= 30 and Remote().retries == 8
+    assert all(high > 1.5 * low for low, high in zip(least, most, strict=True)), "they differ by chance"
+    assert least == sorted(least)
+
+
+@pytest.mark.parametrize(
+    ("status", "tries", "said"),
+    [
+        (404, 1, r"HTTP status 404 \(Not Found\); tried once"),
+        (403, 1, r"HTTP status 403 \(Forbidden\); tried once"),
+        (429, 4, r"HTTP status 429 \(Too Many Requests\); tried 4 times in \d+ s"),
+        (500, 4, r"HTTP status 500 \(Internal Server Error\); tried 4 times"),
+        (0, 4, r"ServerDisconnectedError: .*; tried 4 times"),
+    ],
+)
+def test_what_cannot_be_fetched_is_named_with_status_and_tries(
+    server: Server, quick: None, status: int, tries: int, said: str
+) -> None:
+    server.fail = lambda path: status if path == "a/7.JPEG" else None
+    found = fetcher(server, retries=3).fetch(urls(server, 10))
+    assert found[:7] + found[8:] == contents(10)[:7] + contents(10)[8:]
+    assert isinstance(found[7], FetchError) and found[7].missing == (status == 404)
+    # Where an open connection is lost, aiohttp asks once more by itself.
+    assert tries <= server.asked["a/7.JPEG"] <= (tries if status else 2 * tries)
+    with pytest.raises(FetchError, match=rf"cannot fetch {server.url}/a/7\.JPEG: {said}"):
+        raise pickle.loads(pickle.dumps(found[7]))  # as from another rank
+
+
+def test_no_answer_in_time_is_tried_again(server: Server, quick: None) -> None:
+    server.latency_s = 30
+    with pytest.raises(FetchError, match=r"no answer within 0\.2 s; tried 2 times"):
+        raise fetcher(server, timeout_s=0.2, retries=1).fetch(urls(server, 1))[0]
+
+
+def test_a_missing_xml_is_none_and_a_missing_image_an_error(server: Server) -> None:
+    xml, image = fetcher(server).fetch([f"{server.url}/a/1000.xml", f"{server.url}/a/1000.JPEG"])
+    assert xml is None and isinstance(image, FetchError)
+
+
+def test_starts_and_sizes(server: Server, files: Path) -> None:
+    (files / "a/1.JPEG").write_bytes(b"")
+    assert [start[:7] for start in fetcher(server).starts(urls(server, 3), 7)] == [
+        contents()[0][:7],
+        b"",
+        contents()[2][:7],
+    ]
+    assert fetcher(server).sizes(urls(server, 3)) == [1000, 0, 1000]
+
+
+def test_what_is_under_way_is_given_up_at_the_end(server: Server) -> None:
+    server.latency_s = 600
+    slow, found = fetcher(server), []
+    thread = threading.Thread(target=lambda: found.extend(slow.fetch(urls(server, 3))))
+    thread.start()
+    while server.asked.total() < 3:
+        time.sleep(0.01)
+    slow.close()
+    thread.join(60)
+    assert [str(each) for each in found] == [f"cannot fetch {url}: the process is ending" for url in urls(server, 3)]
+    assert isinstance(slow.fetch(urls(server, 1))[0], FetchError), "nor begins anything"
+    server.latency_s = 0
+
+
+@pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("https", "aiohttp"), ("gs", "gcsfs")])
+def test_a_missing_package_is_named_and_how_to_get_it(
+    scheme: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fsspec.registry  # noqa: F401
+
+    # The module: fsspec has a dictionary of that name.
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    for module in (package, "fsspec.implementations.http"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=rf"{scheme}:// URLs.*: pip install 'tfpipe\[remote\]'"):
+        Fetcher(Remote(), [f"{scheme}://host/a/"])
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(ConfigError, match=r"pip install 'tfpipe\[remote\]'"):
+        Fetcher(Remote(), [f"{scheme}://host/a/"])
+
+
+def test_options_that_cannot_be_used_are_an_error() -> None:
+    with pytest.raises(ConfigError, match=r"data\.remote\.options: s3:// cannot be used with these"):
+        Fetcher(Remote(options={"config_kwargs": 3}), ["s3://a/"])

@@ -1,0 +1,237 @@
+"""Training data from a web server and from an object store: the same batches as from files."""
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+from subprocess import PIPE
+
+import boto3
+import numpy as np
+import pytest
+import tensorflow as tf
+from moto.server import ThreadedMotoServer
+
+from tests.support.batches import KNOWN_STEPS, assert_same, batches, crops, crops_in, known_crops
+from tests.support.commands import ROOT, WARM, ensure_server, finish
+from tests.support.configs import config_here, config_of
+from tests.support.sample import SampleData
+from tests.support.server import Server, serving
+from tfpipe import Stream, World, build_dataset
+from tfpipe.config import Config, Remote
+from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.catalog.layout import LAYOUTS, existing
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.failures.diagnose import find_failure, to_named_error
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.remote import fetcher as remote
+from tfpipe.errors import ConfigError
+from tfpipe.prepare.index import build_index
+
+BUCKET = "imagenet"
+# Ends, when told to, while requests are under way.
+PROGRAM = """
+import sys
+from tfpipe import build_dataset, load_config
+
+batches = iter(build_dataset(load_config(sys.argv[1])))
+next(batches)
+print("begun", flush=True)
+sys.stdin.readline()
+"""
+# What moto accepts; also for whoever has credentials of their own.
+KEYS = {"key": "testing", "secret": "testing"}
+
+
+@pytest.fixture
+def server(sample: SampleData):
+    with serving(sample.root) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def store(sample: SampleData):
+    """The address of an S3 that holds the sample."""
+    made = ThreadedMotoServer(port=0, verbose=False)
+    made.start()
+    try:
+        host, port = made.get_host_and_port()
+        url = f"http://{host}:{port}"
+        client = boto3.client(
+            "s3",
+            endpoint_url=url,
+            region_name="us-east-1",
+            aws_access_key_id=KEYS["key"],
+            aws_secret_access_key=KEYS["secret"],
+        )
+        client.create_bucket(Bucket=BUCKET)
+        for file in filter(Path.is_file, sample.root.rglob("*")):
+            client.put_object(Bucket=BUCKET, Key=str(file.relative_to(sample.root)), Body=file.read_bytes())
+        yield url
+    finally:
+        made.stop()
+
+
+@pytest.mark.parametrize(
+    ("split", "data"),
+    [
+        ("train", {"crop": "random_resized", "unit": "box"}),
+        ("test", {"annotations": "lxml"}),
+        *(
+            pytest.param(split, data, marks=pytest.mark.full("each of split and keys is in one of the two others"))
+            for split, data in [
+                ("test", {"crop": "random_resized"}),
+                ("train", {"crop": "random_resized"}),
+                ("train", {"unit": "box"}),
+                ("train", {"annotations": "lxml"}),
+            ]
+        ),
+    ],
+)
+def test_batches_from_a_web_server_are_those_from_files(
+    sample: SampleData, index: str, tmp_path: Path, server: Server, split: str, data: dict
+) -> None:
+    there, here = config_of(sample, tmp_path, server.url, {"batch": 7}, **data), with_index(sample, index, data)
+    world = World(1, 2)
+    before = [thread.name for thread in threading.enumerate()].count("tfpipe-fetch")
+    assert crops(there, split, world, KNOWN_STEPS if split == "train" else -1) == known_crops(here, split, world)
+    assert [thread.name for thread in threading.enumerate()].count("tfpipe-fetch") <= before + 1, "for all pipelines"
+
+
+def test_crops_are_counted_by_urls(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
+    there, here = config_of(sample, tmp_path, server.url), with_index(sample, index)
+    ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
+    assert ours.boxes is None and theirs.boxes is not None
+    assert count_crops(ours, there.data, World()) == count_crops(theirs, here.data, World())
+
+
+def with_index(sample: SampleData, index: str, data: dict | None = None) -> Config:
+    """A config of the sample's files with their boxes known, whose crops are known after the first call."""
+    keys = {key: value for key, value in (data or {}).items() if key != "annotations"}
+    return config_here(sample, Path(index), index=index, **keys)
+
+
+def test_batches_from_an_object_store_are_those_from_files(
+    sample: SampleData, index: str, tmp_path: Path, store: str
+) -> None:
+    options = {"endpoint_url": store, "client_kwargs": {"region_name": "us-east-1"}, **KEYS}
+    there, here = config_of(sample, tmp_path, f"s3://{BUCKET}", {"options": options}), with_index(sample, index)
+    assert crops(there, "train", steps=KNOWN_STEPS) == known_crops(here, "train")
+    ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
+    assert np.array_equal(ours.annotated, theirs.annotated) and not ours.annotated.all(), "as its folders say"
+    # What is not in the store, is refused by it, or lies in no bucket of it.
+    missing = remote.Fetcher(there.data.remote, ["s3://"])
+    found = missing.fetch([f"s3://{BUCKET}/a.JPEG", "s3://other/a.JPEG"])
+    assert [each.missing for each in found] == [True, True]
+    assert re.search(r"HTTP status 404 \(Not Found\).*; tried once", str(found[0]))
+
+
+def test_a_server_that_fails_now_and_then_changes_nothing(
+    sample: SampleData, index: str, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+    server.fail_some(0.1)
+    there, here = config_of(sample, tmp_path, server.url), with_index(sample, index)
+    assert crops(there, "train", steps=KNOWN_STEPS) == known_crops(here, "train")
+    assert max(server.asked.values()) > 3
+
+
+def test_a_url_that_cannot_be_fetched_stops_the_pipeline_and_is_named(
+    sample: SampleData, tmp_path: Path, server: Server
+) -> None:
+    config = config_of(sample, tmp_path, server.url)
+    catalog = load_catalog(config.data, "train", World())
+    bad = catalog.paths[50]
+    server.fail = lambda path: 403 if bad.endswith(path) else None
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        batches(config, "train", 20)
+    said = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), None))
+    assert said.startswith(f"rank 0: cannot use {bad} of the train data: HTTP status 403 (Forbidden); tried once; ")
+    assert find_failure(catalog, config.data, World(), Stream.start(1)).path == bad
+
+
+@pytest.mark.parametrize("kind", ["image", "annotation"])
+def test_a_file_that_cannot_be_used_is_named_by_its_url(sample: SampleData, tmp_path: Path, kind: str) -> None:
+    shutil.copytree(sample.root, tmp_path / "tree")
+    with serving(tmp_path / "tree") as server:
+        cache = tmp_path / "cache"
+        keys = {"crop": "center"} if kind == "image" else {}
+        config = config_of(sample, tmp_path, server.url, {"cache": str(cache)}, **keys)
+        catalog = load_catalog(config.data, "train", World())
+        here = load_catalog(config_here(sample, tmp_path).data, "train", World())
+        item = int(np.flatnonzero(here.annotated)[40])
+        bad = catalog.paths[item] if kind == "image" else catalog.annotation(item)
+        file = tmp_path / "tree" / bad.removeprefix(server.url + "/")
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(tf.errors.OpError) as caught:
+            batches(config, "train", 20)
+        said = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), None))
+        assert said.startswith(f"rank 0: cannot use {bad} of the train data: "), said
+        file.write_bytes(whole)
+        batches(config, "train", 20)  # nor is the broken one kept
+
+
+def test_the_second_epoch_comes_from_the_cache(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
+    config = config_of(sample, tmp_path, server.url, {"cache": str(tmp_path / "cache")})
+    dataset = build_dataset(config, "test", with_positions=True)
+    expected = known_crops(with_index(sample, index), "test")
+    assert crops_in(dataset) == expected
+    asked = server.asked.total()
+    assert asked >= 37
+    assert crops_in(dataset) == expected
+    assert server.asked.total() == asked, "not even for XMLs that are not there"
+
+
+def test_an_index_is_built_from_urls(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
+    there, here = config_of(sample, tmp_path, server.url), with_index(sample, index)
+    made = build_index(there.data, "train", World(), 1)
+    assert made[1:] == build_index(here.data, "train", World(), 1)[1:]
+    catalog = load_catalog(there.data, "train", World())
+    assert catalog.boxes is not None and catalog.annotated.sum() == made.annotated < len(catalog)
+    server.asked.clear()
+    assert crops(there, "train", steps=KNOWN_STEPS) == known_crops(here, "train")
+    assert not [path for path in server.asked if path.endswith(".xml")]
+
+
+def test_crops_are_kept_but_files_are_not(sample: SampleData, tmp_path: Path, server: Server) -> None:
+    with pytest.raises(ConfigError, match=r"set data\.remote\.cache to a folder"):
+        build_dataset(config_of(sample, tmp_path, server.url, cache="memory"))
+    how = {"cache": str(tmp_path / "crops"), "cache_stage": "crops", "shuffle_buffer": 0}
+    config = config_of(sample, tmp_path, server.url, **how)
+    assert_same(batches(config, "test"), batches(config, "test"))
+    # XMLs are, to see whether there is room.
+    images = [count for path, count in server.asked.items() if path.endswith(".JPEG")]
+    assert images == [1] * 37
+
+
+def test_where_http_may_have_an_xml_nothing_is_asked(server: Server) -> None:
+    paths = FileList.of([f"{server.url}/Data/CLS-LOC/train/n01/{number}.JPEG" for number in range(3)])
+    assert existing(paths, LAYOUTS["ilsvrc"], remote=Remote()).all()
+    assert not server.asked
+
+
+def test_a_program_ends_while_a_server_does_not_answer(sample: SampleData, tmp_path: Path, server: Server) -> None:
+    # The first batch takes 32 images and their XMLs, and the pipeline works ahead.
+    server.answers = 100
+    config_of(sample, tmp_path, server.url, {"concurrency": 4, "batch": 4})
+    # By its standard input, which `start` does not give, it is told to end.
+    ensure_server()
+    command, env = [*WARM, "-c", PROGRAM, tmp_path / "remote.json"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    program = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, env=env)
+    try:
+        assert program.stdout.readline() == "begun\n"
+        deadline = time.monotonic() + 60
+        while server.asked.total() < 104 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.asked.total() >= 104, "four are under way"
+        # Those would be given up after 30 s, and repeated eight times.
+        program.stdin.write("\n")
+        done = finish(program, timeout_s=120)
+    finally:
+        program.kill()
+    assert done.code == 0, done.err
+    assert "Exception" not in done.err and "Traceback" not in done.err, done.err

@@ -1,0 +1,159 @@
+"""Building the annotation index: in parts, by any number of processes and ranks, the same bytes; or not at all."""
+
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.commands import run
+from tests.support.flawed import OWN, write_tree
+from tests.support.sample import SampleData
+from tfpipe import World, load_config
+from tfpipe.cli import main
+from tfpipe.config import Config
+from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError
+from tfpipe.prepare import index as index_build
+from tfpipe.prepare.index import build_index
+
+
+def test_any_number_of_processes_gives_the_same_bytes(
+    make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_build, "CHUNK", 7)
+    files = [build_index(make().data, "train", World(), processes).path.read_bytes() for processes in (1, 2)]
+    assert files[0] == files[1]
+
+
+def test_what_an_interrupted_build_has_finished_is_not_made_again(
+    make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_build, "CHUNK", 10)
+    monkeypatch.setattr(index_build, "PART", 40)
+    config = make().data
+    whole = build_index(config, "train", World(), processes=1)
+    expected = whole.path.read_bytes()
+    assert list(whole.path.parent.iterdir()) == [whole.path]
+    whole.path.unlink()
+    read, seen = index_build.read_rows, []
+
+    def until(limit: int) -> Callable[..., Any]:
+        def read_some(images, classes):
+            if len(seen) == limit:
+                raise KeyboardInterrupt
+            seen.append(images.paths[0])
+            return read(images, classes)
+
+        return read_some
+
+    monkeypatch.setattr(index_build, "read_rows", until(6))
+    with pytest.raises(KeyboardInterrupt):
+        build_index(config, "train", World(), processes=1)
+    assert not whole.path.exists()
+    monkeypatch.setattr(index_build, "read_rows", until(-1))
+    before = len(seen)
+    assert build_index(config, "train", World(), processes=1) == whole
+    assert len(seen) - before == 10 - 4, "the first part of 40 was done"
+    assert whole.path.read_bytes() == expected
+    assert list(whole.path.parent.iterdir()) == [whole.path]
+
+
+def test_a_row_group_is_made_of_several_parts(make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pq.read_table(build_index(make().data, "train", World(), processes=1).path)
+    for part, group, groups in ((10, 40, [40, 40, 16]), (40, 40, [40, 40, 16]), (50, 20, [20, 20, 10, 20, 20, 6])):
+        monkeypatch.setattr(index_build, "PART", part)
+        monkeypatch.setattr(index_build, "ROW_GROUP", group)
+        made = build_index(make().data, "train", World(), processes=1)
+        file = pq.ParquetFile(made.path)
+        assert [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)] == groups
+        assert file.read().equals(rows)
+
+
+def test_two_lists_of_one_name_share_a_folder(sample: SampleData, tmp_path: Path) -> None:
+    lines, paths = sample.train.read_text().splitlines(True), {}
+    for name, count in (("one", 20), ("other", 30)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.txt").write_text("".join(lines[:count]))
+        data = {"index": "indexes", "train_filelist": f"{name}/train.txt", "classes": None}
+        paths[name] = load_config(sample.config(tmp_path / f"{name}.json", data=data)).data
+        build_index(paths[name], "train", World(), processes=1)
+    for name, count in (("one", 20), ("other", 30)):
+        must = paths[name].model_copy(update={"annotations": "index"})
+        assert len(load_catalog(must, "train", World()).boxes.offsets(count)) == count + 1
+    assert len(list((tmp_path / "indexes").iterdir())) == 2
+
+
+def test_parts_of_what_the_list_was_before_are_removed(make: Callable[..., Config], tmp_path: Path) -> None:
+    folder = index_path(make().data, make().data.train_filelist).parent
+    path = build_index(make().data, "train", World(), processes=1).path
+    (folder / f"{path.name}.0123456789abcdef.parts").mkdir()
+    (folder / "val.index.parquet.0123456789abcdef.parts").mkdir()
+    build_index(make().data, "train", World(), processes=1)
+    assert {each.name for each in folder.iterdir()} == {path.name, "val.index.parquet.0123456789abcdef.parts"}
+
+
+def test_while_one_is_built_another_build_does_not_begin(
+    make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, said = index_build.read_rows, []
+
+    def build_meanwhile(images, classes):
+        with pytest.raises(ConfigError) as caught:
+            build_index(make(label_source="object", test_label_file=None).data, "train", World(), processes=1)
+        said.append(str(caught.value))
+        return read(images, classes)
+
+    monkeypatch.setattr(index_build, "read_rows", build_meanwhile)
+    made = build_index(make().data, "train", World(), processes=1)
+    assert f"process {os.getpid()} on {socket.gethostname()} is building this index already" in said[0]
+    assert f"{made.path}.lock" in said[0]
+    assert list(made.path.parent.iterdir()) == [made.path], "no lock is left, nor the parts of the other build"
+
+
+def test_all_that_cannot_be_read_is_named_and_nothing_is_written(tmp_path: Path) -> None:
+    config = write_tree(tmp_path)
+    (tmp_path / "Annotations" / OWN / "fine.xml").write_text("<annotation><object>")
+    (tmp_path / "Annotations" / OWN / "gray.xml").write_text("<annotation><object></object></annotation>")
+    (tmp_path / "JPEGImages" / OWN / "cmyk.jpg").write_text("no image")
+    (tmp_path / "JPEGImages" / OWN / "plain.jpg").unlink()
+    with pytest.raises(ConfigError, match="4 problem") as caught:
+        build_index(config.data, "train", World(), processes=1)
+    for name in ("fine.xml", "gray.xml", "cmyk.jpg", "plain.jpg"):
+        assert name in str(caught.value)
+    assert not index_path(config.data, config.data.train_filelist).exists()
+
+
+def test_no_more_problems_are_named_than_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index_build, "MAX_ERRORS", 3)
+    config = write_tree(tmp_path)
+    for path in (tmp_path / "JPEGImages" / OWN).iterdir():
+        path.write_text("no image")
+    with pytest.raises(ConfigError, match="at least 3 problems") as caught:
+        build_index(config.data, "train", World(), processes=1)
+    assert str(caught.value).count(".jpg") == 3
+
+
+def test_a_folder_that_cannot_be_written_is_named(make: Callable[..., Config], tmp_path: Path) -> None:
+    (tmp_path / "indexes").write_text("a file")
+    with pytest.raises(ConfigError, match=r"cannot write .*indexes.*data\.index"):
+        build_index(make().data, "train", World(), processes=1)
+
+
+def test_workers_start_no_tensorflow() -> None:
+    code = "import sys, tfpipe.prepare.index; assert 'tensorflow' not in sys.modules"
+    assert run(sys.executable, "-c", code).code == 0
+
+
+def test_the_command_says_what_it_found(sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = sample.config(tmp_path / "c.json", data={"index": "."})
+    assert main(["index", "-c", str(path), "--split", "all", "--processes", "1"]) == 0
+    train, test = capsys.readouterr().out.splitlines()
+    data = load_config(path).data
+    assert train.startswith(f"{index_path(data, sample.train)}: 96 images (") and " boxes; " in train
+    assert test.startswith(f"{index_path(data, sample.val)}: 37 images (37 annotated), ")

@@ -1,0 +1,194 @@
+"""Copies on a local disk: what is there, what is copied again, and that training from them is the same."""
+
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.batches import KNOWN_STEPS, crops, known_crops
+from tests.support.commands import finish, start
+from tests.support.configs import config_here, config_of
+from tests.support.sample import SampleData
+from tests.support.server import serving
+from tfpipe import Config, World, load_config
+from tfpipe.cli import main
+from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare import stage as staging
+from tfpipe.prepare.index import build_index
+from tfpipe.prepare.stage import Share, Staged, stage, target_of
+
+BOTH = ["train", "test"]
+
+
+def from_copy(sample: SampleData, tmp_path: Path, staged: Staged, **data: object) -> Config:
+    return load_config(sample.config(tmp_path / "copy.json", data=data), staged.overrides)
+
+
+def files(folder: Path, suffix: str = "") -> dict[Path, float]:
+    """The files below it, and when each was written."""
+    found = [file for file in folder.rglob(f"*{suffix}") if file.is_file()]
+    return {file: file.stat().st_mtime_ns for file in found}
+
+
+def assert_copied(copy: Config, here: Config, split: str) -> None:
+    """The files that a copy's catalog names hold the same bytes as those that it was made of."""
+    ours, theirs = (load_catalog(config.data, split, World()) for config in (copy, here))
+    assert ours.annotated.tolist() == theirs.annotated.tolist() and len(ours) == len(theirs)
+    for item in range(len(ours)):
+        pairs = [(ours.paths[item], theirs.paths[item])]
+        pairs += [(ours.annotation(item), theirs.annotation(item))] if ours.annotated[item] else []
+        for one, other in pairs:
+            assert one != other and Path(one).read_bytes() == Path(other).read_bytes()
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_copy_holds_the_same_files(sample: SampleData, tmp_path: Path, remote: bool) -> None:
+    here = config_here(sample, tmp_path)
+    with serving(sample.root) as server:
+        config = config_of(sample, tmp_path, server.url) if remote else here
+        staged = stage(config.data, BOTH, tmp_path / "out", World())
+    catalogs = [load_catalog(here.data, split, World()) for split in BOTH]
+    wanted = sum(len(catalog) + catalog.annotated.sum() for catalog in catalogs)
+    assert (staged.copied.files, staged.copied.there) == (wanted, 0)
+    assert len(files(tmp_path / "out")) == wanted + 2, "and the lists; nothing partial"
+    copy = from_copy(sample, tmp_path, staged)
+    assert read_filelist(copy.data.train_filelist)[0].startswith(f"{tmp_path}/out/")
+    for split in BOTH:
+        assert_copied(copy, here, split)
+    shutil.move(tmp_path / "out", tmp_path / "moved")
+    assert read_filelist(tmp_path / "moved/train.txt")[0].startswith(f"{tmp_path}/moved/")
+
+
+def test_training_from_a_copy_gives_the_same_batches(sample: SampleData, index: str, tmp_path: Path) -> None:
+    staged = stage(config_here(sample, tmp_path).data, BOTH, tmp_path / "out", World())
+    copy, here = from_copy(sample, tmp_path, staged), config_here(sample, tmp_path, index=index)
+    assert crops(copy, "train", steps=KNOWN_STEPS) == known_crops(here, "train")
+    assert crops(copy, "test") == known_crops(here, "test")
+
+
+def test_a_share_has_its_ranks_images_and_all_xmls(sample: SampleData, index: str, tmp_path: Path) -> None:
+    here = config_here(sample, tmp_path, scope="shard")
+    staged = stage(here.data, ["train"], tmp_path / "out", World(), Share(1, 3))
+    paths = read_filelist(tmp_path / "out/train.txt")
+    assert len(paths) == 96
+    assert [os.path.exists(path) for path in paths] == [item % 3 == 1 for item in range(96)]
+    catalog = load_catalog(here.data, "train", World())
+    assert len(files(tmp_path / "out", ".xml")) == catalog.annotated.sum()
+    assert_share_trains(sample, index, tmp_path, staged)
+
+
+def test_a_share_of_boxes_has_the_images_that_they_are_of(sample: SampleData, index: str, tmp_path: Path) -> None:
+    here = config_here(sample, tmp_path, scope="shard", unit="box")
+    staged = stage(here.data, ["train"], tmp_path / "out", World(), Share(1, 3))
+    assert_share_trains(sample, index, tmp_path, staged, unit="box")
+
+
+def assert_share_trains(sample: SampleData, index: str, tmp_path: Path, staged: Staged, **data: object) -> None:
+    copy = from_copy(sample, tmp_path, staged, scope="shard", **data)
+    here = config_here(sample, tmp_path, scope="shard", index=index, **data)
+    assert crops(copy, "train", World(1, 3), KNOWN_STEPS) == known_crops(here, "train", World(1, 3))
+
+
+def test_the_index_comes_along_and_then_no_xml(sample: SampleData, tmp_path: Path) -> None:
+    here = config_here(sample, tmp_path, index=str(tmp_path / "indexes"))
+    build_index(here.data, "train", World(), 1)
+    staged = stage(here.data, ["train"], tmp_path / "out", World())
+    assert "data.index=null" in staged.overrides
+    assert not files(tmp_path / "out", ".xml") and staged.copied.files == 96
+    copy = from_copy(sample, tmp_path, staged, annotations="index", index=str(tmp_path / "indexes"))
+    ours, theirs = (load_catalog(config.data, "train", World()) for config in (copy, here))
+    for one, other in zip(ours.boxes, theirs.boxes, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_what_is_there_in_its_right_size_is_left_alone(sample: SampleData, tmp_path: Path, remote: bool) -> None:
+    with serving(sample.root) as server:
+        config = config_of(sample, tmp_path, server.url) if remote else config_here(sample, tmp_path)
+        first = stage(config.data, ["train"], tmp_path / "out", World()).copied
+        images = sorted(files(tmp_path / "out", ".JPEG"))
+        images[3].unlink()
+        images[5].write_bytes(images[5].read_bytes()[:-1])
+        before = files(tmp_path / "out", ".JPEG")
+        again = stage(config.data, ["train"], tmp_path / "out", World()).copied
+    assert (again.files, again.there) == (2, first.files - 2)
+    after = files(tmp_path / "out", ".JPEG")
+    assert {file for file in after if after[file] != before.get(file)} == {images[3], images[5]}
+
+
+def test_a_copy_that_is_killed_goes_on_where_it_was(sample: SampleData, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with serving(sample.root, latency_s=0.05) as server:
+        how = {"concurrency": 4, "batch": 4}
+        config = config_of(sample, tmp_path, server.url, how)
+        command = [sys.executable, "-m", "tfpipe", "stage", "-c", tmp_path / "remote.json", "--out", out]
+        copying = start(*command)
+        try:
+            deadline = time.monotonic() + 120
+            while len(files(out, ".JPEG")) < 20 and time.monotonic() < deadline:
+                time.sleep(0.01)
+        finally:
+            copying.send_signal(signal.SIGKILL)
+            finish(copying)
+        assert not (out / "train.txt").exists(), "which comes last"
+        there = len(files(out, ".JPEG"))
+        assert 20 <= there < 96
+        server.latency_s = 0
+        staged = stage(config.data, BOTH, out, World())
+    assert staged.copied.there >= there
+    assert not list(out.glob(".partial*"))
+    copy, here = from_copy(sample, tmp_path, staged), config_here(sample, tmp_path)
+    for split in BOTH:
+        assert_copied(copy, here, split)
+
+
+def test_what_cannot_be_copied_is_named_and_the_rest_is_kept(sample: SampleData, tmp_path: Path) -> None:
+    with serving(sample.root) as server:
+        config = config_of(sample, tmp_path, server.url)
+        bad = read_filelist(config.data.train_filelist)[7]
+        server.fail = lambda path: 404 if bad.endswith(path) else None
+        with pytest.raises(
+            TfpipeError, match=rf"1 file\(s\) cannot be copied.*\n  cannot fetch {bad}: HTTP status 404"
+        ):
+            stage(config.data, ["train"], tmp_path / "out", World())
+    assert len(files(tmp_path / "out", ".JPEG")) == 95
+    assert not (tmp_path / "out/train.txt").exists()
+
+
+def test_a_disk_that_is_too_small_is_refused_before(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 10**5))
+    with pytest.raises(ConfigError, match=r"files of the train data need .* GB, of 0\.0001 GB free"):
+        stage(config_here(sample, tmp_path).data, ["train"], tmp_path / "out", World())
+    assert not files(tmp_path / "out")
+
+
+def test_the_command_says_what_it_did_and_how_to_go_on(
+    sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    path, out = sample.config(tmp_path / "c.json"), tmp_path / "out"
+    stage_it = ["stage", "-c", str(path), "--out", str(out), "--split", "test"]
+    assert main(stage_it) == 0
+    first, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(rf"{out}: \d+ files copied \(\d\.\d MB\), 0 were there", first)
+    assert last == f"train from it with: --set data.test_filelist={out}/val.txt"
+    assert main([*stage_it, "--share", "1/2"]) == 0
+    assert 'data.scope "shard"' in capsys.readouterr().out
+    for share in ("2/2", "1", "-1/2"):
+        with pytest.raises(SystemExit):
+            main([*stage_it, f"--share={share}"])
+
+
+def test_no_file_is_copied_out_of_the_folder() -> None:
+    assert target_of(Path("/out"), "http://host:80/a/../../../b/1.JPEG") == "/out/b/1.JPEG"
+    assert target_of(Path("/out"), "/a/../b/") == "/out/b/"
+    assert target_of(Path("/out"), "s3://bucket/a/1.JPEG") == "/out/bucket/a/1.JPEG"

@@ -1,0 +1,369 @@
+"""The bench: how segments are counted, what is made of them, and a real run."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.clock import Clock
+from tests.support.sample import SampleData
+from tfpipe import World
+from tfpipe.cli import main
+from tfpipe.config import Config, DataConfig, load_config
+from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.runtime.autotune import Tuned
+from tfpipe.data.runtime.parallelism import calls_at_once
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.tools.bench import bench, machine, segments
+from tfpipe.tools.bench.bench import BenchPlan, Report
+from tfpipe.tools.bench.headspace import REPLAY, TRAINING
+from tfpipe.tools.bench.machine import DecodeLimit, Machine
+from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
+from tfpipe.tools.bench.text import as_json, render
+from tfpipe.tools.bench.verdict import StageCost, bound, costs
+
+STAGES = ("visit", "read", "crop", "batch", "pipeline")
+
+
+def segment(us: float, cpu_us: float, queued_us: float = 0.0) -> Segment:
+    """1000 images of so many microseconds each, two crops to three images."""
+    return Segment(1000, 1500, 1e-3 * us, 1e-3 * cpu_us, 1e-3 * queued_us)
+
+
+def report(
+    chain: list[tuple[float, ...]], pieces: dict[str, float] | None = None, cpus: int = 2, **data: object
+) -> Report:
+    """Makes one of two equal turns; `chain` has us, CPU us and perhaps us in the queue for each of STAGES, an image."""
+    segments = {name: [segment(*each)] * 2 for name, each in zip(STAGES, chain, strict=True)}
+    segments |= {name: [segment(cpu_us, cpu_us)] * 2 for name, cpu_us in (pieces or {}).items()}
+    segments["limit"] = [segment(1000, 1000)] * 2
+    config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt", **data}))
+    threads = 1 if config.num_parallel_readers == 1 else config.threads or 2
+    reads = calls_at_once(config, World(threads=cpus)).read or 1
+    return Report(
+        machine=Machine(host_cpus=4, cpus=cpus, threads=threads, reads=reads, tensorflow="2.21.0"),
+        data=config,
+        images=96,
+        catalog_s=0.5,
+        first_batch_s=[1.0, 0.5],
+        segments=segments,
+        stages=STAGES,
+        pieces=tuple(pieces or {}),
+        tuned=[Tuned("crop", "parallelism", 2.0), Tuned("prefetch", "buffer_size", 4.0)],
+        limit=DecodeLimit(images=96, skipped=0),
+    )
+
+
+CPU_BOUND = [(1, 1), (51, 101), (651, 1201), (671, 1241), (625, 1250)]
+SLOW_READ = [(1, 1), (5001, 100), (5100, 1200), (5100, 1240), (5100, 1250)]
+
+
+def test_a_spread_is_the_median_and_the_ends() -> None:
+    assert spread([3.0, 1.0, 2.0]) == Spread(2.0, 1.0, 3.0)
+    assert spread([1.0, 4.0]).median == 2.5
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of segments; a quarter of its time is this process's CPU time, and a half its threads queue for."""
+    clock = Clock()
+    fake = SimpleNamespace(perf_counter=clock, process_time=lambda: clock.now_s / 4, sleep=lambda _: None)
+    monkeypatch.setattr(segments, "time", fake)
+    monkeypatch.setattr(segments, "queued_s", lambda: {"thread": clock.now_s / 2})
+    return clock
+
+
+def test_a_segment_is_what_comes_between_two_deliveries_after_the_lead_in(clock: Clock) -> None:
+    def source() -> Iterator[Count]:
+        images = 0
+        while True:
+            clock.now_s += 1
+            images += 7
+            yield Count(images, 2 * images)
+
+    deliveries = source()
+    made = measure(deliveries, seconds=10, lead_in_s=5)
+    assert made == Segment(70, 140, 10.0, 2.5, 5.0)
+    assert (made.images_per_second, made.crops_per_second, made.busy, made.wanted) == (7, 14, 0.25, 0.75)
+    assert next(deliveries).images == 7 * (5 + 10 + 1)
+    # A delivery that comes late ends the segment later.
+    assert measure(deliveries, seconds=2.5, lead_in_s=0.5).seconds == 3
+
+
+def test_between_segments_the_threads_come_to_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def polls(*cpu_s: float) -> int:
+        """Returns how often is looked, with so much CPU time used in between."""
+        used, slept = iter([time_s for each in cpu_s for time_s in (0, each)]), []
+        fake = SimpleNamespace(process_time=lambda: next(used), sleep=slept.append)
+        monkeypatch.setattr(segments, "time", fake)
+        segments.wait_until_idle()
+        assert set(slept) == {segments.IDLE_POLL_S}
+        return len(slept)
+
+    assert polls(0.05, 0.006, 0.004) == 3
+    assert polls(*[1.0] * 100) == 60
+
+
+def test_a_segment_goes_on_until_an_image_is_through() -> None:
+    # Crops of one image may fill several batches.
+    counts = iter([Count(1, 8), Count(1, 16), Count(1, 24), Count(2, 32), Count(3, 40)])
+    made = measure(counts, seconds=0, lead_in_s=0)
+    assert (made.images, made.crops) == (1, 24)
+
+
+def test_a_stage_costs_what_it_adds() -> None:
+    assert costs(report(CPU_BOUND)) == [
+        StageCost(name, pytest.approx(us), pytest.approx(cpu_us))
+        for name, us, cpu_us in (
+            ("visit", 1, 1),
+            ("read", 50, 100),
+            ("crop", 600, 1100),
+            ("batch", 20, 40),
+            ("prefetch", -46, 9),
+        )
+    ]
+
+
+def test_the_limit_is_one_thread_times_the_cpus() -> None:
+    found = report(CPU_BOUND)
+    read = as_json(found)
+    assert read["limit_images_per_second"] == pytest.approx(2000)
+    assert read["ratio_to_limit"] == pytest.approx(1600 / 2000)
+    assert read["cpu_ratio_to_limit"] == pytest.approx(1000 / 1250)
+    rows = [line.split() for line in render(found).splitlines()]
+    assert ["limit", "2000", "2000", "to", "2000"] in [row[:5] for row in rows]
+    assert ["pipeline", "/", "limit", "0.80", "0.80", "to", "0.80"] in rows
+
+
+@pytest.mark.parametrize(
+    ("chain", "pieces", "data", "kind", "stage", "said"),
+    [
+        (
+            CPU_BOUND,
+            {"decode and resize": 800},
+            {},
+            "cpu",
+            "crop",
+            "within crop, decode and resize takes most (800 us alone)",
+        ),
+        (CPU_BOUND, {"parse XML": 500, "decode and resize": 200}, {}, "cpu", "crop", 'data.unit "box"'),
+        (CPU_BOUND, {}, {}, "cpu", "crop", "88 % of an image's CPU time"),
+        (
+            [(1, 1), (101, 101), (1201, 1201), (1241, 1241), (1250, 1250)],
+            {},
+            {"num_parallel_readers": 1},
+            "cpu",
+            "crop",
+            "data.num_parallel_readers is 1, which is one thread of 2",
+        ),
+        (
+            [(1, 1), (101, 101), (1201, 1201), (1241, 1241), (1250, 1250)],
+            {},
+            {"threads": 1},
+            "cpu",
+            "crop",
+            "data.threads is 1, and this process may use 2 CPUs",
+        ),
+        (
+            CPU_BOUND,
+            {},
+            {"num_parallel_readers": 2, "threads": 4, "cpus": 4},
+            "calls",
+            "crop",
+            "data.num_parallel_readers is 2: raise it to 4",
+        ),
+        (
+            CPU_BOUND,
+            {},
+            {"parallel": {"decode": 2}, "threads": 3, "cpus": 4},
+            "calls",
+            "crop",
+            'data.parallel.decode is 2: raise it to 3, or to "auto"',
+        ),
+        # Threads beyond the CPUs are for reads that wait: decoding gains nothing from them.
+        (CPU_BOUND, {}, {"parallel": {"decode": 2}, "threads": 8}, "cpu", "crop", "2.00 of 2 CPUs busy"),
+        # A read takes 5 ms beyond 2 others', the 2 CPUs 0.625 ms an image: 16 reads at once keep up.
+        (SLOW_READ, {}, {"parallel": {"read": 2}}, "wait", "read", "data.parallel.read=16; or"),
+        (SLOW_READ, {}, {"parallel": {"read": 1}}, "wait", "read", "data.parallel.read=8; or"),
+        (SLOW_READ, {}, {}, "wait", "read", "data.parallel.read=256; or"),
+        (SLOW_READ, {}, {"num_parallel_readers": 1}, "wait", "read", 'set data.num_parallel_readers to "auto"'),
+        (
+            [(1, 1), (51, 101), (651, 1201), (1900, 1241), (1900, 1250)],
+            {},
+            {"prefetch_buffer_size": 0},
+            "wait",
+            "batch",
+            "data.prefetch_buffer_size is 0",
+        ),
+        # Others have the CPUs: that is no wait for storage.
+        (
+            [(1, 1), (151, 101), (1251, 1201), (1271, 1241), (1280, 1250, 1200)],
+            {},
+            {},
+            "cpu",
+            "crop",
+            "waiting for a CPU that other processes have",
+        ),
+    ],
+)
+def test_what_bounds_is_named_with_the_key_to_change(
+    chain: list, pieces: dict, data: dict, kind: str, stage: str, said: str
+) -> None:
+    found = bound(report(chain, pieces, **data))
+    assert (found.kind, found.stage) == (kind, stage)
+    assert said in f"{found.because}\n{found.advice}"
+
+
+def test_without_stages_it_says_how_to_find_out() -> None:
+    whole = report(CPU_BOUND)
+    for each, kind in ((segment(625, 1250), "cpu"), (segment(5000, 1250), "wait")):
+        segments = {"pipeline": [each], "limit": [segment(1000, 1000)]}
+        found = replace(whole, segments=segments, stages=(), pieces=())
+        assert bound(found)[:2] == (kind, "") and "--stages" in bound(found).advice
+        assert "chain up to" not in render(found)
+
+
+def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
+    found = report(CPU_BOUND, {"decode and resize": 800})
+    text = render(found)
+    lines = text.splitlines()
+    assert lines[-1] == "images_per_second: 1600.0"
+    assert lines[0] == "machine   2 of 4 CPUs, 2 pipeline threads, TensorFlow 2.21.0"
+    assert "AUTOTUNE  chose crop 2 at once, prefetch 4 buffered" in lines
+    row = next(line for line in lines if line.startswith("crop ")).split()
+    assert row == ["crop", "1536", "1536", "to", "1536", "1.84", "600.0", "1100.0"]
+    assert all(len(line) <= 140 for line in lines if not line.startswith(" "))
+
+    read = json.loads(json.dumps(as_json(found)))
+    assert read["images_per_second"] == pytest.approx(1600) and read["ratio_to_limit"] == pytest.approx(0.8)
+    assert read["segments"]["pipeline"][0]["images"] == 1000
+    assert read["bound"]["stage"] == "crop"
+
+
+def test_the_limit_goes_through_its_files_over_and_over(sample: SampleData, tmp_path: Path) -> None:
+    from tfpipe.data.sources.registry import load_catalog
+
+    data = load_config(sample.config(tmp_path / "c.json")).data
+    source, made = machine.limit(load_catalog(data, "train", World()), data, images=5)
+    assert (made.images, made.skipped) == (5, 0)
+    assert [next(source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_limit_says_how_many_files_it_goes_without(sample: SampleData, tmp_path: Path) -> None:
+    from tfpipe.data.sources.registry import load_catalog
+
+    good = list(read_filelist(sample.train))[:3]
+    bad = Path(good[0]).with_name("bad.JPEG")
+    bad.write_text("no image")
+    (tmp_path / "list.txt").write_text("\n".join([*good, str(bad)]))
+    config = sample.config(tmp_path / "c.json", data={"train_filelist": str(tmp_path / "list.txt")})
+    data = load_config(config).data
+    _, made = machine.limit(load_catalog(data, "train", World()), data)
+    bad.unlink()
+    assert (made.images, made.skipped) == (3, 1)
+
+
+@pytest.mark.parametrize("plan", [BenchPlan(seconds=0), BenchPlan(repeats=0)])
+def test_a_plan_of_nothing_is_refused(plan: BenchPlan) -> None:
+    with pytest.raises(ConfigError, match="--seconds must be above 0 and --repeats at least 1"):
+        plan.check(World())
+
+
+def test_a_real_run(sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path, out = sample.config(tmp_path / "c.json"), tmp_path / "out.json"
+    words = "--set data.threads=1 --seconds 0.1 --repeats 1 --stages --serial --headspace --json".split()
+    assert main(["bench", "-c", str(path), *words, str(out)]) == 0
+
+    lines = capfd.readouterr().out.splitlines()
+    read = json.loads(out.read_text())
+    assert lines[-1] == f"images_per_second: {read['images_per_second']:.1f}"
+    assert read.keys() >= {"crops_per_second", "limit_images_per_second", "ratio_to_limit", "ratio_to_serial"}
+    assert read.keys() >= {"costs", "bound", "tuned", "machine", "data", "first_batch_s"}
+    names = {"pipeline", "limit", "serial", "visit", "read", "crop", "batch", "parse XML", "decode and resize"}
+    assert read["segments"].keys() == names | {TRAINING, REPLAY}
+    for (each,) in read["segments"].values():
+        assert each["seconds"] >= 0.1 and each["images"] > 0
+    # Crops come in whole batches, and each image gives at least one; images at the ends may be cut.
+    (each,) = read["segments"]["pipeline"]
+    assert each["crops"] % 16 == 0 and each["crops"] >= each["images"] - 1
+    assert {(each["stage"], each["parameter"]) for each in read["tuned"]} >= {
+        ("visit", "parallelism"),
+        ("prefetch", "buffer_size"),
+    }
+    assert [cost["name"] for cost in read["costs"]] == ["visit", "read", "crop", "batch", "prefetch"]
+
+    rows = {line[:22].strip(): line[22:].split() for line in lines}
+    found = read["headspace"]
+    assert rows["fed by the pipeline"][0] == f"{found['step_ms']['median']:.1f}"
+    assert rows["fed from memory"][0] == f"{found['replay_ms']['median']:.1f}"
+    assert rows["headspace"][0] == f"{100 * found['share']['median']:.1f}"
+    assert found["meaning"] in "\n".join(lines)
+    assert found["step_ms"]["low"] <= found["step_ms"]["median"] <= found["step_ms"]["high"]
+
+
+def test_what_is_compared_is_measured_in_turns(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns: list[tuple[str, float]] = []
+
+    class Unmeasured:
+        first_batch_s, tuned = (0.5,), ()
+
+        def __init__(self, config: Config, *_: object, share: float = 0.0) -> None:
+            self.name = f"{config.data.num_parallel_readers} from {share}"
+
+        def measure(self, seconds: float) -> Segment:
+            turns.append((self.name, seconds))
+            return segment(1000, 1000)
+
+    monkeypatch.setattr(bench, "Pipeline", Unmeasured)
+    monkeypatch.setattr(bench, "limit", lambda *_: (iter(()), DecodeLimit(96, 0)))
+    monkeypatch.setattr(bench, "measure", lambda _, seconds: turns.append(("limit", seconds)) or segment(500, 500))
+    monkeypatch.setattr(bench, "wait_until_idle", lambda: turns.append(("rest", 0)))
+    config = load_config(sample.config(tmp_path / "c.json"))
+    found = bench.run(config, World(), BenchPlan(seconds=6, repeats=3, serial=True))
+    names = [name for name, _ in turns]
+    assert names == ["rest", "auto from 0.0", "rest", "limit", "rest", "1 from 0.5"] * 3
+    assert {seconds for name, seconds in turns if name != "rest"} == {2}
+    assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(
+        ["pipeline", "limit", "serial"], 3
+    )
+    assert (found.images, found.stages, found.pieces) == (96, (), ())
+
+
+@pytest.mark.full("a verdict on real times: test_what_bounds_is_named_with_the_key_to_change has made-up ones")
+def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path) -> None:
+    sets = ["data.threads=2", "data.storage_delay_ms=20", "data.parallel.read=2"]
+    config = load_config(sample.config(tmp_path / "c.json"), sets)
+    found = bench.run(config, World(threads=2), BenchPlan(seconds=1.0, repeats=1, stages=True))
+    assert bound(found)[:2] == ("wait", "read"), costs(found)
+
+
+@pytest.mark.parametrize("data", [{"parallel": {"read": 2}}, {}])
+def test_what_is_advised_can_be_used_as_it_stands(sample: SampleData, tmp_path: Path, data: dict) -> None:
+    advised = re.findall(r"data\.[a-z.]+=\d+", bound(report(SLOW_READ, **data)).advice)
+    assert len(advised) == 1
+    reads = load_config(sample.config(tmp_path / "c.json"), advised).data.parallel.read
+    assert reads == int(advised[0].partition("=")[2])
+
+
+def test_a_bad_config_and_a_bad_file_are_told(
+    sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    missing = sample.config(tmp_path / "c.json", data={"train_filelist": "/nowhere.txt"})
+    assert main(["bench", "-c", str(missing)]) == 2
+    told = capfd.readouterr()
+    assert "/nowhere.txt" in told.err and told.out == ""
+    bad = tmp_path / "Data/CLS-LOC/train/n01/bad.JPEG"
+    bad.parent.mkdir(parents=True)
+    bad.write_text("no image")
+    good = list(read_filelist(sample.train))[:20]
+    (tmp_path / "list.txt").write_text("\n".join([*good, str(bad)]))
+    data = {"train_filelist": str(tmp_path / "list.txt"), "annotations": "none"}
+    config = sample.config(tmp_path / "d.json", data=data)
+    with pytest.raises(TfpipeError, match=r"bad\.JPEG"):
+        bench.run(load_config(config), World(threads=1), BenchPlan(seconds=0.2, repeats=1))

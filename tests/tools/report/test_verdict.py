@@ -1,0 +1,222 @@
+"""The report: what a trace is read as, what is said of it, and how it looks."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from xprof.profile_data import ProfileData
+
+from tests.support.recorded import unpack
+from tests.support.sample import SampleData
+from tfpipe import World, load_config
+from tfpipe.cli import main
+from tfpipe.config import DataConfig
+from tfpipe.data.runtime.tracing import Window
+from tfpipe.errors import ConfigError
+from tfpipe.tools.bench import traced
+from tfpipe.tools.report.plot import plot
+from tfpipe.tools.report.runs import Run, load_run
+from tfpipe.tools.report.text import as_json, render
+from tfpipe.tools.report.trace import TRAIN, WAIT, Span, StageTime, Step, Trace, find_trace, read_trace
+from tfpipe.tools.report.verdict import diagnose, uses
+
+AT_ONCE = {"visit": 16, "read": 64, "crop": 2}
+
+
+def trace(wait: float, **busy_s: float) -> Trace:
+    """Two seconds of twenty steps, of which they wait that share, and in which stages were busy so long."""
+    steps = tuple(Step(number, 0.1 * number, 0.1, 0.1 * wait) for number in range(20))
+    stages = [
+        StageTime(name, 320 if name == "read" else 10, each, name == "transform") for name, each in busy_s.items()
+    ]
+    spans = (Span("main", WAIT, 0.0, 0.05), Span("main", TRAIN, 0.05, 0.05), Span("pool/1", "decode", 0.01, 0.5))
+    return Trace(Path("x.xplane.pb"), 2.0, steps, tuple(stages), spans)
+
+
+def interval(wait: float, straggler: dict | None = None, queued: float = 0.0, ranks: int = 1) -> dict[str, Any]:
+    """A line of the accounting, of ten steps of 100 ms."""
+    parts = {name: {"mean": 100.0, "p50": 99.0, "p90": 120.0, "p99": 130.0} for name in ("step_ms", "compute_ms")}
+    parts |= {name: {"mean": 100 * wait, "p50": 9.0, "p90": 12.0, "p99": 13.0} for name in ("wait_ms", "delay_ms")}
+    low_to_high = {"min": 10.0, "median": 20.0, "max": 40.0}
+    return {
+        **{"steps": 10, "seconds": 1.0, "images_per_second": 800.0, "input_wait_fraction": wait},
+        **parts,
+        "reduce_ms": parts["step_ms"],
+        **{"cpu_fraction": 0.5, "cores": 2, "queued_fraction": queued, "memory_bytes": 10**9},
+        **{"read_bytes": 10**8, "storage_bytes": 10**7, "images": 800, "files": 1000},
+        "autotune": [{"stage": "prefetch", "parameter": "buffer_size", "value": 4.0}],
+        "stages": [{"stage": stage, "elements": 9, "busy_ms": 1.0, "parallelism": n} for stage, n in AT_ONCE.items()],
+        "ranks": [{"rank": rank} for rank in range(ranks)],
+        "spread": {"wait_ms": low_to_high, "own_ms": low_to_high},
+        "straggler": straggler,
+    }
+
+
+def made(traced: Trace | None = None, intervals: tuple = (), **data: object) -> Run:
+    """A run of which that is left."""
+    config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt", **data}))
+    return Run(Path("runs/x"), config, traced, intervals, AT_ONCE)
+
+
+SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
+
+
+@pytest.mark.parametrize(
+    ("of", "kind", "said", "change"),
+    [
+        (made(trace(0.02, read=0.1, decode=1.0)), "compute", "2.0 %", "data.batch_size"),
+        # The reads that may be under way are under way all the time, the decoders seldom.
+        (made(trace(0.8, read=120.0, decode=0.5)), "storage", "60.0 of 64 reads", "data.parallel.read=128"),
+        (made(trace(0.8, read=20.0, decode=3.8)), "decode", "1.90 of 2 pipeline threads", "more CPUs"),
+        (made(trace(0.5, read=1.0, parse=2.1, decode=1.5)), "xml", "1.80 of 2", "tfpipe index"),
+        (made(trace(0.9, read=1.0, decode=1.5, transform=1.9)), "python", "transform calls Python", "data.transform"),
+        (
+            made(trace(0.5, read=1.0, decode=0.5), num_parallel_readers=1),
+            "decode",
+            "",
+            "data.num_parallel_readers is 1",
+        ),
+        (made(None, (interval(0.4),)), "input", "no trace", "--profile"),
+        (made(None, (interval(0.01),)), "compute", "1.0 %", ""),
+        # The accounting of all steps counts before the trace of some.
+        (made(trace(0.9, read=0.1, decode=1.0), (interval(0.01),)), "compute", "1.0 %", ""),
+        (made(None, (interval(0.6, SLOW, ranks=3),) * 3), "straggler", "2.5 times slower than", "--profile-ranks 2"),
+        (made(None, (interval(0.6, SLOW, ranks=3), *[interval(0.6, ranks=3)] * 9)), "input", "", ""),
+        (made(None, (interval(0.3, queued=4.0),), threads=16), "threads", "take turns", "data.threads is 16"),
+        (made(None, (interval(0.3, queued=4.0),), parallel={"decode": 9}), "threads", "", "data.parallel.decode is 9"),
+        (made(None, (interval(0.01, queued=4.0),)), "compute", "", ""),
+        (made(None, (interval(0.01, queued=0.5),), threads=16), "compute", "", ""),
+    ],
+)
+def test_what_bounds_a_run_is_told(of: Run, kind: str, said: str, change: str) -> None:
+    found = diagnose(of)
+    assert found.kind == kind, found
+    assert said in found.because and change in found.advice
+
+
+def test_with_one_reader_the_longer_part_bounds() -> None:
+    assert max(uses(trace(0.9, read=1.2, decode=0.5), {}), key=lambda use: use.of).kind == "storage"
+    assert max(uses(trace(0.9, read=0.3, decode=1.4), {}), key=lambda use: use.of).kind == "decode"
+
+
+def test_how_much_faster_it_could_be_is_told() -> None:
+    assert "could run up to 5.0 times as fast" in diagnose(made(trace(0.8, read=120.0))).headline
+
+
+def test_a_screen_says_it_all() -> None:
+    text = render([made(trace(0.4, visit=0.01, read=3.2, decode=3.6), (interval(0.4, ranks=2),))])
+    for part in (
+        "INPUT-BOUND",
+        "because",
+        "change",
+        "prefetch 4 buffered",
+        "1000 files/s, 100.0 MB/s, 10.0 from storage",
+    ):
+        assert part in text
+    read = next(line for line in text.splitlines() if line.strip().startswith("read ") and "64" in line)
+    # 3.2 s for 320 images, over 2 s.
+    assert read.split() == ["read", "320", "10000.0", "3.200", "47.0%", "1.60", "64"]
+    assert len(text.splitlines()) < 40 and max(map(len, text.splitlines())) <= 200
+
+
+def test_runs_stand_side_by_side() -> None:
+    both = [made(trace(0.9, read=3.2)), replace(made(None, (interval(0.01),)), folder=Path("runs/y"))]
+    rows = {line[:24].strip(): line[24:].split() for line in render(both).splitlines()[:6]}
+    assert rows[""] == ["runs/x", "runs/y"] and rows["verdict"] == ["storage", "compute"]
+    assert rows["images/s"] == ["160", "800"] and rows["input wait"] == ["90.0", "%", "1.0", "%"]
+
+
+def test_json_holds_the_numbers() -> None:
+    found = json.loads(json.dumps(as_json(made(trace(0.4, read=3.2, decode=3.6), (interval(0.4),)))))
+    assert found["verdict"]["kind"] == "decode" and found["input_wait_fraction"] == 0.4
+    assert {stage["name"]: stage["us_per_image"] for stage in found["trace"]["stages"]} == {
+        "read": 10000,
+        "decode": 11250,
+    }
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trace of 16 batches of 16 of the pipeline alone, each read 10 ms late."""
+    return unpack("bench", tmp_path_factory.mktemp("recorded"))
+
+
+def test_a_recorded_trace_is_read_stage_by_stage(recorded: Path) -> None:
+    found = read_trace(find_trace(recorded))
+    assert [step.number for step in found.steps] == list(range(5, 21))
+    # Nothing but waiting for batches, a few milliseconds each, and what Python takes to ask.
+    assert (found.wait_fraction, found.seconds) == pytest.approx((0.73606, 0.0733046), rel=1e-4)
+    assert found.images == 221
+    # An image a call in one, 32 in three others; a read that had begun when the trace did is not in it.
+    calls = {"read": 221, "parse": 6, "crop": 6, "decode": 6, "batch": 15, "tf.data": 0}
+    busy_ms = {"read": 2058.27, "parse": 13.7983, "crop": 19.8179, "decode": 49.1139, "batch": 0.27176}
+    assert {stage.name: stage.calls for stage in found.stages} == calls
+    assert {stage.name: 1000 * stage.busy_s for stage in found.stages} == pytest.approx(
+        {**busy_ms, "tf.data": 0.62813}, rel=1e-4
+    )
+    assert not any(stage.by_python for stage in found.stages)
+    ends = [span.start_s + span.seconds for span in found.spans]
+    assert 0 < max(ends) < found.seconds + 0.02
+    drawn = Counter(span.stage for span in found.spans)
+    assert (drawn["wait for input"], drawn["training step"], drawn["read"], drawn["decode"]) == (16, 16, 225, 23)
+
+
+def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(sample: SampleData, tmp_path: Path) -> None:
+    config = load_config(sample.config(tmp_path / "c.json"), ["data.storage_delay_ms=10"])
+    traced.trace(config, World(threads=2), Window(5, 21), tmp_path / "run")
+    found = load_run(tmp_path / "run")
+    assert [step.number for step in found.trace.steps] == list(range(5, 21))
+    assert 0 < found.wait_fraction <= 1
+    stages = {stage.name: stage for stage in found.trace.stages}
+    assert {"read", "parse", "crop", "decode", "batch"} <= stages.keys()
+    assert not any(stage.by_python for stage in found.trace.stages)
+    # An image a call in one, 32 in the other; a batch of 16 needs a little more than half of 32 images.
+    assert 5 < stages["read"].calls / stages["decode"].calls < 64
+    assert found.at_once["read"] == 64 and found.at_once["crop"] == 2
+    assert found.data.storage_delay_ms == 10
+    # TensorBoard measures between marks of steps that say that they are its roots.
+    (plane,) = (each for each in ProfileData.from_file(str(found.trace.path)).planes if each.name == "/host:CPU")
+    marks = [dict(event.stats) for line in plane.lines for event in line.events if event.name == "train"]
+    assert [(int(mark["step_num"]), int(mark["_r"])) for mark in marks] == [(number, 1) for number in range(5, 21)]
+
+
+def test_timelines_are_drawn(recorded: Path, tmp_path: Path) -> None:
+    one = load_run(recorded)
+    plot([one], tmp_path / "one.png")
+    plot([one, one], tmp_path / "two.png")
+    with Image.open(tmp_path / "one.png") as single, Image.open(tmp_path / "two.png") as double:
+        assert double.height > 1.5 * single.height
+        pixels = np.asarray(single.convert("RGB"))
+    # Of read, by far the most of it.
+    assert (pixels == (0x55, 0xA8, 0x68)).all(axis=-1).mean() > 0.05
+
+
+def test_what_cannot_be_drawn_is_told(recorded: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is none in runs/x: record one with --profile"):
+        plot([made(None, (interval(0.1),))], tmp_path / "x.png")
+    with pytest.raises(ConfigError, match="cannot write"):
+        plot([load_run(recorded)], tmp_path / "no" / "x.png")
+    with pytest.raises(ConfigError, match=r"cannot write .*x\.what"):
+        plot([load_run(recorded)], tmp_path / "x.what")
+
+
+def test_an_empty_folder_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"epoch": 1}\n{"epoch": 2, "interval"')
+    with pytest.raises(ConfigError, match="neither a trace nor a finished interval"):
+        load_run(tmp_path)
+    assert main(["report", str(tmp_path)]) == 2
+    assert "neither a trace" in capsys.readouterr().err
+
+
+def test_a_trace_without_steps_is_refused(tmp_path: Path) -> None:
+    import tensorflow as tf
+
+    tf.profiler.experimental.start(str(tmp_path))
+    tf.profiler.experimental.stop()
+    with pytest.raises(ConfigError, match="marks no step"):
+        load_run(tmp_path)

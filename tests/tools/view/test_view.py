@@ -1,0 +1,350 @@
+"""Pictures of a pipeline: what they show is found in them, pixel by pixel."""
+
+import itertools
+import json
+import random
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.support.sample import SampleData
+from tfpipe import World, build_dataset
+from tfpipe.cli import main
+from tfpipe.config import load_config
+from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError
+from tfpipe.tools.view.broken import decode_in_part, find_broken
+from tfpipe.tools.view.panel import Scene, draw_boxes, draw_panel, place_labels
+from tfpipe.tools.view.sheet import (
+    FAINT,
+    INK,
+    PAPER,
+    Grid,
+    Tile,
+    class_color,
+    draw,
+    fitted,
+    lay_out,
+    magnified,
+    save,
+    shorten,
+    text_width,
+    wrap,
+)
+from tfpipe.tools.view.view import ViewRequest, class_names, find_scenes, view
+
+
+def read(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert("RGB"))
+
+
+def place_of(crop: np.ndarray, sheet: np.ndarray) -> tuple[int, int]:
+    """Top and left of where exactly these pixels are."""
+    difference = cv2.matchTemplate(sheet, crop, cv2.TM_SQDIFF)
+    _, _, (left, top), _ = cv2.minMaxLoc(difference)
+    found = sheet[top : top + crop.shape[0], left : left + crop.shape[1]]
+    np.testing.assert_array_equal(found, crop)
+    return top, left
+
+
+@pytest.mark.parametrize(
+    ("data", "times"),
+    [
+        pytest.param({"crop_image_size": [32, 32]}, 4, marks=pytest.mark.full("magnified as [24, 40] is")),
+        ({"crop_image_size": [24, 40], "num_channels": 1}, 3),
+        ({"batch_size": 8, "crop_image_size": [224, 224], "crop": "random_resized", "dtype": "float32"}, 1),
+    ],
+)
+def test_the_crops_of_the_batch_are_in_the_grid_in_their_order(sample: SampleData, tmp_path: Path, data, times) -> None:
+    config = load_config(sample.config(tmp_path / "c.json", data=data))
+    said = view(config, ViewRequest(count=7, first=3), tmp_path / "grid.png")
+    assert said.startswith(f"{tmp_path / 'grid.png'}: 7 crops") and "\n" not in said
+
+    whole = config.model_copy(update={"data": config.data.model_copy(update={"dtype": "uint8"})})
+    images, labels = next(iter(build_dataset(whole, "train", resume=Stream.start(1).at([Cursor(3)]))))
+    sheet = read(tmp_path / "grid.png")
+    places = []
+    for image, label in zip(images[:7].numpy(), labels[:7].numpy(), strict=True):
+        large = np.repeat(np.repeat(image, times, 0), times, 1)
+        top, left = place_of(np.repeat(large, 3 // large.shape[-1], -1), sheet)
+        places.append((top, left))
+        below = sheet[top + large.shape[0] : top + large.shape[0] + 20, left : left + 9]
+        assert (below == class_color(int(label))).all(-1).sum() == 81
+    assert places == sorted(places) and len(set(places)) == 7
+
+
+def test_the_test_data_can_be_seen_and_ends(sample: SampleData, tmp_path: Path) -> None:
+    config = load_config(sample.config(tmp_path / "c.json", data={"test_crop": "center", "annotations": "none"}))
+    assert "37 crops" in view(config, ViewRequest(split="test"), tmp_path / "a.jpg")
+    assert Image.open(tmp_path / "a.jpg").format == "JPEG"
+    assert "5 crops" in view(config, ViewRequest(split="test", first=32), tmp_path / "b.JPG")
+    with pytest.raises(ConfigError, match="--first must be below the 37 images of the test data, received 37"):
+        view(config, ViewRequest(split="test", first=37), tmp_path / "c.png")
+
+
+@pytest.mark.parametrize("unit", ["image", "box"])
+def test_scenes_hold_the_boxes_of_the_xml_and_the_crops_of_the_pipeline(
+    sample: SampleData, tmp_path: Path, unit: str
+) -> None:
+    config = load_config(sample.config(tmp_path / "c.json", data={"unit": unit}))
+    catalog = load_catalog(config.data, "train", World())
+    scenes = find_scenes(config.data, catalog, Stream.start(1), 24)
+
+    images, labels = next(iter(build_dataset(config, "train").rebatch(24)))
+    crops = np.concatenate([scene.crops for scene in scenes])[:24]
+    np.testing.assert_array_equal(crops, images)
+    np.testing.assert_array_equal(np.concatenate([scene.crop_labels for scene in scenes])[:24], labels)
+    assert sum(len(scene.boxes) for scene in scenes) > 5
+    for scene in scenes:
+        height, width, _ = scene.pixels.shape
+        assert (width, height) == Image.open(scene.path).size
+        xml = Path(scene.path.replace("Data", "Annotations")).with_suffix(".xml")
+        objects = ElementTree.parse(xml).iter("bndbox") if xml.exists() else ()
+        stated = [[float(box.find(edge).text) for edge in ("ymin", "xmin", "ymax", "xmax")] for box in objects]
+        drawn = scene.boxes * [height, width, height, width]
+        if unit == "image":
+            np.testing.assert_allclose(drawn.reshape(-1, 4), np.reshape(stated, (-1, 4)), atol=1e-3)
+        else:
+            assert len(drawn) <= 1 and all(np.abs(np.subtract(stated, box)).sum(1).min() < 1e-2 for box in drawn)
+
+
+def test_what_is_cut_at_random_is_framed_in_white(sample: SampleData, tmp_path: Path) -> None:
+    config = load_config(sample.config(tmp_path / "c.json", data={"crop": "random_resized", "flip": False}))
+    scenes = find_scenes(config.data, load_catalog(config.data, "train", World()), Stream.start(1), 8)
+    for scene in scenes:
+        ((top, left, height, width),) = scene.windows
+        cut = scene.pixels[top : top + height, left : left + width]
+        again = cv2.resize(cut, (32, 32), interpolation=cv2.INTER_LINEAR)
+        np.testing.assert_allclose(again, scene.crops[0], atol=1)
+    assert "in white, what is cut out" in view(config, ViewRequest("boxes", count=2), tmp_path / "a.png")
+
+
+def scene(boxes: list, labels: list, crops: int = 0, windows: list = ()) -> Scene:
+    """On a black image that is drawn at twice its size."""
+    return Scene(
+        "/a/black.JPEG",
+        np.zeros((165, 220, 1), np.uint8),
+        np.array(boxes, np.float32).reshape(-1, 4),
+        np.array(labels, np.int32),
+        np.array(windows, np.int32).reshape(-1, 4),
+        np.full((crops, 64, 64, 1), 99, np.uint8),
+        np.array(labels[:crops], np.int32),
+        np.arange(crops),
+    )
+
+
+def test_a_box_is_drawn_where_it_is_in_the_colour_of_its_class() -> None:
+    drawn = np.asarray(draw_boxes(scene([[0.4, 0.25, 0.8, 0.75]], [5]), ["x"] * 6, numbered=False))
+    assert drawn.shape == (330, 440, 3)
+    color = class_color(5)
+    left, top, right, bottom = 110, 132, 330, 264
+    across, down = drawn[200], drawn[:, 300]
+    for line, low, high in ((across, left, right), (down, top, bottom)):
+        marked = np.flatnonzero((line == color).all(-1))
+        assert marked.tolist() == [low, low + 1, high - 2, high - 1]
+        assert tuple(line[low - 1]) == tuple(line[high]) == INK
+        assert not line[low + 3 : high - 3].any()
+
+
+def test_what_was_cut_is_drawn_in_white_in_the_image_s_own_pixels() -> None:
+    drawn = np.asarray(draw_boxes(scene([], [], windows=[[10, 20, 60, 80]]), [], numbered=False))
+    assert np.flatnonzero((drawn[60] == PAPER).all(-1)).tolist() == [40, 41, 198, 199]
+    assert np.flatnonzero((drawn[:, 100] == PAPER).all(-1)).tolist() == [20, 21, 138, 139]
+
+
+def test_labels_lie_inside_and_on_no_other() -> None:
+    draws = random.Random(0)
+    boxes = []
+    for _ in range(60):
+        left, top = draws.randrange(400), draws.randrange(300)
+        boxes.append((left, top, left + draws.randrange(5, 100), top + draws.randrange(5, 100)))
+    texts = [(f"{number} red cell", str(number)) for number in range(60)]
+    placed = list(place_labels(boxes, texts, (440, 330)))
+    assert len(placed) > 40 and len({number for number, _, _ in placed}) == len(placed)
+    assert {text in texts[number] for number, text, _ in placed} == {True}
+    assert {text.endswith("cell") for _, text, _ in placed} == {True, False}
+    free = np.ones((330, 440), bool)
+    for _, text, (left, top, right, bottom) in placed:
+        assert 0 <= left and right <= 440 and 0 <= top and bottom <= 330
+        assert right - left >= text_width(text)
+        assert free[top:bottom, left:right].all()
+        free[top:bottom, left:right] = False
+
+
+def test_a_panel_holds_every_crop_under_its_image_and_says_if_there_is_none() -> None:
+    boxes = [[0.1, 0.1, 0.2, 0.2]] * 11
+    panel = np.asarray(draw_panel(scene(boxes, [0] * 11, crops=11), ["a"], numbered=True))
+    assert (panel[350:] == 99).all(-1).sum() >= 11 * 64 * 64
+    empty = np.asarray(draw_panel(scene([], []), [], numbered=False))
+    assert (empty[350:] == INK).all(-1).any()
+
+
+def test_tiles_do_not_overlap_and_lie_on_the_sheet() -> None:
+    sizes = [(50, 40), (128, 128), (10, 90), (128, 20), (60, 60), (128, 128), (3, 3)]
+    tiles = [Tile(Image.new("RGB", size), ["line"] * (number % 3)) for number, size in enumerate(sizes)]
+    for some in range(1, len(tiles) + 1):
+        grid = lay_out(tiles[:some])
+        free = np.ones(grid.size[::-1], bool)
+        for number, tile in enumerate(tiles[:some]):
+            left, top = grid.corner(number)
+            height = tile.picture.height + 17 * len(tile.caption)
+            assert free[top : top + height, left : left + grid.width].all()
+            assert free[top : top + height, left : left + grid.width].shape == (height, grid.width)
+            free[top : top + height, left : left + grid.width] = False
+
+
+def test_a_caption_stays_in_its_column() -> None:
+    tiles = [Tile(Image.new("RGB", (128, 30)), ["a name far too long for a tile, " * 3], (1, 2, 3))] * 4
+    sheet, grid = np.asarray(draw("title " * 50, tiles)), lay_out(tiles)
+    assert isinstance(grid, Grid) and grid.columns == 2
+    gap = grid.corner(0)[0] + grid.width
+    assert (sheet[:, gap : grid.corner(1)[0]] == PAPER).all(-1)[60:].all()
+    assert (sheet[:, -20:] == PAPER).all()
+
+
+def test_text_is_cut_to_its_width_from_either_side() -> None:
+    long = "/data/ILSVRC/Data/CLS-LOC/train/n01440764/n01440764_36.JPEG"
+    start, end = shorten(long, 120), shorten(long, 120, keep="end")
+    assert start.endswith("...") and long.startswith(start[:-3]) and len(start) > 8
+    assert end.startswith("...") and long.endswith(end[3:]) and len(end) > 8
+    assert max(text_width(start), text_width(end)) <= 120
+    assert shorten("tench", 120) == "tench"
+    lines = wrap("Unknown image file format. One of JPEG, PNG, GIF, BMP required.", 120, 3)
+    assert len(lines) == 3 and all(text_width(line) <= 120 for line in lines)
+    assert " ".join(lines).startswith("Unknown image file format. One of")
+    assert wrap("short", 120, 3) == ["short"]
+
+
+def test_colours_differ_and_stay() -> None:
+    colors = [class_color(number) for number in range(12)]
+    closest = min(np.abs(np.subtract(a, b)).sum() for a, b in itertools.combinations(colors, 2))
+    assert closest > 40, colors
+    assert class_color(3) == class_color(3)
+
+
+def test_small_pictures_grow_by_whole_numbers_and_large_ones_stay() -> None:
+    pixels = np.arange(30 * 50, dtype=np.uint8).reshape(30, 50, 1)
+    assert magnified(pixels).size == (100, 60)
+    np.testing.assert_array_equal(np.asarray(magnified(pixels))[::2, ::2, 1], pixels[..., 0])
+    assert magnified(np.zeros((224, 224, 3), np.uint8)).size == (224, 224)
+
+
+def test_classes_go_by_their_first_name(sample: SampleData, tmp_path: Path) -> None:
+    data = load_config(sample.config(tmp_path / "c.json")).data
+    catalog = load_catalog(data, "train", World())
+    # Of the file in the folder above the images.
+    assert class_names(data, catalog)[:3] == ("tench", "snail", "ladybug")
+    file = tmp_path / "classes.txt"
+    file.write_text("\n".join(f"{name} number {name}, and so on" for name in catalog.classes))
+    named = data.model_copy(update={"classes": file})
+    assert class_names(named, catalog)[0] == f"number {catalog.classes[0]}"
+
+
+@pytest.fixture
+def damaged(sample: SampleData, tmp_path: Path) -> Path:
+    """A config whose list has 5 good files and, between them, four that cannot be used."""
+    good = list(read_filelist(sample.train))[:4]
+    folder = tmp_path / "Data/CLS-LOC/train" / Path(good[0]).parent.name
+    folder.mkdir(parents=True)
+    contents = Path(good[0]).read_bytes()
+    (folder / "half.JPEG").write_bytes(contents[: len(contents) // 2])
+    (folder / "empty.JPEG").write_bytes(b"")
+    (folder / "page.JPEG").write_bytes(b"<html>not found</html>")
+    Image.open(good[0]).save(folder / "png.JPEG", format="PNG")
+    bad = [str(folder / name) for name in ("half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG")]
+    listed = [path for pair in zip(good, bad, strict=True) for path in pair]
+    (tmp_path / "list.txt").write_text("\n".join([*listed, str(folder / "png.JPEG")]) + "\n")
+    data = {"train_filelist": str(tmp_path / "list.txt")}
+    return sample.config(tmp_path / "damaged.json", data=data)
+
+
+def test_broken_files_are_found_in_order_with_the_reason(damaged: Path) -> None:
+    paths = read_filelist(load_config(damaged).data.train_filelist)
+    for channels in (1, 3):
+        found = list(find_broken(paths, channels, threads=2, show=False))
+        assert [Path(each.path).name for each in found] == ["half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG"]
+        for each, said in zip(found, ("Premature end", "is empty", "No such file", "Unknown image"), strict=True):
+            assert said in each.reason and "[Op" not in each.reason
+
+
+def test_each_broken_file_has_a_tile_with_what_can_be_seen(damaged: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "e.png"
+    assert main(["view", "-c", str(damaged), "-o", str(out), "--errors"]) == 0
+    assert capsys.readouterr().out == f"{out}: 4 of 9 images of the train data cannot be read or decoded\n"
+    sheet = read(out)
+    half = read_filelist(load_config(damaged).data.train_filelist)[1]
+    # Its top is that of the whole image, and the tile shows it.
+    seen = decode_in_part(half, 3)
+    whole = np.asarray(Image.open(read_filelist(load_config(damaged).data.train_filelist)[0]).convert("RGB"))
+    assert np.abs(seen[:20].astype(int) - whole[:20]).mean() < 3
+    shown = np.asarray(fitted(Image.fromarray(seen), 240, 180))
+    top, left = place_of(shown, sheet)
+    assert top < 100 and left < 100
+    # The three others are grey.
+    assert (sheet == FAINT).all(-1).sum() > 3 * 0.9 * 240 * 180
+
+
+def test_more_broken_files_than_asked_for_are_counted(damaged: Path, tmp_path: Path) -> None:
+    said = view(load_config(damaged), ViewRequest("errors", count=3), tmp_path / "e.png")
+    assert said.endswith("4 of 9 images of the train data cannot be read or decoded, the first 3 of them shown")
+
+
+def test_no_broken_file_gives_no_picture(sample: SampleData, tmp_path: Path, capsys) -> None:
+    config, out = sample.config(tmp_path / "c.json"), tmp_path / "e.png"
+    assert main(["view", "-c", str(config), "-o", str(out), "--errors", "--split", "test"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("no file failed: all 37 images of") and not out.exists()
+
+
+def test_a_broken_file_in_a_batch_is_named(damaged: Path, tmp_path: Path, capfd) -> None:
+    out = tmp_path / "b.png"
+    assert main(["view", "-c", str(damaged), "-o", str(out), "--boxes"]) == 1
+    assert ".JPEG" in capfd.readouterr().err and not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("grid.gif", 'its suffix is ".gif"; accepted: .png, .jpg'),
+        ("no/grid.png", "there is no folder"),
+        ("dir.png", ""),
+    ],
+)
+def test_what_cannot_be_written_is_told(sample: SampleData, tmp_path: Path, capfd, out: str, said: str) -> None:
+    (tmp_path / "dir.png").mkdir()
+    config = sample.config(tmp_path / "c.json")
+    assert main(["view", "-c", str(config), "-o", str(tmp_path / out), "--count", "2"]) == 2
+    error = capfd.readouterr().err
+    assert f"cannot write {tmp_path / out}" in error and said in error
+
+
+def test_a_count_or_place_that_cannot_be_is_told(sample: SampleData, tmp_path: Path) -> None:
+    config = load_config(sample.config(tmp_path / "c.json"))
+    for what in (ViewRequest(count=0), ViewRequest(first=-1)):
+        with pytest.raises(
+            ConfigError, match=f"received {what.count or 64 if what.count != 0 else 0} and {what.first}"
+        ):
+            view(config, what, tmp_path / "a.png")
+    alone = json.loads((tmp_path / "c.json").read_text())
+    del alone["data"]["test_filelist"], alone["data"]["test_label_file"]
+    (tmp_path / "d.json").write_text(json.dumps(alone))
+    with pytest.raises(ConfigError, match="test_filelist"):
+        view(load_config(tmp_path / "d.json"), ViewRequest("errors", "test"), tmp_path / "a.png")
+
+
+def test_save_writes_what_it_was_given(tmp_path: Path) -> None:
+    save(Image.new("RGB", (3, 2), (1, 2, 3)), tmp_path / "a.png")
+    assert read(tmp_path / "a.png").tolist() == [[[1, 2, 3]] * 3] * 2
+
+
+def test_classes_that_no_object_has_give_no_endless_search(sample: SampleData, tmp_path: Path) -> None:
+    data = {"label_source": "object", "classes": ["nothing"], "test_filelist": None, "test_label_file": None}
+    config = load_config(sample.config(tmp_path / "c.json", data=data))
+    with pytest.raises(ConfigError, match="gives no crop"):
+        view(config, ViewRequest(count=1), tmp_path / "a.png")

@@ -1,0 +1,88 @@
+"""A run begins alone in its directory, with room for checkpoints; lines beyond the checkpoint leave its records."""
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import run
+from tests.support.runs import read_lines
+from tfpipe import ConfigError, Stream, World
+from tfpipe.training.checkpointing.checkpoints import Batch, State
+from tfpipe.training.checkpointing.start import check_room, forget_after, run_lock
+
+# Two epochs of 10 steps, and half of a third; a line of each kind.
+LINES = [
+    *({"epoch": 1, "step": step, "interval": {}} for step in (5, 10)),
+    {"epoch": 1, "step": 10, "loss": 1.0},
+    {"epoch": 2, "step": 13, "stall": {"seconds": 30.0, "in": "input", "rank": 0}},
+    *({"epoch": 2, "step": step, "interval": {}} for step in (15, 20)),
+    {"epoch": 2, "step": 20, "loss": 0.5},
+    {"epoch": 3, "step": 25, "interval": {}},
+]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "total_steps", "untested", "kept"),
+    [
+        (0, 0, None, 0),
+        (0, 7, None, 1),
+        (1, 10, None, 3),
+        (1, 12, None, 3),
+        (1, 13, None, 4),
+        (1, 19, None, 5),
+        (2, 20, None, 7),
+        # The epoch's own line is written once its test pass has been made up for.
+        (2, 20, {"loss": 0.5}, 6),
+        (2, 25, None, 8),
+    ],
+)
+def test_lines_beyond_the_checkpoint_go(
+    tmp_path: Path, epoch: int, total_steps: int, untested: dict[str, float] | None, kept: int
+) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES) + '{"epoch": 3, "step"')
+    state = State(epoch, total_steps % 10, total_steps, Batch(1, 4), Stream.start(1), {})
+    forget_after(tmp_path, replace(state, untested=untested))
+    assert read_lines(tmp_path) == LINES[:kept]
+
+
+def test_another_run_in_the_same_directory_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    with run_lock(tmp_path, World()):
+        said = r"process \d+ on .* is training in this directory already, and holds .*lock: let it finish, or end it"
+        with pytest.raises(ConfigError, match=said), run_lock(tmp_path, World()):
+            pass
+    with run_lock(tmp_path, World()):
+        pass
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_crash_leaves_no_lock_behind(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys\n"
+        "from tfpipe.distributed import World\n"
+        "from tfpipe.util.locks import locked\n"
+        "with locked(pathlib.Path(sys.argv[1]) / 'lock', 'training in this directory'):\n"
+        "    os._exit(7)\n"
+    )
+    assert run(sys.executable, "-c", code, tmp_path).code == 7
+    assert (tmp_path / "lock").exists()
+    with run_lock(tmp_path, World()):
+        pass
+
+
+def test_a_directory_without_room_for_checkpoints_is_refused_before_training(tmp_path: Path) -> None:
+    check_room(tmp_path, 1000, World())
+    assert list((tmp_path / "checkpoints").iterdir()) == []
+    free = shutil.disk_usage(tmp_path).free
+    with pytest.raises(ConfigError, match=r"checkpoints has [\d.]+ MB free; a checkpoint takes [\d.]+ MB, and twice"):
+        check_room(tmp_path, free, World())
+
+
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file in its place")
+    with pytest.raises(ConfigError, match=r"cannot write checkpoints to .*/checkpoints: File exists"):
+        check_room(tmp_path, 1, World())

@@ -1,0 +1,137 @@
+"""Steps that do not end: told while they are open, and when."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.clock import Clock
+from tests.support.runs import wait_for
+from tfpipe.training.monitor.meter import Meter, OpenStep
+from tfpipe.training.monitor.stalls import PARTS, Stall, StallLimit, StallWatch
+
+
+def told(meter: Meter, clock: Clock, watch: StallWatch, seconds: int) -> list[tuple[int, str]]:
+    """(seconds open, part) of what is told while `seconds` go by, looked at every second."""
+    result = []
+    for _ in range(seconds):
+        clock.now_s += 1
+        stall = watch.look()
+        if stall is not None:
+            assert (stall.epoch, stall.step) == (meter.epoch, meter.steps + 1)
+            result.append((round(stall.seconds), stall.part))
+    return result
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def meter(clock: Clock) -> Meter:
+    return Meter(7, clock, clock.of_day)
+
+
+@pytest.mark.parametrize(
+    ("recent_s", "expected"),
+    [
+        # The first step traces, and gets four times as long.
+        ([], [120, 240, 480]),
+        ([1, 1, 1], [30, 60, 120, 240, 480]),
+        # Steps of 5 seconds may take 50 once; one slow step before does not count.
+        ([5, 5, 5, 500], [50, 100, 200, 400]),
+    ],
+)
+def test_a_stall_is_told_each_time_it_has_doubled(
+    clock: Clock, meter: Meter, recent_s: list[float], expected: list[int]
+) -> None:
+    meter.recent_s.extend(recent_s)
+    meter.open = OpenStep("input", clock())
+    assert told(meter, clock, StallWatch(meter, 0), 500) == [(each, "input") for each in expected]
+
+
+def test_waiting_and_computing_are_one_step_and_the_next_step_begins_anew(clock: Clock, meter: Meter) -> None:
+    meter.recent_s.append(1)
+    watch = StallWatch(meter, 0)
+    meter.open = OpenStep("input", clock())
+    assert told(meter, clock, watch, 40) == [(30, "input")]
+    meter.open = meter.open._replace(part="step")
+    assert told(meter, clock, watch, 40) == [(60, "step")]
+    meter.open = None
+    assert told(meter, clock, watch, 500) == []
+    meter.steps += 1
+    meter.open = OpenStep("input", clock())
+    assert told(meter, clock, watch, 29) == []
+    assert watch.look() is None
+    clock.now_s += 1
+    assert watch.look() == Stall(1, 9, 30, "input")
+
+
+def test_the_thread_warns_and_writes_while_the_step_is_still_open(
+    clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    meter = Meter(41, clock)
+    meter.recent_s.append(0.001)
+    release = threading.Event()
+
+    class Stuck(Iterator[int]):
+        def __next__(self) -> int:
+            assert release.wait(30)
+            return 1
+
+    stuck = Stuck()
+    taker = threading.Thread(target=meter.take, args=(stuck,))
+    path = tmp_path / "metrics.jsonl"
+    with caplog.at_level(logging.WARNING), StallWatch(meter, 3, path, after_s=0.2):
+        taker.start()
+        wait_for(lambda: meter.open)
+        clock.now_s += 0.25
+        wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
+        clock.now_s += 0.5
+        wait_for(lambda: path.read_text().count("\n") == 2)
+        release.set()
+        taker.join()
+    first, second = (json.loads(line) for line in path.read_text().splitlines()[:2])
+    assert first["epoch"] == 1 and first["step"] == 42
+    assert first["stall"]["in"] == "input" and first["stall"]["rank"] == 3
+    assert (first["stall"]["seconds"], second["stall"]["seconds"]) == (0.25, 0.75)
+    assert "rank 3: step 42 has been open for 0.2" in caplog.text and "waiting for the input" in caplog.text
+
+
+def test_the_thread_ends_with_what_it_watches_also_after_an_error() -> None:
+    with pytest.raises(ValueError, match="of the training"), StallWatch(Meter(), 0):
+        (thread,) = [each for each in threading.enumerate() if each.name == "stalls"]
+        assert thread.daemon
+        raise ValueError("of the training")
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("part", "recent_s", "limit_s"),
+    [("input", [1.0], 600), ("step", [1.0], 750), ("input", [], 600), ("step", [], 2400)],
+)
+def test_a_stall_at_its_limit_ends_the_process_and_says_why(
+    clock: Clock, meter: Meter, part: str, recent_s: list[float], limit_s: int
+) -> None:
+    """The first step of a process, of which none is recent, traces the graphs."""
+    meter.recent_s.extend(recent_s)
+    said = []
+    limit = StallLimit(600, lambda stall: f"a {stall.part} stall")
+    watch = StallWatch(meter, 2, limit=limit, name="test batch", end=said.append)
+    assert watch.lasts_for_ever() is None
+    meter.open = OpenStep(part, clock())
+    clock.now_s += limit_s - 1
+    assert watch.lasts_for_ever() is None
+    clock.now_s += 1
+    assert watch.lasts_for_ever() == Stall(1, 8, limit_s, part)
+    assert StallWatch(meter, 2).lasts_for_ever() is None
+    waits = []
+    watch._done = SimpleNamespace(wait=waits.append)
+    watch._run()
+    assert waits == [3]
+    assert said == [f"rank 2: test batch 8 has been open for {limit_s} seconds, {PARTS[part]}: a {part} stall"]

@@ -1,0 +1,16 @@
+"""Memory that is used again, but never while somebody holds it."""
+
+from tfpipe.util.buffer_pool import BufferPool
+
+
+def test_arrays_are_used_again_once_nobody_holds_them() -> None:
+    rooms = BufferPool()
+    first = rooms.take((5, 7))
+    address = first.ctypes.data
+    assert address % 64 == 0
+    view = first[2:].reshape(-1)[3:]
+    del first
+    assert rooms.take((5, 7)).ctypes.data != address
+    del view
+    assert address in [rooms.take((5, 7)).ctypes.data for _ in range(2)]
+    assert rooms.take((50, 7)).shape == (50, 7)

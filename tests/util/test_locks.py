@@ -1,0 +1,74 @@
+"""A lock between processes: one holds it, and it does not outlive that one."""
+
+import errno
+import fcntl
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import finish, start
+from tfpipe.errors import ConfigError
+from tfpipe.util.locks import locked
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from tfpipe.util.locks import locked
+with locked(Path(sys.argv[1]), "testing"):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_it_is_one_processs_and_says_whose(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    holder = start(sys.executable, "-c", HOLD, path)
+    try:
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(ConfigError, match=rf"process {holder.pid} on .* is testing already, and holds {path}"):
+            with locked(path, "testing"):
+                raise AssertionError
+        assert path.exists()
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        finish(holder)
+    assert path.exists(), "a killed process cannot remove it"
+    with locked(path, "testing"):
+        assert str(os.getpid()) in path.read_text() and str(holder.pid) not in path.read_text()
+    assert not path.exists()
+
+
+def test_it_is_free_again_after_an_error(tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt), locked(tmp_path / "a.lock", "testing"):
+            raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_its_holder_has_just_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, lock, calls = tmp_path / "a.lock", fcntl.flock, []
+
+    def too_late(file, how) -> None:
+        if not calls:
+            path.unlink()
+        calls.append(how)
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", too_late)
+    with locked(path, "testing"):
+        assert path.exists() and len(calls) == 2
+
+
+def test_without_locks_it_goes_on_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(file, how) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with locked(tmp_path / "a.lock", "testing"):
+        pass
+    assert "make sure that nobody else is testing" in caplog.text

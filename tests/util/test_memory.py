@@ -1,0 +1,84 @@
+"""Free memory: the least of what the machine has and what each control group leaves, by made trees of /proc, /sys."""
+
+from pathlib import Path
+
+import pytest
+
+from tfpipe.util.memory import free_memory
+
+GB = 10**9
+MEMINFO = "MemTotal: 99000000 kB\nMemFree: 1 kB\nMemAvailable: 50000000 kB\n"
+FREE = 50_000_000 * 1024
+NO_LIMIT_V1 = 9223372036854771712
+
+
+def tree(root: Path, files: dict[str, object]) -> Path:
+    for name, contents in {"proc/meminfo": MEMINFO, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"{contents}\n")
+    return root
+
+
+def v2(group: str, limit: object, used: int, cached: int = 0) -> dict[str, object]:
+    stat = f"anon 1\nfile 77\ninactive_file {cached // 2}\nactive_file {cached - cached // 2}"
+    return {f"{group}/memory.max": limit, f"{group}/memory.current": used, f"{group}/memory.stat": stat}
+
+
+def v1(group: str, limit: object, used: int, cached: int = 0) -> dict[str, object]:
+    stat = f"inactive_file 5\nactive_file 5\ntotal_inactive_file {cached}\ntotal_active_file 0"
+    return {
+        f"{group}/memory.limit_in_bytes": limit,
+        f"{group}/memory.usage_in_bytes": used,
+        f"{group}/memory.stat": stat,
+    }
+
+
+ONE, TWO = "sys/fs/cgroup/memory", "sys/fs/cgroup"
+HYBRID = "12:cpuset:/\n4:memory:/job\n0::/"
+CASES = {
+    "no groups": ({}, FREE),
+    "2, none set": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", "max", 7 * GB)}, FREE),
+    "2": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", 8 * GB, 3 * GB)}, 5 * GB),
+    "2, files it holds are given up": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", 8 * GB, 7 * GB, 4 * GB)}, 5 * GB),
+    "2, a container sees its own as the root": ({"proc/self/cgroup": "0::/", **v2(TWO, 8 * GB, 3 * GB)}, 5 * GB),
+    "2, the job's limit, above the step's": (
+        {
+            "proc/self/cgroup": "0::/job_7/step_0",
+            **v2(f"{TWO}/job_7", 9 * GB, GB),
+            **v2(f"{TWO}/job_7/step_0", "max", 1),
+        },
+        8 * GB,
+    ),
+    "2, the step's, below the job's": (
+        {
+            "proc/self/cgroup": "0::/job_7/step_0",
+            **v2(f"{TWO}/job_7", 9 * GB, GB),
+            **v2(f"{TWO}/job_7/step_0", 2 * GB, 1),
+        },
+        2 * GB - 1,
+    ),
+    "2, more than the machine has": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", 900 * GB, 3 * GB)}, FREE),
+    "2, over its limit": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/a", 2 * GB, 3 * GB)}, 0),
+    "2, another's": ({"proc/self/cgroup": "0::/a", **v2(f"{TWO}/b", 8 * GB, 3 * GB)}, FREE),
+    "1": ({"proc/self/cgroup": HYBRID, **v1(f"{ONE}/job", 8 * GB, 3 * GB, GB)}, 6 * GB),
+    "1, none set": ({"proc/self/cgroup": HYBRID, **v1(f"{ONE}/job", NO_LIMIT_V1, 3 * GB)}, FREE),
+    "1, in a container, whose path is the host's": ({"proc/self/cgroup": HYBRID, **v1(ONE, 8 * GB, 3 * GB)}, 5 * GB),
+    "1, with other controllers": (
+        {"proc/self/cgroup": "3:cpu,memory:/job:1", **v1(f"{ONE}/job:1", 8 * GB, 3 * GB)},
+        5 * GB,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_least_of_machine_and_groups_is_free(tmp_path: Path, case: str) -> None:
+    files, expected = CASES[case]
+    assert free_memory(tree(tmp_path, files)) == expected
+
+
+def test_where_the_system_says_nothing_it_is_all_there_is(tmp_path: Path) -> None:
+    assert free_memory(tmp_path) > 10**8
+
+
+def test_of_this_machine_it_is_a_sane_number() -> None:
+    assert 10**7 < free_memory() < 10**14
