@@ -1,4 +1,4 @@
-"""What sources have in common whose images are named by filelists."""
+"""The base of the sources whose images are named by filelists."""
 
 from typing import ClassVar
 

@@ -47,7 +47,7 @@ class Source(ABC):
     remote: Remote | None = None
     """Settings to fetch the images if they are behind URLs."""
     remedy: ClassVar[str] = REPAIR
-    """What to do about a file that cannot be used."""
+    """Advice about an image that cannot be used."""
     per_call: int = 32
     """Images that one call of `loader`'s function loads: Python is called once for all of them."""
     replay_reads: Literal["auto"] | None = None
