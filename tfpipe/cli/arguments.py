@@ -54,7 +54,9 @@ def splits(split: str, config: DataConfig) -> list[str]:
     """Returns the splits that "all" stands for, or the one named."""
     if split != "all":
         return [split]
-    return ["train", *(["test"] if config.test_filelist else [])]
+    from tfpipe.data.sources.registry import open_source
+
+    return ["train", *(["test"] if open_source(config).has_test() else [])]
 
 
 def add_processes(arguments: Arguments) -> None:

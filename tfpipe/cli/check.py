@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.catalog.filelist import check_filelists
+    from tfpipe.data.sources.registry import open_source
     from tfpipe.tools.check import check
     from tfpipe.tools.check.fix import write_clean_list
     from tfpipe.tools.check.text import as_json, conclusion, render
@@ -46,6 +47,9 @@ def run(args: argparse.Namespace) -> None:
     checked = splits(args.split, config)
     if args.fix_list is not None and len(checked) > 1:
         raise ConfigError("--fix-list writes one list: choose --split train or --split test")
+    source = open_source(config)
+    if args.fix_list is not None:
+        source.check_use("check --fix-list")
     lists = {"train": config.train_filelist, "test": config.test_filelist}
     check_filelists([path for path in map(lists.get, checked) if isinstance(path, Path)])
     with quiet_tensorflow(args):
@@ -61,5 +65,6 @@ def run(args: argparse.Namespace) -> None:
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")
     problem = conclusion(results)
     if problem is not None:
-        fix = "" if args.fix_list is not None else "; --fix-list OUT writes a list without what stops training"
+        advised = source.listed and args.fix_list is None
+        fix = "; --fix-list OUT writes a list without what stops training" if advised else ""
         raise TfpipeError(problem + fix)

@@ -16,7 +16,6 @@ from tfpipe.data.pipeline import Encoded, crop, read
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.shutdown import close_at_exit
-from tfpipe.data.sources.source import REPAIR
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -110,8 +109,7 @@ class Pictures:
             left = places[np.searchsorted(places, reached) :]
             for place, cause in zip(left, replay(self._located(left), self._catalog, self._config), strict=False):
                 if cause is not None:
-                    failure = self._catalog.source.explain(
-                        self._catalog, self._config, int(self._items(place[None])[0]), cause
-                    )
-                    raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {REPAIR}") from cause
+                    source, item = self._catalog.source, int(self._items(place[None])[0])
+                    failure = source.explain(self._catalog, self._config, item, cause)
+                    raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {source.remedy}") from cause
             raise ConfigError(f"cannot pack {self._catalog.split} data: {reason(error)}") from error

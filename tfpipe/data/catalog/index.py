@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 FORMAT = 1
 MAKE = "tfpipe index -c CONFIG --split"
-FINGERPRINT = b"tfpipe.index_fingerprint"
+FINGERPRINT = b"tfpipe.fingerprint"
 SCHEMA = pa.schema(
     {
         "path": pa.string(),

@@ -1,4 +1,4 @@
-"""What is known about a split before its first image is opened, as plain data."""
+"""The catalog: everything known about a split before its first image is opened, as plain data."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple

@@ -1,3 +1,3 @@
-"""Where the bytes of the images are, one class for each kind behind one protocol."""
+"""Sources of the images' bytes: one class for each kind behind one protocol."""
 
 __all__ = ["cache", "crop_cache", "files", "listed", "packed", "reading", "registry", "remote", "source", "space"]

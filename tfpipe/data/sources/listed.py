@@ -1,4 +1,4 @@
-"""What sources have in common whose images are named by filelists."""
+"""The base of the sources whose images are named by filelists."""
 
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from tfpipe.distributed import World
 class Listed(Source):
     """Base of the sources whose images are lines of filelists, each with an XML or none."""
 
+    remedy = "repair it or take it out of the filelist; tfpipe check finds all such files"
     listed = True
     refused: ClassVar[dict[str, str]] = {}
 

@@ -18,9 +18,6 @@ from tfpipe.data.sources.cache import Store, reader
 from tfpipe.data.sources.crop_cache import find
 from tfpipe.distributed import World
 
-# Files read per call: Python is called once for all of them.
-FILES = 32
-
 
 class Encoded(NamedTuple):
     """An image as read; in batches of n, each field has a leading dimension n."""
@@ -62,9 +59,9 @@ def read_files(
 
 
 def read_records(
-    dataset: tf.data.Dataset, load: Callable[..., Any], config: DataConfig, world: World
+    dataset: tf.data.Dataset, load: Callable[..., Any], per_call: int, config: DataConfig, world: World
 ) -> tf.data.Dataset:
-    """Reads images by `load`, `SamplePaths` -> `Encoded`, FILES per call of Python; their boxes are known.
+    """Reads images by `load`, `SamplePaths` -> `Encoded`, `per_call` per call of Python; their boxes are known.
 
     An image of 115 kB takes 18 microseconds, 7 of them with the GIL.
     """
@@ -78,7 +75,7 @@ def read_records(
 
     if config.on_error == "skip":
         read_some = skip_failed_elements(read_some)
-    return waiting(dataset.batch(FILES), read_some, calls_at_once(config, world).read).unbatch()
+    return waiting(dataset.batch(per_call), read_some, calls_at_once(config, world).read).unbatch()
 
 
 def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tfpipe.data.sources.cache import Store
 
-REPAIR = "repair it or take it out of the filelist; tfpipe check finds all such files"
+REPAIR = "repair it or take it out of the data; tfpipe check finds all such images"
 
 Stores = Literal["images", "crops", "pixels"]
 Loader = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -46,13 +47,16 @@ class Source(ABC):
     remote: Remote | None = None
     """Settings to fetch the images if they are behind URLs."""
     remedy: ClassVar[str] = REPAIR
-    """What to do about a file that cannot be used."""
+    """Advice about an image that cannot be used."""
+    per_call: int = 32
+    """Images that one call of `loader`'s function loads: Python is called once for all of them."""
     replay_reads: Literal["auto"] | None = None
     """`data.parallel.read` with which images are loaded once more, to find the one that failed, in order."""
     listed: ClassVar[bool] = False
     """True if a filelist names the images: `tfpipe check` then reads it line by line."""
     refused: ClassVar[dict[str, str]] = {
         "index": "data.source knows its own boxes: tfpipe index is for filelists",
+        "check --fix-list": "--fix-list writes a filelist, and data.source has none",
         "stage": "tfpipe stage copies the files of filelists, and data.source has none",
         "view --errors": "view --errors opens the files of a filelist, and data.source has none: use tfpipe check",
     }
@@ -131,11 +135,18 @@ class Source(ABC):
     def read(
         self, samples: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World, store: "Store | None"
     ) -> "tf.data.Dataset":
-        """Reads images, `SamplePaths` -> `Encoded`; their boxes are known, so there is no XML."""
+        """Reads images, `SamplePaths` -> `Encoded`; their boxes are known, so there is no XML.
+
+        Raises:
+            ConfigError: `data.cache` or `data.storage_delay_ms` is set, which are for files.
+        """
         from tfpipe.data.sources.reading import read_records
 
         del store
-        return read_records(samples, self.loader(catalog), config, world)
+        for key, plain in (("cache", None), ("storage_delay_ms", 0.0)):
+            if getattr(config, key) != plain:
+                raise ConfigError(f"data.{key} is for files, and {self.place} has none: leave it out")
+        return read_records(samples, self.loader(catalog), self.per_call, config, world)
 
     def find_crops(self, catalog: Catalog) -> Callable[[Any], Any]:
         """Returns an in-graph function from samples to the stored crops that they consist of; only if crops are."""
@@ -159,7 +170,9 @@ class Source(ABC):
 
     def uncached(self) -> "Source":
         """Returns the source that reads the originals one at a time, since a user can only repair these."""
-        return self
+        source = copy(self)
+        source.per_call = 1
+        return source
 
     def evict(self, catalog: Catalog, config: DataConfig, world: World, item: int) -> None:
         """Deletes an image's files from caches, so that they are read again after a repair."""
@@ -175,11 +188,15 @@ class Source(ABC):
 
     def explain(self, catalog: Catalog, config: DataConfig, item: int, error: "tf.errors.OpError") -> Failure:
         """Returns what is wrong with image `item`, given the `error` raised when it was loaded alone."""
+        from tfpipe.data.images.damage import describe
         from tfpipe.data.runtime.op_errors import reason
 
-        del config
         name = self.name(catalog, item)
-        return Failure(name, reason(error).removeprefix(f"{name}: "))
+        try:
+            contents = self.image(catalog, item)
+        except (OSError, ValueError) as unread:
+            return Failure(name, str(unread))
+        return Failure(name, describe(contents, config.num_channels, reason(error)))
 
     def cause(self, error: "tf.errors.OpError", split: str) -> str | None:
         """Returns the failed file, the reason and the remedy if the error itself names them, else None."""

@@ -4,6 +4,7 @@ import logging
 import math
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,10 @@ def mean_bytes(catalog: Catalog, block: int) -> float:
     """Estimates the mean bytes of an image's files; leaves it to the pipeline to report unreadable ones."""
     items, total = evenly_spaced(len(catalog), SAMPLED), 0
     for item in items:
+        if not catalog.source.listed:
+            with suppress(OSError, ValueError):
+                total += len(catalog.source.image(catalog, item))
+            continue
         for path in filter(None, (catalog.paths[item], "" if catalog.boxes is not None else catalog.annotation(item))):
             try:
                 total += -(-tf.io.gfile.stat(path).length // block) * block

@@ -1,0 +1,143 @@
+"""A kind of source of the user's own, of 40 lines: everything that filelists can do with pictures works with it."""
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.batches import crops
+from tests.support.commands import Processes, finish, run_train
+from tests.support.runs import read_metrics, steps, train, trained, wait_for
+from tests.support.sample import TINY
+from tfpipe import World, load_config
+from tfpipe.cli import main
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError, Stopped
+
+IMAGES = 48
+# By the bytes that are left of a JPEG: how it fails, in reading or in decoding.
+CUT = {0: "the file is empty", 20: "a JPEG without a whole header", 700: "Premature end of JPEG file"}
+
+
+def config_of(folder: Path, name: str = "c", epochs: int = 1, data: dict | None = None, **args: object) -> Path:
+    """Writes a config of Pictures with these arguments."""
+    source = {"kind": "tests.support.dict_source:Pictures", "args": args}
+    whole = {
+        "data": {"source": source, "crop_image_size": [16, 16], "batch_size": 2, **(data or {})},
+        "model": TINY,
+        "training": {"epochs": epochs, "log_positions": True},
+    }
+    (folder / f"{name}.json").write_text(json.dumps(whole))
+    return folder / f"{name}.json"
+
+
+def check_positions(run_dir: Path, config: Path, epochs: int) -> None:
+    """Checks that every crop of the first epochs is trained exactly once, and no other twice."""
+    data = load_config(config).data
+    catalog = load_catalog(data, "train", World())
+    positions = np.arange(epochs * IMAGES)
+    count = np.bincount(catalog.boxes.images)[catalog.order(data).items(positions)]
+    wanted = Counter((position, crop) for position in positions.tolist() for crop in range(count[position]))
+    seen = Counter((position, crop) for _, position, crop in trained(run_dir))
+    assert {place: times for place, times in seen.items() if place in wanted} == wanted
+    assert max(seen.values()) == 1
+
+
+def test_two_ranks_are_stopped_and_go_on(tmp_path: Path) -> None:
+    slow = {"parallel": {"read": 1}, "prefetch_buffer_size": 1}
+    config, run_dir = config_of(tmp_path, epochs=4, data=slow, delay_s=0.05), tmp_path / "run"
+    ranks = Processes(tmp_path / "pids")
+    process = train(2, "-c", config, "-l", run_dir, **ranks.environ)
+    wait_for(lambda: steps(run_dir) >= 5, process)
+    ranks.signal(signal.SIGTERM, 1)
+    stopped = finish(process)
+    assert stopped.code == Stopped.exit_code, stopped.err
+    reached = steps(run_dir)
+    resumed = finish(train(2, "-c", config_of(tmp_path, "fast", epochs=4), "-l", run_dir, "--resume"))
+    assert resumed.code == 0, resumed.err
+    assert f"goes on after {reached} steps" in resumed.err
+    assert steps(run_dir) == 4 * 18 > reached
+    # A rank trains 144 crops, so with two of each image at most it has been through its images three times.
+    check_positions(run_dir, config, epochs=3)
+    assert [line["test_images"] for line in read_metrics(run_dir)] == [IMAGES] * 4
+
+
+@pytest.mark.parametrize("kind", ["original", "crops", "raw"])
+def test_it_is_packed(tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    loose, out = config_of(tmp_path), tmp_path / "packed"
+    for split in ("train", "test"):
+        pack = ["pack", "-c", str(loose), "--out", str(out), "--kind", kind, "--split", split, "--shards", "3"]
+        assert main(pack) == 0
+    assert main(["pack", "--verify", str(out)]) == 0
+    assert f"{IMAGES} images, {IMAGES if kind == 'original' else 72} records" in capsys.readouterr().out
+    data = {"source": {"kind": "packed", "path": str(out)}, "crop_image_size": [16, 16], "batch_size": 2}
+    (tmp_path / "p.json").write_text(json.dumps({"data": data}))
+    for split in ("train", "test"):
+        expected, seen = (crops(load_config(path), split, steps=40) for path in (loose, tmp_path / "p.json"))
+        assert [crop[:3] for crop in seen] == [crop[:3] for crop in expected]
+        assert (seen == expected) == (kind != "crops")
+
+
+@pytest.mark.parametrize("left", CUT)
+def test_pack_names_a_bad_picture(tmp_path: Path, left: int, capsys: pytest.CaptureFixture[str]) -> None:
+    config = config_of(tmp_path, cut={"17.jpg": left})
+    assert main(["pack", "-c", str(config), "--out", str(tmp_path / "out"), "--kind", "crops"]) == 2
+    assert f"cannot use 17.jpg: {CUT[left]}; repair it or take it out of the data" in capsys.readouterr().err
+
+
+def test_check_is_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "-c", str(config_of(tmp_path)), "--split", "all"]) == 0
+    said = capsys.readouterr().out
+    assert said.count(f"{IMAGES} images of tests.support.dict_source:Pictures") == said.count("nothing odd") == 2
+
+
+def test_check_names_bad_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They lie within one call of the reader, and among good ones."""
+    bad = {f"{10 + number}.jpg": left for number, left in enumerate(CUT)}
+    config = config_of(tmp_path, cut=bad)
+    assert main(["check", "-c", str(config)]) == 1
+    out, err = capsys.readouterr()
+    assert "3 undecodable" in out
+    for name, left in bad.items():
+        assert f"{name}: {CUT[left]}" in out
+    assert "3 of 48 images of the train list would stop training" in err and "--fix-list" not in err
+    assert main(["check", "-c", str(config), "--fix-list", str(tmp_path / "clean.txt")]) == 2
+    assert "--fix-list writes a filelist, and data.source has none" in capsys.readouterr().err
+
+
+def test_it_is_benched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "-c", str(config_of(tmp_path)), "--seconds", "0.3", "--repeats", "1"]) == 0
+    said = capsys.readouterr().out
+    assert f"{IMAGES} images: filelist and labels" in said and "images_per_second: " in said
+
+
+@pytest.mark.parametrize("left", CUT)
+def test_training_names_a_bad_picture(tmp_path: Path, left: int) -> None:
+    failed = run_train("-c", config_of(tmp_path, cut={"17.jpg": left}), "-l", tmp_path / "run")
+    assert failed.code == 1, failed.err
+    assert f"rank 0: cannot use 17.jpg of the train data: {CUT[left]}; repair it or take it out" in failed.err
+
+
+def test_training_skips_bad_pictures_and_lists_them(tmp_path: Path) -> None:
+    bad = {f"{10 + number}.jpg": left for number, left in enumerate(CUT)}
+    config = config_of(tmp_path, data={"on_error": "skip", "max_bad_fraction": 0.2}, epochs=2, cut=bad)
+    done = run_train("-c", config, "-l", tmp_path / "run")
+    assert done.code == 0, done.err
+    lines = (tmp_path / "run/bad_files.txt").read_text().splitlines()[1:]
+    assert {tuple(line.split("\t")[-2:]) for line in lines} == {(name, CUT[left]) for name, left in bad.items()}
+
+
+def test_every_box_may_be_a_sample(tmp_path: Path) -> None:
+    by_box = load_config(config_of(tmp_path, data={"unit": "box"}))
+    seen = [place[:2] for place in crops(by_box, "train", steps=36)]
+    assert [position for position, _ in seen] == list(range(72))
+
+
+@pytest.mark.parametrize(("key", "value"), [("cache", "memory"), ("storage_delay_ms", 5.0)])
+def test_what_is_for_files_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    config = load_config(config_of(tmp_path, data={key: value}))
+    with pytest.raises(ConfigError, match=rf"data\.{key} is for files, and .*:Pictures has none"):
+        crops(config, "train", steps=1)

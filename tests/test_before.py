@@ -1,0 +1,104 @@
+"""What an earlier version has left is still of use: configs, an index, packed data, a run that was stopped.
+
+tests/recorded/before is of d1cf701; make_before.py beside it has made it, and says what it holds.
+"""
+
+import json
+import logging
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.recorded.make_before import KINDS, SLOWLY, TRAIN, digest
+from tests.support.commands import run_train
+from tests.support.runs import read_intervals, read_metrics, steps, trained
+from tfpipe import World, load_config
+from tfpipe.cli import main
+from tfpipe.data.sources.registry import load_catalog
+
+RECORDED = Path(__file__).parent / "recorded/before"
+EXPECTED = json.loads((RECORDED / "expected.json").read_text())
+OF_THE_INDEX = "boxes are those of the index"
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> Path:
+    """A copy of what was recorded, elsewhere than it was made."""
+    return Path(shutil.copytree(RECORDED, tmp_path / "before"))
+
+
+def wrong(kind: str) -> str:
+    """What to think of when a digest differs."""
+    return f"{kind}: other crops than those of d1cf701, made with {EXPECTED['made_with']}"
+
+
+@pytest.mark.parametrize("name", ["config", "alcf", *KINDS, "run/config"])
+def test_a_config_loads(name: str) -> None:
+    data = load_config(RECORDED / f"{name}.json").data
+    assert (data.batch_size, data.crop_image_size) == (2, (16, 16))
+    if name == "alcf":
+        assert (data.num_parallel_readers, data.prefetch_buffer_size, data.num_classes) == (1, 0, 3)
+        assert data.train_filelist == RECORDED / "train.txt"
+    if name == "run/config":
+        assert data.storage_delay_ms == SLOWLY["data.storage_delay_ms"]
+
+
+@pytest.mark.parametrize("config", ["config", "alcf"])
+def test_an_index_is_used_and_no_xml_is_opened(before: Path, config: str, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree(before / "Annotations")
+    with caplog.at_level(logging.INFO):
+        assert digest(before / f"{config}.json") == EXPECTED["digests"]["loose"], wrong("loose")
+    for split in ("train", "val"):
+        assert f"{OF_THE_INDEX} {before / f'{split}.index.parquet'}" in caplog.messages
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_xmls_give_what_they_gave(before: Path) -> None:
+    assert digest(before / "config.json", "data.annotations=xml") == EXPECTED["digests"]["xmls"], wrong("xmls")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_data_gives_what_it_gave(before: Path, kind: str) -> None:
+    for left in ("Data", "Annotations", *(other for other in KINDS if other != kind)):
+        shutil.rmtree(before / left)
+    seen, expected = digest(before / f"{kind}.json"), EXPECTED["digests"]
+    assert seen == expected[kind], wrong(kind)
+    assert (seen == expected["loose"]) == (kind != "crops")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_packed_data_is_verified(before: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pack", "--verify", str(before / kind)]) == 0
+    assert "all 8 files are as they were packed" in capsys.readouterr().out
+    # A pack that is there is left as it is, so its manifest is that of the same config.
+    files = {path: path.read_bytes() for path in (before / kind).iterdir()}
+    again = ["pack", "-c", str(before / "config.json"), "--out", str(before / kind), "--kind", kind, "--quality", "90"]
+    assert main([*again, "--shards", "2", "--split", "all"]) == 0
+    assert {path: path.read_bytes() for path in files} == files
+
+
+@pytest.mark.parametrize("config", ["config", "raw"])
+def test_a_stopped_run_goes_on_to_its_end(before: Path, config: str) -> None:
+    run_dir = before / "run"
+    reached, old = steps(run_dir), read_intervals(run_dir)
+    done = run_train("-c", before / f"{config}.json", "-l", run_dir, "--resume")
+    assert done.code == 0, done.err
+    assert f"goes on after {reached} steps, in epoch 2" in done.err
+    data = load_config(before / f"{config}.json").data
+    catalog = load_catalog(data, "train", World())
+    positions = np.arange(2 * len(TRAIN))
+    boxes = np.bincount(catalog.boxes.images, minlength=len(TRAIN))[catalog.order(data).items(positions)]
+    wanted = Counter((position, crop) for position in positions.tolist() for crop in range(boxes[position]))
+    assert Counter((position, crop) for _, position, crop in trained(run_dir)) == wanted
+    assert read_intervals(run_dir)[: len(old)] == old
+    for line, expected in zip(read_metrics(run_dir), EXPECTED["epochs"], strict=True):
+        assert {name: line[name] for name in expected} == pytest.approx(expected, rel=1e-4)
+
+
+def test_a_run_is_reported_on(before: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(before / "run")]) == 0
+    said = capsys.readouterr().out
+    assert f"{sum(entry['interval']['steps'] for entry in read_intervals(before / 'run'))} steps in 3 intervals" in said
