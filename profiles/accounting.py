@@ -20,9 +20,7 @@ import tensorflow as tf
 from tfpipe import Stream, World, build_dataset, load_config
 from tfpipe.training.checkpointing.checkpoints import Batch, State
 from tfpipe.training.checkpointing.start import Start
-from tfpipe.training.loop import compile_model
-from tfpipe.training.loop import configure_devices
-from tfpipe.training.loop import load_data
+from tfpipe.training.loop import compile_model, configure_devices, load_data
 from tfpipe.training.monitor.accounting import Accounting
 from tfpipe.training.monitor.record import Record
 from tfpipe.training.monitor.stalls import StallWatch

@@ -20,15 +20,15 @@ import numpy as np
 import simplejpeg
 import tensorflow as tf
 from PIL import Image
+from tfpipe.data.catalog.load.load.load.load.load.boxes import read_boxes
+from tfpipe.data.catalog.load.load.load.load.places.registry import load_catalog
+from tfpipe.data.images.windows.windows.windows.windows.windows.crops import Windows
+from tfpipe.data.images.windows.windows.windows.windows.windows.decode import choose_decoder
+from tfpipe.data.images.windows.windows.windows.windows.windows.partial_decode import decode_top
+from tfpipe.data.images.windows.windows.windows.windows.windows.windows import DCT, MARGIN, box_windows
 
 from tfpipe import World, load_config
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.load.load.boxes import read_boxes
-from tfpipe.data.images.windows.windows.crops import Windows, scale_log2
-from tfpipe.data.images.windows.windows.decode import choose_decoder
-from tfpipe.data.images.windows.windows.partial_decode import decode_top
-from tfpipe.data.images.windows.windows.windows import DCT, MARGIN, box_windows
-from tfpipe.data.catalog.load.places.registry import load_catalog
 
 REPEATS = 3
 SIDES = (224, 128, 64, 32)
@@ -96,7 +96,7 @@ def batches(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> list[
         sizes = tf.constant([simplejpeg.decode_jpeg_header(jpeg)[:2] for jpeg in jpegs])
         owner = tf.repeat(tf.range(len(jpegs), dtype=tf.int64), [len(each) for each in boxes])
         windows = box_windows(tf.constant(np.concatenate(boxes)), tf.gather(sizes, owner))
-        times = halvings(windows, owner, config)
+        times = decode_scale(windows, owner, config)
         some_windows = Windows(owner, 0 * owner, windows, 0 * times, times)
         result.append((tf.constant(jpegs), sizes, some_windows, tf.zeros(0, tf.bool)))
     return result

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
-import tfpipe.torch
 from torch.utils.data import DataLoader
+
+import tfpipe.torch
 
 import tensorflow as tf  # isort: skip  # after tfpipe.torch, which says why
 

@@ -9,11 +9,12 @@ import os
 import time
 from pathlib import Path
 
-import tfpipe.torch
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader
+
+import tfpipe.torch
 
 import tensorflow as tf  # isort: skip  # after tfpipe.torch, which says why
 

@@ -236,7 +236,7 @@ def test_what_a_run_leaves_is_described(sample: SampleData, tmp_path: Path) -> N
     run_dir, described = tmp_path / "run", set(re.findall(r"`([^`]+)`", prose(ROOT / "docs/formats.md")))
     training = {"epochs": 1, "interval": 2, "log_positions": True}
     config = sample.config(tmp_path / "c.json", training=training, data={"annotations": "none"})
-    assert cli.main(["train", "-c", str(config), "-l", str(run_dir)]) == 0
+    assert program.main(["train", "-c", str(config), "-l", str(run_dir)]) == 0
     fields = {key for line in read_lines(run_dir) for key in keys(line)}
     assert {"loss", "test_crops", "queued_fraction", "busy_ms", "own_ms"} <= fields <= described
     with np.load(next(run_dir.glob("checkpoints/*.npz"))) as saved:

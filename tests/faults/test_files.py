@@ -99,13 +99,13 @@ def test_skipping_leaves_out_exactly_these(tree: Path, decoder: str, channels: i
     how = {"on_error": "skip", "batch_size": 8, "num_parallel_readers": "auto"}
     config = config_of(tree, decoder=decoder, num_channels=channels, **how)
     catalog = load_catalog(config.data, "train", ALONE)
-    seen, left = set(), {}
-    dropped = Dropped(catalog, config.data, ALONE, Stream.start(1))
+    batches = []
     for *_, positions in build_dataset(config, "train", ALONE, True, catalog=catalog).as_numpy_iterator():
-        seen |= set(positions[:, 0].tolist())
-        left |= dict(dropped.look([positions]))
+        batches.append(positions)
         if positions[-1, 0] >= len(catalog):
             break
+    seen = {position for positions in batches for position in positions[:, 0].tolist()}
+    left = dict(Dropped(catalog, config.data, ALONE, Stream.start(1)).look(batches))
     bad = {
         item: fault
         for item, fault in enumerate(FAULTS)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tfpipe.config import DataConfig
-from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.crops import Windows, decode_scale
 from tfpipe.data.images.decode import choose_decoder
 
 
@@ -48,5 +48,5 @@ def _decode(
     images = tf.constant([number for number, of in enumerate(windows) for _ in of], tf.int64)
     flat = tf.constant([window for of in windows for window in of], tf.int32, shape=[len(images), 4])
     sizes = tf.constant([Image.open(io.BytesIO(jpeg)).size[::-1] for jpeg in jpegs])
-    zeros, times = tf.zeros_like(images), halvings(flat, images, config)
+    zeros, times = tf.zeros_like(images), decode_scale(flat, images, config)
     return graph(tf.constant(jpegs), sizes, Windows(images, zeros, flat, tf.cast(zeros, tf.int32), times)).numpy()

@@ -21,7 +21,7 @@ from tests.support.configs import config_here, config_of
 from tests.support.sample import SampleData
 from tests.support.server import Server, serving
 from tfpipe import Stream, World, build_dataset
-from tfpipe.config import Config, Remote
+from tfpipe.config import Remote
 from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.layout import LAYOUTS, existing
 from tfpipe.data.catalog.paths import FileList
@@ -94,7 +94,8 @@ def store(sample: SampleData):
 def test_batches_from_a_web_server_are_those_from_files(
     sample: SampleData, index: str, tmp_path: Path, server: Server, split: str, data: dict
 ) -> None:
-    there, here = config_of(sample, tmp_path, server.url, {"batch": 7}, **data), with_index(sample, index, data)
+    there = config_of(sample, tmp_path, server.url, {"batch": 7}, **data)
+    here = config_here(sample, tmp_path, index=index, **data | {"annotations": "index"})
     world = World(1, 2)
     before = [thread.name for thread in threading.enumerate()].count("tfpipe-fetch")
     assert crops(there, split, world, KNOWN_STEPS if split == "train" else -1) == known_crops(here, split, world)
@@ -102,23 +103,18 @@ def test_batches_from_a_web_server_are_those_from_files(
 
 
 def test_crops_are_counted_by_urls(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
-    there, here = config_of(sample, tmp_path, server.url), with_index(sample, index)
+    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
     ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
     assert ours.boxes is None and theirs.boxes is not None
     assert count_crops(ours, there.data, World()) == count_crops(theirs, here.data, World())
-
-
-def with_index(sample: SampleData, index: str, data: dict | None = None) -> Config:
-    """A config of the sample's files with their boxes known, whose crops are known after the first call."""
-    keys = {key: value for key, value in (data or {}).items() if key != "annotations"}
-    return config_here(sample, Path(index), index=index, **keys)
 
 
 def test_batches_from_an_object_store_are_those_from_files(
     sample: SampleData, index: str, tmp_path: Path, store: str
 ) -> None:
     options = {"endpoint_url": store, "client_kwargs": {"region_name": "us-east-1"}, **KEYS}
-    there, here = config_of(sample, tmp_path, f"s3://{BUCKET}", {"options": options}), with_index(sample, index)
+    there = config_of(sample, tmp_path, f"s3://{BUCKET}", {"options": options})
+    here = config_here(sample, tmp_path, index=index)
     assert crops(there, "train", steps=KNOWN_STEPS) == known_crops(here, "train")
     ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
     assert np.array_equal(ours.annotated, theirs.annotated) and not ours.annotated.all(), "as its folders say"
@@ -134,7 +130,7 @@ def test_a_server_that_fails_now_and_then_changes_nothing(
 ) -> None:
     monkeypatch.setattr(remote, "PAUSE_S", 0.01)
     server.fail_some(0.1)
-    there, here = config_of(sample, tmp_path, server.url), with_index(sample, index)
+    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
     assert crops(there, "train", steps=KNOWN_STEPS) == known_crops(here, "train")
     assert max(server.asked.values()) > 3
 
@@ -178,7 +174,7 @@ def test_a_file_that_cannot_be_used_is_named_by_its_url(sample: SampleData, tmp_
 def test_the_second_epoch_comes_from_the_cache(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
     config = config_of(sample, tmp_path, server.url, {"cache": str(tmp_path / "cache")})
     dataset = build_dataset(config, "test", with_positions=True)
-    expected = known_crops(with_index(sample, index), "test")
+    expected = known_crops(config_here(sample, tmp_path, index=index), "test")
     assert crops_in(dataset) == expected
     asked = server.asked.total()
     assert asked >= 37
@@ -187,7 +183,7 @@ def test_the_second_epoch_comes_from_the_cache(sample: SampleData, index: str, t
 
 
 def test_an_index_is_built_from_urls(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
-    there, here = config_of(sample, tmp_path, server.url), with_index(sample, index)
+    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
     made = build_index(there.data, "train", World(), 1)
     assert made[1:] == build_index(here.data, "train", World(), 1)[1:]
     catalog = load_catalog(there.data, "train", World())
