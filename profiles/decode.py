@@ -24,7 +24,7 @@ from PIL import Image
 from tfpipe import World, load_config
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.images.crops import Windows, halvings
+from tfpipe.data.images.crops import Windows, decode_scale
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.partial_decode import decode_top
 from tfpipe.data.images.windows import DCT, MARGIN, box_windows
@@ -75,7 +75,7 @@ def scaled(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> str:
     def crops(way: int) -> np.ndarray:
         return np.concatenate([decodes[way](*call).numpy() for call in calls[way]])
 
-    times = np.concatenate([call[2].halvings for call in calls[1]])
+    times = np.concatenate([call[2].scale_log2 for call in calls[1]])
     expected = np.concatenate([antialiased(jpeg, boxes, config.crop_image_size) for jpeg, boxes in images])
     distances = [np.abs(crops(way) - expected)[times > 0].mean() for way in (0, 1)]
     rates = np.array([[len(images) / seconds(lambda way=way: crops(way), 1) for way in (0, 1)] for _ in range(TURNS)])
@@ -96,7 +96,7 @@ def batches(images: list[tuple[bytes, np.ndarray]], config: DataConfig) -> list[
         sizes = tf.constant([simplejpeg.decode_jpeg_header(jpeg)[:2] for jpeg in jpegs])
         owner = tf.repeat(tf.range(len(jpegs), dtype=tf.int64), [len(each) for each in boxes])
         windows = box_windows(tf.constant(np.concatenate(boxes)), tf.gather(sizes, owner))
-        times = halvings(windows, owner, config)
+        times = decode_scale(windows, owner, config)
         some_windows = Windows(owner, 0 * owner, windows, 0 * times, times)
         result.append((tf.constant(jpegs), sizes, some_windows, tf.zeros(0, tf.bool)))
     return result
