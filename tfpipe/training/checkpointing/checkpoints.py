@@ -184,7 +184,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
             + "\ncontinue anyway with --resume-anyway, or start a new run with another --logdir"
         )
     for difference in different:
-        logger.warning("continues although this has changed: %s", difference)
+        logger.warning("goes on although this has changed: %s", difference)
     if batch.crops != state.batch.crops:
         logger.warning(
             "a step was %s, it is now %s; the learning rate's schedule continues from the same share of an epoch",
