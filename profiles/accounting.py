@@ -20,7 +20,8 @@ import tensorflow as tf
 from tfpipe import Stream, World, build_dataset, load_config
 from tfpipe.training.checkpointing.checkpoints import Batch, State
 from tfpipe.training.checkpointing.start import Start
-from tfpipe.training.loop import compile_model, configure_devices, load_data
+from tfpipe.training.compile import compile_model
+from tfpipe.training.loop import configure_devices, load_data
 from tfpipe.training.monitor.accounting import Accounting
 from tfpipe.training.monitor.record import Record
 from tfpipe.training.monitor.stalls import StallWatch
@@ -75,8 +76,8 @@ def plain_function(model: ParallelModel) -> Callable[[Iterator[Any]], Any]:
 
     def train_function(iterator: Iterator[Any]) -> Any:
         images, labels, model.positions, _ = next(iterator)
-        logs, agreed, _ = step((images, labels, tf.constant(model.wishes, tf.float32)))
-        agreed.numpy()
+        logs, granted, _ = step((images, labels, tf.constant(model.requests, tf.float32)))
+        granted.numpy()
         return logs
 
     return train_function

@@ -142,9 +142,7 @@ def read(
     """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`.
 
     With a store of crops (crop_cache.crop_store), reads an image's crops from it if they are there, and no file then.
-
-    Raises:
-        ConfigError: `data.source` holds packed crops instead of images.
+    Raises ConfigError if `data.source` holds packed crops instead of images.
     """
     return catalog.source.read(dataset, catalog, config, world, store)
 

@@ -57,11 +57,9 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
 
     The ranks share the parts. Parts that an interrupted build of the same index finished are reused. Rank 0 holds a
     lock, so that two builds never write the same index. `config` gives the lists, labels, and XMLs or a box file; how
-    images are cropped is ignored. `processes` are those of this rank; None for one per CPU that it may use.
-
-    Raises:
-        ConfigError: XMLs or images cannot be read (the message names up to 20), the box file cannot be read, or the
-            index cannot be written or is being built by another process.
+    images are cropped is ignored. `processes` are those of this rank; None for one per CPU that it may use. Raises
+    ConfigError if XMLs or images cannot be read (the message names up to 20), the box file cannot be read, or the index
+    cannot be written or is being built by another process.
     """
     open_source(config).check_use("index")
     box_file = config.box_file_for(split)

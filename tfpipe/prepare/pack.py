@@ -39,10 +39,8 @@ def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: Wo
 
     The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. Rank 0 holds a
     lock, so that two packs never write the same folder. The output is identical to the byte for any number of ranks.
-    `config` gives the data, and how it is cropped; `folder` may already hold the other split.
-
-    Raises:
-        ConfigError: the config or the folder cannot be used, the disk is too small, or an image cannot be used.
+    `config` gives the data, and how it is cropped; `folder` may already hold the other split. Raises ConfigError if the
+    config or the folder cannot be used, the disk is too small, or an image cannot be used.
     """
     plan.check()
     _check_config(config, split, plan.kind)

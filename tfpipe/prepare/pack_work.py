@@ -66,8 +66,7 @@ class Work:
     def start(self, held: ExitStack) -> list[int]:
         """Locks the folder until `held` is closed; returns the shards that are still to be written.
 
-        Raises:
-            ConfigError: the folder holds a different pack or cannot be written, or the disk is too small.
+        Raises ConfigError if the folder holds a different pack or cannot be written, or the disk is too small.
         """
         folder, manifest, parts = self.shards.folder, self.shards.manifest, self.shards.parts
         with writing(folder):

@@ -46,8 +46,7 @@ class Pictures:
     def files(self, places: np.ndarray) -> Iterator[Picture]:
         """Yields the files at `places`, int64 [n].
 
-        Raises:
-            ConfigError: a file cannot be read; the message names it.
+        Raises ConfigError if a file cannot be read; the message names it.
         """
 
         def plain(encoded: Encoded) -> tuple[tf.Tensor, ...]:
@@ -59,8 +58,7 @@ class Pictures:
     def crops(self, places: np.ndarray) -> Iterator[Picture]:
         """Yields the crops of the images at `places`, int64 [n].
 
-        Raises:
-            ConfigError: an image cannot be used; the message names it.
+        Raises ConfigError if an image cannot be used; the message names it.
         """
 
         def plain(crops: Crops) -> tuple[tf.Tensor, ...]:

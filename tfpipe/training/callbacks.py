@@ -40,7 +40,7 @@ class Evaluation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         if (epoch + 1) % self.every and epoch + 1 != self.checkpoints.epochs:
             return
-        scores = self.evaluator.run(self.model, lambda: self.model.agreed.stop or bool(self.checkpoints.stop))
+        scores = self.evaluator.run(self.model, lambda: self.model.granted.stop or bool(self.checkpoints.stop))
         if scores is None:
             self.checkpoints.stop_untested(epoch, logs)
         logs.update(as_logs(scores))

@@ -18,11 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 def check_weights(model: ParallelModel, world: World) -> None:
-    """Checks that every rank has the same weights.
-
-    Raises:
-        TfpipeError: they differ.
-    """
+    """Checks that every rank has the same weights. Raises TfpipeError if they differ."""
     digests = world.gather(weights_digest(model))
     if len(set(digests)) > 1:
         raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")

@@ -23,8 +23,7 @@ ALIASES = {"resnet": "ResNet50"}
 def build_model(config: Config, classes: int) -> keras.Model:
     """Builds the functional network `model.name`, from images of `data` to float32 logits [batch, classes].
 
-    Raises:
-        ConfigError: there is no such network, or it does not accept `model.args`.
+    Raises ConfigError if there is no such network, or it does not accept `model.args`.
     """
     name = ALIASES.get(config.model.name, config.model.name)
     inputs = keras.Input((*config.data.crop_image_size, config.data.num_channels), dtype=config.data.dtype)

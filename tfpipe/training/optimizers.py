@@ -12,8 +12,7 @@ from tfpipe.errors import ConfigError
 def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.optimizers.Optimizer:
     """Builds the optimizer of `config` with its learning rate schedule, for `size` ranks.
 
-    Raises:
-        ConfigError: Keras does not know a name or an argument.
+    Raises ConfigError if Keras does not know a name or an argument.
     """
     args = dict(config.optimizer.args)
     if config.optimizer.learning_rate is not None:
@@ -72,8 +71,7 @@ class ScaledWarmup(keras.optimizers.schedules.LearningRateSchedule):
 def build_loss(config: Config, classes: int, reduction: str | None = "sum_over_batch_size") -> keras.losses.Loss:
     """Builds the loss of `config` between int labels [batch] and logits [batch, classes].
 
-    Raises:
-        ConfigError: Keras does not know a name or an argument.
+    Raises ConfigError if Keras does not know a name or an argument.
     """
     args = {"from_logits": True, "reduction": reduction, **config.loss.args}
     name = config.loss.name

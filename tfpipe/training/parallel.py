@@ -40,29 +40,29 @@ class ParallelModel(keras.Model):
     """Recovery from transient errors; None: no error is retried."""
     positions: tf.Tensor | None = None
     """int64 [batch, 2]: stream positions and crop numbers of the batch trained last."""
-    wishes = Requests()
+    requests = Requests()
     """This rank's requests for after the next step."""
-    agreed = Requests()
+    granted = Requests()
     """Requests that any rank made in the last step; the same on every rank."""
 
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
-        """Trains one step on a batch of (images, labels, wishes).
+        """Trains one step on a batch of (images, labels, requests).
 
         Returns:
-            The logs, the wishes' mean over ranks, and the seconds (float64) spent averaging over ranks.
+            The logs, the requests' mean over ranks, and the seconds (float64) spent averaging over ranks.
         """
-        images, labels, wishes = data
+        images, labels, requests = data
         with tf.GradientTape() as tape:
             logits = self(images, training=True)
             loss = self._compute_loss(x=images, y=labels, y_pred=logits, sample_weight=None, training=True)
             self._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
             loss = self.optimizer.scale_loss(loss)
         weights = self.trainable_weights
-        # The wishes are reduced with the gradients: agreeing costs no extra message.
-        own = [*tape.gradient(loss, weights), wishes]
-        (*gradients, agreed), reduce_s = timed_average(own, self.world, self.fp16_compression)
+        # The requests are reduced with the gradients: agreeing costs no extra message.
+        own = [*tape.gradient(loss, weights), requests]
+        (*gradients, granted), reduce_s = timed_average(own, self.world, self.fp16_compression)
         self.optimizer.apply(gradients, weights)
-        return self.compute_metrics(images, labels, logits, sample_weight=None), agreed, reduce_s
+        return self.compute_metrics(images, labels, logits, sample_weight=None), granted, reduce_s
 
     def make_train_function(self, force: bool = False) -> Any:
         """Builds Keras' training function, but takes the batch outside the graph, where the wait can be measured."""
@@ -75,9 +75,9 @@ class ParallelModel(keras.Model):
         def train_function(iterator: Iterator[Any]) -> Any:
             batch = self.recovery.take(iterator, meter.take, self.positions) if self.recovery else meter.take(iterator)
             images, labels, positions, ready_at_s = batch
-            logs, agreed, reduce_s = step((images, labels, tf.constant(self.wishes, tf.float32)))
+            logs, granted, reduce_s = step((images, labels, tf.constant(self.requests, tf.float32)))
             self.positions = positions
-            self.agreed = Requests(*(agreed.numpy() > 0))
+            self.granted = Requests(*(granted.numpy() > 0))
             self.input_wait_s += meter.finish(float(reduce_s), float(ready_at_s)).wait_s
             return logs
 

@@ -55,10 +55,8 @@ class Recovery:
 
         `iterator` holds the first pipeline's batches; after its first error a rebuilt pipeline replaces it. `take`
         takes the next batch of an iterator; `reached` (int64 [batch, 2]) are the positions of the last batch received,
-        None before the first.
-
-        Raises:
-            tf.errors.OpError: the error is not transient, or TRIES attempts in a row have failed.
+        None before the first. Raises tf.errors.OpError if the error is not transient, or TRIES attempts in a row have
+        failed.
         """
         while True:
             try:

@@ -42,7 +42,7 @@ class Skipping(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self.positions.append(self.model.positions.numpy())
-        if len(self.positions) == self.interval or self.model.agreed.stop:
+        if len(self.positions) == self.interval or self.model.granted.stop:
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: dict) -> None:
@@ -84,8 +84,7 @@ class BadFiles:
     def check(self, images: int) -> None:
         """Checks the number of images that an epoch or a test pass left out.
 
-        Raises:
-            TfpipeError: it exceeds `data.max_bad_fraction`.
+        Raises TfpipeError if it exceeds `data.max_bad_fraction`.
         """
         samples = self.catalog.samples
         if images > self.max_fraction * samples:

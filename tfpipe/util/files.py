@@ -11,8 +11,7 @@ SOME = 2**14
 def read_start(path: str, count: int) -> bytes:
     """Returns the first `count` bytes of the file at `path`, or all if it is shorter.
 
-    Raises:
-        OSError: it cannot be read; names it.
+    Raises OSError if it cannot be read; the message names it.
     """
     file = os.open(path, os.O_RDONLY)
     try:
@@ -24,11 +23,7 @@ def read_start(path: str, count: int) -> bytes:
 
 
 def read_whole(path: str) -> bytes:
-    """Returns the contents of the file at `path`.
-
-    Raises:
-        OSError: it cannot be read; names it.
-    """
+    """Returns the contents of the file at `path`. Raises OSError if it cannot be read; the message names it."""
     file = os.open(path, os.O_RDONLY)
     try:
         text = more = os.read(file, SOME)

@@ -11,10 +11,8 @@ from tfpipe.errors import ConfigError
 def load_function(name: str, key: str) -> Callable[..., Any]:
     """Imports the function "package.module:function", from installed packages or the current directory.
 
-    `key` is the config key that holds the name, for messages.
-
-    Raises:
-        ConfigError: the name has another form, the module cannot be imported, or it has no such function.
+    `key` is the config key that holds the name, for messages. Raises ConfigError if the name has another form, the
+    module cannot be imported, or it has no such function.
     """
     module_name, colon, function_name = name.partition(":")
     if not (colon and module_name and function_name):

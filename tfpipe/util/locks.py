@@ -59,10 +59,7 @@ def locked(path: Path, work: str) -> Iterator[None]:
 def waiting_lock(path: Path) -> Iterator[IO[str]]:
     """Opens the file at `path`, creating it if necessary, and waits for an exclusive lock on it; never removes it.
 
-    If the file system has no locks, continues without one.
-
-    Raises:
-        OSError: the file cannot be written.
+    If the file system has no locks, continues without one. Raises OSError if the file cannot be written.
     """
     with path.open("a+") as file:
         try:

@@ -18,10 +18,7 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
     """Yields the results of `work` in order; takes new tasks only as earlier ones finish.
 
     `work`, the tasks and the results are pickled; with one process, everything runs in this one. The module `preload`
-    is imported once, before processes are forked.
-
-    Raises:
-        BrokenProcessPool: a process was killed.
+    is imported once, before processes are forked. Raises BrokenProcessPool if a process was killed.
     """
     if processes == 1:
         yield from map(work, tasks)

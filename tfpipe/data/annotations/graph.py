@@ -66,7 +66,7 @@ class XmlTokens(NamedTuple):
     side_of: tf.Tensor  # int64 [s]: number of the XML
     is_side: tf.Tensor  # bool [s, 2]: one-hot, height or width
     stated_of: tf.Tensor  # int64 [t]: number of the XML of each side, including sides with an unreadable number
-    said_of: tf.Tensor  # int32 [u]: number of the object of each name and edge, including unreadable ones
+    present_of: tf.Tensor  # int32 [u]: number of the object of each name and edge, including unreadable ones
 
 
 def parser(by_lxml: bool) -> Callable[[tf.Tensor, tf.Tensor], Objects]:
@@ -180,14 +180,14 @@ def find(tokens: Tokens) -> XmlTokens:
     names, edges, sides = (tf.gather(tokens.texts, at) for at in (name_at, edge_at, side_at))
 
     owner = tf.cumsum(tf.cast(is_object, tf.int32)) - 1
-    name_of, edge_of, said_of = (
+    name_of, edge_of, present_of = (
         tf.gather(owner, tf.gather(child, at) - 1) for at in (name_at, edge_at, tf.concat(present_at, 0))
     )
     side_of, stated_of = (tf.gather(tokens.image, at) for at in (side_at, stated_at))
     objects = tf.boolean_mask(tf.boolean_mask(tokens.image, is_child), is_object)
     is_edge = tf.equal(tf.strings.substr(edges, 0, 4)[:, None], EDGES)
     is_side = tf.equal(tf.strings.substr(sides, 0, 1)[:, None], ["h", "w"])
-    return XmlTokens(objects, names, name_of, edges, edge_of, is_edge, sides, side_of, is_side, stated_of, said_of)
+    return XmlTokens(objects, names, name_of, edges, edge_of, is_edge, sides, side_of, is_side, stated_of, present_of)
 
 
 def is_complete(fields: XmlTokens, texts: tf.Tensor) -> tf.Tensor:
@@ -198,7 +198,7 @@ def is_complete(fields: XmlTokens, texts: tf.Tensor) -> tf.Tensor:
     objects = fields.objects
     names = _count(tf.ones_like(fields.name_of), fields.name_of, objects)
     once = tf.concat([_count(fields.is_edge, fields.edge_of, objects), names[:, None]], 1)
-    present = _count(tf.ones_like(fields.said_of), fields.said_of, objects)
+    present = _count(tf.ones_like(fields.present_of), fields.present_of, objects)
     lacking = tf.reduce_any(tf.not_equal(once, 1), 1) | tf.not_equal(present, 1 + len(EDGES))
     complete = tf.equal(_count(lacking, objects, texts), 0)
     complete &= tf.reduce_all(_count(fields.is_side, fields.side_of, texts) <= 1, axis=1)

@@ -35,8 +35,7 @@ def read_xml(path: str) -> Objects:
 def objects_in(texts: Iterable[bytes], paths: Iterable[str]) -> Objects:
     """Returns the objects in several XMLs, parsed by lxml; an XML whose path is "" has none.
 
-    Raises:
-        ValueError: as read_xml.
+    Raises ValueError as read_xml does.
     """
     xmls = [find_by_lxml(text, path) if path else NOTHING for text, path in zip(texts, paths, strict=True)]
     return Objects(

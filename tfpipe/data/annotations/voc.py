@@ -126,9 +126,8 @@ def find_in_ordinary(text: bytes) -> VocObjects | None:
 def find_by_lxml(text: bytes, path: str) -> VocObjects:
     """Reads the objects in any XML, without custom entities, network access or huge trees.
 
-    Raises:
-        ValueError: the text is not XML, not an annotation, larger than MAX_BYTES or has a document type, or an object
-            lacks a name or a number; the message names `path`.
+    Raises ValueError if the text is not XML, not an annotation, larger than MAX_BYTES or has a document type, or an
+    object lacks a name or a number; the message names `path`.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")

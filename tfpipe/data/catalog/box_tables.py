@@ -47,11 +47,9 @@ def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Seq
     """Returns the boxes that the table holds for the images `paths`; skips rows of other images and logs their number.
 
     Rows name the images `paths` by base name, with or without extension. `labels` (int32 [len(paths)]) are the images'
-    classes, or BY_OBJECT; `classes` are in the order of their numbers.
-
-    Raises:
-        ConfigError: the table cannot be read, a row is malformed, Kaggle's table has two rows of one image, a row's
-            name matches several images, or the labels are the objects' but the table has no classes.
+    classes, or BY_OBJECT; `classes` are in the order of their numbers. Raises ConfigError if the table cannot be read,
+    a row is malformed, Kaggle's table has two rows of one image, a row's name matches several images, or the labels are
+    the objects' but the table has no classes.
     """
     names, counts, edges, kinds = [], array("i"), array("f"), array("i")
     numbers = {name: number for number, name in enumerate(classes)}

@@ -67,8 +67,7 @@ def _count(catalog: Catalog, images: range, world: World) -> CropCount:
 def read_boxes(catalog: Catalog, world: World) -> Boxes:
     """Returns every box of `catalog`, the same on every rank; the ranks share the reading.
 
-    Raises:
-        ConfigError: an XML cannot be used; names it.
+    Raises ConfigError if an XML cannot be used; the message names it.
     """
     annotated = np.flatnonzero(catalog.annotated)
     alone = world.backend == "none"
@@ -111,8 +110,7 @@ def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
 def read_objects(source: "Source", paths: list[str]) -> list[VocObjects]:
     """Reads XMLs through `source`; an XML that is missing, if it may be, counts as one without objects.
 
-    Raises:
-        OSError, ValueError, TfpipeError: one cannot be read, or is no annotation; the message names it.
+    Raises OSError, ValueError or TfpipeError if one cannot be read, or is no annotation; the message names it.
     """
     texts = source.contents(paths)
     return [

@@ -22,10 +22,8 @@ HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 def read_filelist(path: str | Path) -> FileList:
     """Reads the list at `path`, one path a line; blank lines are skipped.
 
-    A relative line is relative to the list's folder; a URL is left as it is.
-
-    Raises:
-        ConfigError: the list cannot be read, holds no line, or holds both URLs and paths.
+    A relative line is relative to the list's folder; a URL is left as it is. Raises ConfigError if the list cannot be
+    read, holds no line, or holds both URLs and paths.
     """
     path = Path(path)
     try:
@@ -53,8 +51,7 @@ def _read_lines(path: Path) -> Iterator[list[str]]:
 def check_filelists(paths: Iterable[Path | None]) -> None:
     """Checks, without reading them completely, that the lists can be read and hold a line.
 
-    Raises:
-        ConfigError: a list cannot be read or holds no line; names all such lists.
+    Raises ConfigError if a list cannot be read or holds no line; the message names all such lists.
     """
     errors = []
     for path in filter(None, paths):
@@ -83,10 +80,8 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
     """Finds the images of an ILSVRC or Pascal VOC tree; returns absolute paths by split, sorted.
 
     ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the images in JPEGImages that
-    the lists in ImageSets/Main name. `root` holds Data or JPEGImages, or is the ILSVRC folder's parent.
-
-    Raises:
-        ConfigError: `root` is neither tree, an ILSVRC tree has no training image, or a VOC list names a missing image.
+    the lists in ImageSets/Main name. `root` holds Data or JPEGImages, or is the ILSVRC folder's parent. Raises
+    ConfigError if `root` is neither tree, an ILSVRC tree has no training image, or a VOC list names a missing image.
     """
     root = Path(root).absolute()
     for base in (root, root / "ILSVRC"):

@@ -81,10 +81,8 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
     """Returns the sha256, in hex, of everything that an index depends on except the XMLs and images.
 
     `labels` (int32 [len(paths)]) are class numbers, BY_OBJECT if labels are per object; `source` is the layout of the
-    XML folders, or the path of the box file, which counts by its content.
-
-    Raises:
-        ConfigError: the box file cannot be read.
+    XML folders, or the path of the box file, which counts by its content. Raises ConfigError if the box file cannot be
+    read.
     """
     try:
         boxes = [source.images, source.annotations] if isinstance(source, Layout) else [sha256(source)]
@@ -148,8 +146,7 @@ def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
 def find_index(config: DataConfig, filelist: Path | list[WeightedList], expected: str) -> Index | None:
     """Returns the index of `filelist` if there is one with the fingerprint `expected`; warns of a stale one.
 
-    Raises:
-        ConfigError: there is no usable index, but `data.annotations` is "index" or the boxes come from a box file.
+    Raises ConfigError if there is no usable index, but `data.annotations` is "index" or the boxes come from a box file.
     """
     path = index_path(config, filelist)
     split = "train" if filelist == config.train_filelist else "test"

@@ -22,10 +22,8 @@ def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
     """Returns the class names, sorted by class number.
 
     They come from `data.classes` or are the sorted folder names of the whole training list, so they are the same on
-    every rank, for training and test data, and on every file system.
-
-    Raises:
-        ConfigError: there is no class, a name occurs twice, or there are more classes than `data.num_classes`.
+    every rank, for training and test data, and on every file system. Raises ConfigError if there is no class, a name
+    occurs twice, or there are more classes than `data.num_classes`.
     """
     if isinstance(config.classes, Path):
         source, names = f"in {config.classes}", _read_classes(config.classes)
@@ -70,10 +68,8 @@ class Labels(NamedTuple):
 def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> np.ndarray:
     """Returns int32 [len(paths)]: each image's class number, or BY_OBJECT.
 
-    Labels come from `label_file` if it is given, otherwise from `data.label_source`.
-
-    Raises:
-        ConfigError: an image has no label, or its label is not a class.
+    Labels come from `label_file` if it is given, otherwise from `data.label_source`. Raises ConfigError if an image has
+    no label, or its label is not a class.
     """
     labels = find_labels(paths, classes, config, label_file)
     if labels.unknown.size:
@@ -89,8 +85,7 @@ def image_labels(paths: FileList, classes: Sequence[str], config: DataConfig, la
 def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, label_file: Path | None) -> Labels:
     """Returns the images' labels and which of them are not a class; see image_labels.
 
-    Raises:
-        ConfigError: an image has no label, or `label_file` cannot be used.
+    Raises ConfigError if an image has no label, or `label_file` cannot be used.
     """
     numbers = {name: number for number, name in enumerate(classes)}
     if label_file is not None:

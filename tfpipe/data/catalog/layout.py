@@ -26,8 +26,7 @@ Listing = Callable[[list[str]], Iterator[set[str]]]
 def find_layout(layout: str | Layout, paths: Sequence[str]) -> Layout:
     """Returns the layout of these image paths; "auto" is the known layout that matches the first path.
 
-    Raises:
-        ConfigError: no known layout matches it.
+    Raises ConfigError if no known layout matches it.
     """
     if isinstance(layout, Layout):
         return layout
@@ -47,9 +46,7 @@ def annotation_folders(paths: FileList, layout: Layout) -> list[str]:
 
     ROOT/images/a/ becomes ROOT/annotations/a/, with the names `images` and `annotations` of `layout`. The last match of
     the images folder counts, so folders above it may have any name: /lus/Data/ILSVRC/Data/CLS-LOC/train/n02437312/.
-
-    Raises:
-        ConfigError: a folder is not below `layout.images`; names the folder's first image.
+    Raises ConfigError if a folder is not below `layout.images`; the message names the folder's first image.
     """
     folders = []
     for number, folder in enumerate(paths.folders):

@@ -27,10 +27,8 @@ logger = logging.getLogger(__name__)
 def load_listed(source: "Source", config: DataConfig, split: str, world: World) -> Catalog:
     """Loads the catalog of `split`, "train" or "test", from its filelist; only rank 0 reads the index or lists folders.
 
-    Every rank must call. `source` reads the images, and lists their folders.
-
-    Raises:
-        ConfigError: a filelist, a label, the class table or a required index cannot be used.
+    Every rank must call. `source` reads the images, and lists their folders. Raises ConfigError if a filelist, a label,
+    the class table or a required index cannot be used.
     """
     if split not in ("train", "test") or (split == "test" and config.test_filelist is None):
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')

@@ -44,8 +44,7 @@ class FileList(Sequence[str]):
     def of(cls, paths: Iterable[str]) -> "FileList":
         """Returns a FileList of these paths, left as they are, absolute or not.
 
-        Raises:
-            ValueError: a path holds a line end.
+        Raises ValueError if a path holds a line end.
         """
         paths = list(paths)
         if any("\n" in path for path in paths):

@@ -45,8 +45,7 @@ def read_header(path: str) -> Header:
 def header_of(contents: bytes, path: str) -> Header:
     """Returns the header of an image from the file's `contents`; errors name `path`.
 
-    Raises:
-        ValueError: the contents are not an image in one of FORMATS.
+    Raises ValueError if the contents are not an image in one of FORMATS.
     """
     return jpeg_header(contents[:START]) or pillow_header(io.BytesIO(contents), path)
 

@@ -30,8 +30,7 @@ class Mixture:
     def of(cls, order: Order, counts: tuple[int, ...], weights: tuple[float, ...]) -> "Mixture":
         """Mixes lists of `counts` samples by `weights`; the other settings are those of `order`.
 
-        Raises:
-            ValueError: a weight is less than 1/SLOTS of all.
+        Raises ValueError if a weight is less than 1/SLOTS of all.
         """
         # Each list has its own seed: lists of equal length would otherwise be shuffled alike.
         orders = (
@@ -64,8 +63,7 @@ class Mixture:
     def items(self, positions: Array, world: World = World()) -> Array:
         """Returns int64 [k]: the samples at stream positions (int64 [k]); evaluates the order of every list for each.
 
-        Raises:
-            ValueError: the rank has no sample of a list; only in the scope "shard", with fewer samples than ranks.
+        Raises ValueError if the rank has no sample of a list; only in the scope "shard", with fewer samples than ranks.
         """
         steps = positions if self.scope == "global" else positions // world.size
         blocks, places = steps // SLOTS, steps % SLOTS
@@ -99,8 +97,7 @@ class Mixture:
 def shares(weights: tuple[float, ...]) -> tuple[int, ...]:
     """Divides SLOTS slots in proportion to `weights`, by largest remainders (Hamilton's method).
 
-    Raises:
-        ValueError: a weight is too small in proportion to get a slot.
+    Raises ValueError if a weight is too small in proportion to get a slot.
     """
     exact = np.array(weights) * (SLOTS / sum(weights))
     slots = np.floor(exact).astype(int)

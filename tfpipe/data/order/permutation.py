@@ -57,10 +57,8 @@ class Order:
     def items(self, positions: Array, world: World = World()) -> Array:
         """Returns int64 [k]: the items in [0, count) at a rank's stream positions (int64 [k]).
 
-        Stateless, O(1) per item and without a shuffle buffer, so a run can start at any position at no cost.
-
-        Raises:
-            ValueError: the rank has no item; only in the scope "shard", with fewer items than ranks.
+        Stateless, O(1) per item and without a shuffle buffer, so a run can start at any position at no cost. Raises
+        ValueError if the rank has no item; only in the scope "shard", with fewer items than ranks.
         """
         cycle = self.cycle(world)
         if cycle == 0:

@@ -80,8 +80,7 @@ class Stream:
     def at(self, frontiers: Sequence[Cursor]) -> "Stream":
         """Returns the same stream with the ranks at other cursors.
 
-        Raises:
-            ValueError: a cursor's position does not belong to its rank.
+        Raises ValueError if a cursor's position does not belong to its rank.
         """
         moved = replace(self, frontiers=tuple(frontiers))
         for rank in range(self.size):

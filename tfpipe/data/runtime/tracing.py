@@ -20,8 +20,7 @@ class Window(NamedTuple):
     def parse(cls, text: str) -> "Window":
         """Parses "10:20" as the steps 10 to 19.
 
-        Raises:
-            ValueError: the text is not of that form, or the range is empty.
+        Raises ValueError if the text is not of that form, or the range is empty.
         """
         first, colon, end = text.partition(":")
         with suppress(ValueError):

@@ -92,10 +92,8 @@ def served(
     """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
     Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], an
-    image per element; in graph, without Python. `config.service` must be set.
-
-    Raises:
-        ConfigError: the catalog is too large to be sent, or holds URLs, which are fetched in Python.
+    image per element; in graph, without Python. `config.service` must be set. Raises ConfigError if the catalog is too
+    large to be sent, or holds URLs, which are fetched in Python.
     """
     check(catalog)
     service = config.service
@@ -154,8 +152,7 @@ def _raise_error(error: tf.Tensor, crops: Any) -> Any:
 def check(catalog: Catalog) -> None:
     """Checks that this catalog can be sent to workers.
 
-    Raises:
-        ConfigError: the catalog is larger than MOST_BYTES, or holds URLs.
+    Raises ConfigError if the catalog is larger than MOST_BYTES, or holds URLs.
     """
     size = tables_bytes(catalog)
     if size > MOST_BYTES:

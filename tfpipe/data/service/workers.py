@@ -38,8 +38,7 @@ class Workers(Protocol):
     def find(self, number: int) -> str:
         """Returns the address of a live worker that makes the blocks of worker `number`.
 
-        Raises:
-            TfpipeError: no worker is alive.
+        Raises TfpipeError if no worker is alive.
         """
 
     def lives(self, address: str) -> bool:
@@ -170,8 +169,7 @@ def _start() -> subprocess.Popen[str]:
 def _address(process: subprocess.Popen[str]) -> str:
     """Waits until a worker prints its address, and returns it.
 
-    Raises:
-        TfpipeError: the worker ends before that, or takes longer than START_S.
+    Raises TfpipeError if the worker ends before that, or takes longer than START_S.
     """
     assert process.stdout is not None, "a pipe"
     ready, _, _ = select.select([process.stdout], [], [], START_S)

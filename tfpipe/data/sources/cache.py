@@ -37,8 +37,7 @@ class Store(NamedTuple):
 def reader(catalog: Catalog, config: DataConfig, world: World) -> Reader:
     """Returns a function that reads files through the cache set by `data.cache`; empty files are never cached.
 
-    Raises:
-        ConfigError: as open_stores.
+    Raises ConfigError as open_stores does.
     """
     if config.cache is None or config.cache_stage != "files":
         return lambda _item, path, _kind: tf.io.read_file(path)
@@ -57,8 +56,7 @@ def open_stores(
 ) -> dict[str, Store]:
     """Opens a store for each of `kinds`, in memory or on disk as `data.cache` sets it, for numbers below `count`.
 
-    Raises:
-        ConfigError: this rank's share of the data does not fit, or the cache folder cannot be created or written.
+    Raises ConfigError if this rank's share of the data does not fit, or the cache folder cannot be created or written.
     """
     if not isinstance(config.cache, Path):  # "memory"
         check_space(catalog, config, world)

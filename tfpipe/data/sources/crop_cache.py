@@ -35,8 +35,7 @@ class CropBatch(NamedTuple):
 def crop_store(catalog: Catalog, config: DataConfig, world: World) -> Store | None:
     """Opens the store of `catalog`'s crops; None unless `data.cache` is set and `data.cache_stage` is "crops".
 
-    Raises:
-        ConfigError: as cache.open_stores.
+    Raises ConfigError as cache.open_stores does.
     """
     if config.cache is None or config.cache_stage != "crops":
         return None

@@ -20,8 +20,7 @@ KINDS = {
 def open_source(config: DataConfig) -> Source:
     """Returns the source of `data.source`, or of the filelists if that is null.
 
-    Raises:
-        ConfigError: there is no such class.
+    Raises ConfigError if there is no such class.
     """
     kind = "files" if config.source is None else config.source.kind
     if kind in KINDS:
@@ -36,7 +35,6 @@ def open_source(config: DataConfig) -> Source:
 def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     """Loads the catalog of `split`, "train" or "test", from the config's source.
 
-    Raises:
-        ConfigError: as Source.catalog.
+    Raises ConfigError as Source.catalog does.
     """
     return open_source(config).catalog(split, world)

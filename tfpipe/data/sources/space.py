@@ -32,10 +32,8 @@ def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 
     """Checks that a rank's cache fits into its share of the free memory or disk space; logs both sizes.
 
     `config.cache` is "memory" or an existing folder; the ranks of a host have equal shares; `kept` images (samples if
-    crops are cached) are in the cache already.
-
-    Raises:
-        ConfigError: the cache does not fit; the message has both sizes, and what to do.
+    crops are cached) are in the cache already. Raises ConfigError if the cache does not fit; the message has both
+    sizes, and what to do.
     """
     if isinstance(config.cache, Path):
         free, location, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK

@@ -95,12 +95,12 @@ def training_step(config: Config, world: World, catalog: Catalog) -> Work:
     start = find_start(config, world, Path(), catalog, steps, resume=False, anyway=False)
     model = compile_model(config, world, config.data.num_classes or len(catalog.classes), steps, start)
     step = tf.function(model.train_step, reduce_retracing=True, autograph=False)
-    wishes = tf.constant(model.wishes, tf.float32)
+    requests = tf.constant(model.requests, tf.float32)
 
     def train(batch: Any) -> None:
         images, labels, _ = batch
-        _, agreed, _ = step((images, labels, wishes))
-        agreed.numpy()  # training waits for it too
+        _, granted, _ = step((images, labels, requests))
+        granted.numpy()  # training waits for it too
 
     return train
 

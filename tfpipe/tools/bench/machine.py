@@ -52,8 +52,7 @@ class DecodeLimit:
 def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
     """Returns an iterator that decodes and resizes complete files, over and over, or decodes or copies packed crops.
 
-    Raises:
-        ConfigError: none of the files can be decoded.
+    Raises ConfigError if none of the files can be decoded.
     """
     cv2.setNumThreads(1)
     total = catalog.source.records(catalog)

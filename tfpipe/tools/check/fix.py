@@ -13,10 +13,8 @@ from tfpipe.util.atomic_write import writing
 def write_clean_list(checked: Checked, out: Path) -> int:
     """Writes the usable lines of a list in its order; returns the number of lines left out.
 
-    Lines stay unchanged if `out` is in the list's folder; elsewhere they become absolute.
-
-    Raises:
-        ConfigError: no line is left, or `out` cannot be written.
+    Lines stay unchanged if `out` is in the list's folder; elsewhere they become absolute. Raises ConfigError if no line
+    is left, or `out` cannot be written.
     """
     if out.parent.absolute() == checked.filelist.parent.absolute():
         lines = [line.strip() for line in checked.filelist.read_text(encoding="utf-8").splitlines() if line.strip()]

@@ -14,7 +14,7 @@ class Kind(NamedTuple):
     harm: Harm
     """"stops": training ends there, or does not begin. "wrong": it continues with wrong data. "handled": it does the
     right thing."""
-    said: str
+    meaning: str
     """Description of the oddity and of training's reaction."""
 
 
@@ -41,7 +41,7 @@ KINDS = {
     "file name": Kind("handled", 'the XML\'s <filename> is another, or "%s"; its own path counts, not that'),
     "orientation": Kind("handled", "turned by EXIF; ignored, since boxes were drawn without"),
     "huge": Kind("handled", f"more than {HUGE_PIXELS / 1e6:.0f} million pixels; slow, and takes memory"),
-    **{code: Kind("handled", said) for code, said in ODD.items()},
+    **{code: Kind("handled", meaning) for code, meaning in ODD.items()},
 }
 CODES = tuple(KINDS)
 STOPS = tuple(code for code in CODES if KINDS[code].harm == "stops")

@@ -19,8 +19,7 @@ from tfpipe.util.progress import progress
 def check_stored(source: Source, config: DataConfig, split: str, world: World) -> Checked:
     """Loads every image of `split` once, shared by the ranks; every rank must call.
 
-    Raises:
-        ConfigError: the source cannot be used.
+    Raises ConfigError if the source cannot be used.
     """
     config = config.model_copy(update={"unit": "image"})
     catalog = source.catalog(split, world)

@@ -56,7 +56,7 @@ def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
 def _oddity(oddity: Oddity) -> dict[str, Any]:
     kind = KINDS[oddity.code]
     examples = [example._asdict() for example in oddity.examples]
-    return {"code": oddity.code, "harm": kind.harm, "count": oddity.count, "said": kind.said, "examples": examples}
+    return {"code": oddity.code, "harm": kind.harm, "count": oddity.count, "said": kind.meaning, "examples": examples}
 
 
 def _lines(checked: Checked) -> list[str]:
@@ -75,7 +75,7 @@ def _lines(checked: Checked) -> list[str]:
 
 
 def _described(oddity: Oddity, in_full: bool) -> list[str]:
-    text = textwrap.wrap(KINDS[oddity.code].said, WIDTH - INDENT)
+    text = textwrap.wrap(KINDS[oddity.code].meaning, WIDTH - INDENT)
     head = f"{oddity.count:>9,} {oddity.code:<16} {text[0]}"
     blank = " " * INDENT
     rest = [blank + line for line in text[1:]]

@@ -31,8 +31,7 @@ SECONDS = 1.0
 def plot(runs: Sequence[Run], path: Path) -> None:
     """Draws the beginning of each run's trace, on a common time axis.
 
-    Raises:
-        ConfigError: a run has no trace, matplotlib is not installed, or `path` cannot be written.
+    Raises ConfigError if a run has no trace, matplotlib is not installed, or `path` cannot be written.
     """
     without = [str(run.folder) for run in runs if run.trace is None]
     if without:

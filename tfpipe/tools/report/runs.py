@@ -49,8 +49,7 @@ class Run:
 def load_run(folder: Path) -> Run:
     """Reads a run's directory.
 
-    Raises:
-        ConfigError: there is nothing to report on; the message says how to record something.
+    Raises ConfigError if there is nothing to report on; the message says how to record something.
     """
     traced = find_trace(folder)
     intervals = _intervals(folder / METRICS)

@@ -91,11 +91,7 @@ def find_trace(run_dir: Path) -> Path | None:
 
 
 def read_trace(path: Path) -> Trace:
-    """Reads an .xplane.pb.
-
-    Raises:
-        ConfigError: xprof is not installed, or the file holds no marked step.
-    """
+    """Reads an .xplane.pb. Raises ConfigError if xprof is not installed, or the file holds no marked step."""
     try:
         from xprof.profile_data import ProfileData
     except ImportError as error:

@@ -17,16 +17,6 @@ CLASSES = {  # WNID: names as in LOC_synset_mapping.txt and greatest turn (radia
     "n11939491": ("daisy", 3.1),
 }
 WNIDS = tuple(CLASSES)
-# Outlines of the classes that are no function of the angle; of the butterfly and the balloon, the right half.
-POLYGONS = {
-    0: "-1+.02j -.75-.24j -.4-.4j -.2-.42j -.05-.68j .3-.56j .3-.3j .62-.13j 1-.5j 1.04-.4j .86 1.04+.4j 1+.5j "
-    ".62+.13j .36+.28j .34+.55j .1+.42j -.1+.4j -.5+.4j -.8+.24j",
-    1: "-.9+.62j -1.05+.4j -1.02+.12j -1.1-.28j -.96-.28j -.86+.08j -.6+.25j -.56-.1j -.45-.5j -.12-.78j .36-.78j "
-    ".69-.5j .8-.1j .7+.3j 1.2+.62j .9+.66j",
-    3: ".04-.42j .1-.3j .4-.75j .85-.95j 1.05-.75j .95-.3j .6+.02j .85+.25j .75+.7j .4+.8j .12+.3j .05+.6j",
-    5: ".1-1j .4-.93j .66-.7j .77-.35j .7+.05j .22+.55j .11+.67j .19+.7j .19+1j .1+1.02j",
-}
-HALVES = (3, 5)
 ANNOTATED = 0.425  # share of train images: 544 546 of ILSVRC2012's 1 281 167
 GRAY = 0.02
 COMMON_SIZES = ((500, 375), (375, 500), (500, 333), (333, 500), (500, 500))  # pixels, as in ILSVRC2012
@@ -62,21 +52,25 @@ def plan(seed: int, split: str, index: int, scale: float = 1.0) -> ImagePlan:
     width, height = (max(16, round(side * scale)) for side in _draw_size(rng))
     annotated = split == "val" or bool(rng.random() < ANNOTATED)
     count = int(rng.choice((1, 2, 3), p=(0.75, 0.17, 0.08))) if annotated else 1
-    low, high = ((0.6, 0.94), (0.4, 0.52), (0.32, 0.42))[count - 1] if annotated else (0.76, 0.94)
+    low, high = (0.76, 0.94) if not annotated else ((0.6, 0.94), (0.4, 0.52), (0.32, 0.42))[count - 1]
     things: list[Thing] = []
     for _ in range(count * 12):  # tries; a thing that finds no free place is left out
-        pose = (rng.uniform(-1, 1) * CLASSES[wnid][1], rng.uniform(0.85, 1.18), int(rng.integers(4)))
-        corners = outline(wnid, Thing((0, 0, 0, 0), *pose))
+        if len(things) == count:
+            break
+        turn, stretch = rng.uniform(-1, 1) * CLASSES[wnid][1], rng.uniform(0.85, 1.18)
+        thing = Thing((0, 0, 0, 0), turn, stretch, int(rng.integers(4)))
+        corners = outline(wnid, thing)
         across, down = np.ptp(corners.real), np.ptp(corners.imag)
         unit = rng.uniform(low, high) * min(width / across, height / down)  # pixels
         w, h = max(4, round(across * unit)), max(4, round(down * unit))
         # The mean of two uniforms: photographers centre one object, but not several.
         where = rng.random((2, 2)).mean(0) if count == 1 else rng.random(2)
         left, top = round((width - w) * where[0]), round((height - h) * where[1])
-        box = (left, top, left + w, top + h)
-        if len(things) < count and all(_overlap(box, other.box) < 0.05 for other in things):
-            things.append(Thing(box, *pose))
-    density = BYTES_PER_PIXEL * np.exp(rng.normal(0, 0.4)) * (width * height / scale**2 / 187500) ** -0.38
+        thing = thing._replace(box=(left, top, left + w, top + h))
+        if all(_overlap(thing.box, other.box) < 0.05 for other in things):
+            things.append(thing)
+    area = width * height / scale**2
+    density = BYTES_PER_PIXEL * np.exp(rng.normal(0, 0.4)) * (area / 187500) ** -0.38
     name = f"{wnid}/{wnid}_{index}" if split == "train" else f"ILSVRC2012_val_{index + 1:08d}"
     size = int(width * height * np.clip(density, 0.15, 1.6))
     gray = bool(rng.random() < GRAY)
@@ -103,19 +97,32 @@ def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> floa
 
 def outline(wnid: str, thing: Thing) -> Array:
     """Returns the posed silhouette as a closed polygon of complex x + iy, within about -1..1, y down."""
-    number, angle = WNIDS.index(wnid), np.linspace(-np.pi, np.pi, 360, endpoint=False)
-    if number in POLYGONS:
-        shape = np.array(POLYGONS[number].split(), complex)
-        shape = np.concatenate([shape, -shape[::-1].conjugate()]) if number in HALVES else shape
-        for _ in range(3):  # Chaikin's corner cutting
-            after = np.roll(shape, -1)
-            shape = np.stack([0.75 * shape + 0.25 * after, 0.25 * shape + 0.75 * after], 1).ravel()
-    else:
-        legs = sum(0.24 * np.exp(-(((abs(angle) - leg) / 0.07) ** 2)) for leg in (0.85, 1.5, 2.2))
-        radius = {
-            2: 0.8 + 0.26 * np.exp(-(((np.pi - abs(angle)) / 0.36) ** 4)) + legs,  # the head and six legs
-            4: 0.45 + 0.55 * (0.5 + 0.5 * np.cos(angle * 5)) ** 1.6,
-            7: 0.58 + 0.42 * abs(np.cos(angle * (9 + 2 * thing.variant) / 2)) ** 0.7,
-        }.get(number, 1.0)
-        shape = radius * np.exp(1j * angle)
+    angle = np.linspace(-np.pi, np.pi, 360, endpoint=False)
+    radius: Array = np.ones(360)
+    points = ""
+    match WNIDS.index(wnid):
+        case 0:  # nose, dorsal fin, tail, anal fin, belly
+            points = "-1+.02j -.75-.24j -.4-.4j -.2-.42j -.05-.68j .3-.56j .3-.3j .62-.13j 1-.5j 1.04-.4j .86 "
+            points += "1.04+.4j 1+.5j .62+.13j .36+.28j .34+.55j .1+.42j -.1+.4j -.5+.4j -.8+.24j"
+        case 1:  # foot, head, horn, shell, tail
+            points = "-.9+.62j -1.05+.4j -1.02+.12j -1.1-.28j -.96-.28j -.86+.08j -.6+.25j -.56-.1j -.45-.5j "
+            points += "-.12-.78j .36-.78j .69-.5j .8-.1j .7+.3j 1.2+.62j .9+.66j"
+        case 2:  # head and six legs
+            radius = 0.8 + 0.26 * np.exp(-(((np.pi - abs(angle)) / 0.36) ** 4))
+            radius += sum(0.24 * np.exp(-(((abs(angle) - leg) / 0.07) ** 2)) for leg in (0.85, 1.5, 2.2))
+        case 3:  # the right half of the wings
+            points = ".04-.42j .1-.3j .4-.75j .85-.95j 1.05-.75j .95-.3j .6+.02j .85+.25j .75+.7j "
+            points += ".4+.8j .12+.3j .05+.6j"
+        case 4:
+            radius = 0.45 + 0.55 * (0.5 + 0.5 * np.cos(angle * 5)) ** 1.6
+        case 5:  # the right half of the envelope and the basket
+            points = ".1-1j .4-.93j .66-.7j .77-.35j .7+.05j .22+.55j .11+.67j .19+.7j .19+1j .1+1.02j"
+        case 7:
+            radius = 0.58 + 0.42 * abs(np.cos(angle * (9 + 2 * thing.variant) / 2)) ** 0.7
+    shape = np.array(points.split(), complex) if points else radius * np.exp(1j * angle)
+    if wnid in (WNIDS[3], WNIDS[5]):
+        shape = np.concatenate([shape, -shape[::-1].conjugate()])
+    for _ in range(3 if points else 0):  # Chaikin's corner cutting
+        after = np.roll(shape, -1)
+        shape = np.stack([0.75 * shape + 0.25 * after, 0.25 * shape + 0.75 * after], 1).ravel()
     return (shape.real * thing.stretch + 1j * shape.imag) * np.exp(1j * thing.turn)

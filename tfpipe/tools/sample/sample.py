@@ -1,7 +1,7 @@
 """Writes a synthetic data set in the layout of ILSVRC2012 CLS-LOC: photograph-like images of eight classes.
 
-plan.py draws an image's content and pictures.py its look, both from generators seeded only with (seed, split, index):
-the bytes do not depend on the number of workers.
+`sample_plan` draws an image's content and `sample_pictures` its look, both from generators seeded only with (seed,
+split, index), so the bytes do not depend on the number of workers.
 """
 
 import json
@@ -19,7 +19,7 @@ from tfpipe.tools.sample.pictures import render
 from tfpipe.tools.sample.plan import CLASSES, WNIDS, ImagePlan, plan
 from tfpipe.util.progress import progress
 
-VERSION = 2  # of the pictures: increase it when the same arguments yield other bytes
+VERSION = 1  # of the pictures: increase it when the same arguments yield other bytes
 MARKER, PARTIAL = "sample.json", "sample.json.partial"  # PARTIAL becomes MARKER when all files are written
 
 
@@ -35,8 +35,41 @@ class SampleSummary(NamedTuple):
     bytes: int
 
 
+def _annotation(image: ImagePlan) -> str:
+    folder = image.wnid if image.stem.startswith("train") else "val"
+    head = (
+        f"<annotation>\n\t<folder>{folder}</folder>\n\t<filename>{Path(image.stem).name}</filename>\n"
+        "\t<source>\n\t\t<database>ImageNet database</database>\n\t</source>\n"
+        f"\t<size>\n\t\t<width>{image.width}</width>\n\t\t<height>{image.height}</height>\n"
+        f"\t\t<depth>{1 if image.gray else 3}</depth>\n\t</size>\n\t<segmented>0</segmented>\n"
+    )
+    for thing in image.things:
+        edges = zip(("xmin", "ymin", "xmax", "ymax"), thing.box, strict=True)
+        head += (
+            f"\t<object>\n\t\t<name>{image.wnid}</name>\n\t\t<pose>Unspecified</pose>\n"
+            "\t\t<truncated>0</truncated>\n\t\t<difficult>0</difficult>\n\t\t<bndbox>\n"
+            + "".join(f"\t\t\t<{edge}>{value}</{edge}>\n" for edge, value in edges)
+            + "\t\t</bndbox>\n\t</object>\n"
+        )
+    return head + "</annotation>\n"
+
+
+def _write_image(out: Path, seed: int, scale: float, item: tuple[str, int]) -> tuple[ImagePlan, int]:
+    image = plan(seed, *item, scale)
+    data = render(seed, *item, image)
+    (out / f"Data/CLS-LOC/{image.stem}.JPEG").write_bytes(data)
+    if image.annotated:
+        (out / f"Annotations/CLS-LOC/{image.stem}.xml").write_text(_annotation(image))
+    return image, len(data)
+
+
 def write_sample(
-    out: Path, images: int, val_images: int | None = None, scale: float = 1.0, seed: int = 0, workers: int | None = None
+    out: Path,
+    images: int,
+    val_images: int | None = None,
+    scale: float = 1.0,
+    seed: int = 0,
+    workers: int | None = None,
 ) -> SampleSummary:
     """Writes a data set below `out`; returns at once if it exists already.
 
@@ -55,7 +88,7 @@ def write_sample(
     workers = len(os.sched_getaffinity(0)) if workers is None else workers
     if images < 8 or val_images < 1 or not 0 < scale <= 4 or seed < 0 or workers < 1:
         raise ConfigError(
-            "a sample takes images >= 8, val >= 1, 0 < scale <= 4, seed >= 0 and workers >= 1; received "
+            "a sample takes images >= 8, val >= 1, 0 < scale <= 4, seed >= 0 and workers >= 1; given were "
             f"{images}, {val_images}, {scale}, {seed} and {workers}"
         )
     arguments = {"version": VERSION, "images": images, "val": val_images, "scale": scale, "seed": seed}
@@ -64,21 +97,26 @@ def write_sample(
         return finished
     out.mkdir(parents=True, exist_ok=True)
     (out / PARTIAL).write_text(json.dumps({"arguments": arguments}))
-    for part in ("val", *(f"train/{wnid}" for wnid in WNIDS)):
-        for folder in ("Data", "Annotations"):
+    for folder in ("Data", "Annotations"):
+        for part in ("val", *(f"train/{wnid}" for wnid in WNIDS)):
             (out / folder / "CLS-LOC" / part).mkdir(parents=True, exist_ok=True)
     items = [("train", k) for k in range(images)] + [("val", k) for k in range(val_images)]
+    annotated, boxes, size, val = 0, 0, 0, []
     with ExitStack() as stack:
         run: Callable = map
         if workers > 1:  # spawned: forking a process with TensorFlow's threads can hang
             pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
             run = partial(pool.map, chunksize=max(1, min(32, len(items) // (4 * workers))))
         written = run(partial(_write_image, out, seed, scale), items)
-        plans, sizes = zip(*progress(written, len(items), "writing sample images", "image"), strict=True)
-    annotated, val = [image for image in plans[:images] if image.annotated], plans[images:]
+        for image, image_size in progress(written, len(items), "writing sample images", "image"):
+            size += image_size
+            if image.stem.startswith("val/"):
+                val.append(image)
+            elif image.annotated:
+                annotated, boxes = annotated + 1, boxes + len(image.things)
     _write_labels(out, val)
-    train_boxes, val_boxes = (sum(len(image.things) for image in part) for part in (annotated, val))
-    summary = SampleSummary(images, val_images, len(CLASSES), len(annotated), train_boxes, val_boxes, sum(sizes))
+    val_boxes = sum(len(image.things) for image in val)
+    summary = SampleSummary(images, val_images, len(CLASSES), annotated, boxes, val_boxes, size)
     text = json.dumps({"arguments": arguments, "summary": summary._asdict()}, indent=1)
     (out / PARTIAL).write_text(text + "\n")
     os.replace(out / PARTIAL, out / MARKER)
@@ -90,7 +128,7 @@ def _finished(out: Path, arguments: dict) -> SampleSummary | None:
     marker = next((out / name for name in (MARKER, PARTIAL) if (out / name).is_file()), None)
     if marker is None:
         if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-            raise ConfigError(f"{out} holds files that tfpipe sample did not write: give a new or empty folder")
+            raise ConfigError(f"{out} is or holds what tfpipe sample did not write: give a new or empty folder")
         return None
     try:
         content = json.loads(marker.read_text())
@@ -100,47 +138,21 @@ def _finished(out: Path, arguments: dict) -> SampleSummary | None:
         raise ConfigError(f"{marker} cannot be read ({error!r}): delete {out} or give another folder") from error
     if was != arguments:
         raise ConfigError(
-            f"{out} holds a sample of other arguments: it has {was}, received {arguments}. "
-            "Give the same arguments, delete that folder, or give another one"
+            f"{out} holds a sample of other arguments: it has {was}, asked for is {arguments}. "
+            "Ask for the same again, delete that folder, or give another one"
         )
     return summary  # None if unfinished: writing it again yields the same bytes
 
 
-def _write_image(out: Path, seed: int, scale: float, item: tuple[str, int]) -> tuple[ImagePlan, int]:
-    image = plan(seed, *item, scale)
-    data = render(seed, *item, image)
-    (out / f"Data/CLS-LOC/{image.stem}.JPEG").write_bytes(data)
-    if image.annotated:
-        (out / f"Annotations/CLS-LOC/{image.stem}.xml").write_text(_annotation(image))
-    return image, len(data)
-
-
-def _annotation(image: ImagePlan) -> str:
-    text = (
-        f"<annotation>\n\t<folder>{image.wnid if image.stem.startswith('train') else 'val'}</folder>\n"
-        f"\t<filename>{Path(image.stem).name}</filename>\n\t<source>\n\t\t<database>ImageNet database</database>\n"
-        f"\t</source>\n\t<size>\n\t\t<width>{image.width}</width>\n\t\t<height>{image.height}</height>\n"
-        f"\t\t<depth>{1 if image.gray else 3}</depth>\n\t</size>\n\t<segmented>0</segmented>\n"
-    )
-    for thing in image.things:
-        edges = zip(("xmin", "ymin", "xmax", "ymax"), thing.box, strict=True)
-        text += (
-            f"\t<object>\n\t\t<name>{image.wnid}</name>\n\t\t<pose>Unspecified</pose>\n\t\t<truncated>0</truncated>\n"
-            "\t\t<difficult>0</difficult>\n\t\t<bndbox>\n"
-            + "".join(f"\t\t\t<{edge}>{value}</{edge}>\n" for edge, value in edges)
-            + "\t\t</bndbox>\n\t</object>\n"
-        )
-    return text + "</annotation>\n"
-
-
-def _write_labels(out: Path, val: tuple[ImagePlan, ...]) -> None:
+def _write_labels(out: Path, val: list[ImagePlan]) -> None:
     rows = ["ImageId,PredictionString"]
     for image in val:  # a space follows every box, even the last, as in Kaggle's file
         boxes = "".join("{} {} {} {} {} ".format(image.wnid, *thing.box) for thing in image.things)
         rows.append(f"{Path(image.stem).name},{boxes}")
-    for file, lines in {
-        "LOC_val_solution.csv": rows,
-        "LOC_synset_mapping.txt": [f"{wnid} {names}" for wnid, (names, _) in CLASSES.items()],
-        "imagenet_2012_validation_synset_labels.txt": [image.wnid for image in val],
-    }.items():
+    names = [f"{wnid} {names}" for wnid, (names, _) in CLASSES.items()]
+    for file, lines in (
+        ("LOC_val_solution.csv", rows),
+        ("LOC_synset_mapping.txt", names),
+        ("imagenet_2012_validation_synset_labels.txt", [image.wnid for image in val]),
+    ):
         (out / file).write_text("\n".join(lines) + "\n")

@@ -97,8 +97,7 @@ def check_target(path: Path) -> None:
 def save(sheet: Image.Image, path: Path) -> None:
     """Writes a PNG or a JPEG, depending on the suffix.
 
-    Raises:
-        ConfigError: the suffix is neither, or `path` cannot be written.
+    Raises ConfigError if the suffix is neither, or `path` cannot be written.
     """
     check_target(path)
     with writing(path, "name another file with -o"):

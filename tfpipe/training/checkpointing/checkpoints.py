@@ -78,10 +78,8 @@ class Checkpoint(NamedTuple):
 def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """Writes a checkpoint and keeps the last `keep`, including this one.
 
-    A crash at any moment leaves the earlier checkpoints intact.
-
-    Raises:
-        OSError: the file cannot be written; the earlier checkpoints remain.
+    A crash at any moment leaves the earlier checkpoints intact. Raises OSError if the file cannot be written; the
+    earlier checkpoints remain.
     """
     state = checkpoint.state
     folder = run_dir / FOLDER
@@ -106,8 +104,7 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
 def read_latest(run_dir: Path) -> Checkpoint | None:
     """Returns the last readable checkpoint of a run; None if the run has none.
 
-    Raises:
-        ConfigError: the run has checkpoints, but none can be read.
+    Raises ConfigError if the run has checkpoints, but none can be read.
     """
     problems = []
     for path in _paths(run_dir):
@@ -126,8 +123,7 @@ def read_latest(run_dir: Path) -> Checkpoint | None:
 def read(path: Path) -> Checkpoint:
     """Reads the checkpoint at `path`.
 
-    Raises:
-        ValueError, KeyError, OSError, zipfile.BadZipFile: the file is not a checkpoint, or is damaged.
+    Raises ValueError, KeyError, OSError or zipfile.BadZipFile if the file is not a checkpoint, or is damaged.
     """
     with np.load(path, allow_pickle=False) as file:
         about = json.loads(str(file["about"]))
@@ -171,10 +167,8 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
 def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
     """Checks that a run with `contract` and `batch` may continue from `state`.
 
-    The number of ranks may differ if the batch per rank or the batch over all ranks is the same.
-
-    Raises:
-        ConfigError: it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
+    The number of ranks may differ if the batch per rank or the batch over all ranks is the same. Raises ConfigError if
+    it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
     """
     different = differences(state.contract, contract, "then", "now", [*{**state.contract, **contract}])
     if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
@@ -190,7 +184,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
             + "\ncontinue anyway with --resume-anyway, or start a new run with another --logdir"
         )
     for difference in different:
-        logger.warning("continues although this has changed: %s", difference)
+        logger.warning("goes on although this has changed: %s", difference)
     if batch.crops != state.batch.crops:
         logger.warning(
             "a step was %s, it is now %s; the learning rate's schedule continues from the same share of an epoch",

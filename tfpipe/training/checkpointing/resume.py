@@ -42,7 +42,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.saved_at = time.monotonic()
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        self.model.wishes = Requests(self.world.rank == 0 and self._due(), bool(self.stop))
+        self.model.requests = Requests(self.world.rank == 0 and self._due(), bool(self.stop))
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
@@ -54,7 +54,7 @@ class Checkpoints(keras.callbacks.Callback):
         if self.state.step == self.steps:
             # fit would run a full epoch, but only the rest of an interrupted one is left.
             self.model.stop_training = True
-        elif self.model.agreed.stop or self.model.agreed.save:
+        elif self.model.granted.stop or self.model.granted.save:
             self._settle(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
@@ -71,10 +71,10 @@ class Checkpoints(keras.callbacks.Callback):
         self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
 
     def _settle(self, state: State) -> None:
-        """Stops or saves, as the ranks agreed in the last step."""
-        if self.model.agreed.stop:
+        """Stops or saves, as granted in the last step."""
+        if self.model.granted.stop:
             self._end(state)
-        elif self.model.agreed.save:
+        elif self.model.granted.save:
             self._save(state)
 
     def _due(self) -> bool:
@@ -137,8 +137,7 @@ class PositionsLog(keras.callbacks.Callback):
 def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
     """Assigns the values of a checkpoint to the model and its optimizer.
 
-    Raises:
-        ConfigError: the checkpoint belongs to another model or optimizer.
+    Raises ConfigError if the checkpoint belongs to another model or optimizer.
     """
     for kind, variables, values in (
         ("model", [*model.trainable_weights, *model.non_trainable_weights], checkpoint.weights),

@@ -49,10 +49,8 @@ def choose_run_dir(
 ) -> Path:
     """Creates and returns `logdir`, or a new runs/NAME-TIME named after the config; the same on every rank.
 
-    `resume` is "must" for a run that has a checkpoint, "auto" for one that may have one, None for a new run.
-
-    Raises:
-        ConfigError: `logdir` holds another run, has no checkpoint to resume, or cannot be written.
+    `resume` is "must" for a run that has a checkpoint, "auto" for one that may have one, None for a new run. Raises
+    ConfigError if `logdir` holds another run, has no checkpoint to resume, or cannot be written.
     """
 
     def choose() -> Path:
@@ -77,8 +75,7 @@ def choose_run_dir(
 def run_lock(run_dir: Path, world: World) -> Iterator[None]:
     """Locks `run_dir` against other runs; a crash releases the lock. Every rank must call.
 
-    Raises:
-        ConfigError: another run holds the lock, or the directory cannot be written.
+    Raises ConfigError if another run holds the lock, or the directory cannot be written.
     """
     with ExitStack() as held:
 
@@ -95,10 +92,8 @@ def run_lock(run_dir: Path, world: World) -> Iterator[None]:
 def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
     """Checks, before training starts, that checkpoints can be written. Every rank must call.
 
-    A checkpoint has `needed_bytes`; there are two while the next one is written.
-
-    Raises:
-        ConfigError: the folder cannot be written, or has too little space.
+    A checkpoint has `needed_bytes`; there are two while the next one is written. Raises ConfigError if the folder
+    cannot be written, or has too little space.
     """
 
     def check() -> None:
@@ -125,10 +120,8 @@ def find_start(
     """Returns the initial state, or with `resume` that of the last checkpoint in `run_dir`.
 
     Every rank must call. An epoch has `steps` steps. With `anyway`, continues even if the contract with the
-    checkpoint's run is broken.
-
-    Raises:
-        ConfigError: this run breaks the contract with the checkpoint's run (`check_contract`).
+    checkpoint's run is broken. Raises ConfigError if this run breaks the contract with the checkpoint's run
+    (`check_contract`).
     """
     batch = Batch(world.size, config.data.batch_size)
     contract = contract_of(config, catalog)

@@ -76,7 +76,7 @@ class Accounting(keras.callbacks.Callback):
             return
         self.steps.append(self.model.meter.last)
         self.positions.append(self.model.positions.numpy())
-        if len(self.steps) == self.interval or self.model.agreed.stop:
+        if len(self.steps) == self.interval or self.model.granted.stop:
             self._close()
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:

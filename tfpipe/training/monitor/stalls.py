@@ -108,7 +108,7 @@ class StallWatch:
         recent_s = list(self._meter.recent_s)
         return max(self._after_s, 10 * statistics.median(recent_s)) if recent_s else FIRST * self._after_s
 
-    def lasts_for_ever(self) -> Stall | None:
+    def at_limit(self) -> Stall | None:
         """Returns the current stall if it has reached its limit, else None."""
         step, now_open = self._meter.steps + 1, self._meter.open
         if self._limit is None or now_open is None:
@@ -124,7 +124,7 @@ class StallWatch:
             stall = self.look()
             if stall is not None:
                 self._tell(stall)
-            stall = self.lasts_for_ever()
+            stall = self.at_limit()
             if stall is not None:
                 assert self._limit is not None, "it has come to it"
                 duration = f"rank {self._rank}: {self._name} {stall.step} has been open for {stall.lasted}"

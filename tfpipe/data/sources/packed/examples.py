@@ -71,8 +71,7 @@ class Parsed(NamedTuple):
 def parse_example(data: bytes) -> Parsed:
     """Parses a serialized tf.train.Example.
 
-    Raises:
-        ValueError: the data is no Example, holds no image, or has edge lists of different lengths.
+    Raises ValueError if the data is no Example, holds no image, or has edge lists of different lengths.
     """
     try:
         features = tf.train.Example.FromString(data).features.feature

@@ -55,8 +55,7 @@ class Manifest:
     def read(cls, path: Path) -> "Manifest":
         """Reads the manifest at `path`.
 
-        Raises:
-            ConfigError: the file cannot be read, is not a manifest, or has another format version.
+        Raises ConfigError if the file cannot be read, is not a manifest, or has another format version.
         """
         try:
             about = json.loads(path.read_text())
@@ -100,8 +99,7 @@ def manifest_path(folder: Path, split: str) -> Path:
 def verify(folder: Path) -> str:
     """Compares all packed files in `folder` with their checksums; returns a message for the user.
 
-    Raises:
-        ConfigError: the folder holds no pack, or files have changed; the message names all of them.
+    Raises ConfigError if the folder holds no pack, or files have changed; the message names all of them.
     """
     manifests = [Manifest.read(path) for path in (manifest_path(folder, split) for split in PREFIX) if path.exists()]
     if not manifests:

@@ -67,11 +67,7 @@ class OpenShards:
         self._opened: list[int | None] = [None] * len(paths)
 
     def __getitem__(self, shard: int) -> int:
-        """Returns the file descriptor of a shard.
-
-        Raises:
-            OSError: the shard cannot be opened; the error names it.
-        """
+        """Returns the file descriptor of a shard. Raises OSError if the shard cannot be opened; the error names it."""
         descriptor = self._opened[shard]
         if descriptor is None:
             with self._lock:
@@ -88,8 +84,7 @@ class OpenShards:
 def allow_open(files: int) -> None:
     """Increases the limit of open files of this process, if necessary, so that it can open `files` more.
 
-    Raises:
-        ConfigError: the hard limit is lower.
+    Raises ConfigError if the hard limit is lower.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = files + SPARE_FILES

@@ -112,11 +112,8 @@ class Packed(Source):
         """Makes the catalog of packed data.
 
         `paths` are the images' original paths; `labels` (int32 [len(paths)]) are class numbers or BY_OBJECT; `index`
-        has the boxes and which images were annotated, and is read if crops need boxes.
-
-        Raises:
-            ConfigError: there are more classes than `data.num_classes`, or too few samples for the ranks in scope
-                "shard".
+        has the boxes and which images were annotated, and is read if crops need boxes. Raises ConfigError if there are
+        more classes than `data.num_classes`, or too few samples for the ranks in scope "shard".
         """
         config = self.config
         check_count(classes, config, f"in {self.folder}")

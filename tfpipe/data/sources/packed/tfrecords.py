@@ -70,8 +70,7 @@ class TfRecords(Packed):
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from a scan of its records.
 
-        Raises:
-            ConfigError: the TFRecords are missing, damaged or of another schema, or a label is not a class.
+        Raises ConfigError if the TFRecords are missing, damaged or of another schema, or a label is not a class.
         """
         config = self.config
         if config.label_source == "object":
@@ -230,8 +229,7 @@ def _parse(data: bytes, path: Path, count: int) -> Parsed:
 def _records(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
     """Yields the offset in bytes of each record's data, and the data.
 
-    Raises:
-        ValueError: the file ends within a record, or is not a TFRecord file.
+    Raises ValueError if the file ends within a record, or is not a TFRecord file.
     """
     at = count = 0
     with path.open("rb") as file:

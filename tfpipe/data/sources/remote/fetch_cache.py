@@ -42,8 +42,7 @@ class FetchCache:
     def __init__(self, config: Remote) -> None:
         """Opens the cache in the folder `config.cache`, which is created if missing.
 
-        Raises:
-            ConfigError: the folder cannot be used.
+        Raises ConfigError if the folder cannot be used.
         """
         assert config.cache is not None, "data.remote.cache is set"
         self._folder, self._limit = config.cache, int(config.cache_gb * 1e9)

@@ -26,8 +26,7 @@ class Loop:
     def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Runs `work()` in the loop and returns its result; the calling thread waits.
 
-        Raises:
-            Ended: the loop is closed, or was closed meanwhile.
+        Raises Ended if the loop is closed, or was closed meanwhile.
         """
         with self._lock:
             if self._closed:

@@ -53,8 +53,7 @@ class Fetcher:
     def __init__(self, config: Remote, urls: Iterable[str]) -> None:
         """Opens a file system for each scheme among `urls`, which may be URLs of files or folders.
 
-        Raises:
-            ConfigError: a package is missing, or `data.remote.options` or the cache's folder cannot be used.
+        Raises ConfigError if a package is missing, or `data.remote.options` or the cache's folder cannot be used.
         """
         self._config = config
         self._turns = asyncio.Semaphore(config.concurrency)
@@ -99,8 +98,7 @@ class Fetcher:
     def names(self, folders: Sequence[str]) -> list[set[str]]:
         """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.
 
-        Raises:
-            FetchError: a folder cannot be listed.
+        Raises FetchError if a folder cannot be listed.
         """
 
         async def listing(folder: str) -> set[str]:
@@ -208,8 +206,7 @@ def _is_missing(result: object) -> bool:
 def shared_fetcher(config: Remote, folders: Iterable[str]) -> Fetcher:
     """Returns a Fetcher for URLs in these folders; equal settings and schemes share it and its connections.
 
-    Raises:
-        ConfigError: as Fetcher.
+    Raises ConfigError as Fetcher does.
     """
     from tfpipe.data.runtime.shutdown import close_at_exit
 

@@ -66,11 +66,9 @@ def read_remote(
 def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
     """Returns an in-graph function: (URLs of images, URLs of their XMLs; string [n] each, "" for none) -> their files.
 
-    Python is called once for n images and holds the GIL for about 10 microseconds an image, besides the requests in
-    the fetcher's thread. A URL that cannot be fetched raises tf.errors.InvalidArgumentError, which names it.
-
-    Raises:
-        ConfigError: as Fetcher.
+    Python is called once for n images and holds the GIL for about 10 microseconds an image, besides the requests in the
+    fetcher's thread. A URL that cannot be fetched raises tf.errors.InvalidArgumentError, which names it. Raises
+    ConfigError as Fetcher does.
     """
     fetch = fetcher.fetch
 
