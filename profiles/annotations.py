@@ -12,9 +12,9 @@ from statistics import median
 from typing import Any
 
 import tensorflow as tf
-from tfpipe.data.annotations.objects.objects.objects.objects.objects.graph import parse_by_lxml, parse_xml
-from tfpipe.data.catalog.load.load.load.load.places.registry import load_catalog
-from tfpipe.data.images.windows.windows.windows.windows.windows.decode import NATIVE_IMAGES
+from tfpipe.data.annotations.objects.objects.objects.objects.objects.objects.graph import parse_by_lxml, parse_xml
+from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
+from tfpipe.data.images.windows.windows.windows.windows.windows.windows.decode import NATIVE_IMAGES
 
 from tfpipe import World
 from tfpipe.config import DataConfig

@@ -51,8 +51,8 @@ def one_list(path: Path) -> tuple[float, int]:
 def one(args: argparse.Namespace) -> None:
     """Prints seconds and bytes for one list."""
     import tensorflow as tf
-    from tfpipe.data.catalog.load.load.load.load.places.registry import load_catalog
-    from tfpipe.data.order.permutation.permutation.permutation.permutation.permutation.stream import Stream
+    from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
+    from tfpipe.data.order.permutation.permutation.permutation.permutation.permutation.permutation.stream import Stream
 
     from tfpipe.config import DataConfig
     from tfpipe.data.pipeline import visit
@@ -78,8 +78,8 @@ def resident_bytes() -> int:
 def rate(args: argparse.Namespace) -> None:
     """Images/s of both sources in turn, and the ratio."""
     import tensorflow as tf
-    from tfpipe.data.catalog.load.load.load.load.places.registry import load_catalog
-    from tfpipe.data.order.permutation.permutation.permutation.permutation.permutation.stream import Stream
+    from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
+    from tfpipe.data.order.permutation.permutation.permutation.permutation.permutation.permutation.stream import Stream
 
     from tfpipe import World, load_config
     from tfpipe.data.pipeline import visit

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from tfpipe.data.catalog.load.load.load.load.places.registry import load_catalog
+from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
 from turns import Peer, columns, spread, take_turns
 from work import BATCH, SIZE, Work
 

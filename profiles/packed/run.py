@@ -18,7 +18,7 @@ from typing import NamedTuple
 import simplejpeg
 from formats import bytes_each
 from given import BATCH, SIDE, Given
-from tfpipe.data.catalog.load.load.load.load.places.registry import load_catalog
+from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
 
 from tfpipe import World, load_config
 

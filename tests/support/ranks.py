@@ -43,7 +43,7 @@ def everything(crops: np.ndarray, order: Order, below: int) -> set[Place]:
 
 def rest_of(stream: Stream, world: World, order: Order, crops: np.ndarray, below: int) -> list[Place]:
     """Crops that a rank has yet to train at positions below `below`."""
-    visits = stream.visits(order, world, below + len(stream.late))
+    visits = stream.visits(order, world, below + len(stream.pending))
     return [
         (int(position), crop)
         for position, item, first in zip(*visits, strict=True)

@@ -72,7 +72,7 @@ def test_with_a_crop_an_image_another_number_of_ranks_trains_the_same_global_bat
     order = Order(count, seed=1)
     ends = [Cursor(size * batch * steps + rank) for rank in range(size)]
     stream = Stream.start(size).at(ends).over(other)
-    assert len(stream.late) == 0
+    assert len(stream.pending) == 0
     visits = [stream.visits(order, World(rank, other), 20).position for rank in range(other)]
     first = size * batch * steps
     assert np.stack(visits, axis=1).ravel().tolist() == list(range(first, first + 20 * other))
@@ -81,10 +81,10 @@ def test_with_a_crop_an_image_another_number_of_ranks_trains_the_same_global_bat
 def test_late_places_come_first_and_are_few() -> None:
     """Rank 1 of two has trained further than rank 0, which was in the middle of an image."""
     stream = Stream.start(2).at([Cursor(4, 2), Cursor(9)]).over(3)
-    assert stream.late.tolist() == [[4, 2], [6, 0]]
+    assert stream.pending.tolist() == [[4, 2], [6, 0]]
     assert stream.rest == 8
     assert stream.frontiers == (Cursor(4, 2), Cursor(6), Cursor(8))
-    assert stream.at([Cursor(4, 3), Cursor(10), Cursor(11)]).over(1).late.tolist() == [[4, 3]]
+    assert stream.at([Cursor(4, 3), Cursor(10), Cursor(11)]).over(1).pending.tolist() == [[4, 3]]
 
 
 def test_a_frontier_must_be_on_its_ranks_stream() -> None:

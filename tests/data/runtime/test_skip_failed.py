@@ -58,7 +58,7 @@ def test_gaps_are_the_visits_that_gave_no_crop(counts: list[int], runs: list[tup
             seen = {position for position, _ in ran[rank]}
             last = ran[rank][-1][0] if ran[rank] else None
             expected = []
-            visits = stream.visits(order, world, (last or 0) + len(stream.late) + 1)
+            visits = stream.visits(order, world, (last or 0) + len(stream.pending) + 1)
             for position, item, first in zip(*(each.tolist() for each in visits), strict=True):
                 if last is None:
                     break

@@ -100,7 +100,7 @@ def test_blocks_go_on_elsewhere(fault: str, caplog) -> None:
 
 def test_a_block_that_ends_every_server_is_told() -> None:
     servers = Pretended(**dict.fromkeys("abcdef", "dies"))
-    with pytest.raises(TfpipeError, match=r"server 2 of 2, at c, is gone, as 2 have before it at the same images"):
+    with pytest.raises(TfpipeError, match=r"worker 2 of 2, at c, is gone, as 2 have before it at the same images"):
         taken(servers)
 
 

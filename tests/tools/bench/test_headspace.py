@@ -122,7 +122,7 @@ def test_the_step_is_that_of_training(opened: tuple[Config, Catalog], monkeypatc
     from tfpipe.training import loop
 
     models = []
-    original = loop.compile_model
+    original = compile.compile_model
     monkeypatch.setattr(loop, "compile_model", lambda *args: models.append(original(*args)) or models[-1])
     config, catalog = opened
     step = training_step(config, World(), catalog)

@@ -47,7 +47,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
             assert getattr(got.state, name) == getattr(written.state, name)
         assert got.state.stream.frontiers == STATE.stream.frontiers and got.state.stream.rest == 30
         for one, other in [
-            (got.state.stream.late, STATE.stream.late),
+            (got.state.stream.pending, STATE.stream.pending),
             (got.state.seeds, STATE.seeds),
             (got.state.metrics, STATE.metrics),
         ]:

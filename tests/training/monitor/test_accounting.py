@@ -60,7 +60,7 @@ class Account:
         self.model = SimpleNamespace(
             meter=meter,
             input_wait_s=0.0,
-            agreed=SimpleNamespace(stop=False),
+            granted=SimpleNamespace(stop=False),
             positions=tf.constant([[0, 0]], tf.int64),
             optimizer=SimpleNamespace(iterations=0),
         )
@@ -161,7 +161,7 @@ def test_a_run_told_to_stop_accounts_for_its_last_steps(tmp_path: Path) -> None:
     for each in account.callbacks:
         each.on_epoch_begin(0)
     for step in range(5):
-        account.model.agreed.stop = step == 4
+        account.model.granted.stop = step == 4
         account.step(step, 0.1)
     (line,) = read_intervals(tmp_path)
     assert (line["step"], line["interval"]["steps"]) == (25, 3)

@@ -123,13 +123,13 @@ def test_a_stall_at_its_limit_ends_the_process_and_says_why(
     said = []
     limit = StallLimit(600, lambda stall: f"a {stall.part} stall")
     watch = StallWatch(meter, 2, limit=limit, name="test batch", end=said.append)
-    assert watch.lasts_for_ever() is None
+    assert watch.at_limit() is None
     meter.open = OpenStep(part, clock())
     clock.now_s += limit_s - 1
-    assert watch.lasts_for_ever() is None
+    assert watch.at_limit() is None
     clock.now_s += 1
-    assert watch.lasts_for_ever() == Stall(1, 8, limit_s, part)
-    assert StallWatch(meter, 2).lasts_for_ever() is None
+    assert watch.at_limit() == Stall(1, 8, limit_s, part)
+    assert StallWatch(meter, 2).at_limit() is None
     waits = []
     watch._done = SimpleNamespace(wait=waits.append)
     watch._run()
