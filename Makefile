@@ -33,10 +33,12 @@ test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 10 m
 test-full: $(VENV)/.horovod lint  ## the same and what tests/README.md leaves to a release: PYTEST_ARGS
 	TFPIPE_TESTS=full $(TESTS) $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed-test  ## say what is wrong with the style, the types and the shell scripts
+lint: $(VENV)/.installed-test  ## say what is wrong with style, types, imports, lengths and the shell scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/python tests/support/limits.py
 	$(BIN)/shellcheck -x jobs/*.sh tests/slurm/*.sh
 
 coverage: $(VENV)/.horovod  ## what test runs, and the lines of tfpipe that it does not reach: PYTEST_ARGS
