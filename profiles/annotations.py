@@ -12,12 +12,12 @@ from statistics import median
 from typing import Any
 
 import tensorflow as tf
-from tfpipe.data.annotations.objects.objects.objects.objects.objects.objects.graph import parse_by_lxml, parse_xml
-from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
-from tfpipe.data.images.windows.windows.windows.windows.windows.windows.decode import NATIVE_IMAGES
 
 from tfpipe import World
 from tfpipe.config import DataConfig
+from tfpipe.data.annotations.graph import parse_by_lxml, parse_xml
+from tfpipe.data.images.decode import NATIVE_IMAGES
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.util.files import read_whole
 
 XMLS = 2048

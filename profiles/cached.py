@@ -8,10 +8,9 @@ import math
 import time
 from statistics import median
 
-from tfpipe.data.catalog.load.load.load.load.load.load.boxes import count_crops
-from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
-
 from tfpipe import World, build_dataset, load_config
+from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.sources.registry import load_catalog
 
 WAYS = {
     "not kept": ["data.cache=null"],

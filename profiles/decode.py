@@ -20,15 +20,15 @@ import numpy as np
 import simplejpeg
 import tensorflow as tf
 from PIL import Image
-from tfpipe.data.catalog.load.boxes import read_boxes
-from tfpipe.data.catalog.places.registry import load_catalog
-from tfpipe.data.images.windows.crops import Windows, decode_scale
-from tfpipe.data.images.windows.decode import choose_decoder
-from tfpipe.data.images.windows.partial_decode import decode_top
-from tfpipe.data.images.windows.windows import DCT, MARGIN, box_windows
 
 from tfpipe import World, load_config
 from tfpipe.config import DataConfig
+from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.images.crops import Windows, decode_scale
+from tfpipe.data.images.decode import choose_decoder
+from tfpipe.data.images.partial_decode import decode_top
+from tfpipe.data.images.windows import DCT, MARGIN, box_windows
+from tfpipe.data.sources.registry import load_catalog
 
 REPEATS = 3
 SIDES = (224, 128, 64, 32)

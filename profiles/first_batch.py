@@ -42,10 +42,9 @@ def print_row(name: str, seconds: list[float]) -> None:
 
 def make(args: argparse.Namespace, path: Path, settings: list[str]) -> None:
     """Writes the list at `path` and its index, unless they are there."""
-    from tfpipe.data.catalog.load.load.load.load.load.load.filelist import read_filelist, write_filelist
-    from tfpipe.data.catalog.load.load.load.load.load.load.lists import index_path
-
     from tfpipe.config import load_config
+    from tfpipe.data.catalog.filelist import read_filelist, write_filelist
+    from tfpipe.data.catalog.lists import index_path
     from tfpipe.distributed import World
     from tfpipe.prepare.index import build_index
 
@@ -72,9 +71,8 @@ def one(args: argparse.Namespace) -> None:
     import tensorflow  # noqa: F401
 
     times = [time.perf_counter()]
-    from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
-
     from tfpipe import World, build_dataset, load_config
+    from tfpipe.data.sources.registry import load_catalog
 
     config = load_config(args.config, args.set)
     catalog = load_catalog(config.data, "train", World())

@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lxml import etree
 from PIL import Image
-from tfpipe.data.annotations.objects.objects.objects.objects.objects.objects.voc import find_by_lxml, find_objects
-from tfpipe.data.catalog.load.load.load.load.load.load.filelist import scan, write_filelist
-from tfpipe.data.catalog.load.load.load.load.load.load.index import FINGERPRINT, load_index
 
 from tfpipe import World
 from tfpipe.config import DataConfig
+from tfpipe.data.annotations.voc import find_by_lxml, find_objects
+from tfpipe.data.catalog.filelist import scan, write_filelist
+from tfpipe.data.catalog.index import FINGERPRINT, load_index
 from tfpipe.prepare.index import build_index
 
 IMAGENET = 1_281_167  # training images; those with an XML:

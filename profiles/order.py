@@ -51,11 +51,11 @@ def one_list(path: Path) -> tuple[float, int]:
 def one(args: argparse.Namespace) -> None:
     """Prints seconds and bytes for one list."""
     import tensorflow as tf
-    from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
-    from tfpipe.data.order.permutation.permutation.permutation.permutation.permutation.permutation.stream import Stream
 
     from tfpipe.config import DataConfig
+    from tfpipe.data.order.stream import Stream
     from tfpipe.data.pipeline import visit
+    from tfpipe.data.sources.registry import load_catalog
     from tfpipe.distributed import World
 
     # TensorFlow sets itself up with its first data set.
@@ -78,11 +78,11 @@ def resident_bytes() -> int:
 def rate(args: argparse.Namespace) -> None:
     """Images/s of both sources in turn, and the ratio."""
     import tensorflow as tf
-    from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
-    from tfpipe.data.order.permutation.permutation.permutation.permutation.permutation.permutation.stream import Stream
 
     from tfpipe import World, load_config
+    from tfpipe.data.order.stream import Stream
     from tfpipe.data.pipeline import visit
+    from tfpipe.data.sources.registry import load_catalog
 
     data = load_config(args.config, args.set).data
     catalog = load_catalog(data, "train", World())

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from pyarrow import Table, parquet
-from tfpipe.data.catalog.load.load.load.load.load.load.index import index_of
-from tfpipe.data.catalog.load.load.load.load.load.load.lists import index_path
-from tfpipe.data.catalog.load.load.load.load.load.load.types import Catalog
-from tfpipe.tools.view.view.view.view.view.view.view.panel import draw_boxes
 
 import tfpipe
 from tfpipe.config import DataConfig
+from tfpipe.data.catalog.index import index_of
+from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.prepare.index_rows import Images, read_rows
+from tfpipe.tools.view.panel import draw_boxes
 from tfpipe.util.console import without_chatter
 
 PICTURES, IN_A_ROW, MOST_BARS = 8, 4, 30
@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--images", type=int, default=2000, help="to look at, at most [%(default)s]")
     args = parser.parse_args(argv)
     with without_chatter():
-        from tfpipe.tools.view.view.view.view.view.view.view.view import class_names, find_scenes
+        from tfpipe.tools.view.view import class_names, find_scenes
 
         # All boxes, whatever training makes of them.
         plain = {"crop": "boxes", "test_crop": "boxes", "unit": "image", "cache": None}

@@ -11,11 +11,11 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
 from turns import Peer, columns, spread, take_turns
 from work import BATCH, SIZE, Work
 
 from tfpipe import World, load_config
+from tfpipe.data.sources.registry import load_catalog
 
 HERE = Path(__file__).parent
 OURS = {

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import simplejpeg
 from formats import bytes_each
 from given import BATCH, SIDE, Given
-from tfpipe.data.catalog.load.load.load.load.load.places.registry import load_catalog
 
 from tfpipe import World, load_config
+from tfpipe.data.sources.registry import load_catalog
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "compare"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tfpipe
-from tests.support.commands import ROOT, Finished, run, run_train
+from tests.support.commands import COLD, ROOT, Finished, run, run_train
 from tests.support.runs import read_metrics
 from tests.support.sample import TUTORIAL, SampleData
 from tfpipe.cli import main
@@ -64,7 +64,7 @@ def test_a_run_prints_its_progress_and_leaves_what_is_promised(
     sample: SampleData, tmp_path: Path, tfpipe_command: Command
 ) -> None:
     path = sample.config(tmp_path / "c.json", training={"epochs": 2, "status": 3})
-    done = run_train("-c", path, "-l", tmp_path / "run")
+    done = run_train("-c", path, "-l", tmp_path / "run", **COLD)
 
     assert done.code == 0, done.err
     lines = done.out.splitlines()

@@ -135,7 +135,7 @@ def test_batches_are_the_same_with_it_and_by_either_reader_and_no_xml_is_read(
     without = batches(make(**keys, annotations="xml"), "train", 9)
     by_lxml = batches(make(**keys, annotations="lxml"), "train", 9)
     build_index(make(**keys).data, "train", World(), processes=1)
-    for reader in ("xml_graph.parse_xml", "xml_graph.parse_by_lxml", "annotations.read_xml"):
+    for reader in ("annotations.graph.parse_xml", "annotations.graph.parse_by_lxml", "catalog.boxes.read_objects"):
         monkeypatch.setattr(f"tfpipe.data.{reader}", None)
     indexed = make(**keys, annotations="index")
     for one, other, another in zip(batches(indexed, "train", 9), without, by_lxml, strict=True):

@@ -103,7 +103,7 @@ def test_a_killed_worker_is_replaced_and_nothing_lost_or_repeated(
 
     assert interrupted(served, kill) == known_crops(configured(sample, tmp_path, None, index=index))
     assert servers.pids[0] == before[0] and servers.pids[1] != before[1]
-    assert "server 2 of 2" in caplog.text and "no image is lost or comes twice" in caplog.text
+    assert "worker 2 of 2" in caplog.text and "no image is lost or comes twice" in caplog.text
 
 
 def interrupted(dataset: tf.data.Dataset, by: Callable[[], None]) -> list[tuple]:
@@ -131,7 +131,7 @@ def test_others_take_over_from_a_server_elsewhere(
             process.wait()
 
         assert interrupted(served, kill) == known_crops(configured(sample, tmp_path, None, index=index))
-        assert f"server 2 of 2, at {alone}, " in caplog.text and f"goes on at {addresses[0]}" in caplog.text
+        assert f"worker 2 of 2, at {alone}, " in caplog.text and f"goes on at {addresses[0]}" in caplog.text
 
         monkeypatch.setattr(serving, "PATIENCE_S", 1.0)
         gone = configured(sample, tmp_path, {"address": alone})

@@ -119,11 +119,11 @@ def test_no_pipeline_runs_while_batches_are_replayed(opened: tuple[Config, Catal
 
 
 def test_the_step_is_that_of_training(opened: tuple[Config, Catalog], monkeypatch) -> None:
-    from tfpipe.training import loop
+    from tfpipe.training import compile
 
     models = []
     original = compile.compile_model
-    monkeypatch.setattr(loop, "compile_model", lambda *args: models.append(original(*args)) or models[-1])
+    monkeypatch.setattr(compile, "compile_model", lambda *args: models.append(original(*args)) or models[-1])
     config, catalog = opened
     step = training_step(config, World(), catalog)
     before = [weight.numpy() for weight in models[0].trainable_weights]

@@ -324,9 +324,9 @@ def test_a_damaged_record_is_named(sample: SampleData, tmp_path: Path, copy: dic
     """With its shard, its number there, and the file that it was."""
     config = config_of(sample, tmp_path, "packed", copy[kind], shuffle_buffer=0)
     catalog = load_catalog(config.data, "train", World())
-    records = catalog.packed.records
+    records = catalog.source.shards.records
     bad = 40
-    shard = Path(catalog.packed.shards[records.shard[bad]])
+    shard = Path(catalog.source.shards.paths[records.shard[bad]])
     contents = bytearray(shard.read_bytes())
     begin = int(records.offset[bad])
     contents[begin : begin + int(records.length[bad])] = bytes(int(records.length[bad]))
@@ -358,11 +358,11 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
             load = loader(catalog, (32, 32, 3))
         whole = load(np.arange(20), np.zeros(0, bool))
         assert whole.tobytes() == mapped.tobytes()
-        contents = [catalog.packed.contents(record) for record in range(20)]
+        contents = [catalog.source.shards.contents(record) for record in range(20)]
         expected = contents if kind == "raw" else [simplejpeg.decode_jpeg(each).tobytes() for each in contents]
         assert whole.tobytes() == b"".join(expected)
-        last = int(np.argmax(catalog.packed.records.offset * (catalog.packed.records.shard == 2)))
-        Path(catalog.packed.shards[2]).write_bytes(Path(catalog.packed.shards[2]).read_bytes()[:-600])
+        last = int(np.argmax(catalog.source.shards.records.offset * (catalog.source.shards.records.shard == 2)))
+        Path(catalog.source.shards.paths[2]).write_bytes(Path(catalog.source.shards.paths[2]).read_bytes()[:-600])
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             load(np.array([0, last]), np.zeros(0, bool))
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):

@@ -21,7 +21,6 @@ from tests.support.configs import config_here, config_of
 from tests.support.sample import SampleData
 from tests.support.server import Server, serving
 from tfpipe import Stream, World, build_dataset
-from tfpipe.config import Remote
 from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.layout import LAYOUTS, existing
 from tfpipe.data.catalog.paths import FileList
@@ -197,7 +196,7 @@ def test_an_index_is_built_from_urls(sample: SampleData, index: str, tmp_path: P
 
 
 def test_crops_are_kept_but_files_are_not(sample: SampleData, tmp_path: Path, server: Server) -> None:
-    with pytest.raises(ConfigError, match=r"set data\.remote\.cache to a folder"):
+    with pytest.raises(ConfigError, match=r"set data\.remote\.cache instead, to a folder"):
         build_dataset(config_of(sample, tmp_path, server.url, cache="memory"))
     how = {"cache": str(tmp_path / "crops"), "cache_stage": "crops", "shuffle_buffer": 0}
     config = config_of(sample, tmp_path, server.url, **how)
@@ -209,7 +208,7 @@ def test_crops_are_kept_but_files_are_not(sample: SampleData, tmp_path: Path, se
 
 def test_where_http_may_have_an_xml_nothing_is_asked(server: Server) -> None:
     paths = FileList.of([f"{server.url}/Data/CLS-LOC/train/n01/{number}.JPEG" for number in range(3)])
-    assert existing(paths, LAYOUTS["ilsvrc"], remote=Remote()).all()
+    assert existing(paths, LAYOUTS["ilsvrc"]).all()
     assert not server.asked
 
 
