@@ -112,8 +112,8 @@ def test_a_server_leaves_the_signals_of_a_job_to_its_parent(tmp_path: Path, monk
 # A parent that starts a process with the server's way to end, and tells its process number.
 CHILD = """
 import os, time
-from tfpipe.data.service.server import end_with
-end_with(os.getppid())
+from tfpipe.data.service.server import exit_with_parent
+exit_with_parent(os.getppid())
 print(os.getpid(), flush=True)
 time.sleep(600)
 """

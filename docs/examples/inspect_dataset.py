@@ -39,7 +39,7 @@ def read_table(data: DataConfig, catalog: Catalog, images: int) -> Table:
         return parquet.read_table(index_path(data, getattr(data, f"{catalog.split}_filelist"))).take(chosen)
     paths, xmls = zip(*((catalog.paths[item], catalog.annotation(item)) for item in chosen), strict=True)
     numbers = {name: number for number, name in enumerate(catalog.classes)}
-    table, errors = read_rows(Images(paths, xmls, catalog.labels[chosen], remote=catalog.remote), numbers)
+    table, errors = read_rows(Images(paths, xmls, catalog.labels[chosen], remote=catalog.source.remote), numbers)
     if table is None:
         raise SystemExit(f"{len(errors)} of {len(chosen)} images cannot be read, e.g. {errors[0]}")
     return table

@@ -191,7 +191,8 @@ def test_nothing_is_left_behind(sample: SampleData, tmp_path: Path) -> None:
 
 
 def test_without_torch_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "tfpipe.torch", raising=False)
+    for name in ("tfpipe.torch", "tfpipe.interop.torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"pip install 'tfpipe\[torch\]'"):
         importlib.import_module("tfpipe.torch")

@@ -19,6 +19,7 @@ from tests.support.commands import WARM, run
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, World
+from tfpipe.config import SourceConfig
 from tfpipe.data.annotations.objects import read_xml
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
@@ -31,7 +32,7 @@ from tfpipe.util.locks import locked
 KILLED = """
 import os, pathlib, random, signal, sys, time
 from tfpipe import World, load_config
-from tfpipe.prepare.pack import Plan, pack
+from tfpipe.prepare.pack import PackPlan, pack
 
 path, out, kind, shards, kills = sys.argv[1:]
 config, draw, killed = load_config(path).data, random.Random(5), 0
@@ -41,7 +42,7 @@ while True:
     child = os.fork()
     if child == 0:
         for split in ("train", "test"):
-            pack(config, split, pathlib.Path(out), Plan(kind, int(shards)), World())
+            pack(config, split, pathlib.Path(out), PackPlan(kind, int(shards)), World())
         os._exit(0)
     ended, status = 0, 0
     while not ended and (killed == int(kills) or parts() <= there):
@@ -275,7 +276,7 @@ def test_too_small_a_disk_is_told_before_anything_is_packed(
     """What crops take is known from some of them."""
     made = pack(config.data, "test", tmp_path / "whole", PackPlan(kind), World())
     monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(made.bytes // 2))
-    with pytest.raises(ConfigError, match=r"needs some .* GB, .* GB are free"):
+    with pytest.raises(ConfigError, match=r"need some .* GB, .* GB are free"):
         pack(config.data, "test", tmp_path / "out", PackPlan(kind), World())
     assert not [*(tmp_path / "out").glob("validation-*")]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(int(1.3 * made.bytes)))
@@ -285,12 +286,12 @@ def test_too_small_a_disk_is_told_before_anything_is_packed(
 @pytest.mark.parametrize(
     ("how", "plan", "said"),
     [
-        ({"crop": "random_resized"}, PackPlan("crops"), 'data.crop "random_resized" cuts an image anew each epoch'),
+        ({"crop": "random_resized"}, PackPlan("crops"), 'data.crop "random_resized" cuts other crops in each epoch'),
         ({"scaled_decode": True, "unit": "box"}, PackPlan("raw"), 'data.scaled_decode with data.unit "box"'),
         ({}, PackPlan(shards=0), "--shards must be at least 1, received 0"),
         ({}, PackPlan(quality=101), "--quality must be in [1, 100], received 101"),
         ({"train_filelist": []}, PackPlan(), "data.train_filelist mixes several lists"),
-        ({"source": 1}, PackPlan(), "data.source names packed data"),
+        ({"source": SourceConfig(kind="packed", path=Path("x"))}, PackPlan(), "data.source names packed data"),
     ],
     ids=str,
 )

@@ -20,10 +20,10 @@ class Scenario(NamedTuple):
     name: str
     args: Sequence[str]
     constants: Mapping[str, int] = {}
-    """Values, by module and name such as "tfpipe.tools.check.CHUNK", that it has meanwhile."""
+    """Values, by module and name such as "tfpipe.tools.check.listed.CHUNK", that it has meanwhile."""
 
 
-class RawAnnotations(NamedTuple):
+class Result(NamedTuple):
     """Result of a command on one rank."""
 
     code: int
@@ -38,10 +38,10 @@ def write(folder: Path, scenarios: Sequence[Scenario]) -> Path:
     return path
 
 
-def read(folder: Path, name: str, rank: int) -> RawAnnotations:
+def read(folder: Path, name: str, rank: int) -> Result:
     """Returns the result of a scenario."""
     code, out, err = ((folder / f"{name}-{rank}.{kind}").read_text() for kind in ("code", "out", "err"))
-    return RawAnnotations(int(code), out, err)
+    return Result(int(code), out, err)
 
 
 def _run(scenario: Scenario, path: str) -> int:

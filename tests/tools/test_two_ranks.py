@@ -12,7 +12,7 @@ from tests.support.commands import ROOT, WARM, run_ranks
 from tests.support.oddities import write_tree
 from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
-from tests.support.scenarios import RawAnnotations, Scenario
+from tests.support.scenarios import Result, Scenario
 from tfpipe import load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
@@ -26,7 +26,7 @@ class Ran(NamedTuple):
     folder: Path
     code: int
 
-    def said(self, name: str, code: int = 0) -> list[RawAnnotations]:
+    def said(self, name: str, code: int = 0) -> list[Result]:
         """What each rank of a scenario has said, after a check of their exit codes."""
         both = [scenarios.read(self.folder, name, rank) for rank in range(2)]
         assert {said.code for said in both} == {code}, both
@@ -54,7 +54,7 @@ def ran(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Ran:
             Scenario("pack", pack_crops(config, folder / "packed")),
             Scenario("stage-shard", [*copy, str(folder / "shard"), "--set", "data.scope=shard"]),
             Scenario("stage-global", [*copy, str(folder / "global")]),
-            Scenario("check", [*check, "--processes", "1"], {"tfpipe.tools.check.CHUNK": 3}),
+            Scenario("check", [*check, "--processes", "1"], {"tfpipe.tools.check.listed.CHUNK": 3}),
             Scenario(
                 "index",
                 ["index", "-c", config, "--split", "all", "--processes", "2"],

@@ -18,7 +18,7 @@ from tests.support.runs import read_intervals, read_lines, read_metrics
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.data.sources.registry import load_catalog
-from tfpipe.training import loop
+from tfpipe.training import compile, loop
 from tfpipe.training.monitor.accounting import Accounting, distributions, rank_figures
 from tfpipe.training.monitor.meter import Meter, Step
 from tfpipe.training.monitor.record import Record, Throughput
@@ -244,7 +244,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
         return build(*args, **how).filter(lambda *_: tf.numpy_function(pass_time, [], tf.bool)).with_options(alone)
 
     monkeypatch.setattr(loop, "build_dataset", timed)
-    monkeypatch.setattr(loop, "Meter", lambda steps: Meter(steps, clock))
+    monkeypatch.setattr(compile, "Meter", lambda steps: Meter(steps, clock))
     config = real_config(sample, tmp_path / "c.json", steps_per_epoch=17)
     loop.train(config, World(), tmp_path)
 

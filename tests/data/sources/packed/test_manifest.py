@@ -352,10 +352,11 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
     for kind in ("raw", "crops"):
         config = config_of(sample, tmp_path, "packed", copy[kind])
         catalog = load_catalog(config.data, "train", World())
-        mapped = loader(catalog, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
+        shards = catalog.source.shards
+        mapped = loader(shards, catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
         with monkeypatch.context() as small:
             small.setattr("tfpipe.data.sources.packed.crops.free_memory", lambda: 0)
-            load = loader(catalog, (32, 32, 3))
+            load = loader(shards, catalog.paths, (32, 32, 3))
         whole = load(np.arange(20), np.zeros(0, bool))
         assert whole.tobytes() == mapped.tobytes()
         contents = [catalog.source.shards.contents(record) for record in range(20)]
@@ -366,7 +367,7 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             load(np.array([0, last]), np.zeros(0, bool))
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
-            loader(catalog, (32, 32, 3))
+            loader(shards, catalog.paths, (32, 32, 3))
 
 
 def test_a_packed_split_holds_the_paths_it_was_made_of(

@@ -13,8 +13,8 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.tools import check as package
 from tfpipe.tools.check import check
+from tfpipe.tools.check import listed as package
 from tfpipe.tools.check.kinds import KINDS
 
 
@@ -47,7 +47,7 @@ def test_each_oddity_is_counted_and_the_first_five_named(config: Path, capsys: p
     lines = said.out.splitlines()
     assert len(lines) < 60 and max(len(line) for line in lines if str(config.parent) not in line) <= 120
     assert "1 of them without an image: n03" in said.out
-    assert all(KINDS[code].said.split()[0] in said.out and code in said.out for code in EXPECTED)
+    assert all(KINDS[code].meaning.split()[0] in said.out and code in said.out for code in EXPECTED)
     assert said.err.splitlines()[-1] == (
         "tfpipe: error: 7 of 15 images of the train list would stop training; 3 of 15 images of the train list are "
         "wrong; --fix-list OUT writes a list without what stops training"
