@@ -136,7 +136,7 @@ def test_the_bar_shows_also_where_chatter_is_filtered(terminal):
     main, side = terminal
     code = (
         "import os, time\n"
-        "from tfpipe import progress\n"
+        "from tfpipe.util import progress\n"
         "from tfpipe.util.console import without_chatter\n"
         "progress.BAR_AFTER_S = 0.05\n"
         "with without_chatter():\n"
@@ -155,7 +155,7 @@ def test_the_bar_shows_also_where_chatter_is_filtered(terminal):
 def test_a_log_behind_the_filter_has_lines_and_no_bar():
     code = (
         "import types\n"
-        "from tfpipe import progress\n"
+        "from tfpipe.util import progress\n"
         "from tfpipe.util.console import configure_logging, without_chatter\n"
         "now = [0.0]\n"
         "progress.time = types.SimpleNamespace(monotonic=lambda: now[0])\n"
