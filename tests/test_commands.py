@@ -14,7 +14,9 @@ from tests.support.commands import ROOT
 from tests.support.documents import CANNOT, INSTEAD, LEAVES, SHORTER, Reader, blocks, commands, matches
 from tests.support.sample import TINY, SampleData
 from tests.support.server import serving
+from tfpipe import World, load_config
 from tfpipe.data.filelist import scan, write_filelist
+from tfpipe.data.index_build import build_index
 
 # Those of profiles/README.md take hours, and are asked only whether they are known: in test_docs.py.
 DOCUMENTS = {
@@ -25,7 +27,7 @@ DOCUMENTS = {
 
 
 def make_clone(folder: Path, sample: SampleData) -> None:
-    """What a reader has: a clone with the data of `make train`, here small."""
+    """Makes what a reader has: a clone with the data of `make train`, here small, and indexed to be read sooner."""
     folder.mkdir()
     for name in ("train.py", "docs", "jobs"):
         (folder / name).symlink_to(ROOT / name)
@@ -33,10 +35,13 @@ def make_clone(folder: Path, sample: SampleData) -> None:
     shutil.copytree(sample.root, folder / "data/sample")
     for split, images in scan(folder / "data/sample", show=False).items():
         write_filelist(folder / f"data/sample/lists/{split}.txt", images)
+    data = load_config(folder / "configs/sample.json").data
+    for split in ("train", "test"):
+        build_index(data, split, World(), processes=1)
 
 
 def make_files(document: Path, folder: Path, imagenet: Path) -> None:
-    """What a document takes for granted beside that: the config of one's own and its lists, and the files it shows."""
+    """Makes what a document takes for granted beside that: a config and its lists, and the files that it shows."""
     lists = {split: f"lists/{split}.txt" for split in ("train", "val")}
     data = {"train_filelist": lists["train"], "test_filelist": lists["val"], "crop_image_size": [32, 32]}
     data |= {"test_label_file": str(imagenet / "LOC_val_solution.csv"), "batch_size": 8}
@@ -51,7 +56,7 @@ def make_files(document: Path, folder: Path, imagenet: Path) -> None:
 
 @pytest.fixture
 def reader(request: pytest.FixtureRequest, tmp_path: Path, sample: SampleData) -> Iterator[Reader]:
-    """Of the document that the test is of."""
+    """A reader of the document that the test is of."""
     make_clone(tmp_path / "clone", sample)
     make_blood(tmp_path / "clone/BCCD_Dataset/BCCD")
     shutil.copytree(sample.root, tmp_path / "data/ILSVRC")

@@ -20,7 +20,7 @@ TRANSFORM, CHAIN, RESUME, TORCH = blocks(ROOT / "docs/compose.md", "python")
 
 @pytest.fixture
 def folder(sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a user would be: beside a config.json."""
+    """The folder where a user would be: beside a config.json."""
     sample.config(tmp_path / "config.json")
     monkeypatch.chdir(tmp_path)
     for variable in ("RANK", "WORLD_SIZE"):

@@ -269,7 +269,7 @@ def test_horovod_switched_off_says_nothing_where_nothing_was_launched(launched_a
 
 @pytest.mark.parametrize(("environ", "named"), [(SRUN_PMIX, True), (OPEN_MPI, False)])
 def test_ranks_that_horovod_does_not_see_are_an_error_that_names_the_way_out(launched_as, monkeypatch, environ, named):
-    """As when srun starts a program whose MPI it does not know: every rank is the first of one."""
+    """Every rank is the first of one, when srun starts a program whose MPI it does not know."""
     launched_as(environ, horovod=True)
     numbers = {"init": None, "rank": 0, "size": 1, "local_rank": 0, "local_size": 1}
     alone = SimpleNamespace(**{name: lambda number=number: number for name, number in numbers.items()})

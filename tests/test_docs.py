@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.commands import ROOT, run_train
+from tests.support.commands import ROOT
 from tests.support.documents import FENCE, blocks, lines
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
@@ -75,7 +75,7 @@ def options() -> dict[str, set[str]]:
 
 
 def mistakes(words: list[str]) -> Iterator[str]:
-    """What the parser would not know in a command; nothing in a mere mention of tfpipe."""
+    """Yields what the parser would not know in a command; nothing in a mere mention of tfpipe."""
     known = options()
     if not words:
         return
@@ -115,7 +115,7 @@ def test_set_names_keys_that_there_are(path: Path) -> None:
 
 
 class Parsed(Exception):
-    """What was to be seen has been seen; the measuring need not begin."""
+    """Raised once the command line is read; the measuring need not begin."""
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_profiles_know_their_options(command: str, monkeypatch: pytest.MonkeyPat
 
 
 def problem(fragment: dict, path: Path) -> str | None:
-    """What is wrong with a part of a config, in one that has no more than it must."""
+    """Returns what is wrong with a part of a config, in one that has no more than it must."""
     data = {} if "source" in fragment.get("data", {}) else {"train_filelist": "train.txt"}
     path.write_text(json.dumps({**fragment, "data": {**data, **fragment.get("data", {})}}))
     try:
@@ -225,7 +225,7 @@ def test_the_reference_has_every_key_of_every_section() -> None:
 
 
 def keys(value: Any) -> Iterator[str]:
-    """Of all objects in a JSON value, at any depth."""
+    """Yields the keys of all objects in a JSON value, at any depth."""
     if isinstance(value, dict):
         yield from value
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -235,8 +235,8 @@ def keys(value: Any) -> Iterator[str]:
 def test_what_a_run_leaves_is_described(sample: SampleData, tmp_path: Path) -> None:
     run_dir, described = tmp_path / "run", set(re.findall(r"`([^`]+)`", prose(ROOT / "docs/formats.md")))
     training = {"epochs": 1, "interval": 2, "log_positions": True}
-    done = run_train("-c", sample.config(tmp_path / "c.json", training=training), "-l", run_dir)
-    assert done.code == 0, done.err
+    config = sample.config(tmp_path / "c.json", training=training, data={"annotations": "none"})
+    assert cli.main(["train", "-c", str(config), "-l", str(run_dir)]) == 0
     fields = {key for line in read_lines(run_dir) for key in keys(line)}
     assert {"loss", "test_crops", "queued_fraction", "busy_ms", "own_ms"} <= fields <= described
     with np.load(next(run_dir.glob("checkpoints/*.npz"))) as saved:

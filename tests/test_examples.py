@@ -1,29 +1,36 @@
 """The examples: they run as their first lines say, and what they say is so."""
 
+import io
+import runpy
+import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
+from contextlib import redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 from PIL import Image
 
-from tests.support.commands import ROOT, WARM, ensure_server, run
+from tests.support.commands import ROOT
 from tests.support.sample import SampleData
 from tfpipe.cli import main
 
 
 def inspect(config: Path, out: Path, *args: str) -> dict[str, str]:
     """Returns what inspect_dataset.py prints, by what it is of; checks that it draws something."""
-    ensure_server()
-    done = run(*WARM, ROOT / "docs/examples/inspect_dataset.py", "-c", config, "-o", out, *args)
-    assert done.code == 0, done.err
+    script = str(ROOT / "docs/examples/inspect_dataset.py")
+    printed = io.StringIO()
+    with patch.object(sys, "argv", [script, "-c", str(config), "-o", str(out), *args]), redirect_stdout(printed):
+        runpy.run_path(script, run_name="__main__")
     pixels = np.asarray(Image.open(out).convert("RGB"))
     assert min(pixels.shape[:2]) > 900
     # In every ninth of it there is something: pictures above, figures below.
     for row in np.array_split(pixels, 3):
         for part in np.array_split(row, 3, axis=1):
             assert (part == part[0, 0]).all(-1).mean() < 0.95
-    return dict(line.split(": ", 1) for line in done.out.splitlines())
+    return dict(line.split(": ", 1) for line in printed.getvalue().splitlines())
 
 
 def numbers(text: str) -> list[float]:
@@ -64,6 +71,7 @@ def test_a_data_set_is_inspected(sample: SampleData, tmp_path: Path) -> None:
     assert inspect(indexed, tmp_path / "indexed.png") == found
 
 
+@pytest.mark.full("two options of an example")
 def test_a_part_of_the_test_data_is_inspected(sample: SampleData, tmp_path: Path) -> None:
     found = inspect(sample.config(tmp_path / "c.json"), tmp_path / "test.jpg", "--split", "test", "--images", "20")
     assert found["test"] == "20 of 37 images, 20 of them annotated"

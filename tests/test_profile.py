@@ -86,7 +86,7 @@ def test_slow_storage_is_told_of_a_run_that_ends_before_its_profile(
     sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, folder = sample.config(tmp_path / "c.json"), tmp_path / "run"
-    slow = ("--set", "data.storage_delay_ms=400")
+    slow = ("--set", "data.storage_delay_ms=400", "--set", "data.annotations=none")
     done = run_train("-c", config, "-l", folder, "-n", "18", "--profile", "10:50", *slow)
     assert done.code == 0 and "the steps 10 to 49, but the run has ended after 18" in done.err
     assert [step.number for step in load_run(folder).trace.steps] == list(range(10, 18))

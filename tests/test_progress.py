@@ -103,7 +103,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 
 def read_all(main: int) -> str:
-    """What shows by now; the kernel brings it over a little later than it was written."""
+    """Returns what shows by now; the kernel brings it over a little later than it was written."""
     shown = b""
     while select.select([main], [], [], 0.5)[0]:
         shown += os.read(main, 1 << 16)

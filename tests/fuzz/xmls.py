@@ -136,7 +136,7 @@ class _Boxes:
 
 
 def _boxes_by(label: int) -> Callable[..., tf.Tensor]:
-    """What find_targets makes of XMLs, where all images have this label."""
+    """Returns a graph of what find_targets makes of XMLs, where all images have this label."""
     labels = np.array([label], np.int32)
     catalog = Catalog("train", FileList.of(["a"]), [""], np.ones(1, bool), labels, CLASSES)
 

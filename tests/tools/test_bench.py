@@ -37,7 +37,7 @@ def segment(us: float, cpu_us: float, queued_us: float = 0.0) -> Segment:
 def report(
     chain: list[tuple[float, ...]], pieces: dict[str, float] | None = None, cpus: int = 2, **data: object
 ) -> Report:
-    """Of two equal turns; `chain` has us, CPU us and perhaps us in the queue for each of STAGES, an image."""
+    """Makes one of two equal turns; `chain` has us, CPU us and perhaps us in the queue for each of STAGES, an image."""
     segments = {name: [segment(*each)] * 2 for name, each in zip(STAGES, chain, strict=True)}
     segments |= {name: [segment(cpu_us, cpu_us)] * 2 for name, cpu_us in (pieces or {}).items()}
     segments["limit"] = [segment(1000, 1000)] * 2
@@ -363,6 +363,7 @@ def test_a_bad_config_and_a_bad_file_are_told(
     bad.write_text("no image")
     good = list(read_filelist(sample.train))[:20]
     (tmp_path / "list.txt").write_text("\n".join([*good, str(bad)]))
-    config = sample.config(tmp_path / "d.json", data={"train_filelist": str(tmp_path / "list.txt")})
+    data = {"train_filelist": str(tmp_path / "list.txt"), "annotations": "none"}
+    config = sample.config(tmp_path / "d.json", data=data)
     with pytest.raises(TfpipeError, match=r"bad\.JPEG"):
         bench.run(load_config(config), World(threads=1), Plan(seconds=0.2, repeats=1))

@@ -58,7 +58,7 @@ def place_of(crop: np.ndarray, sheet: np.ndarray) -> tuple[int, int]:
     [
         pytest.param({"crop_image_size": [32, 32]}, 4, marks=pytest.mark.full("magnified as [24, 40] is")),
         ({"crop_image_size": [24, 40], "num_channels": 1}, 3),
-        ({"crop_image_size": [224, 224], "crop": "random_resized", "dtype": "float32"}, 1),
+        ({"batch_size": 8, "crop_image_size": [224, 224], "crop": "random_resized", "dtype": "float32"}, 1),
     ],
 )
 def test_the_crops_of_the_batch_are_in_the_grid_in_their_order(sample: SampleData, tmp_path: Path, data, times) -> None:
@@ -80,7 +80,7 @@ def test_the_crops_of_the_batch_are_in_the_grid_in_their_order(sample: SampleDat
 
 
 def test_the_test_data_can_be_seen_and_ends(sample: SampleData, tmp_path: Path) -> None:
-    config = load_config(sample.config(tmp_path / "c.json", data={"test_crop": "center"}))
+    config = load_config(sample.config(tmp_path / "c.json", data={"test_crop": "center", "annotations": "none"}))
     assert "37 crops" in view(config, What(split="test"), tmp_path / "a.jpg")
     assert Image.open(tmp_path / "a.jpg").format == "JPEG"
     assert "5 crops" in view(config, What(split="test", first=32), tmp_path / "b.JPG")

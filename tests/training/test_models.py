@@ -42,6 +42,13 @@ for _ in range(15):
 """
 
 
+def test_no_convolution_is_of_the_kind_that_ends_the_process() -> None:
+    model = build_model(config(width=8), 4)
+    sizes = {(each.kernel_size, each.strides) for each in model.layers if isinstance(each, keras.layers.Conv2D)}
+    assert ((3, 3), (2, 2)) in sizes and ((1, 1), (1, 1)) in sizes and ((1, 1), (2, 2)) not in sizes
+
+
+@pytest.mark.full("trains for a crash: test_no_convolution_is_of_the_kind_that_ends_the_process")
 def test_a_narrow_network_does_not_end_the_process() -> None:
     ensure_server()
     done = run(*WARM, "-c", NARROW)
@@ -49,7 +56,7 @@ def test_a_narrow_network_does_not_end_the_process() -> None:
 
 
 def test_a_shortcut_takes_every_other_pixel() -> None:
-    """As one of a stride of 2 would, also of an odd number of them."""
+    """Checks the values against those that a stride of 2 gives, also of an odd number of pixels."""
     inputs = keras.Input((7, 7, 16))
     model = keras.Model(inputs, _block(inputs, 32, stride=2, norm="batch"))
     (kernel,) = (
