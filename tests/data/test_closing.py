@@ -1,11 +1,10 @@
 """Programs that end while their pipeline works on."""
 
-import sys
-import time
+from pathlib import Path
 
 import pytest
 
-from tests.support.commands import finish, start
+from tests.support.commands import WARM, finish, start
 from tests.support.sample import SampleData
 
 PROGRAM = """
@@ -18,10 +17,8 @@ next(batches)
 
 
 @pytest.mark.parametrize("late", [0, 300])
-def test_a_program_ends_while_images_are_decoded(sample: SampleData, tmp_path, late: int) -> None:
+def test_a_program_ends_while_images_are_decoded(sample: SampleData, tmp_path: Path, late: int) -> None:
     config = sample.config(tmp_path / "c.json")
     sets = [f"data.storage_delay_ms={late}", "data.crop_image_size=[512, 512]", "data.prefetch_buffer_size=64"]
-    begin = time.monotonic()
-    done = finish(start(sys.executable, "-c", PROGRAM, config, *sets), timeout_s=60)
+    done = finish(start(*WARM, "-c", PROGRAM, config, *sets), timeout_s=60)
     assert done.code == 0, done.err
-    assert time.monotonic() - begin < 60

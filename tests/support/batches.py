@@ -1,5 +1,7 @@
 """Batches of a pipeline, and the crops in them."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import tensorflow as tf
 
@@ -30,8 +32,13 @@ def crops(config: Config, split: str, world: World = World(), steps: int = -1, *
 
 def crops_in(dataset: tf.data.Dataset) -> list[tuple]:
     """The same of a dataset with positions, from its start."""
+    return crops_of(dataset.as_numpy_iterator())
+
+
+def crops_of(batches: Iterable[tuple]) -> list[tuple]:
+    """The same of batches with positions."""
     seen = []
-    for images, labels, positions in dataset.as_numpy_iterator():
+    for images, labels, positions in batches:
         seen += [
             (int(position), int(crop), int(label), image.tobytes())
             for (position, crop), label, image in zip(positions, labels, images, strict=True)
