@@ -1,9 +1,9 @@
 """Training data from a web server and from an object store: the same batches as from files."""
 
+import os
 import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 from moto.server import ThreadedMotoServer
 
-from tests.support.batches import assert_same, batches
-from tests.support.commands import ROOT, finish
+from tests.support.batches import KNOWN_STEPS, assert_same, batches, crops, crops_in, known_crops
+from tests.support.commands import ROOT, WARM, ensure_server, finish
 from tests.support.configs import config_here, config_of
 from tests.support.sample import SampleData
 from tests.support.server import Server, serving
@@ -27,6 +27,7 @@ from tfpipe.data.annotations import LAYOUTS, existing
 from tfpipe.data.boxes import count_crops
 from tfpipe.data.catalog import load_catalog
 from tfpipe.data.failures import find_failure, named
+from tfpipe.data.fetch_cache import FetchCache
 from tfpipe.data.filelist import FileList
 from tfpipe.data.index_build import build_index
 from tfpipe.errors import ConfigError
@@ -68,32 +69,55 @@ def store(sample: SampleData):
             aws_secret_access_key=KEYS["secret"],
         )
         client.create_bucket(Bucket=BUCKET)
-        for file in filter(Path.is_file, sample.root.rglob("*")):
+        for file in (path for path in sample.root.rglob("train/*/*") if path.is_file()):
             client.put_object(Bucket=BUCKET, Key=str(file.relative_to(sample.root)), Body=file.read_bytes())
         yield url
     finally:
         made.stop()
 
 
-@pytest.mark.parametrize("data", [{"crop": "random_resized"}, {"unit": "box"}, {"annotations": "lxml"}])
+@pytest.mark.parametrize(
+    ("split", "data"),
+    [
+        ("train", {"crop": "random_resized", "unit": "box"}),
+        ("test", {"annotations": "lxml"}),
+        *(
+            pytest.param(split, data, marks=pytest.mark.full("each of split and keys is in one of the two others"))
+            for split, data in [
+                ("test", {"crop": "random_resized"}),
+                ("train", {"crop": "random_resized"}),
+                ("train", {"unit": "box"}),
+                ("train", {"annotations": "lxml"}),
+            ]
+        ),
+    ],
+)
 def test_batches_from_a_web_server_are_those_from_files(
-    sample: SampleData, tmp_path: Path, server: Server, data: dict
+    sample: SampleData, index: str, tmp_path: Path, server: Server, split: str, data: dict
 ) -> None:
-    there, here = config_of(sample, tmp_path, server.url, {"batch": 7}, **data), config_here(sample, tmp_path, **data)
+    there = config_of(sample, tmp_path, server.url, {"batch": 7}, **data)
+    here = config_here(sample, tmp_path, index=index, **data | {"annotations": "index"})
     world = World(1, 2)
     before = [thread.name for thread in threading.enumerate()].count("tfpipe-fetch")
-    assert_same(batches(there, "train", 12, world), batches(here, "train", 12, world))
-    assert_same(batches(there, "test"), batches(here, "test"))
+    steps = 12 if split == "train" else -1
+    assert crops(there, split, world, steps) == known_crops(here, split, world)[: 12 * 16]
     assert [thread.name for thread in threading.enumerate()].count("tfpipe-fetch") <= before + 1, "for all pipelines"
+
+
+def test_crops_are_counted_by_urls(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
+    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
     ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
+    assert ours.boxes is None and theirs.boxes is not None
     assert count_crops(ours, there.data, World()) == count_crops(theirs, here.data, World())
 
 
-def test_batches_from_an_object_store_are_those_from_files(sample: SampleData, tmp_path: Path, store: str) -> None:
+def test_batches_from_an_object_store_are_those_from_files(
+    sample: SampleData, index: str, tmp_path: Path, store: str
+) -> None:
     options = {"endpoint_url": store, "client_kwargs": {"region_name": "us-east-1"}, **KEYS}
-    there, here = config_of(sample, tmp_path, f"s3://{BUCKET}", {"options": options}), config_here(sample, tmp_path)
-    assert_same(batches(there, "train", 12), batches(here, "train", 12))
-    assert_same(batches(there, "test"), batches(here, "test"))
+    there = config_of(sample, tmp_path, f"s3://{BUCKET}", {"options": options})
+    here = config_here(sample, tmp_path, index=index)
+    assert crops(there, "train", steps=8) == known_crops(here)[: 8 * 16]
     ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
     assert np.array_equal(ours.annotated, theirs.annotated) and not ours.annotated.all(), "as its folders say"
     # What is not in the store, is refused by it, or lies in no bucket of it.
@@ -104,19 +128,19 @@ def test_batches_from_an_object_store_are_those_from_files(sample: SampleData, t
 
 
 def test_a_server_that_fails_now_and_then_changes_nothing(
-    sample: SampleData, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    sample: SampleData, index: str, tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote, "PAUSE_S", 0.01)
     server.fail_some(0.1)
-    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path)
-    assert_same(batches(there, "train", 20), batches(here, "train", 20))
+    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
+    assert crops(there, "train", steps=20) == known_crops(here)[: 20 * 16]
     assert max(server.asked.values()) > 3
 
 
 def test_a_url_that_cannot_be_fetched_stops_the_pipeline_and_is_named(
     sample: SampleData, tmp_path: Path, server: Server
 ) -> None:
-    config = config_of(sample, tmp_path, server.url)
+    config = config_of(sample, tmp_path, server.url, crop="center")
     catalog = load_catalog(config.data, "train", World())
     bad = catalog.paths[50]
     server.fail = lambda path: 403 if bad.endswith(path) else None
@@ -132,7 +156,8 @@ def test_a_file_that_cannot_be_used_is_named_by_its_url(sample: SampleData, tmp_
     shutil.copytree(sample.root, tmp_path / "tree")
     with serving(tmp_path / "tree") as server:
         cache = tmp_path / "cache"
-        config = config_of(sample, tmp_path, server.url, {"cache": str(cache)})
+        keys = {"crop": "center"} if kind == "image" else {}
+        config = config_of(sample, tmp_path, server.url, {"cache": str(cache)}, **keys)
         catalog = load_catalog(config.data, "train", World())
         here = load_catalog(config_here(sample, tmp_path).data, "train", World())
         item = int(np.flatnonzero(here.annotated)[40])
@@ -145,27 +170,29 @@ def test_a_file_that_cannot_be_used_is_named_by_its_url(sample: SampleData, tmp_
         said = str(named(caught.value, catalog, config.data, World(), Stream.start(1), None))
         assert said.startswith(f"rank 0: cannot use {bad} of the train data: "), said
         file.write_bytes(whole)
-        batches(config, "train", 20)  # nor is the broken one kept
+        kept = FetchCache(config.data.remote)
+        assert any(map(kept.find, catalog.paths)) and kept.find(bad) in (None, whole), "the broken one is not kept"
 
 
-def test_the_second_epoch_comes_from_the_cache(sample: SampleData, tmp_path: Path, server: Server) -> None:
+def test_the_second_epoch_comes_from_the_cache(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
     config = config_of(sample, tmp_path, server.url, {"cache": str(tmp_path / "cache")})
-    first = batches(config, "test")
+    dataset = build_dataset(config, "test", with_positions=True)
+    expected = known_crops(config_here(sample, tmp_path, index=index), "test")
+    assert crops_in(dataset) == expected
     asked = server.asked.total()
     assert asked >= 37
-    assert_same(batches(config, "test"), first)
-    assert_same(batches(config_here(sample, tmp_path), "test"), first)
+    assert crops_in(dataset) == expected
     assert server.asked.total() == asked, "not even for XMLs that are not there"
 
 
-def test_an_index_is_built_from_urls(sample: SampleData, tmp_path: Path, server: Server) -> None:
-    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=str(tmp_path / "here"))
+def test_an_index_is_built_from_urls(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
+    there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
     made = build_index(there.data, "train", World(), 1)
     assert made[1:] == build_index(here.data, "train", World(), 1)[1:]
     catalog = load_catalog(there.data, "train", World())
     assert catalog.boxes is not None and catalog.annotated.sum() == made.annotated < len(catalog)
     server.asked.clear()
-    assert_same(batches(there, "train", 12), batches(here, "train", 12))
+    assert crops(there, "train", steps=12) == known_crops(here)[: 12 * 16]
     assert not [path for path in server.asked if path.endswith(".xml")]
 
 
@@ -191,8 +218,9 @@ def test_a_program_ends_while_a_server_does_not_answer(sample: SampleData, tmp_p
     server.answers = 100
     config_of(sample, tmp_path, server.url, {"concurrency": 4, "batch": 4})
     # By its standard input, which `start` does not give, it is told to end.
-    command = [sys.executable, "-c", PROGRAM, tmp_path / "remote.json"]
-    program = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, cwd=ROOT)
+    ensure_server()
+    command, env = [*WARM, "-c", PROGRAM, tmp_path / "remote.json"], {**os.environ, "PYTHONPATH": str(ROOT)}
+    program = subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True, env=env)
     try:
         assert program.stdout.readline() == "begun\n"
         deadline = time.monotonic() + 60

@@ -23,6 +23,8 @@ class Server:
         """Maps a path to the status that a request ends with, 0 to drop the connection, None to answer it."""
         self.answers: int | None = None
         """Requests that are answered at all; the others wait until the server stops."""
+        self.together = 0
+        """Requests that must be under way at once before any of them is answered."""
         self.most = 0
         """Requests that were under way at once."""
         self._under_way = 0
@@ -75,7 +77,7 @@ class Server:
         await self._runner.cleanup()
 
     async def _start(self) -> None:
-        self._stopping = asyncio.Event()
+        self._stopping, self._all_there = asyncio.Event(), asyncio.Event()
         app = web.Application()
         app.router.add_get("/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
@@ -89,7 +91,10 @@ class Server:
         self.asked[path] += 1
         self._under_way += 1
         self.most = max(self.most, self._under_way)
+        if self._under_way >= self.together:
+            self._all_there.set()
         try:
+            await self._all_there.wait()
             silent = self.answers is not None and self.asked.total() > self.answers
             await asyncio.wait_for(self._stopping.wait(), None if silent else self.latency_s)
         except asyncio.TimeoutError:
