@@ -22,9 +22,9 @@ from tfpipe.errors import Stopped
 
 @pytest.fixture
 def config(sample: SampleData, tmp_path: Path) -> Path:
-    """Two epochs of 384 images."""
-    (tmp_path / "list.txt").write_text(sample.train.read_text() * 4)
-    training = {"epochs": 2, "log_positions": True, "checkpoint": {"every_steps": 15}}
+    """Two epochs of 288 images."""
+    (tmp_path / "list.txt").write_text(sample.train.read_text() * 3)
+    training = {"epochs": 2, "log_positions": True, "checkpoint": {"every_steps": 8}}
     data = {"train_filelist": "list.txt", "test_filelist": None, "batch_size": 4}
     return sample.config(tmp_path / "c.json", data=data, training=training)
 
@@ -56,14 +56,14 @@ def interrupted(size: int, config: Path, run_dir: Path, after: int, number: sign
 )
 def test_three_ranks_are_killed_and_two_go_on(config: Path, tmp_path: Path, unit: str) -> None:
     run_dir, how = tmp_path / "run", f"data.unit={unit}"
-    killed = interrupted(3, config, run_dir, 25, signal.SIGKILL, "--set", how)
+    killed = interrupted(3, config, run_dir, 12, signal.SIGKILL, "--set", how)
     assert killed.code not in (0, Stopped.exit_code)
     reached = steps(run_dir)
     resumed = finish(train(2, "-c", config, "-l", run_dir, "--resume", "--set", how, "--set", "data.batch_size=6"))
     assert resumed.code == 0, resumed.err
     (after,) = re.findall(r"goes on after (\d+) steps", resumed.err)
     # The last checkpoint, or the one before if the ranks were killed while they wrote it.
-    assert int(after) in (reached // 15 * 15, (reached - 1) // 15 * 15)
+    assert int(after) in (reached // 8 * 8, (reached - 1) // 8 * 8)
     check_epoch(run_dir, config, [how])
     assert steps(run_dir) > reached
 
@@ -85,7 +85,7 @@ def trained_by(run_dir: Path, rank: int) -> list[tuple[int, int, int]]:
 def test_ranks_told_to_stop_lose_nothing(config: Path, tmp_path: Path, number: signal.Signals) -> None:
     """mpirun passes SIGUSR1 on to all. SIGTERM would make it kill them: here it goes to one rank, as from srun."""
     run_dir = tmp_path / "run"
-    told = interrupted(2, config, run_dir, 20, number)
+    told = interrupted(2, config, run_dir, 5, number)
     assert told.code == Stopped.exit_code, told.err
     by = "another rank was told to stop" if number == signal.SIGTERM else "SIGUSR1"
     assert f"tfpipe: {by}: stopped after epoch 1, step " in told.err

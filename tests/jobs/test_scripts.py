@@ -277,7 +277,7 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
         "SET": "data.seed=3",
     }
     log = cluster.run_dir / "positions-0.csv"
-    slow = f"{settings['SET']} data.storage_delay_ms=10 data.parallel.read=1 data.prefetch_buffer_size=2"
+    slow = f"{settings['SET']} data.storage_delay_ms=20 data.parallel.read=1 data.prefetch_buffer_size=2"
     job = cluster.start("pbs", **{**settings, "SET": slow})
     wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 20, job, WAIT_S)
     job.send_signal(signal.SIGUSR1)

@@ -16,8 +16,8 @@ from tfpipe import World, load_config
 from tfpipe.data.boxes import read_boxes
 from tfpipe.data.catalog import load_catalog
 
-# 100 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
-SLOW = {"storage_delay_ms": 10, "parallel": {"read": 1}, "prefetch_buffer_size": 2}
+# 50 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
+SLOW = {"storage_delay_ms": 20, "parallel": {"read": 1}, "prefetch_buffer_size": 2}
 SLOWLY = [word for key, value in SLOW.items() for word in ("--set", f"data.{key}={json.dumps(value)}")]
 
 
