@@ -168,8 +168,10 @@ def test_a_missing_package_is_named_and_how_to_get_it(
 ) -> None:
     import fsspec.registry  # noqa: F401
 
-    # The module: fsspec has a dictionary of that name.
-    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    # File systems that were used before need no package any more. The module: fsspec has a dictionary of that name.
+    used = sys.modules["fsspec.registry"]._registry
+    for name in list(used):
+        monkeypatch.delitem(used, name)
     for module in (package, "fsspec.implementations.http"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf"{scheme}:// URLs.*: pip install 'tfpipe\[remote\]'"):
