@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from moto.server import ThreadedMotoServer
 
-from tests.support.batches import KNOWN_STEPS, assert_same, batches, crops, crops_in, known_crops
+from tests.support.batches import assert_same, batches, crops, crops_in, known_crops
 from tests.support.commands import ROOT, WARM, ensure_server, finish
 from tests.support.configs import config_here, config_of
 from tests.support.sample import SampleData
