@@ -1,6 +1,7 @@
 """The config: old files load unchanged, and every mistake is named, all at once, by its path."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from tests.support.sample import TUTORIAL
 from tfpipe import config as config_module
-from tfpipe.config import Config, DataConfig, load_config
+from tfpipe.config import Config, DataConfig, load_config, make_config
 from tfpipe.config.messages import explain
 from tfpipe.errors import ConfigError
 
@@ -409,3 +410,39 @@ def test_errors_are_explained_in_the_order_of_their_paths():
     with pytest.raises(ValueError, match="validation errors") as caught:
         Outer.model_validate_json('{"z": "x", "inner": {"c": 1}}')
     assert [line.split(":")[0] for line in explain(caught.value, Outer)] == ["inner.a", "inner.b", "inner.c", "z"]
+
+
+def test_a_dict_gives_the_config_that_its_file_gives(tmp_path: Path) -> None:
+    sections = {"data": {"train_filelist": "lists/train.txt", "prefectch_buffer_size": 2}, "training": {"epochs": 3}}
+    (tmp_path / "c.json").write_text(json.dumps(sections))
+    overrides = ["data.batch_size=5"]
+    assert make_config(sections, overrides, tmp_path) == load_config(tmp_path / "c.json", overrides)
+    by_path = {"data": {"train_filelist": tmp_path / "lists/train.txt", "crop_image_size": (8, 9)}}
+    assert make_config(by_path).data.train_filelist == tmp_path / "lists/train.txt"
+    assert sections["data"]["prefectch_buffer_size"] == 2, "the caller's dict stays as it is"
+
+
+def test_mistakes_in_a_dict_are_explained_as_those_in_a_file() -> None:
+    with pytest.raises(ConfigError) as raised:
+        make_config({"data": {"train_filelist": "a.txt", "batch_sise": 3, "crop": "box"}})
+    first, *lines = str(raised.value).split("\n  ")
+    assert first == "2 errors in the config:"
+    assert lines[0].startswith("data.batch_sise: unknown key; did you mean data.batch_size?")
+    assert lines[1].startswith('data.crop: received "box"; accepted: ')
+    with pytest.raises(ConfigError, match=r"cannot be written as JSON: <object .* is neither a number"):
+        make_config({"data": {"train_filelist": object()}})
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (
+            {"kind": "zip"},
+            'data.source: kind: received "zip"; accepted: "packed" or "tfrecord" or "package.module:Class"',
+        ),
+        ({"kind": "packed"}, "data.source: path: is missing: the folder of the packed data"),
+    ],
+)
+def test_a_source_is_of_a_kind_that_there_is(source: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        make_config({"data": {"source": source}})

@@ -77,6 +77,12 @@ def test_pixels_are_normalised_inside_the_model_whatever_the_dtype() -> None:
         np.testing.assert_allclose(normalised, expected, atol=1e-4)
 
 
+def test_a_function_of_the_users_own_gives_the_network() -> None:
+    model = build_model(config("tests.support.models:tiny", norm="group"), 4)
+    assert model.name == "tiny" and model.output_shape == (None, 4)
+    assert model(np.zeros((2, 32, 32, 3), np.uint8)).shape == (2, 4)
+
+
 def test_gray_images_are_taken_too() -> None:
     assert build_model(config(channels=1, width=8), 4)(np.zeros((2, 32, 32, 1), np.uint8)).shape == (2, 4)
 
@@ -125,6 +131,8 @@ def test_logits_are_full_precision_under_a_mixed_policy() -> None:
         ("resnet18", {"norm": "layer"}, r'norm must be "batch" or "group", received "layer"'),
         ("resnet18", {"depth": 3}, r"model.args .* do not fit model.name resnet18: .*depth"),
         ("ResNet50", {"wide": 3}, r"model.args .* do not fit model.name ResNet50"),
+        ("no.such:network", {}, r"model.name: cannot import no.such"),
+        ("tests.support.models:tiny", {"depth": 3}, r"model.args .* do not fit model.name tests.support.models:tiny"),
     ],
 )
 def test_what_is_not_known_is_named(name: str, args: dict, message: str) -> None:

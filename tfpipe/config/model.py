@@ -12,9 +12,11 @@ class ModelConfig(Section):
     """The network."""
 
     name: str = "resnet18"
-    """"resnet18", or any name in keras.applications; "resnet" is ResNet50, as in the ALCF skeleton."""
+    """"resnet18"; any name in keras.applications ("resnet" is ResNet50, as in the ALCF skeleton); or a function of your
+    own, "package.module:function", that takes the images' (height, width, channels), the number of classes and `args`,
+    and returns a Keras model from float32 images in [0, 255] to logits."""
     args: dict[str, Any] = {}
-    """For resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "none"}; else Keras' arguments."""
+    """For resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "group"}; else Keras' arguments."""
 
 
 class OptimizerConfig(Section):
