@@ -51,15 +51,21 @@ MUTANTS = (
         'EDGES = ("ymin", "xmin", "ymax", "xmax")',
         'EDGES = ("xmin", "ymin", "xmax", "ymax")',
     ),
-    Mutant("data/annotations/cleaning.py", "kept = (high > low).all(axis=1)", "kept = (high > low).any(axis=1)"),
+    Mutant(
+        "data/annotations/cleaning.py",
+        "kept = (high > low).all(axis=1)",
+        "kept = (high > low).any(axis=1)",
+        "data/catalog prepare",
+    ),
     Mutant(
         "data/annotations/targets.py",
         "others, ~tf.reduce_any(is_class, axis=1)",
         "others, tf.reduce_any(is_class, axis=1)",
+        "data/images data/catalog",
     ),
     # The catalog.
     Mutant("data/catalog/labels.py", "zip(sorted(stems), lines, strict=True)", "zip(stems, lines, strict=True)"),
-    Mutant("data/catalog/layout.py", "folder.rpartition(", "folder.partition("),
+    Mutant("data/catalog/layout.py", "folder.rpartition(", "folder.partition(", "data/annotations"),
     Mutant("data/catalog/index.py", "!= expected.encode()", "== expected.encode() and False"),
     Mutant("data/catalog/boxes.py", "annotated[world.rank :: world.size]", "annotated[world.rank + 1 :: world.size]"),
     # Sources.
