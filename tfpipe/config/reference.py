@@ -9,7 +9,7 @@ from tfpipe.config import Config
 HEAD = """\
 # The config, key by key
 
-<!-- Made by `tfpipe config --markdown > docs/config.md`: change the docstrings in tfpipe/config*.py instead. -->
+<!-- Made by `tfpipe config --markdown > docs/config.md`: change the docstrings in tfpipe/config/ instead. -->
 
 A config is a JSON file; only `data.train_filelist`, or `data.source` in its place, has to be given. A relative path is
 relative to the file. `--set data.batch_size=64` changes a key for one run. `tfpipe config -c FILE` prints a config with

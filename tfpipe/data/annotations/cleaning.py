@@ -30,7 +30,7 @@ class Boxes(NamedTuple):
 
 
 def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
-    """Returns the boxes that may be cropped from n images; the NumPy counterpart of crops.find_targets.
+    """Returns the boxes that may be cropped from n images; the NumPy counterpart of targets.find_targets.
 
     `labels` (int32 [n]) are the images' class numbers, either all BY_OBJECT or none; `sizes` (float32 [n, 2]), at least
     1, are the heights and widths that the boxes are divided by.

@@ -1,7 +1,7 @@
 """Parses XMLs in the pipeline, many per call: by string ops, without the GIL, or by lxml through Python.
 
 `parse_xml` splits the text at every "<", so that a token is `tag>value`, computes the depth of each tag, and picks the
-tags that `annotations.read_xml` reads: object/name, object/bndbox/xmin, size/width. It refuses XMLs that lxml refuses
+tags that `objects.read_xml` reads: object/name, object/bndbox/xmin, size/width. It refuses XMLs that lxml refuses
 or would read differently. In graph the cost is per op, so several XMLs cost little more than one.
 """
 

@@ -54,7 +54,7 @@ class Lookup:
     def annotation(self, items: tf.Tensor) -> tf.Tensor:
         """Returns string [...]: the paths of the XMLs of `items`, int64 [...]; "" if there is none."""
         folders = tf.gather(self._annotation_folders, tf.gather(self._folder, items))
-        # The same rule as in annotations.xml_name.
+        # The same rule as in layout.xml_name.
         stems = tf.strings.regex_replace(tf.gather(self._names, items), r"(.)\.[^.]*$", r"\1")
         return tf.where(tf.gather(self._annotated, items), tf.strings.join([folders, stems, ".xml"]), "")
 

@@ -170,7 +170,7 @@ def check(catalog: Catalog) -> None:
 
 
 def tables_bytes(catalog: Catalog) -> int:
-    """Estimates the bytes of a catalog's tensors in a graph, those of lookup.Lookup and crops.KnownTargets."""
+    """Estimates the bytes of a catalog's tensors in a graph, those of locate.Lookup and targets.KnownTargets."""
     # Per image: 2 bytes of framing of its name, 4 of its folder's number, 4 of its label, 1 of `annotated`.
     tables = len(catalog.paths.names) + (2 + 4 + 4 + 1) * len(catalog)
     if catalog.boxes is not None:

@@ -63,7 +63,7 @@ class Fetcher:
         self._loop = Loop(partial(close_file_systems, list(self._systems.values())))
         close = weakref.finalize(self, self._loop.close)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
-        # (closing.py), which would wait for them.
+        # (shutdown.py), which would wait for them.
         close.atexit = False
         atexit.register(close)
 
