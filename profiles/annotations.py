@@ -1,4 +1,4 @@
-"""How fast XMLs are parsed, in graph and by lxml in numpy_function: python profiles/annotations.py LIST.
+"""How fast XMLs are parsed in the pipeline, by lxml in numpy_function: python profiles/annotations.py LIST.
 
 The same XMLs, in memory, in turns. Some at a call is what the pipeline does; one at a call is what a map over images
 would do.
@@ -6,7 +6,7 @@ would do.
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfpipe import World
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.graph import parse_by_lxml, parse_xml
+from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.images.decode import NATIVE_IMAGES
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.util.files import read_whole
@@ -24,24 +24,24 @@ XMLS = 2048
 
 
 def main(args: argparse.Namespace) -> None:
-    """Prints XMLs a second, and the ratio to lxml through numpy_function, turn by turn."""
+    """Prints XMLs a second, and the ratio to one at a call, turn by turn."""
     catalog = load_catalog(DataConfig(train_filelist=args.list, annotations="xml", crop="boxes"), "train", World())
     paths = [path for path in map(catalog.annotation, range(len(catalog))) if path][:XMLS]
     source = tf.data.Dataset.from_tensor_slices(([read_whole(path) for path in paths], paths)).repeat()
-    ways: dict[str, tuple[Callable[..., Any], int]] = {
-        "in graph, some at a call": (parse_xml, NATIVE_IMAGES),
-        "in graph, one at a call": (parse_xml, 1),
-        "lxml through numpy_function, some at a call": (parse_by_lxml, NATIVE_IMAGES),
-        "lxml through numpy_function, one at a call": (parse_by_lxml, 1),
-    }
+
+    def parse(texts: tf.Tensor, paths: tf.Tensor) -> Any:
+        count = tf.size(texts)
+        return parse_targets(texts, paths, tf.zeros(count, tf.int32), tf.fill([count, 2], 500), catalog.classes)
+
+    ways = {"some at a call": NATIVE_IMAGES, "one at a call": 1}
     rates: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(args.turns):
-        for name, (parse, some) in ways.items():
+        for name, some in ways.items():
             # Made anew for each turn, since it would go on filling its buffers in the others'.
             parsed = source.batch(some).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
             rates[name].append(rate(iter(parsed.shard(XMLS // some, 0)), args.seconds))
-    base = rates["lxml through numpy_function, one at a call"]
-    print("| | XMLs a second | of lxml, one at a call |\n|---|---|---|")
+    base = rates["one at a call"]
+    print("| | XMLs a second | of one at a call |\n|---|---|---|")
     for name, found in rates.items():
         ratio = median(one / other for one, other in zip(found, base, strict=True))
         print(f"| {name} | {median(found):,.0f} ({min(found):,.0f} to {max(found):,.0f}) | {ratio:.1f} |")

@@ -24,7 +24,7 @@ from PIL import Image
 
 from tfpipe import World
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.voc import find_by_lxml, find_objects
+from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.filelist import scan, write_filelist
 from tfpipe.data.catalog.index import FINGERPRINT, load_index
 from tfpipe.prepare.index import build_index
@@ -74,7 +74,7 @@ def write_tree(root: Path, count: int) -> DataConfig:
 
 
 def build(args: argparse.Namespace) -> None:
-    """In turns: the index with several processes and with one, and three ways to read the same bytes in one."""
+    """In turns: the index with several processes and with one, and two ways to read the same bytes in one."""
     cpus = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         config = write_tree(Path(folder), args.count)
@@ -84,9 +84,8 @@ def build(args: argparse.Namespace) -> None:
             f"index, {args.processes} processes": lambda: build_index(config, "train", World(), args.processes),
             "index, 1 process": lambda: build_index(config, "train", World(), 1),
             f"lxml, and what it holds, {args.processes} processes": Together(texts, args.processes),
-            "lxml, and what it holds": lambda: [find_by_lxml(text, "") for text in texts],
+            "lxml, and what it holds": lambda: [find_objects(text, "") for text in texts],
             "lxml alone": lambda: [etree.fromstring(text) for text in texts],
-            "as the index reads them": lambda: [find_objects(text, "") for text in texts],
         }
         turns = [{name: measured(work) for name, work in ways.items()} for _ in range(args.repeats)]
     taken = {name: np.array([turn[name] for turn in turns]) for name in ways}
@@ -94,7 +93,7 @@ def build(args: argparse.Namespace) -> None:
     for name, runs in taken.items():
         wall, cpu = np.median(runs, axis=0) / args.count
         print(f"{name}: {1e6 * wall:.1f} us an image ({1e6 * runs[:, 0].min() / args.count:.1f}), CPU {1e6 * cpu:.1f}")
-    several, one, together, extracted, alone, _ = (np.median(runs, axis=0) for runs in taken.values())
+    several, one, together, extracted, alone = (np.median(runs, axis=0) for runs in taken.values())
     print(f"index against lxml, and what it holds, in {args.processes} processes: {together[0] / several[0]:.2f}")
     for name, plain in (("lxml, and what it holds", extracted), ("lxml alone", alone)):
         print(f"index against {name} x {cpus} CPUs: {plain[0] / cpus / several[0]:.2f}; by CPU {plain[1] / one[1]:.2f}")
@@ -122,7 +121,7 @@ class Together:
 
 def _parse_share(texts: list[bytes], ready: Barrier, results: Queue) -> None:
     ready.wait()
-    results.put(cost(lambda: [find_by_lxml(text, "") for text in texts]))
+    results.put(cost(lambda: [find_objects(text, "") for text in texts]))
 
 
 def measured(work: Callable[[], object] | Together) -> tuple[float, float]:

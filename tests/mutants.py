@@ -1,4 +1,4 @@
-"""Puts 40 small faults into tfpipe/, one at a time, and says which of them the tests of `make test` find.
+"""Puts 41 small faults into tfpipe/, one at a time, and says which of them the tests of `make test` find.
 
     python -m tests.mutants              # all; -k recovery: those of files whose path holds the word; --list
 
@@ -55,17 +55,20 @@ MUTANTS = (
         "data/annotations/cleaning.py",
         "kept = (high > low).all(axis=1)",
         "kept = (high > low).any(axis=1)",
-        "data/catalog prepare",
+        "data/annotations data/catalog prepare",
     ),
     Mutant(
-        "data/annotations/targets.py",
-        "others, ~tf.reduce_any(is_class, axis=1)",
-        "others, tf.reduce_any(is_class, axis=1)",
-        "data/images data/catalog",
+        "data/annotations/cleaning.py",
+        "kept &= (classes < 0) | (classes == labels[images])",
+        "kept &= classes == labels[images]",
+        "data/annotations data/images data/catalog",
+    ),
+    Mutant(
+        "data/annotations/cleaning.py", "np.all(sizes >= 1, axis=1)", "np.all(sizes > 0, axis=1)", "data/annotations"
     ),
     # The catalog.
     Mutant("data/catalog/labels.py", "zip(sorted(stems), lines, strict=True)", "zip(stems, lines, strict=True)"),
-    Mutant("data/catalog/layout.py", "folder.rpartition(", "folder.partition(", "data/annotations"),
+    Mutant("data/catalog/layout.py", "folder.rpartition(", "folder.partition(", "data/catalog"),
     Mutant("data/catalog/index.py", "!= expected.encode()", "== expected.encode() and False"),
     Mutant("data/catalog/boxes.py", "annotated[world.rank :: world.size]", "annotated[world.rank + 1 :: world.size]"),
     # Sources.

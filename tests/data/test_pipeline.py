@@ -19,7 +19,7 @@ from tests.support.configs import changed
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Parallel
-from tfpipe.data.annotations.objects import read_xml
+from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.pipeline import finish, transform
@@ -338,5 +338,7 @@ def test_an_unreadable_xml_stops_the_pipeline_with_its_name(tmp_path: Path) -> N
     (tmp_path / "Annotations/a.xml").write_text("<annotation><object><name>x</name></object></annotation>")
     (tmp_path / "list.txt").write_text("JPEGImages/a.jpg\n")
     data = {"train_filelist": str(tmp_path / "list.txt"), "classes": ["JPEGImages"], "crop_image_size": [8, 8]}
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"an object lacks its name .*Annotations/a\.xml"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"Annotations/a\.xml: line 1: <object> without <bndbox/ymin>"
+    ):
         crops(Config.model_validate_json(json.dumps({"data": data})), "train", steps=1)

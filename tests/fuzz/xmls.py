@@ -1,27 +1,23 @@
-"""Changed XMLs through both readers: they agree, or one or both refuse; no box is outside of its image."""
+"""Changed XMLs on the way to training and to the index: both have the same boxes, inside the image, or both refuse."""
 
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
 from tests.support.xmls import changed, generated
-from tfpipe.config import DataConfig
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, targets
-from tfpipe.data.annotations.graph import examine, parse_xml
-from tfpipe.data.annotations.objects import Objects
-from tfpipe.data.annotations.targets import find_targets
-from tfpipe.data.annotations.voc import VocObjects, find_by_lxml, find_objects
-from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.files import Files
+from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.annotations.targets import parse_targets
+from tfpipe.data.annotations.voc import VocObjects, find_objects
+from tfpipe.data.images.crops import Targets
+from tfpipe.data.images.headers import Header
+from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 
-# At a call of the graph.
-TOGETHER = 128
+# XMLs in a call, and the sides of their images in pixels.
+TOGETHER, SIDE = 128, 300
 CLASSES = ("n02017213", "a b")
 # Between two tags, in a number's place.
 ODD = [
@@ -42,7 +38,15 @@ ODD = [
     "0x1",
 ]
 NUMBER = re.compile(r">\s*[-\d.]+\s*<")
-TEXTS = [tf.TensorSpec([None], tf.string)] * 2
+_PARSE = tf.function(
+    lambda texts, paths, labels, sizes: parse_targets(texts, paths, labels, sizes, CLASSES),
+    input_signature=[
+        *[tf.TensorSpec([None], tf.string)] * 2,
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([None, 2], tf.int32),
+    ],
+    autograph=False,
+)
 
 
 def changed_xmls(count: int, seed: int) -> Iterator[str]:
@@ -61,97 +65,49 @@ def fuzz_xmls(count: int, seed: int) -> Counter[str]:
     """How many XMLs had which outcome.
 
     Raises:
-        AssertionError: the readers disagree, or a box is none; says which XML.
+        AssertionError: training and the index disagree, or a box is outside of its image; says at which XMLs.
     """
-    mask = tf.function(lambda texts, paths: examine(texts, paths)[0], input_signature=TEXTS)
-    parse, boxes_of = tf.function(parse_xml, input_signature=TEXTS), _Boxes()
     outcomes: Counter[str] = Counter()
     texts = list(changed_xmls(count, seed))
     for start in range(0, count, TOGETHER):
-        some = texts[start : start + TOGETHER]
-        by_lxml = [_by_lxml(text) for text in some]
-        paths = tf.constant(["x"] * len(some))
-        in_graph = mask(tf.constant(some), paths).numpy()
-        for text, found, whole in zip(some, by_lxml, in_graph, strict=True):
-            assert not (whole and found is None), f"the graph alone reads {text!r}"
-            # Another that is malformed, in the same call, may have spoilt it.
-            whole = whole or (found is not None and bool(mask(tf.constant([text]), tf.constant(["x"])).numpy()[0]))
-            outcomes["both read" if whole else "both refuse" if found is None else "lxml alone reads"] += 1
-        good = [(text, found) for text, found, whole in zip(some, by_lxml, in_graph, strict=True) if whole]
-        if good:
-            together = parse(tf.constant([text for text, _ in good]), tf.constant(["x"] * len(good)))
-            _compare(together, good)
-        readable = [found for found in by_lxml if found is not None]
-        outcomes["boxes"] += boxes_of.check(readable) if readable else 0
+        readable: list[tuple[str, VocObjects]] = []
+        for text in texts[start : start + TOGETHER]:
+            try:
+                readable.append((text, find_objects(text.encode(), "x")))
+            except ValueError:
+                assert not _trains(text), f"training alone reads {text!r}"
+                outcomes["both refuse"] += 1
+        outcomes["both read"] += len(readable)
+        for label in (0, BY_OBJECT) if readable else ():
+            outcomes["boxes"] += _compare(readable, label)
     return outcomes
 
 
-def _by_lxml(text: str) -> VocObjects | None:
-    """By lxml; what is read quickly is the same."""
+def _targets(texts: list[str], label: int) -> Targets:
+    sizes = tf.fill([len(texts), 2], SIDE)
+    return _PARSE(tf.constant(texts), tf.constant(["x"] * len(texts)), tf.fill([len(texts)], label), sizes)
+
+
+def _trains(text: str) -> bool:
     try:
-        found = find_by_lxml(text.encode(), "x")
-    except ValueError:
-        found = None
-    try:
-        quick = find_objects(text.encode(), "x")
-    except ValueError:
-        quick = None
-    assert quick == found, text
-    return found
+        _targets([text], 0)
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True
 
 
-def _compare(together: tuple[tf.Tensor, ...], good: list[tuple[str, VocObjects]]) -> None:
-    images, names, boxes, sizes = (each.numpy() for each in together)
-    for number, (text, found) in enumerate(good):
-        mine = images == number
-        assert [name.decode() for name in names[mine]] == found.names, text
-        # Below the smallest normal number TensorFlow has 0.
-        np.testing.assert_allclose(boxes[mine].ravel(), np.float32(found.edges), rtol=0, atol=1e-37, err_msg=text)
-        np.testing.assert_allclose(sizes[number], np.float32(found.size), rtol=0, atol=1e-37, err_msg=text)
-
-
-class _Boxes:
-    """The boxes that training and the index make of what XMLs say."""
-
-    def __init__(self) -> None:
-        specs = [tf.TensorSpec([None], tf.int64), tf.TensorSpec([None], tf.string)]
-        specs += [tf.TensorSpec([None, 4], tf.float32), tf.TensorSpec([None, 2], tf.float32)]
-        self.graphs = {label: tf.function(_boxes_by(label), input_signature=specs) for label in (0, BY_OBJECT)}
-
-    def check(self, found: list[VocObjects]) -> int:
-        counts = [len(each.names) for each in found]
-        images = np.repeat(np.arange(len(found)), counts)
-        names = [name for each in found for name in each.names]
-        boxes = np.array([edge for each in found for edge in each.edges], np.float32).reshape(-1, 4)
-        sizes = np.array([each.size for each in found], np.float32)
-        checked = 0
-        for label, graph in self.graphs.items():
-            stated = np.where((sizes >= 1).all(axis=1)[:, None], sizes, np.float32(300))
-            numbers = np.array([CLASSES.index(name) if name in CLASSES else -1 for name in names], np.int32)
-            labels = np.full(len(found), label, np.int32)
-            indexed = targets(Annotated(images, boxes, numbers), labels, stated).boxes
-            trained = graph(images, tf.constant(names, tf.string, shape=[len(names)]), boxes, sizes).numpy()
-            for each in (indexed, trained):
-                assert np.isfinite(each).all() and (each >= 0).all() and (each <= 1).all()
-                checked += len(each)
-        return checked
-
-
-def _boxes_by(label: int) -> Callable[..., tf.Tensor]:
-    """Returns a graph of what find_targets makes of XMLs, where all images have this label."""
-    labels = np.array([label], np.int32)
-    catalog = Catalog(
-        "train",
-        Files(DataConfig(train_filelist=Path("train.txt"))),
-        FileList.of(["a"]),
-        [""],
-        np.ones(1, bool),
-        labels,
-        CLASSES,
-    )
-
-    def find(images: tf.Tensor, names: tf.Tensor, boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-        real, same = tf.fill(tf.shape(sizes), 300), tf.fill(tf.shape(sizes)[:1], tf.constant(label, tf.int32))
-        return find_targets(Objects(images, names, boxes, sizes), same, real, catalog.classes, catalog.by_object).boxes
-
-    return find
+def _compare(readable: list[tuple[str, VocObjects]], label: int) -> int:
+    """Returns how many boxes training and the index make of XMLs; raises AssertionError if they differ."""
+    texts, count = [text for text, _ in readable], len(readable)
+    content = RawAnnotations()
+    for _, found in readable:
+        content.add_header(Header(SIDE, SIDE, 3, "JPEG"))
+        content.add_objects(found)
+    images = Images(["x"] * count, ["x"] * count, np.full(count, label, np.int32))
+    indexed = tabulate(images, content, {name: number for number, name in enumerate(CLASSES)})["boxes"].to_pylist()
+    trained = _targets(texts, label)
+    of, boxes = trained.images.numpy(), trained.boxes.numpy()
+    for number, text in enumerate(texts):
+        assert np.array_equal(boxes[of == number].ravel(), np.float32(indexed[number]).ravel()), text
+    assert np.isfinite(boxes).all() and (boxes >= 0).all() and (boxes <= 1).all(), texts
+    return len(boxes)

@@ -20,7 +20,7 @@ from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.config import SourceConfig
-from tfpipe.data.annotations.objects import read_xml
+from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
 from tfpipe.prepare import pack as module

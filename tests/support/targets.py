@@ -7,21 +7,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tests.support.xmls import bndbox, note, sides, thing
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.objects import Objects
-from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.crops import Targets
 from tfpipe.data.sources.files import Files
 
-# Of however many XMLs, as functions are traced for.
-OBJECT_SPECS = Objects(
-    tf.TensorSpec([None], tf.int64),
-    tf.TensorSpec([None], tf.string),
-    tf.TensorSpec([None, 4], tf.float32),
-    tf.TensorSpec([None, 2], tf.float32),
-)
 CLASSES = ("n01", "n02", "n03")
 WHOLE = [[0.0, 0.0, 1.0, 1.0]]
 LABEL = 1  # n02
@@ -51,15 +45,26 @@ def catalog_of(labels: Sequence[int], annotations: Sequence[str] | None = None, 
 DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
 
 
-def _traced(catalog: Catalog):
-    signature = [OBJECT_SPECS, tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 2], tf.int32)]
-    return tf.function(
-        lambda objects, labels, sizes: find_targets(objects, labels, sizes, catalog.classes, catalog.by_object),
-        input_signature=signature,
-    )
+def _traced(texts: tf.Tensor, paths: tf.Tensor, labels: tf.Tensor, sizes: tf.Tensor) -> Targets:
+    return parse_targets(texts, paths, labels, sizes, CLASSES)
 
 
-_FIND = {False: _traced(DIRECTORY), True: _traced(OBJECT)}
+_FIND = tf.function(
+    _traced,
+    input_signature=[
+        *[tf.TensorSpec([None], tf.string)] * 2,
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([None, 2], tf.int32),
+    ],
+)
+
+
+def xml_of(objects: Sequence[tuple[str, Sequence[float]]], stated: Sequence[float]) -> str:
+    """Returns the XML of objects (name, box) in an image of this height and width."""
+    things = [
+        thing(f"<name>{name}</name>", bndbox(xmin, ymin, xmax, ymax)) for name, (ymin, xmin, ymax, xmax) in objects
+    ]
+    return note(*things, size=sides(str(stated[1]), str(stated[0])))
 
 
 def targets_of(
@@ -82,18 +87,17 @@ def targets_of_many(
     real: Sequence[tuple[int, int]],
 ) -> list[tuple[list[list[float]], list[int]]]:
     """Boxes and labels of each of several images."""
-    flat = [(image, *each) for image, of in enumerate(objects) for each in of]
-    found = _FIND[labels[0] == BY_OBJECT](
-        Objects(
-            tf.constant([image for image, _, _ in flat], tf.int64, shape=[len(flat)]),
-            tf.constant([name for _, name, _ in flat], tf.string, shape=[len(flat)]),
-            tf.constant(np.array([box for _, _, box in flat], np.float32).reshape(-1, 4)),
-            tf.constant(stated, tf.float32),
-        ),
-        tf.constant(labels),
-        tf.constant(real),
-    )
+    xmls = [xml_of(*each) for each in zip(objects, stated, strict=True)]
+    return targets_of_xmls(xmls, labels, real)
+
+
+def targets_of_xmls(
+    xmls: Sequence[str | bytes | None], labels: Sequence[int], real: Sequence[tuple[int, int]]
+) -> list[tuple[list[list[float]], list[int]]]:
+    """Boxes and labels of each of several images, None for one without an XML, parsed in one call of the pipeline's."""
+    paths = tf.constant(["" if text is None else "a.xml" for text in xmls])
+    found = _FIND(tf.constant([text or "" for text in xmls], tf.string), paths, tf.constant(labels), tf.constant(real))
     assert (found.images.dtype, found.boxes.dtype, found.labels.dtype) == (tf.int64, tf.float32, tf.int32)
     assert (np.diff(found.images) >= 0).all()
-    of = [found.images.numpy() == image for image in range(len(objects))]
+    of = [found.images.numpy() == image for image in range(len(xmls))]
     return [(found.boxes.numpy()[mine].tolist(), found.labels.numpy()[mine].tolist()) for mine in of]

@@ -228,24 +228,3 @@ REFUSED = [
     pytest.param("<html><body>404 Not Found</body>", id="html"),
     pytest.param(note(thing()) + note(thing()), id="two-documents"),
 ]  # fmt: skip
-
-
-UNUSUAL = [
-    pytest.param(note(thing(name="<name>a&amp;b</name>")), id="entity"),
-    pytest.param(note(thing(name="<name>a&#65;b</name>")), id="character-reference"),
-    pytest.param(note(thing(name="<name><![CDATA[cat]]></name>")), id="cdata"),
-    pytest.param(note(thing(name="<name/>")), id="name-empty-tag"),
-    pytest.param(note(thing(name="<name >cat</name >")), id="space-in-tag"),
-    pytest.param(note(thing(name='<name lang="en">cat</name>')), id="name-attribute"),
-    pytest.param(note(thing(name="<name>a<b/>c</name>")), id="name-mixed"),
-    pytest.param(note(thing(box=bndbox() * 2)), id="bndbox-twice"),
-    pytest.param(note(thing(name="<name a='1'>dog</name><name>cat</name>")), id="name-behind-one-with-an-attribute"),
-    pytest.param(note(thing(name="<name>a&amp;b</name><name>cat</name>")), id="name-behind-an-entity"),
-    pytest.param(note(thing(more="<polygon><xmin>1</xmin></polygon>")), id="another-xmin"),
-    pytest.param(note(thing(), size=sides("9", "9").replace("<width>", "<width unit='px'>")), id="width-attribute"),
-    pytest.param(note(thing(), size=sides("9</width><width>9", "9")), id="width-twice"),
-    pytest.param(note(thing(), "<a b='1' c='2'/>"), id="two-attributes"),
-    pytest.param(note(thing(), "<höhe>3</höhe>"), id="letters-beyond-ascii"),
-    pytest.param(note(thing()).encode("utf-16"), id="utf-16"),
-    pytest.param((LATIN_1 + note(thing(name="<name>\xe9</name>"))).encode("latin-1"), id="latin-1"),
-]  # fmt: skip

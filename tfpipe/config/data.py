@@ -111,9 +111,8 @@ class DataConfig(Section):
     """The same for the test images, e.g. LOC_val_solution.csv."""
     annotations: Literal["auto", "index", "xml", "lxml", "none"] = "auto"
     """"auto": boxes come from the index that `tfpipe index` wrote, if there is one for this config, otherwise from an
-    image's XML, if it has one. "index": the index must exist. "xml": always the XMLs, parsed in graph; an XML that this
-    parser cannot read is an error that names it. "lxml": always the XMLs, parsed by lxml, which reads any XML, but in
-    Python: the GIL allows one at a time, at 0.4 of the rate. "none": no boxes, every image is used whole."""
+    image's XML, if it has one. "index": the index must exist. "xml": always the XMLs. "none": no boxes, every image is
+    used whole. "lxml" is an older name of "xml"."""
     index: ConfigPath | None = None
     """Folder of the indexes (train-1a2b3c4d.index.parquet for train.txt; the digits distinguish lists of the same
     name); null: train.index.parquet next to each filelist."""

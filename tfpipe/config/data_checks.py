@@ -41,7 +41,6 @@ def conflicts(data: "DataConfig") -> Iterator[str]:
     for key, is_set, advice in (
         ('decoder "native"', data.decoder == "native", 'use "graph", or "auto", which is "graph" there'),
         ("cache", data.cache is not None, "set it to null"),
-        ('annotations "lxml"', data.annotations == "lxml", 'use "auto", "index" or "xml"'),
         ("storage_delay_ms", data.storage_delay_ms > 0, "set it to 0"),
         ('on_error "skip"', data.on_error == "skip", 'use "raise"'),
         ("source", data.source is not None, "packed data needs no decoding: set service to null"),

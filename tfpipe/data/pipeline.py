@@ -13,8 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.annotations.graph import parser
-from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
@@ -162,7 +161,6 @@ def crop(
     close_at_exit()  # needed here too, for chains written by hand
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
-    parse = parser(catalog.by_lxml)
     known = known_targets(catalog)
     decoder = decoder or choose_decoder(config)
 
@@ -171,14 +169,12 @@ def crop(
 
     def cut(encoded: Encoded) -> CropBatch:
         visit, sizes = encoded.visit, encoded.size
-        if known is None:
-            with tf.name_scope("parse"):
-                objects = parse(encoded.xml, encoded.xml_path)
-        with tf.name_scope("crop"):
+        with tf.name_scope("parse"):
             if known is None:
-                targets = find_targets(objects, encoded.label, sizes, catalog.classes, catalog.by_object)
+                targets = parse_targets(encoded.xml, encoded.xml_path, encoded.label, sizes, catalog.classes)
             else:
                 targets = known.at(visit.item)
+        with tf.name_scope("crop"):
             windows = choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object)
             windows = from_first(windows, visit.first_crop)
         with tf.name_scope("decode"):

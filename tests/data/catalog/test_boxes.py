@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.support.targets import BOX, LABEL, OTHER_BOX, STATED, WHOLE, catalog_of, data_config, targets_of
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.annotations.objects import read_xml
+from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.catalog import boxes as boxes_module
 from tfpipe.data.catalog.boxes import CropCount, count_crops, read_boxes
 from tfpipe.data.catalog.paths import FileList
@@ -149,7 +149,7 @@ def test_all_boxes_are_the_targets_of_all_images(write, by_object, world):
             continue
         objects = read_xml(catalog.annotation(image))
         things = list(zip(objects.names, objects.boxes.tolist(), strict=True))
-        boxes, labels = targets_of(things, by_object, stated=tuple(objects.sizes[0]))
+        boxes, labels = targets_of(things, by_object, stated=tuple(objects.size))
         np.testing.assert_allclose(found.boxes[mine], np.reshape(boxes, (-1, 4)))
         assert found.labels[mine].tolist() == labels
 

@@ -7,20 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import tensorflow as tf
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.support.batches import batches
-from tests.support.examples import examples
 from tests.support.flawed import FLAWS, write_tree
 from tests.support.sample import SampleData
-from tests.support.targets import CLASSES, DIRECTORY, LABEL, OBJECT, OBJECT_SPECS, STATED
+from tests.support.targets import LABEL
 from tfpipe import World, load_config
 from tfpipe.config import Config
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, targets
-from tfpipe.data.annotations.objects import Objects
-from tfpipe.data.annotations.targets import find_targets
 from tfpipe.data.catalog.boxes import count_crops, read_boxes
 from tfpipe.data.catalog.index import ODD, load_index
 from tfpipe.data.sources.registry import load_catalog
@@ -28,42 +21,6 @@ from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
 # ---- what it holds ---------------------------------------------------------------------------------------------
-
-# In steps: where a quotient is denormal, TensorFlow has 0.
-NUMBER = st.integers(-20 * 64, 320 * 64).map(lambda number: number / 64)
-OBJECTS = st.lists(st.tuples(st.sampled_from([*CLASSES, "cow"]), st.tuples(*[NUMBER] * 4)), max_size=4)
-IMAGES = st.lists(st.tuples(st.sampled_from(range(3)), OBJECTS), min_size=1, max_size=4)
-
-
-def _traced(catalog) -> Callable[..., Any]:
-    signature = [OBJECT_SPECS, tf.TensorSpec([None], tf.int32)]
-
-    def find(objects: Objects, labels: tf.Tensor) -> Any:
-        return find_targets(objects, labels, tf.ones_like(objects.sizes, tf.int32), catalog.classes, catalog.by_object)
-
-    return tf.function(find, input_signature=signature)
-
-
-FIND = {False: _traced(DIRECTORY), True: _traced(OBJECT)}
-
-
-@given(images=IMAGES, by_object=st.booleans(), stated=st.sampled_from([STATED, (333.0, 499.0)]))
-@settings(max_examples=examples(150), deadline=None)
-def test_the_boxes_are_those_of_find_targets_bit_for_bit(images, by_object: bool, stated: tuple[float, float]) -> None:
-    labels = np.array([BY_OBJECT if by_object else label for label, _ in images], np.int32)
-    flat = [(image, *thing) for image, (_, objects) in enumerate(images) for thing in objects]
-    objects = Annotated(
-        np.array([image for image, _, _ in flat], np.int64),
-        np.array([box for _, _, box in flat], np.float32).reshape(-1, 4),
-        np.array([CLASSES.index(name) if name in CLASSES else -1 for _, name, _ in flat], np.int32),
-    )
-    found = targets(objects, labels, np.float32([stated] * len(images)))
-    assert (found.images.dtype, found.boxes.dtype, found.labels.dtype) == (np.int32, np.float32, np.int32)
-    names = tf.constant([name for _, name, _ in flat], tf.string, shape=[len(flat)])
-    sizes = tf.constant([stated] * len(images), tf.float32)
-    expected = FIND[by_object](Objects(objects.images, names, objects.boxes, sizes), tf.constant(labels))
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_a_row_says_what_the_image_is_and_what_is_odd_about_it(tmp_path: Path) -> None:
@@ -128,20 +85,18 @@ SAME_KEYS = pytest.mark.full("each of its keys is in one of the two others, and 
         ),
     ],
 )
-def test_batches_are_the_same_with_it_and_by_either_reader_and_no_xml_is_read(
+def test_batches_are_the_same_with_it_and_no_xml_is_read(
     make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch, crop: str, label_source: str, unit: str
 ) -> None:
     keys = {"crop": crop, "label_source": label_source, "unit": unit}
     without = batches(make(**keys, annotations="xml"), "train", 9)
-    by_lxml = batches(make(**keys, annotations="lxml"), "train", 9)
     build_index(make(**keys).data, "train", World(), processes=1)
-    for reader in ("annotations.graph.parse_xml", "annotations.graph.parse_by_lxml", "catalog.boxes.read_objects"):
+    for reader in ("annotations.targets.find_objects", "catalog.boxes.read_objects"):
         monkeypatch.setattr(f"tfpipe.data.{reader}", None)
     indexed = make(**keys, annotations="index")
-    for one, other, another in zip(batches(indexed, "train", 9), without, by_lxml, strict=True):
-        for left, middle, right in zip(one, other, another, strict=True):
-            np.testing.assert_array_equal(left, middle)
-            np.testing.assert_array_equal(right, middle)
+    for one, other in zip(batches(indexed, "train", 9), without, strict=True):
+        for left, right in zip(one, other, strict=True):
+            np.testing.assert_array_equal(left, right)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +180,6 @@ def test_where_the_xmls_are_to_be_read_no_index_is_used(make: Callable[..., Conf
     build_index(make().data, "train", World(), processes=1)
     catalog = load_catalog(make(annotations=annotations).data, "train", World())
     assert catalog.boxes is None and catalog.annotated.any()
-    assert catalog.by_lxml == (annotations == "lxml")
 
 
 def test_where_no_box_is_needed_none_is_looked_for(make: Callable[..., Config]) -> None:

@@ -16,7 +16,7 @@ from tests.support.ranks import Ranks, everything, rest_of
 from tests.support.sample import SampleData
 from tfpipe import Stream, World, load_config
 from tfpipe.config import Config
-from tfpipe.data.annotations.objects import read_xml
+from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.lists import index_path, read_lists

@@ -189,7 +189,6 @@ def test_urls_are_refused() -> None:
     [
         ({"decoder": "native"}, 'decoder "native" needs Python'),
         ({"cache": "memory"}, "cache needs Python"),
-        ({"annotations": "lxml"}, 'annotations "lxml" needs Python'),
         ({"storage_delay_ms": 1.0}, "storage_delay_ms needs Python"),
         ({"how": {}}, "give either workers"),
         ({"how": {"workers": 1, "address": "a:1"}}, "give either workers"),

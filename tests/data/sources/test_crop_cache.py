@@ -129,7 +129,6 @@ def test_a_rank_keeps_its_share_and_cuts_half_written_files_anew(sample: SampleD
         {"crop": "full"},
         {"crop": "center"},
         {"annotations": "none"},
-        {"annotations": "lxml"},
         {"classes": ["x", "y"]},
         {"unit": "box"},
     ],

@@ -174,7 +174,7 @@ def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(sample: SampleData,
     assert 0 < found.wait_fraction <= 1
     stages = {stage.name: stage for stage in found.trace.stages}
     assert {"read", "parse", "crop", "decode", "batch"} <= stages.keys()
-    assert not any(stage.by_python for stage in found.trace.stages)
+    assert [stage.name for stage in found.trace.stages if stage.by_python] == ["parse"]
     # An image a call in one, 32 in the other; a batch of 16 needs a little more than half of 32 images.
     assert 5 < stages["read"].calls / stages["decode"].calls < 64
     assert found.at_once["read"] == 64 and found.at_once["crop"] == 2

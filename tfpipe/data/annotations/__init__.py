@@ -1,3 +1,3 @@
-"""From an XML's text to boxes: by lxml, and in graph."""
+"""From an XML's text to boxes: read by lxml, cleaned by numpy, handed to the graph."""
 
-__all__ = ["cleaning", "graph", "objects", "targets", "voc"]
+__all__ = ["cleaning", "targets", "voc"]

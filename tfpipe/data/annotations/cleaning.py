@@ -1,8 +1,11 @@
-"""Cleans annotated boxes with numpy, for many images at once, as targets.find_targets does in graph."""
+"""Cleans annotated boxes with numpy, for many images at once."""
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from tfpipe.data.annotations.voc import VocObjects
 
 BY_OBJECT = -1
 """Label of an image whose objects have the labels."""
@@ -29,11 +32,31 @@ class Boxes(NamedTuple):
         return np.searchsorted(self.images, np.arange(images + 1))
 
 
-def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
-    """Returns the boxes that may be cropped from n images; the NumPy counterpart of targets.find_targets.
+def numbered(xmls: Sequence[VocObjects], classes: Mapping[str, int]) -> Annotated:
+    """Returns the objects of n XMLs, one per image; `classes` maps class names to numbers."""
+    return Annotated(
+        np.repeat(np.arange(len(xmls)), [len(xml.names) for xml in xmls]),
+        np.array([edge for xml in xmls for edge in xml.edges], np.float32).reshape(-1, 4),
+        np.array([classes.get(name, -1) for xml in xmls for name in xml.names], np.int32),
+    )
 
-    `labels` (int32 [n]) are the images' class numbers, either all BY_OBJECT or none; `sizes` (float32 [n, 2]), at least
-    1, are the heights and widths that the boxes are divided by.
+
+def is_stated(sizes: np.ndarray) -> np.ndarray:
+    """Returns whether XMLs state their image's size (bool [n]), given heights and widths (float32 [n, 2]).
+
+    A side below one pixel, e.g. 0 or 0.5, counts as not stated: the image's own size is used then.
+    """
+    return np.all(sizes >= 1, axis=1)
+
+
+def targets(objects: Annotated, labels: np.ndarray, sizes: np.ndarray) -> Boxes:
+    """Returns the boxes that may be cropped from n images.
+
+    Swapped edges are swapped back, boxes clipped to the image, empty boxes dropped. If objects have their own labels,
+    those of unknown classes are dropped, and none may be left. If the image has the label, objects of a different known
+    class are dropped; if none is left, the whole image is the target. `labels` (int32 [n]) are the images' class
+    numbers, either all BY_OBJECT or none; `sizes` (float32 [n, 2]), at least 1, are the heights and widths that the
+    boxes are divided by.
     """
     images, boxes, classes = objects
     low, high = clamped(boxes, sizes[images])

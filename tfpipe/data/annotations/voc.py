@@ -1,6 +1,6 @@
-"""Reads Pascal VOC XMLs in Python: by a regular expression if they are written like ImageNet's, else by lxml.
+"""Reads Pascal VOC XMLs with lxml; every path of an XML through tfpipe comes through `find_objects`.
 
-Both return plain values, since creating an array for each of a million files would take as long as reading them.
+It returns plain values, since creating an array for each of a million files would take as long as reading them.
 
 XMLs are untrusted input, so harmful ones are refused: larger than MAX_BYTES, with a document type (and so with custom
 entities, other files or network access), nested deeper than 256 tags, or with a number that cannot be in pixels.
@@ -9,7 +9,10 @@ entities, other files or network access), nested deeper than 256 tags, or with a
 import re
 from typing import NamedTuple
 
+import numpy as np
 from lxml import etree
+
+from tfpipe.util.files import read_whole
 
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 SIDES = ("height", "width")
@@ -21,6 +24,8 @@ MOST = 1e9
 BLANK = " \t\r\n"
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
 IS_NUMBER = re.compile(NUMBER, re.ASCII).fullmatch
+# A text whose declaration can be read as ASCII is not in UTF-16; .NET writes such declarations into UTF-8 files.
+WRONG_DECLARATION = re.compile(rb"""(\xef\xbb\xbf)?<\?xml[^>]*encoding=["']utf-16["'][^>]*\?>""", re.IGNORECASE)
 PARSER = etree.XMLParser(
     resolve_entities=False,
     no_network=True,
@@ -32,54 +37,6 @@ PARSER = etree.XMLParser(
     remove_blank_text=True,
 )
 
-# A pattern for ImageNet's XMLs and most of Pascal VOC's: ASCII without attributes, comments, entities or anything else
-# that means something other than the plain text. White space may follow any tag that no text follows. No two patterns
-# of white space are adjacent, so that matching takes linear time.
-BLANKS = r"[ \t\r\n]*"
-WORD = "A-Za-z0-9_"  # the same as \w, but faster: a single lookup in a table of bytes
-PLAIN = rf"[{WORD} .,:;/()+-]*"
-
-
-def _element(tag: str, inner: str) -> str:
-    return f"<{tag}>{inner}</{tag}>{BLANKS}"
-
-
-def _parent(tag: str, *inner: str) -> str:
-    return _element(tag, BLANKS + "".join(inner))
-
-
-def _asides(*tags: str) -> str:
-    return f"(?:{'|'.join(_element(tag, PLAIN) for tag in tags)})*"
-
-
-def _numbers(*tags: str) -> str:
-    # At most eight digits, so that numbers are below MOST.
-    return "".join(_element(tag, r"([-+]?[0-9]{1,8}(?:\.[0-9]+)?)") for tag in tags)
-
-
-def _uncaptured(pattern: str) -> str:
-    return re.sub(r"\((?!\?)", "(?:", pattern)
-
-
-OBJECT = _parent(
-    "object",
-    _element("name", rf"([{WORD}.-]+)"),
-    _asides("pose", "truncated", "difficult", "occluded"),
-    _parent("bndbox", _numbers("xmin", "ymin", "xmax", "ymax")),
-    _asides("truncated", "difficult", "occluded"),
-)
-DOCUMENT = BLANKS + _parent(
-    "annotation",
-    _asides("folder", "filename"),
-    f"(?:{_parent('source', _asides('database', 'annotation', 'image'))})?",
-    _parent("size", _numbers("width", "height"), _asides("depth")),
-    _asides("segmented"),
-    f"(?:{OBJECT})?",  # most hold one
-    f"((?:{_uncaptured(OBJECT)})*)",
-)
-all_of_ordinary = re.compile(DOCUMENT, re.ASCII).fullmatch
-objects_of_ordinary = re.compile(OBJECT, re.ASCII).findall
-
 
 class VocObjects(NamedTuple):
     """Content of one XML."""
@@ -88,68 +45,41 @@ class VocObjects(NamedTuple):
     edges: list[float]  # ymin, xmin, ymax, xmax of each object in turn, in pixels, as annotated
     size: list[float]  # height and width of the image in pixels, as annotated; 0 if not stated
 
+    @property
+    def boxes(self) -> np.ndarray:
+        """The edges as float32 [objects, 4]."""
+        return np.array(self.edges, np.float32).reshape(-1, 4)
+
 
 NOTHING = VocObjects([], [], [0.0, 0.0])
 
 
+def read_xml(path: str) -> VocObjects:
+    """Reads the objects in the XML at `path`.
+
+    Raises ValueError as find_objects does, and OSError if the file cannot be read.
+    """
+    return find_objects(read_whole(path), path)
+
+
 def find_objects(text: bytes, path: str) -> VocObjects:
-    """Reads the objects in any XML; three times as fast as lxml if it is written like ImageNet's.
-
-    Raises:
-        ValueError: see find_by_lxml.
-    """
-    return find_in_ordinary(text) or find_by_lxml(text, path)
-
-
-def find_in_ordinary(text: bytes) -> VocObjects | None:
-    """Reads the objects in an XML that is written like ImageNet's, with find_by_lxml's result; returns None for others.
-
-    Takes linear time.
-    """
-    if len(text) > MAX_BYTES:
-        return None
-    # Latin-1 can decode any bytes, and the pattern does not match those beyond ASCII.
-    match = all_of_ordinary(text.decode("latin-1"))
-    if match is None:
-        return None
-    width, height, name, xmin, ymin, xmax, ymax, further = match.groups()
-    size = [float(height), float(width)]
-    if name is None:
-        return VocObjects([], [], size)
-    names, edges = [name], [float(ymin), float(xmin), float(ymax), float(xmax)]
-    for name, xmin, ymin, xmax, ymax in objects_of_ordinary(further) if further else ():
-        names.append(name)
-        edges += float(ymin), float(xmin), float(ymax), float(xmax)
-    return VocObjects(names, edges, size)
-
-
-def find_by_lxml(text: bytes, path: str) -> VocObjects:
-    """Reads the objects in any XML, without custom entities, network access or huge trees.
+    """Reads the objects in an XML, without custom entities, network access or huge trees; 15 to 40 microseconds.
 
     Raises ValueError if the text is not XML, not an annotation, larger than MAX_BYTES or has a document type, or an
     object lacks a name or a number; the message names `path`.
     """
-    if len(text) > MAX_BYTES:
-        raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
-    try:
-        root = etree.fromstring(text, PARSER)
-    except etree.XMLSyntaxError as error:
-        raise ValueError(f"{path} is not XML: {error}") from error
-    if root.getroottree().docinfo.doctype:
-        raise ValueError(f"{path} has a document type (<!DOCTYPE), which may draw in other files: take it out")
-    if root.tag != "annotation":
-        raise ValueError(f"{path} is no annotation: it is a <{root.tag}>, not an <annotation>")
+    root = _parse(text, path)
     names: list[str] = []
     edges: list[float] = []
     sides: dict[str, str] = {}
-    for element in root.iterchildren("object", "size"):
-        if element.tag == "size":
+    for element in root.iterchildren("{*}object", "{*}size"):
+        if _name(element) == "size":
             _add_texts(sides, element)
             continue
         name: str | None = None
         texts: dict[str, str] = {}
-        for part in element.iterchildren("name", "bndbox"):
-            if part.tag == "bndbox":
+        for part in element.iterchildren("{*}name", "{*}bndbox"):
+            if _name(part) == "bndbox":
                 _add_texts(texts, part)
             elif name is None:
                 name = part.text or ""
@@ -160,10 +90,31 @@ def find_by_lxml(text: bytes, path: str) -> VocObjects:
     return VocObjects(names, edges, [_number(sides.get(tag, "0"), root, f"size/{tag}", path) for tag in SIDES])
 
 
+def _parse(text: bytes, path: str) -> etree._Element:
+    """Returns the <annotation>."""
+    if len(text) > MAX_BYTES:
+        raise ValueError(f"{path} is too large for an annotation: {len(text)} bytes, at most {MAX_BYTES} are read")
+    wrong = WRONG_DECLARATION.match(text)
+    try:
+        root = etree.fromstring(text[wrong.end() :] if wrong else text, PARSER)
+    except etree.XMLSyntaxError as error:
+        raise ValueError(f"{path} is not XML: {error}") from error
+    if root.getroottree().docinfo.doctype:
+        raise ValueError(f"{path} has a document type (<!DOCTYPE), which may draw in other files: take it out")
+    if _name(root) != "annotation":
+        raise ValueError(f"{path} is no annotation: it is a <{root.tag}>, not an <annotation>")
+    return root
+
+
+def _name(element: etree._Element) -> str:
+    """Returns an element's tag without its namespace, which some tools add."""
+    return element.tag.rpartition("}")[2]
+
+
 def _add_texts(texts: dict[str, str], element: etree._Element) -> None:
     """Adds each child's text by its tag; if a tag repeats, the first one counts."""
     for child in element:
-        texts.setdefault(child.tag, (child.text or "").strip(BLANK))
+        texts.setdefault(_name(child), (child.text or "").strip(BLANK))
 
 
 def _number(text: str | None, element: etree._Element, tag: str, path: str) -> float:

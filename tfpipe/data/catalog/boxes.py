@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Annotated, Boxes, targets
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, is_stated, numbered, targets
 from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.mixture import Mixture
@@ -92,15 +92,10 @@ def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
         found = parallel(partial(read_objects, catalog.source), tasks, processes, __name__)
         for chunk, xmls in zip(chunks, progress(found, len(chunks), "reading boxes", "chunk", show), strict=True):
             sizes = np.array([xml.size for xml in xmls], np.float32)
-            unstated = np.flatnonzero(np.any(sizes < 1, axis=1) & np.array([bool(xml.names) for xml in xmls]))
+            unstated = np.flatnonzero(~is_stated(sizes) & np.array([bool(xml.names) for xml in xmls]))
             if unstated.size:
                 sizes[unstated] = catalog.source.sizes([catalog.paths[item] for item in chunk[unstated].tolist()])
-            objects = Annotated(
-                np.repeat(np.arange(len(xmls)), [len(xml.names) for xml in xmls]),
-                np.array([edge for xml in xmls for edge in xml.edges], np.float32).reshape(-1, 4),
-                np.array([numbers.get(name, -1) for xml in xmls for name in xml.names], np.int32),
-            )
-            images, boxes, labels = targets(objects, catalog.labels[chunk], sizes)
+            images, boxes, labels = targets(numbered(xmls, numbers), catalog.labels[chunk], sizes)
             parts.append(Boxes(chunk[images], boxes, labels))
     except (OSError, ValueError, TfpipeError) as error:
         raise ConfigError(f"cannot read the boxes of {catalog.split} data: {error}") from error

@@ -10,7 +10,7 @@ There is one row per image, in the list's order:
     components  int8     1 gray, 3 colour, 4 CMYK
     format      string   "JPEG", "PNG" ..., whatever the file's name
     annotated   bool     whether there is an XML, or a row in the box file (data.train_box_file)
-    boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], as training uses them (targets.find_targets)
+    boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], as training uses them (cleaning.targets)
     box_labels  list of int32: class numbers of the boxes
     odd         list of strings: anomalies of the image, keys of ODD
 

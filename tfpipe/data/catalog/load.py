@@ -37,16 +37,19 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     classes = classes_of(config, split, paths)
     labels = image_labels(paths, classes, config, config.label_file_for(split))
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
-    by_lxml = config.annotations == "lxml"
-    catalog = Catalog(split, source.of(paths), paths, folders, annotated, labels, classes, by_lxml=by_lxml, lists=lists)
+    catalog = Catalog(split, source.of(paths), paths, folders, annotated, labels, classes, lists=lists)
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if config.annotations != "none" and needs_boxes:
         catalog = _with_annotations(catalog, config, filelist, world)
     known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
     count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
     logger.info("%s: %d images, %s of them annotated", split, len(catalog), count)
-    if split == "train" and config.unit == "box" and needs_boxes:
-        catalog = replace(catalog, boxes=catalog.boxes or read_boxes(catalog, world), by_box=True)
+    by_box = split == "train" and config.unit == "box" and needs_boxes
+    # Workers run no Python, and so parse no XML; URLs they refuse themselves.
+    in_workers = config.service is not None and bool(catalog.annotated.any()) and not paths.remote
+    if catalog.boxes is None and (by_box or in_workers):
+        catalog = replace(catalog, boxes=read_boxes(catalog, world))
+    catalog = replace(catalog, by_box=by_box)
     if split == "train":
         check_order(catalog, config, world)
     return catalog

@@ -42,8 +42,6 @@ class Catalog:
     """Class names, indexed by class number."""
     boxes: Boxes | None = None
     """Boxes that may be cropped, if known from the start; None if the pipeline reads the XMLs."""
-    by_lxml: bool = False
-    """True if the pipeline parses XMLs with lxml (`data.annotations`), False if with graph ops."""
     by_box: bool = False
     """True if every box is a sample (`data.unit`); `boxes` are then known. False if every image is one."""
     lists: tuple[MixedList, ...] = ()

@@ -49,7 +49,7 @@ def crops_fingerprint(catalog: Catalog, config: DataConfig) -> str:
     shape = (*config.crop_image_size, config.num_channels)
     crop = (config.crop_for(catalog.split), config.center_fraction, config.resize, config.native, config.scaled_decode)
     lists = (catalog.paths.digest, catalog.paths.folders, catalog.annotation_folders, catalog.classes)
-    flags = (catalog.split, catalog.by_lxml, catalog.by_box)
+    flags = (catalog.split, False, catalog.by_box)  # the constant stays for caches made before
     digest = hashlib.sha256(repr((shape, crop, lists, flags)).encode())
     for array in (catalog.annotated, catalog.labels, *(catalog.boxes or ())):
         digest.update(array.tobytes())

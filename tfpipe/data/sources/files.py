@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfpipe.data.annotations.objects import read_xml
+from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.damage import describe
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from tfpipe.config import DataConfig
     from tfpipe.data.sources.cache import Store
-
-UNUSUAL = 'lxml alone can read this XML: run tfpipe index, or set data.annotations to "lxml"'
 
 
 class Files(Listed):
@@ -60,8 +58,6 @@ class Files(Listed):
         from tfpipe.data.runtime.op_errors import reason
 
         path, *annotation = self.files(catalog, item)
-        if annotation and annotation[0] in error.message:
-            return _xml_failure(annotation) or Failure(annotation[0], UNUSUAL)
         try:
             contents = Path(path).read_bytes()
         except OSError as unread:

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.objects import objects_in
+from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -93,7 +93,7 @@ def _objects(catalog: Catalog, annotation: str) -> int:
     """Returns the number of objects in an XML, at least 1."""
     try:
         (text,) = catalog.source.contents([annotation]) if annotation else (None,)
-        return 1 if text is None else max(1, len(objects_in([text], [annotation]).names))
+        return 1 if text is None else max(1, len(find_objects(text, annotation).names))
     except (OSError, ValueError, TfpipeError):  # the pipeline will report it
         return 1
 

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.annotations.graph import parser
+from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Windows, decode_scale
@@ -133,7 +133,7 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
 def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     """Builds the pieces of `crop`, alone over the same images in memory: parse XMLs; decode and resize whole images."""
     data = config.data
-    decoder, parse = choose_decoder(data), parser(catalog.by_lxml)
+    decoder = choose_decoder(data)
     encoded = read(visit(catalog, data, world, Stream.start(world.size)), catalog, data, world)
     files = encoded.take(min(CACHED, len(catalog))).batch(decoder.images, drop_remainder=True).cache().repeat()
 
@@ -148,9 +148,12 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
         dataset = _every(IMAGES, done).with_options(_unbuffered(config, world))
         return Chain(name, dataset, lambda done, _: Count(done.images + IMAGES * decoder.images))
 
+    def parse(images: Encoded) -> tf.Tensor:
+        return parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes).boxes
+
     result = [chain("decode and resize", decode)]
     if catalog.boxes is None and catalog.annotated.any():
-        result.insert(0, chain("parse XML", lambda images: parse(images.xml, images.xml_path).boxes))
+        result.insert(0, chain("parse XML", parse))
     return result
 
 

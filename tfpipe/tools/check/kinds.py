@@ -26,9 +26,6 @@ KINDS = {
     "truncated": Kind("stops", "a JPEG that ends too early; training stops there and names it"),
     "undecodable": Kind("stops", "an image that cannot be decoded; training stops there and names it"),
     "bad xml": Kind("stops", "an XML that cannot be read, is malformed, or lacks a number; training stops there"),
-    "unusual xml": Kind(
-        "stops", "an XML that only lxml reads; training stops there, unless tfpipe index or data.annotations is used"
-    ),
     "unknown label": Kind("stops", "a label that is no class; training does not begin"),
     "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),
     "listed twice": Kind("wrong", "a path that is in the list several times; trained on as often in each epoch"),

@@ -19,7 +19,6 @@ from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.labels import Labels, find_labels
 from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout
-from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import classes_of
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import open_source
@@ -89,7 +88,7 @@ def _check_split(config: DataConfig, split: str, filelist: Path, world: World, p
     seen, problem = _look(config, catalog, table, mine, world, processes)
     items = [item for chunk in mine for item in chunk]
     if problem is None:
-        seen = _settled(config, catalog, filelist, items, seen, world)
+        seen = _settled(config, catalog, items, seen, world)
     gathered = world.gather((_packed(seen), problem))
     problems = [problem for _, problem in gathered if problem]
     if problems:
@@ -175,26 +174,21 @@ def _look(
         return [], f"a process of rank {world.rank} was killed; if memory was short, use fewer: --processes"
 
 
-def _settled(
-    config: DataConfig, catalog: Catalog, filelist: Path, items: list[int], seen: list[Seen], world: World
-) -> list[Seen]:
+def _settled(config: DataConfig, catalog: Catalog, items: list[int], seen: list[Seen], world: World) -> list[Seen]:
     """Adds TensorFlow's verdict on the doubtful images."""
-    in_graph = config.annotations == "xml" or (
-        config.annotations == "auto" and not index_path(config, filelist).exists()
-    )
     doubts = {
-        place: Doubt(catalog.paths[item], catalog.annotation(item) if entry.unusual and in_graph else "", entry.damage)
+        place: Doubt(catalog.paths[item], entry.damage)
         for place, (item, entry) in enumerate(zip(items, seen, strict=True))
-        if entry.damage or (entry.unusual and in_graph)
+        if entry.damage
     }
     if doubts:
         verdicts = recheck_with_tensorflow(list(doubts.values()), config.num_channels, show=world.rank == 0)
-        for place, (codes, reason) in zip(doubts, verdicts, strict=True):
+        for place, (code, reason) in zip(doubts, verdicts, strict=True):
             entry = seen[place]
             reasons = "; ".join(filter(None, (entry.reason, reason)))
             # For an unusable image other oddities do not matter.
-            others = {code for code in entry.codes if not codes & set(STOPS) or code in STOPS}
-            seen[place] = entry._replace(codes=others | codes, reason=reasons)
+            others = {other for other in entry.codes if code not in STOPS or other in STOPS}
+            seen[place] = entry._replace(codes=others | ({code} - {""}), reason=reasons)
     return seen
 
 

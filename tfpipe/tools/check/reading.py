@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_by_lxml, find_in_ordinary
+from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_objects
 from tfpipe.data.images.damage import find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, header_of
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
@@ -32,7 +32,6 @@ class Seen(NamedTuple):
     digest: bytes  # digest of its contents; NO_DIGEST if it has none
     size: int  # size of the image file in bytes
     damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
-    unusual: bool  # True if its XML is not of the ordinary form, so that only lxml is certain to read it
 
 
 def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
@@ -54,11 +53,11 @@ def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, VocObjects]
     # For an unreadable file other oddities do not matter.
     others = set(odd) if header and not about.reason else set()
     reason = "; ".join(filter(None, (seen.reason, about.reason)))
-    return seen._replace(codes=seen.codes | about.codes | others, reason=reason, unusual=about.unusual)
+    return seen._replace(codes=seen.codes | about.codes | others, reason=reason)
 
 
 def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
-    nothing = Seen(set(), "", NO_DIGEST, 0, "", False)
+    nothing = Seen(set(), "", NO_DIGEST, 0, "")
     try:
         with open(path, "rb") as file:
             contents = file.read()
@@ -93,13 +92,12 @@ def _is_turned(contents: bytes) -> bool:
 
 
 def _annotation(xml: str, image: str) -> tuple[Seen, VocObjects]:
-    nothing = Seen(set(), "", NO_DIGEST, 0, "", False)
+    nothing = Seen(set(), "", NO_DIGEST, 0, "")
     if not xml:
         return nothing, NOTHING
     try:
         text = read_whole(xml)
-        ordinary = find_in_ordinary(text)
-        objects = ordinary or find_by_lxml(text, xml)
+        objects = find_objects(text, xml)
     except (OSError, ValueError) as error:
         return nothing._replace(codes={"bad xml"}, reason=str(error)), NOTHING
     named = FILE_NAME.search(text)
@@ -107,4 +105,4 @@ def _annotation(xml: str, image: str) -> tuple[Seen, VocObjects]:
     codes = set()
     if named and os.path.splitext(os.path.basename(named[1].decode(errors="replace").strip()))[0] != stem:
         codes.add("file name")
-    return nothing._replace(codes=codes, unusual=ordinary is None), objects
+    return nothing._replace(codes=codes), objects

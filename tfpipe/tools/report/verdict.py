@@ -104,7 +104,7 @@ def _advice(use: Use, run: Run) -> str:
         )
     if use.kind == "python":
         if use.stage == "parse":
-            return 'tfpipe index parses every XML once for all runs; or data.annotations="auto"'
+            return "tfpipe index parses every XML once for all runs"
         return f"write data.{use.stage} in TensorFlow's ops, without numpy_function or py_function"
     if use.kind == "xml":
         return "tfpipe index parses every XML once for all runs"

@@ -11,8 +11,7 @@ import tensorflow as tf
 from PIL import Image, ImageDraw
 
 from tfpipe.config import Config, DataConfig
-from tfpipe.data.annotations.graph import parser
-from tfpipe.data.annotations.targets import find_targets
+from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.locate import known_targets
@@ -157,8 +156,7 @@ def _targets(images: Encoded, catalog: Catalog) -> Targets:
     known = known_targets(catalog)
     if known is not None:
         return known.at(images.visit.item)
-    objects = parser(catalog.by_lxml)(images.xml, images.xml_path)
-    return find_targets(objects, images.label, images.size, catalog.classes, catalog.by_object)
+    return parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes)
 
 
 def _framed(config: DataConfig, catalog: Catalog) -> bool:

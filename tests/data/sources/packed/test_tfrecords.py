@@ -16,7 +16,7 @@ from tests.support.batches import crops
 from tests.support.packs import config_of
 from tests.support.sample import SampleData
 from tfpipe import Config, World
-from tfpipe.data.annotations.objects import read_xml
+from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.sources.packed import tfrecords as module
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError

@@ -118,7 +118,7 @@ def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folde
 
 
 def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
-    """Returns the boxes to crop, as targets.find_targets does: those of the image's class, else the whole image."""
+    """Returns the boxes to crop, as cleaning.targets does: those of the image's class, else the whole image."""
     images, boxes, own = boxes_in(table)
     classes = np.where(own == table["label"].to_numpy()[images], labels[images], OTHER_CLASS)
     annotated = np.bincount(images, minlength=len(table)) > 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tfpipe.config import DataConfig, Remote
-from tfpipe.data.annotations.voc import find_by_lxml
+from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.sources.listed import Listed, opened
@@ -92,7 +92,7 @@ class Urls(Listed):
             try:
                 text = self.uncached().contents([url])[0]
                 if text is not None:
-                    find_by_lxml(text, url)
+                    find_objects(text, url)
             except FetchError:
                 continue
             except ValueError as wrong:

@@ -1,13 +1,10 @@
-"""Annotations: where an image's XML is, and what lxml says of it."""
+"""Layouts: where an image's XML is, and whether it exists."""
 
 import os
-from pathlib import Path
 
 import pytest
 
-from tests.support.xmls import bndbox, note, thing
 from tfpipe.config import Layout
-from tfpipe.data.annotations.objects import read_xml
 from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, xml_name
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
@@ -116,29 +113,3 @@ def test_the_first_image_outside_the_images_folder_is_named():
 @pytest.mark.parametrize(("image", "xml"), [("a", "a.xml"), ("a.b.c", "a.b.xml"), (".a", ".a.xml"), ("a.", "a.xml")])
 def test_an_xmls_name_is_the_images_without_its_last_extension(image, xml):
     assert xml_name(image) == xml
-
-
-def test_lxml_says_where_the_mistake_is(tmp_path: Path):
-    path = tmp_path / "n01_5.xml"
-    path.write_text("<annotation>\n\n" + thing(box=bndbox(xmax="wide")) + "\n</annotation>")
-    with pytest.raises(ValueError, match=r'n01_5\.xml: line 3: <bndbox/xmax> is "wide", not a number'):
-        read_xml(str(path))
-    path.write_text("<annotation>\n" + thing(box=bndbox(ymin=None)) + "\n</annotation>")
-    with pytest.raises(ValueError, match=r"n01_5\.xml: line 2: <object> without <bndbox/ymin>"):
-        read_xml(str(path))
-
-
-def test_lxml_opens_no_other_file(tmp_path: Path):
-    (tmp_path / "secret").write_text("cat")
-    doctype = f'<!DOCTYPE annotation [<!ENTITY e SYSTEM "file://{tmp_path}/secret">]>'
-    (tmp_path / "a.xml").write_text(doctype + note(thing(name="<name>&e;</name>")))
-    try:
-        names = read_xml(str(tmp_path / "a.xml")).names
-    except ValueError:
-        return
-    assert "cat" not in list(names)
-
-
-def test_a_file_that_is_not_there_is_an_os_error(tmp_path: Path):
-    with pytest.raises(FileNotFoundError):
-        read_xml(os.path.join(tmp_path, "gone.xml"))

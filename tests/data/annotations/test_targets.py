@@ -1,0 +1,52 @@
+"""Targets parsed in the pipeline: what `cleaning.targets` makes of the XMLs, many in a call, errors as lxml's."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+
+from tests.support.examples import examples
+from tests.support.targets import BOX, LABEL, REAL, RELATIVE, STATED, WHOLE, targets_of_xmls, xml_of
+from tests.support.xmls import REFUSED, annotations
+from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.annotations.voc import find_objects
+
+TEXT = xml_of([("n02", BOX), ("cow", BOX), ("n03", BOX)], STATED)
+
+
+@pytest.mark.parametrize("label", [LABEL, BY_OBJECT])
+def test_xmls_parsed_together_are_each_as_when_parsed_alone(label):
+    texts = [TEXT, None, xml_of([], STATED), xml_of([("n01", BOX)], STATED), None, TEXT]
+    together = targets_of_xmls(texts, [label] * 6, [REAL] * 6)
+    assert together == [targets_of_xmls([text], [label], [REAL])[0] for text in texts]
+    # Of the image's class or unknown, else the whole image; or all of known classes.
+    expected = ([RELATIVE, RELATIVE], [1, 2]) if label == BY_OBJECT else ([RELATIVE, RELATIVE], [LABEL, LABEL])
+    assert together[0] == together[5] == expected
+    assert together[1] == (([], []) if label == BY_OBJECT else (WHOLE, [LABEL]))
+
+
+@pytest.mark.parametrize("stated", [(0, 0), (0.5, 0.5), (0, 200), (0.99, 300)])
+def test_without_a_stated_side_of_a_pixel_the_images_own_size_counts(stated):
+    (found,) = targets_of_xmls([xml_of([("n02", (75, 150, 225, 450))], stated)], [LABEL], [REAL])
+    assert found == ([RELATIVE], [LABEL])
+
+
+@settings(deadline=None, max_examples=examples(100))
+@given(annotations())
+def test_any_annotation_gives_boxes_inside_the_image(text):
+    ((boxes, labels),) = targets_of_xmls([text], [LABEL], [REAL])
+    assert 1 <= len(boxes) <= max(1, len(find_objects(text.encode(), "").names)) and set(labels) == {LABEL}
+    edges = np.array(boxes)
+    assert (edges >= 0).all() and (edges <= 1).all() and (edges[:, :2] < edges[:, 2:]).all()
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_the_error_is_that_of_the_reader_without_a_traceback(text):
+    with pytest.raises(ValueError) as alone:
+        find_objects(text.encode() if isinstance(text, str) else text, "a.xml")
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        targets_of_xmls([TEXT, text, TEXT], [LABEL] * 3, [REAL] * 3)
+    unescaped = re.sub(r"\\(['\"])", r"\1", caught.value.message)
+    assert f"assertion failed: [{alone.value}]" in unescaped and "Traceback" not in unescaped
