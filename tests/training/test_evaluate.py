@@ -55,6 +55,6 @@ def test_scores_equal_a_plain_count_over_all_crops(sample: SampleData, tmp_path:
 def test_a_pass_that_misses_an_image_is_an_error(sample: SampleData, tmp_path: Path) -> None:
     config = load_config(sample.config(tmp_path / "c.json"))
     evaluator = Evaluator(config, World(), load_catalog(config.data, "test", World()), 8, tmp_path)
-    evaluator.dataset = evaluator.dataset.skip(1)
+    evaluator.build = lambda _: evaluator.dataset.skip(1)
     with pytest.raises(TfpipeError, match=r"saw \d+ images of 37"):
         evaluator.run(build_model(config, 8))

@@ -29,6 +29,7 @@ from tfpipe.util.differences import differences
 from tfpipe.util.files import sha256
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
+from tfpipe.util.retry import retried
 from tfpipe.util.sampling import evenly_spaced
 
 LOCK, ABOUT = ".lock", "about.json"
@@ -94,10 +95,16 @@ class Work:
             return []
         total = sum(map(self.shards.records, shards))
         label, unit = f"packing {self.catalog.split} data", "image" if self.shards.kind == "original" else "crop"
+        left = list(shards)
+
+        def attempt() -> None:
+            shown = progress(self._pictures(self.shards.places(left)), total, label, unit, self.world.rank == 0)
+            while left:
+                self._write_shard(left[0], islice(shown, self.shards.records(left[0])))
+                del left[0]
+
         try:
-            shown = progress(self._pictures(self.shards.places(shards)), total, label, unit, self.world.rank == 0)
-            for shard in shards:
-                self._write_shard(shard, islice(shown, self.shards.records(shard)))
+            retried(attempt)()
         except (TfpipeError, ValueError) as error:
             return [str(error)]
         return []

@@ -106,7 +106,7 @@ class Pictures:
         except tf.errors.OpError as error:
             left = places[np.searchsorted(places, reached) :]
             for place, cause in zip(left, replay(self._located(left), self._catalog, self._config), strict=False):
-                if cause is not None:
+                if isinstance(cause, tf.errors.OpError):
                     source, item = self._catalog.source, int(self._items(place[None])[0])
                     failure = source.explain(self._catalog, self._config, item, cause)
                     raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {source.remedy}") from cause

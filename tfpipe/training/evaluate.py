@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import build_dataset
@@ -46,8 +47,9 @@ class Evaluator:
         """Takes the run's config and world, the test catalog, the number of outputs, and the run's directory."""
         self.config, self.world, self.catalog, self.classes = config.data, world, catalog, classes
         self.stream = Stream.start(world.size)
-        self.dataset = build_dataset(config, "test", world, with_positions=True, catalog=catalog)
-        self.reached: tf.Tensor | None = None
+        build = partial(build_dataset, config, "test", world, with_positions=True, catalog=catalog)
+        dataset = build()  # once for all passes
+        self.build = lambda stream: dataset if stream is self.stream else build(resume=stream)
         self.bad_files = BadFiles(run_dir, world, catalog, config.data.max_bad_fraction)
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
@@ -64,20 +66,15 @@ class Evaluator:
         Raises:
             TfpipeError: a file cannot be used, or the number of images seen differs from the filelist's.
         """
-        self.reached = None
         seen: list[np.ndarray] = []
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
-        try:
-            for images, labels, positions in self._batches():
-                if stop():
-                    stopped = 1.0
-                    break
-                sums += self.sums(model, images, labels, positions).numpy()
-                self.reached = positions
-                seen.append(positions.numpy())
-        except tf.errors.OpError as error:
-            raise to_named_error(error, self.catalog, self.config, self.world, self.stream, self.reached) from error
+        for images, labels, positions in self._batches():
+            if stop():
+                stopped = 1.0
+                break
+            sums += self.sums(model, images, labels, positions).numpy()
+            seen.append(positions.numpy())
         *summed, stopped = self.world.sum(np.append(sums, stopped))
         if stopped:
             return None
@@ -97,12 +94,12 @@ class Evaluator:
         return images
 
     def _batches(self) -> Iterator[tuple[tf.Tensor, ...]]:
-        meter, iterator = Meter(), iter(self.dataset)
-        limit = stall_limit(self.config, self.world, self.catalog, self.stream, lambda: self.reached)
+        meter, batches = Meter(), Batches(self.build, self.catalog, self.config, self.world, self.stream)
+        limit = stall_limit(self.config, self.world, self.catalog, self.stream, lambda: batches.reached)
         with StallWatch(meter, self.world.rank, limit=limit, name="test batch"):
             while True:
                 try:
-                    yield meter.take(iterator)
+                    yield meter.take(batches)
                 except StopIteration:
                     return
                 meter.steps += 1

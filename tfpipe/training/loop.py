@@ -12,9 +12,10 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
@@ -34,7 +35,6 @@ from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.parallel import ParallelModel
-from tfpipe.training.recovery import Recovery
 from tfpipe.training.skipping import Skipping
 
 logger = logging.getLogger(__name__)
@@ -179,10 +179,11 @@ def fit(
             callbacks[-1].on_epoch_end(start.epoch - 1)
             return logs
     build = partial(build_dataset, config, "train", world, with_positions=True, catalog=data.train, with_ready=True)
-    model.recovery = Recovery(lambda stream: build(resume=stream), start.stream, world)
+    model.batches = Batches(lambda stream: build(resume=stream), data.train, config.data, world, start.stream)
     try:
         history = model.fit(
-            build(resume=start.stream),
+            # The training function takes the batches; this only keeps Keras going.
+            tf.data.Dataset.range(1).repeat(),
             initial_epoch=start.epoch,
             epochs=config.training.epochs,
             steps_per_epoch=data.steps,
@@ -195,7 +196,9 @@ def fit(
             # The failed rank prints the reason; the launcher then kills this rank during the sleep.
             time.sleep(10)
             raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
-        raise to_named_error(error, data.train, config.data, world, start.stream, model.positions) from error
+        raise TfpipeError(f"rank {world.rank}: stopped: {reason(error)}") from error
+    finally:
+        model.batches = None  # ends the pipeline
     return {name: values[-1] for name, values in history.history.items()}
 
 

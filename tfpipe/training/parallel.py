@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.data.failures.batches import Batches
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
 from tfpipe.training.monitor.meter import Meter
-from tfpipe.training.recovery import Recovery
 
 
 class Requests(NamedTuple):
@@ -36,8 +36,8 @@ class ParallelModel(keras.Model):
     """Seconds waited for the input so far."""
     train_function: Callable[[Iterator[Any]], Any] | None
     """Keras' attribute: None until `make_train_function` has run."""
-    recovery: Recovery | None = None
-    """Recovery from transient errors; None: no error is retried."""
+    batches: Batches | None = None
+    """Source of the batches; None: the dataset that `fit` receives."""
     positions: tf.Tensor | None = None
     """int64 [batch, 2]: stream positions and crop numbers of the batch trained last."""
     requests = Requests()
@@ -73,8 +73,7 @@ class ParallelModel(keras.Model):
         self.meter = meter = self.meter or Meter()
 
         def train_function(iterator: Iterator[Any]) -> Any:
-            batch = self.recovery.take(iterator, meter.take, self.positions) if self.recovery else meter.take(iterator)
-            images, labels, positions, ready_at_s = batch
+            images, labels, positions, ready_at_s = meter.take(self.batches or iterator)
             logs, granted, reduce_s = step((images, labels, tf.constant(self.requests, tf.float32)))
             self.positions = positions
             self.granted = Requests(*(granted.numpy() > 0))

@@ -1,13 +1,19 @@
-"""Reads files: small ones with as few system calls as possible (a file object makes five times as many)."""
+"""Reads files: small ones with as few system calls as possible (a file object makes five times as many).
+
+Errors that may pass are retried.
+"""
 
 import hashlib
 import os
 from pathlib import Path
 
+from tfpipe.util.retry import retried
+
 # Bytes per call; nearly every annotation is shorter.
 SOME = 2**14
 
 
+@retried
 def read_start(path: str, count: int) -> bytes:
     """Returns the first `count` bytes of the file at `path`, or all if it is shorter.
 
@@ -22,6 +28,7 @@ def read_start(path: str, count: int) -> bytes:
         os.close(file)
 
 
+@retried
 def read_whole(path: str) -> bytes:
     """Returns the contents of the file at `path`. Raises OSError if it cannot be read; the message names it."""
     file = os.open(path, os.O_RDONLY)
@@ -38,6 +45,7 @@ def read_whole(path: str) -> bytes:
         os.close(file)
 
 
+@retried
 def sha256(path: Path) -> str:
     """Returns the sha256 of the file at `path`, in hex."""
     digest = hashlib.sha256()

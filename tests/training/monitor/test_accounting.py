@@ -59,6 +59,7 @@ class Account:
         meter = Meter(20, lambda: self.now_s, lambda: self.now_s)
         self.model = SimpleNamespace(
             meter=meter,
+            batches=SimpleNamespace(iterator=None),
             input_wait_s=0.0,
             granted=SimpleNamespace(stop=False),
             positions=tf.constant([[0, 0]], tf.int64),
@@ -109,8 +110,8 @@ OTHERS = {0: (200.0, 800.0, 500.0, 0.5, 10.0), 2: (1500.0, 1875.0, 375.0, 0.25, 
 @pytest.fixture(autouse=True)
 def no_model_of_the_pipeline(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     if "real" not in request.node.name:
-        monkeypatch.setattr("tfpipe.training.monitor.accounting.stages", lambda _: [])
-        monkeypatch.setattr("tfpipe.training.monitor.accounting.tuned", lambda _: [])
+        monkeypatch.setattr("tfpipe.training.monitor.accounting.stages", lambda *_: [])
+        monkeypatch.setattr("tfpipe.training.monitor.accounting.tuned", lambda *_: [])
 
 
 def test_an_interval_says_what_every_rank_did(tmp_path: Path) -> None:

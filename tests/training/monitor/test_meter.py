@@ -1,6 +1,5 @@
 """The meter splits a step's time, by clocks that tests set."""
 
-import gc
 from collections.abc import Iterator
 
 import pytest
@@ -63,12 +62,3 @@ def test_clocks_that_disagree_make_no_time_negative(clock: Clock, meter: Meter) 
     meter.take(Batches(clock, 0, meter))
     step = meter.finish(reduce_s=0.001, ready_at_s=clock.of_day() + 1)
     assert (step.compute_s, step.delay_s) == (0, 0)
-
-
-def test_the_iterator_ends_with_its_last_user(clock: Clock, meter: Meter) -> None:
-    batches = Batches(clock, 0, meter)
-    meter.take(batches)
-    assert meter.iterator is batches
-    del batches
-    gc.collect()
-    assert meter.iterator is None

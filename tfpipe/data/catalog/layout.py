@@ -12,6 +12,7 @@ from tfpipe.data.catalog.filelist import SCAN_THREADS
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 from tfpipe.util.progress import progress
+from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ def _listed(listings: Iterable[set[str]], count: int, show: bool) -> dict[int, s
     return {number: names for number, names in enumerate(shown) if names}
 
 
+@retried
 def _names_in(folder: str) -> set[str]:
     try:
         return set(os.listdir(folder))

@@ -10,7 +10,7 @@ from tfpipe.config import DataConfig, Parallel
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.data.pipeline import crop, read, visit
+from tfpipe.data.pipeline import Crops, crop, read, visit
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
@@ -27,15 +27,15 @@ def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Str
     """
     located = visit(catalog, config, world, stream).take(LOOK_AHEAD)
     for done, error in enumerate(replay(located, catalog, config)):
-        if error is not None:
+        if isinstance(error, tf.errors.OpError):
             item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
             catalog.source.evict(catalog, config, world, item)
             return catalog.source.explain(catalog, config, item, error)
     return None
 
 
-def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> Iterator[tf.errors.OpError | None]:
-    """Loads images again, from single `SamplePaths` elements; yields each one's error, or None."""
+def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> Iterator[tf.errors.OpError | Crops]:
+    """Loads images again, from single `SamplePaths` elements; yields each one's crops, or its error."""
     # Serial calls of one image each, so that errors come in the order of the images.
     # No caches, since a user can only repair the original files.
     plain = {
@@ -52,13 +52,11 @@ def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> It
     iterator = iter(crop(read(located, originals, serial), catalog, serial, decoder=decoder))
     while True:
         try:
-            next(iterator)
+            yield next(iterator)
         except StopIteration:
             return
         except tf.errors.OpError as error:
             yield error
-        else:
-            yield None
 
 
 def cannot_use(failure: Failure, catalog: Catalog, world: World) -> TfpipeError:

@@ -16,6 +16,8 @@ from tfpipe.data.order.stream import Cursor, SampleRef, Stream
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
 
+PASSED = "it could not be read when it was due, but can be read now"
+
 
 class MissingSamples:
     """A detector of samples without a crop, from the positions of a rank's batches."""
@@ -93,8 +95,12 @@ class Dropped:
 
     def _learn(self, visits: SampleRef) -> None:
         located = tf.data.Dataset.from_tensors(visits).map(Lookup(self._catalog).located).unbatch()
-        for sample, error in zip(visits.item.tolist(), replay(located, self._catalog, self._config), strict=True):
+        source = self._catalog.source
+        for sample, outcome in zip(visits.item.tolist(), replay(located, self._catalog, self._config), strict=True):
             image, _ = self._catalog.image_and_box(sample)
-            self._known[sample] = (
-                None if error is None else self._catalog.source.explain(self._catalog, self._config, image, error)
-            )
+            if isinstance(outcome, tf.errors.OpError):
+                self._known[sample] = source.explain(self._catalog, self._config, image, outcome)
+            elif len(outcome.labels):
+                self._known[sample] = Failure(source.name(self._catalog, image), PASSED)
+            else:
+                self._known[sample] = None

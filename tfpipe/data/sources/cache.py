@@ -16,6 +16,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.space import check_space
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import read_whole
 
 KINDS = (".jpg", ".xml")
 IN_A_FOLDER = 1000
@@ -39,16 +40,27 @@ def reader(catalog: Catalog, config: DataConfig, world: World) -> Reader:
 
     Raises ConfigError as open_stores does.
     """
+    read_file = read_with_retries if config.on_error == "skip" else tf.io.read_file
     if config.cache is None or config.cache_stage != "files":
-        return lambda _item, path, _kind: tf.io.read_file(path)
+        return lambda _item, path, _kind: read_file(path)
     stores = open_stores(catalog, config, world, KINDS, len(catalog), catalog.paths.digest[:16])
 
     def read(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
         contents = stores[kind].find(item, path)
         from_source = tf.equal(contents, "")
-        return tf.cond(from_source, lambda: stores[kind].keep(item, path, tf.io.read_file(path)), lambda: contents)
+        return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path)), lambda: contents)
 
     return read
+
+
+def read_with_retries(path: tf.Tensor) -> tf.Tensor:
+    """Reads a file through Python, which tells errors that may pass from others, and retries at the former.
+
+    Where an image that fails is skipped, no error reaches failures.batches, which has the retries otherwise. Takes some
+    20 microseconds more than TensorFlow's op.
+    """
+    contents = tf.numpy_function(lambda path: read_whole(os.fsdecode(path)), [path], tf.string, stateful=False)
+    return tf.ensure_shape(contents, [])
 
 
 def open_stores(

@@ -17,6 +17,7 @@ from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.cache import Store, reader
 from tfpipe.data.sources.crop_cache import find
 from tfpipe.distributed import World
+from tfpipe.util.retry import retried
 
 
 class Encoded(NamedTuple):
@@ -68,7 +69,7 @@ def read_records(
 
     @stage("read")
     def read_some(images: SamplePaths) -> Encoded:
-        jpegs, sizes = tf.numpy_function(load, [images.item], (tf.string, tf.int32), stateful=False)
+        jpegs, sizes = tf.numpy_function(retried(load), [images.item], (tf.string, tf.int32), stateful=False)
         jpegs, sizes = tf.ensure_shape(jpegs, images.item.shape), tf.ensure_shape(sizes, [*images.item.shape, 2])
         nothing = tf.fill(tf.shape(images.item), "")
         return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label, nothing)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Windows, decode_scale
 from tfpipe.data.images.decode import choose_decoder
@@ -20,6 +21,7 @@ from tfpipe.data.runtime.autotune import Tuned, tuned
 from tfpipe.data.runtime.parallelism import options
 from tfpipe.distributed import World
 from tfpipe.tools.bench.segments import LEAD_IN_S, Arrive, Count, Segment, alone, measure
+from tfpipe.util.retry import retried
 
 # Only the last of this many elements reaches Python, which would otherwise dominate the measurement.
 VISITS = 1024
@@ -59,13 +61,15 @@ class Pipeline:
         """Measures a segment after the warm-up."""
         start = time.perf_counter()
         stream = _stream(self._world, self._done)
-        dataset = build_dataset(self._config, "train", self._world, True, stream, self._catalog)
-        iterator = iter(dataset)
-        source = self._deliveries(iterator)
+        batches = Batches(
+            lambda rest: build_dataset(self._config, "train", self._world, True, rest, self._catalog),
+            *(self._catalog, self._config.data, self._world, stream),
+        )
+        source = self._deliveries(batches)
         next(source)
         self.first_batch_s.append(time.perf_counter() - start)
         segment = measure(source, seconds, self._warm_up_s, arrive)
-        self.tuned = tuned(iterator, stage_names(self._catalog, self._config.data))
+        self.tuned = tuned(batches.iterator, stage_names(self._catalog, self._config.data))
         return segment
 
     def _deliveries(self, iterator: Iterator[Any]) -> Iterator[Count]:
@@ -89,11 +93,21 @@ class Chain:
 
     def __init__(self, name: str, dataset: tf.data.Dataset, count: Callable[[Count, Any], Count]) -> None:
         self.name = name
-        self._source = _counts(iter(dataset), count)
+        self._begin = lambda: _counts(iter(dataset), count)
+        self._source = self._begin()
 
     def measure(self, seconds: float, warm_up_s: float = LEAD_IN_S) -> Segment:
-        """Measures a segment after a lead-in."""
-        return measure(self._source, seconds, warm_up_s)
+        """Measures a segment after a lead-in; from the beginning after an error that may pass."""
+
+        @retried
+        def attempt() -> Segment:
+            try:
+                return measure(self._source, seconds, warm_up_s)
+            except tf.errors.OpError:
+                self._source = self._begin()
+                raise
+
+        return attempt()
 
 
 def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:

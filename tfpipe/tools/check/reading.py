@@ -59,8 +59,7 @@ def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, VocObjects]
 def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
     try:
-        with open(path, "rb") as file:
-            contents = file.read()
+        contents = read_whole(path)
     except OSError as error:
         code = "missing" if isinstance(error, FileNotFoundError | NotADirectoryError) else "unreadable"
         return nothing._replace(codes={code}, reason=error.strerror or str(error)), None

@@ -29,6 +29,7 @@ from tfpipe.tools.view import sheet
 from tfpipe.tools.view.broken import decode_in_part, find_broken
 from tfpipe.tools.view.panel import Scene, draw_panel
 from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Tile
+from tfpipe.util.retry import retried
 
 SYNSETS = "LOC_synset_mapping.txt"
 # Default counts, by kind of view.
@@ -100,9 +101,9 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     names = class_names(data, catalog)
     try:
         if what.kind == "batch":
-            shown = _batch(config, catalog, stream, count, names)
+            shown = retried(_batch)(config, catalog, stream, count, names)
         else:
-            scenes = find_scenes(data, catalog, stream, count)
+            scenes = retried(find_scenes)(data, catalog, stream, count)
             shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
     except tf.errors.OpError as error:
         raise to_named_error(error, catalog, data, ALONE, stream, None) from error

@@ -113,8 +113,7 @@ class Accounting(keras.callbacks.Callback):
         self._begin(used, stages_now, queued)
 
     def _stages(self) -> list[Stage]:
-        iterator = self.model.meter.iterator
-        return [] if iterator is None or self.record is None else stages(iterator, self.names)
+        return [] if self.record is None else stages(self.model.batches.iterator, self.names)
 
     def _share(self, own: RankFigures) -> list[RankFigures]:
         """Returns every rank's figures by one allreduce of a table with a row per rank, twice as fast as a gather."""
@@ -136,7 +135,6 @@ class Accounting(keras.callbacks.Callback):
         ]
         straggler = find_straggler(described)
         mean_wait_s = float(np.mean([figures.wait_ms for figures in ranks])) / 1000
-        iterator = self.model.meter.iterator
         return {
             "steps": steps,
             "seconds": round(seconds, 6),
@@ -150,7 +148,7 @@ class Accounting(keras.callbacks.Callback):
             "read_bytes": spent.used.read_bytes,
             "storage_bytes": spent.used.storage_bytes,
             **spent.visited._asdict(),
-            "autotune": [] if iterator is None else [vars(choice) for choice in tuned(iterator, self.names)],
+            "autotune": [vars(choice) for choice in tuned(self.model.batches.iterator, self.names)],
             "stages": [_per_element(stage) for stage in spent.stages if stage.elements],
             "ranks": described,
             "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},

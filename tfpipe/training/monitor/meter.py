@@ -1,7 +1,6 @@
 """Meter of training steps: how the last step's time was spent, and in which part the current step is."""
 
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple
@@ -50,14 +49,7 @@ class Meter:
         self.open: OpenStep | None = None
         self.recent_s: deque[float] = deque(maxlen=RECENT)
         """Durations of the last steps, from taking the batch to the end."""
-        # A weak reference: a pipeline that outlives fit would keep its threads and batches.
-        self._iterator: Callable[[], Iterator[Any] | None] = lambda: None
         self._ended_s = clock()
-
-    @property
-    def iterator(self) -> Iterator[Any] | None:
-        """Source of the batches; None before the first and after the last batch."""
-        return self._iterator()
 
     def restart(self) -> None:
         """Lets the next step's time count from now."""
@@ -65,8 +57,6 @@ class Meter:
 
     def take(self, iterator: Iterator[Any]) -> Any:
         """Returns the next batch, which begins a step."""
-        if self._iterator() is not iterator:
-            self._iterator = weakref.ref(iterator)
         began_s = self.clock()
         self.open = OpenStep("input", began_s)
         batch = next(iterator)

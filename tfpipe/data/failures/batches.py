@@ -1,0 +1,70 @@
+"""A rank's batches, with one answer to every failure: retried if it may pass, otherwise raised with the file's name."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.runtime.op_errors import reason
+from tfpipe.distributed import World
+from tfpipe.util.retry import Retry
+
+
+class Batches(Iterator[Any]):
+    """An iterator over the batches of a rank: training, the test pass and bench take theirs from it.
+
+    After an error of the storage that may pass it builds the pipeline again, from the next crop on; meanwhile the other
+    ranks wait in the allreduce.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Stream], Iterable[Any]],
+        catalog: Catalog,
+        config: DataConfig,
+        world: World,
+        stream: Stream,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Builds the pipeline.
+
+        `build` builds it from a point of the stream on, with positions as the third tensor of a batch; `stream` is
+        where it begins; `sleep` waits for a number of seconds.
+        """
+        self._build, self._catalog, self._config, self._world = build, catalog, config, world
+        self._stream, self._retry = stream, Retry(f"rank {world.rank}: ", sleep)
+        self.reached: tf.Tensor | None = None
+        """int64 [batch, 2]: positions of the last batch taken; None before the first."""
+        self.iterator = iter(build(stream))
+        """The pipeline's own iterator, for its statistics; another one after a retry."""
+
+    def __next__(self) -> Any:
+        """Returns the next batch.
+
+        Raises:
+            TfpipeError: a file cannot be used, which the message names, or the pipeline has failed in another way.
+        """
+        while True:
+            try:
+                batch = next(self.iterator)
+            except tf.errors.OpError as error:
+                # Raised here, where Python drops `error`: a reference from another frame would keep the pipeline alive.
+                if not self._retry.again(error, reason(error)):
+                    start = (self._stream, self.reached)
+                    raise to_named_error(error, self._catalog, self._config, self._world, *start) from error
+            else:
+                self._retry.reset()
+                self.reached = batch[2]
+                return batch
+            self.iterator = iter(self._build(self.rest()))
+
+    def rest(self) -> Stream:
+        """Returns the stream after the last batch taken."""
+        if self.reached is None:
+            return self._stream
+        return self._stream.moved(self._world.rank, Cursor.after(self.reached[-1]))
