@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +18,19 @@ from hypothesis import strategies as st
 from tests.support.checkpoints import CONTRACT, STATE
 from tests.support.commands import ROOT
 from tests.support.examples import examples
+from tests.support.sample import SampleData
+from tfpipe import World, load_config
+from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpointing.checkpoints import (
     FOLDER,
+    KNOWN_AT_TIMES,
     Batch,
     Checkpoint,
     carried_over,
     check_contract,
+    contract_of,
     read,
     read_latest,
     write,
@@ -151,6 +158,51 @@ def test_another_run_does_not_unless_told_to(
     assert "--resume-anyway" in str(caught.value)
     check(anyway=True, **changes)
     assert "goes on although this has changed" in caplog.text
+
+
+@pytest.fixture
+def contracts(sample: SampleData, index: str, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Contracts of runs with as many images: XMLs that the pipeline reads, boxes known from the start, and neither."""
+    config = load_config(sample.config(tmp_path / "c.json", data={"index": index}))
+    indexed = load_catalog(config.data, "train", World())
+    xmls = replace(indexed, boxes=None)
+    there = [folder.replace("/Annotations/", "/Others/") for folder in indexed.annotation_folders]
+    catalogs = {
+        "XMLs": xmls,
+        "other XMLs": replace(xmls, annotation_folders=there),
+        "indexed": indexed,
+        "read": replace(indexed, boxes=read_boxes(xmls, World()), annotation_folders=there),
+        "other boxes": replace(indexed, boxes=indexed.boxes._replace(boxes=1 - indexed.boxes.boxes)),
+        "packed": replace(xmls, annotation_folders=[""] * len(there)),
+    }
+    made = {name: contract_of(config, catalog) for name, catalog in catalogs.items()}
+    return made | {"before": {name: value for name, value in made["XMLs"].items() if name not in KNOWN_AT_TIMES}}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "different"),
+    [
+        ("XMLs", "XMLs", None),
+        ("XMLs", "other XMLs", "layout"),
+        ("XMLs", "indexed", None),
+        ("other XMLs", "indexed", "layout"),
+        ("indexed", "read", None),
+        ("indexed", "other boxes", "boxes"),
+        ("XMLs", "packed", None),
+        ("indexed", "packed", None),
+        ("before", "XMLs", None),
+        ("before", "indexed", None),
+    ],
+)
+def test_other_annotations_are_another_run(
+    contracts: dict[str, dict[str, Any]], then: str, now: str, different: str | None
+) -> None:
+    state = replace(STATE, contract=json.loads(json.dumps(contracts[then])))
+    if different is None:
+        check_contract(state, contracts[now], STATE.batch, anyway=False)
+    else:
+        with pytest.raises(ConfigError, match=f"belongs to another run:\n  {different}: .*\ncontinue"):
+            check_contract(state, contracts[now], STATE.batch, anyway=False)
 
 
 @pytest.mark.parametrize("batch", [Batch(4, 8), Batch(1, 32), Batch(3, 16)])

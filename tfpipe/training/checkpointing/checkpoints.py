@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config import Config
+from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
@@ -31,6 +33,8 @@ FREE = {
     "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
     "memory_budget",
 }  # fmt: skip
+# Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
+KNOWN_AT_TIMES = ("boxes", "layout")
 
 
 class Batch(NamedTuple):
@@ -158,10 +162,23 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
         "samples": order.count,
         "classes": hashlib.sha256("\n".join(catalog.classes).encode()).hexdigest(),
         "labels": hashlib.sha256(catalog.labels.tobytes()).hexdigest(),
+        "boxes": None if catalog.boxes is None else _boxes_digest(catalog.boxes),
+        "layout": _layout(catalog),
         "data.shuffle_buffer > 1": order.shuffle,
         **{f"data.{name}": value for name, value in data.items()},
         "training.seed": config.training.seed,
     }
+
+
+def _boxes_digest(boxes: Boxes) -> str:
+    arrays = (array.astype(kind) for array, kind in zip(boxes, ("<i4", "<f4", "<i4"), strict=True))
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
+def _layout(catalog: Catalog) -> str | None:
+    """Returns where the XMLs are, relative to their images, which may have moved together; None if none is read."""
+    folder = catalog.annotation_folders[0]
+    return os.path.relpath(folder, catalog.paths.folders[0]) if folder else None
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
@@ -170,7 +187,9 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
     The number of ranks may differ if the batch per rank or the batch over all ranks is the same. Raises ConfigError if
     it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
     """
-    different = differences(state.contract, contract, "then", "now", [*{**state.contract, **contract}])
+    known = [name for name in KNOWN_AT_TIMES if state.contract.get(name) and contract.get(name)][:1]
+    names = [name for name in {**state.contract, **contract} if name not in KNOWN_AT_TIMES or name in known]
+    different = differences(state.contract, contract, "then", "now", names)
     if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
         different.append(f"data.batch_size: {_say(state.batch)} then, {_say(batch)} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:
