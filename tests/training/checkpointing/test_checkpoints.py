@@ -50,7 +50,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
             for one, other in zip(getattr(got, kind), getattr(written, kind), strict=True):
                 np.testing.assert_array_equal(one, other)
                 assert one.dtype == other.dtype
-        for name in ("epoch", "step", "total_steps", "batch", "contract", "untested"):
+        for name in ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps"):
             assert getattr(got.state, name) == getattr(written.state, name)
         assert got.state.stream.frontiers == STATE.stream.frontiers and got.state.stream.rest == 30
         for one, other in [
@@ -228,11 +228,44 @@ def test_the_share_of_an_epoch_that_is_done_stays(crops: int, before: int, after
     old, new = Batch(1, before), Batch(1, after)
     steps = [max(1, -(-crops // batch.crops)) for batch in (old, new)]
     step = data.draw(st.integers(0, steps[0] - 1))
-    now = carried_over(replace(STATE, step=step, batch=old), new, steps[1])
+    now, scale = carried_over(replace(STATE, step=step, batch=old), new, steps[1], fixed=False)
+    assert scale == before / after
     assert 0 <= now < steps[1]
     assert abs(now * new.crops - step * old.crops) <= max(old.crops, new.crops)
     if before == after:
         assert now == step
+
+
+@pytest.mark.parametrize(
+    ("epoch_steps", "steps", "expected"),
+    [(10, 10, (7, 1.0)), (10, 20, (14, 2.0)), (10, 5, (4, 0.5)), (None, 10, (7, 1))],
+)
+def test_epochs_of_a_fixed_number_of_steps_go_on_from_the_same_share(
+    epoch_steps: int | None, steps: int, expected: tuple[int, float]
+) -> None:
+    """Whatever the number of ranks: the schedule counts epochs by their steps."""
+    for batch in (STATE.batch, Batch(4, 16)):
+        assert carried_over(replace(STATE, epoch_steps=epoch_steps), batch, steps, fixed=True) == expected
+
+
+def test_the_one_just_written_is_kept_and_a_later_one_that_could_not_be_read_is_not(tmp_path: Path) -> None:
+    for total_steps in (1, 2, 8, 9):
+        last = write(tmp_path, checkpoint(total_steps), keep=4)
+    last.write_bytes(b"no zip")
+    last.with_name("step-000000008.npz").write_bytes(b"no zip")
+    assert read_latest(tmp_path).state.total_steps == 2
+    path = write(tmp_path, checkpoint(3), keep=1)
+    assert list((tmp_path / FOLDER).iterdir()) == [path] and read_latest(tmp_path).state.total_steps == 3
+
+
+def test_a_checkpoint_of_the_version_before_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, checkpoint(), keep=1)
+    with np.load(path) as file:
+        arrays = dict(file)
+    about = json.loads(str(arrays["about"]))
+    del about["epoch_steps"]
+    np.savez(path, **{**arrays, "about": np.array(json.dumps(about))})
+    assert read(path).state.epoch_steps is None
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:

@@ -16,13 +16,15 @@ from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import PARTIAL, atomic_write
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.differences import differences
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
 FORMAT = 1
+# Fields of State that a checkpoint's JSON has as they are.
+PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps")
 # Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
 # whose content is compared instead.
 FREE = {
@@ -69,6 +71,8 @@ class State:
     """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
     metrics: np.ndarray = field(default_factory=lambda: np.zeros(0))
     """float64 [k]: the running metrics of the current epoch, summed over ranks."""
+    epoch_steps: int | None = None
+    """Steps of a whole epoch; None if the checkpoint does not say."""
 
 
 class Checkpoint(NamedTuple):
@@ -80,10 +84,10 @@ class Checkpoint(NamedTuple):
 
 
 def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Writes a checkpoint and keeps the last `keep`, including this one.
+    """Writes a checkpoint and keeps `keep`: this one and those before it.
 
-    A crash at any moment leaves the earlier checkpoints intact. Raises OSError if the file cannot be written; the
-    earlier checkpoints remain.
+    Deletes later ones: the run has not continued from them, because they could not be read. A crash at any moment
+    leaves the earlier checkpoints intact. Raises OSError if the file cannot be written; the earlier ones remain.
     """
     state = checkpoint.state
     folder = run_dir / FOLDER
@@ -91,7 +95,7 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     path = folder / f"step-{state.total_steps:09}.npz"
     about = {
         "format": FORMAT,
-        **{name: getattr(state, name) for name in ("epoch", "step", "total_steps", "batch", "contract", "untested")},
+        **{name: getattr(state, name) for name in PLAIN},
         "frontiers": state.stream.frontiers,
         "rest": state.stream.rest,
     }
@@ -100,8 +104,10 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
         np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
-    for old in (*_paths(run_dir)[keep:], *folder.glob(f".*{PARTIAL}")):
-        old.unlink(missing_ok=True)
+    paths = _paths(run_dir)
+    own = paths.index(path)
+    for other in (*paths[:own], *paths[own + keep :]):
+        other.unlink(missing_ok=True)
     return path
 
 
@@ -138,9 +144,10 @@ def read(path: Path) -> Checkpoint:
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
         stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["late"])
-        fields = {name: about[name] for name in ("epoch", "step", "total_steps", "contract", "untested")}
+        fields = {name: {"epoch_steps": None, **about}[name] for name in PLAIN}
         arrays = {name: file[name] for name in ("seeds", "metrics")}
-        return Checkpoint(State(**fields, **arrays, batch=Batch(*about["batch"]), stream=stream), weights, optimizer)
+        fields["batch"] = Batch(*fields["batch"])
+        return Checkpoint(State(**fields, **arrays, stream=stream), weights, optimizer)
 
 
 def _paths(run_dir: Path) -> list[Path]:
@@ -212,9 +219,16 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
         )
 
 
-def carried_over(state: State, batch: Batch, steps_per_epoch: int) -> int:
-    """Converts the steps done in the epoch to steps of `batch`; at most `steps_per_epoch` - 1."""
-    return min(round(state.step * state.batch.crops / batch.crops), steps_per_epoch - 1)
+def carried_over(state: State, batch: Batch, steps: int, fixed: bool) -> tuple[int, float]:
+    """Converts the steps of the checkpoint's run to steps of a run with `batch` and epochs of `steps` steps.
+
+    A step counts by its crops or, if epochs have a `fixed` number of steps, by its share of an epoch.
+
+    Returns:
+        The steps done in the epoch, at most `steps` - 1, and this run's steps for a step of the checkpoint's run.
+    """
+    scale = steps / (state.epoch_steps or steps) if fixed else state.batch.crops / batch.crops
+    return min(round(state.step * scale), steps - 1), scale
 
 
 def _say(batch: Batch) -> str:
