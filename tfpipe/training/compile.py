@@ -46,9 +46,11 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
         # Horovod's ops cannot be compiled by XLA.
         jit_compile=False,
     )
-    # The optimizer's slots must exist before the broadcast. LossScaleOptimizer builds its inner optimizer without
-    # tracking, which would leave Nadam's running product out of the checkpoint.
-    inner_optimizer(model).build(model.trainable_variables)
+    # LossScaleOptimizer builds its inner optimizer without tracking, which would leave Nadam's running product out of
+    # the checkpoint. Adafactor would get variables that it does not need, and that earlier checkpoints do not have.
+    if isinstance(inner_optimizer(model), keras.optimizers.Nadam):
+        inner_optimizer(model).build(model.trainable_variables)
+    # The optimizer's slots must exist before the broadcast.
     model.optimizer.build(model.trainable_variables)
     if start.checkpoint is not None:
         restore(model, start.checkpoint)
