@@ -63,7 +63,7 @@ def test_a_pass_that_misses_an_image_is_an_error(sample: SampleData, tmp_path: P
 
 
 def test_an_image_left_out_is_listed_with_the_runs_steps(tree: Path, tmp_path: Path) -> None:
-    """Not with the optimizer's, which are others after a resume with another batch, and removed by another count."""
+    """A resume removes lines by the run's steps; the optimizer's differ if an earlier one had another batch."""
     next((tree / "Data/CLS-LOC/val").rglob("*.JPEG")).write_bytes(b"")
     sample = SampleData(tree, tmp_path / "train.txt", tmp_path / "val.txt")
     config = load_config(sample.config(tmp_path / "c.json", data={"on_error": "skip", "max_bad_fraction": 0.1}))

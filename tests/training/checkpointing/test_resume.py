@@ -19,7 +19,7 @@ from tfpipe.training.compile import compile_model
 from tfpipe.training.optimizers import known_optimizers
 from tfpipe.training.parallel import ParallelModel, Requests
 
-# 7 of 4 steps an update: three gradients are in the accumulators.
+# After 7 steps with an update every 4, the accumulators hold three gradients.
 STEPS, SAVED_AFTER, ACCUMULATED = 12, 7, {"gradient_accumulation_steps": 4}
 AVERAGED = {"use_ema": True, "ema_overwrite_frequency": 2}
 FRESH = Start(State(0, 0, 0, Batch(1, 4), Stream.start(1)))
@@ -94,7 +94,7 @@ def test_a_restored_run_goes_on_bit_for_bit(name: str, args: dict, precision: st
 def test_with_half_the_crops_before_the_schedule_goes_back_and_no_accumulated_gradient_is_lost(
     args: dict, precision: str, steps: int, tmp_path: Path
 ) -> None:
-    """Of 7 steps 3.5 remain: 4, or 3 whose gradients are accumulated; the 4 before them, an update, are half of one."""
+    """Half of 7 steps are 4; with an update every 4 steps, half of one is none, and 3 accumulated steps remain."""
     how = config("SGD", precision, **args)
     model = compile_model(how, World(), 3, STEPS, FRESH)
     train(model, range(10, 10 + SAVED_AFTER))
