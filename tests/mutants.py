@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant("training/optimizers.py", 'var_names=["bias", "gamma", "beta"]', 'var_names=["bias", "gamma"]'),
     Mutant("training/parallel.py", "op=hvd.Average, compression", "op=hvd.Sum, compression", "test_mpi.py"),
     Mutant("training/skipping.py", "or self.model.granted.stop:", "or False:", "test_faults.py"),
-    Mutant("training/checkpointing/checkpoints.py", "_paths(run_dir)[keep:]", "_paths(run_dir)[keep - 1:]"),
+    Mutant("training/checkpointing/checkpoints.py", "paths[own + keep :]", "paths[own + keep - 1 :]"),
     Mutant(
         "training/checkpointing/resume.py",
         "(self.state.total_steps + 1) % steps == 0",

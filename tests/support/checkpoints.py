@@ -16,4 +16,5 @@ STATE = State(
     untested={"loss": 0.5},
     seeds=np.arange(12).reshape(2, 3, 2),
     metrics=np.array([1.5, 32.0]),
+    epoch_steps=10,
 )

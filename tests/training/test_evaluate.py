@@ -13,6 +13,8 @@ from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import TfpipeError
 from tfpipe.training.evaluate import Evaluator, summarise
 from tfpipe.training.models import build_model
+from tfpipe.training.monitor.meter import Meter
+from tfpipe.training.parallel import ParallelModel
 
 
 def test_means_are_over_crops_and_recall_over_the_classes_there() -> None:
@@ -58,3 +60,18 @@ def test_a_pass_that_misses_an_image_is_an_error(sample: SampleData, tmp_path: P
     evaluator.build = lambda _: evaluator.dataset.skip(1)
     with pytest.raises(TfpipeError, match=r"saw \d+ images of 37"):
         evaluator.run(build_model(config, 8))
+
+
+def test_an_image_left_out_is_listed_with_the_runs_steps(tree: Path, tmp_path: Path) -> None:
+    """A resume removes lines by the run's steps; the optimizer's differ if an earlier one had another batch."""
+    next((tree / "Data/CLS-LOC/val").rglob("*.JPEG")).write_bytes(b"")
+    sample = SampleData(tree, tmp_path / "train.txt", tmp_path / "val.txt")
+    config = load_config(sample.config(tmp_path / "c.json", data={"on_error": "skip", "max_bad_fraction": 0.1}))
+    network = build_model(config, 8)
+    model = ParallelModel(network.input, network.output)
+    model.compile("sgd")
+    model.meter = Meter(steps=7)
+    evaluator = Evaluator(config, World(), load_catalog(config.data, "test", World()), 8, tmp_path)
+    assert evaluator.run(model).images == 36
+    heading, line = (tmp_path / "bad_files.txt").read_text().splitlines()
+    assert dict(zip(heading.split("\t"), line.split("\t"), strict=True))["step"] == "7"

@@ -83,8 +83,16 @@ def test_a_function_of_the_users_own_gives_the_network() -> None:
     assert model(np.zeros((2, 32, 32, 3), np.uint8)).shape == (2, 4)
 
 
-def test_gray_images_are_taken_too() -> None:
-    assert build_model(config(channels=1, width=8), 4)(np.zeros((2, 32, 32, 1), np.uint8)).shape == (2, 4)
+@pytest.mark.parametrize(("name", "args"), [("resnet18", {"width": 8}), ("MobileNetV2", {"alpha": 0.35})])
+def test_gray_images_are_taken_too(name: str, args: dict) -> None:
+    model = build_model(config(name, channels=1, **args), 4)
+    assert model(np.zeros((2, 32, 32, 1), np.uint8)).shape == (2, 4)
+
+
+@pytest.mark.parametrize("name", ["ResNet50", "DenseNet121"])
+def test_a_network_for_colours_refuses_gray_images(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^model.name {name} .* data.num_channels is 1; set it to 3"):
+        build_model(config(name, channels=1), 4)
 
 
 def test_the_skeletons_resnet_is_an_untrained_resnet50(monkeypatch: pytest.MonkeyPatch) -> None:

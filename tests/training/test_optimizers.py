@@ -50,17 +50,21 @@ def test_a_schedule_takes_the_optimizers_rate_and_the_runs_length() -> None:
     assert rates(1, [0, 2500], optimizer={"name": "Adam"}, lr_schedule=decay) == pytest.approx([0.001, 0.0005])
 
 
-def test_weight_decay_leaves_biases_and_normalisation_alone() -> None:
+@pytest.mark.parametrize(
+    ("name", "args", "kernel"),
+    [("SGD", {"weight_decay": 0.1}, 0.95), ("SGD", {}, 1), ("AdamW", {}, 0.998), ("Muon", {}, 0.998)],
+)
+def test_weight_decay_leaves_biases_and_normalisation_alone(name: str, args: dict, kernel: float) -> None:
+    """Also that of AdamW and Muon, which is 0.004 by default."""
     model = keras.Sequential([keras.layers.Dense(3, name="d"), keras.layers.BatchNormalization(name="n")])
     model.build((None, 2))
-    args = {"learning_rate": 0.5, "weight_decay": 0.1}
-    optimizer = build_optimizer(config(optimizer={"name": "SGD", "args": args}), 1, 10)
+    optimizer = build_optimizer(config(optimizer={"name": name, "args": args, "learning_rate": 0.5}), 1, 10)
     for variable in model.trainable_variables:
         variable.assign(np.ones(variable.shape))
     optimizer.build(model.trainable_variables)
     optimizer.apply([np.zeros(each.shape, np.float32) for each in model.trainable_variables], model.trainable_variables)
     after = {each.name: float(np.mean(each)) for each in model.trainable_variables}
-    assert after == pytest.approx({"kernel": 0.95, "bias": 1, "gamma": 1, "beta": 1})
+    assert after == pytest.approx({"kernel": kernel, "bias": 1, "gamma": 1, "beta": 1})
 
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.1, 0.2, 3.0]], np.float32)
@@ -89,6 +93,9 @@ def test_losses_take_numbers_as_labels(loss: dict, expected: np.ndarray) -> None
     ("sections", "message"),
     [
         ({"optimizer": {"name": "Sgd"}}, 'optimizer.name "Sgd" is not known; accepted: .*SGD'),
+        ({"optimizer": {"name": "Optimizer"}}, 'optimizer.name "Optimizer" is not known; accepted: Adadelta, '),
+        ({"optimizer": {"name": "MultiOptimizer"}}, 'optimizer.name "MultiOptimizer" is not known'),
+        ({"optimizer": {"name": "LossScaleOptimizer"}}, "accepted: .*Lion, Muon, Nadam, RMSprop, SGD, ScheduleFree"),
         ({"optimizer": {"name": "SGD", "args": {"momentun": 0.9}}}, "optimizer.args .* do not fit SGD: .*momentun"),
         ({"lr_schedule": {"name": "Cosine"}}, 'lr_schedule.name "Cosine" is not known; accepted: .*CosineDecay'),
         ({"lr_schedule": {"name": "CosineDecay", "args": {"x": 1}}}, "lr_schedule.args .* do not fit CosineDecay"),

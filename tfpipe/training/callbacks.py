@@ -1,5 +1,8 @@
 """Callbacks that join the epoch's metrics over the ranks, and run the test pass."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import keras
 import numpy as np
 
@@ -31,7 +34,10 @@ class OverRanks(keras.callbacks.Callback):
 
 
 class Evaluation(keras.callbacks.Callback):
-    """Runs the test pass every `every` epochs and after the last, and adds test_*; a run that stops postpones it."""
+    """Runs the test pass every `every` epochs and after the last, and adds test_*; a run that stops postpones it.
+
+    It tests the weights that model.keras would have: with `use_ema` the optimizer's averages.
+    """
 
     def __init__(self, evaluator: Evaluator, every: int, checkpoints: Checkpoints) -> None:
         super().__init__()
@@ -40,7 +46,21 @@ class Evaluation(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         if (epoch + 1) % self.every and epoch + 1 != self.checkpoints.epochs:
             return
-        scores = self.evaluator.run(self.model, lambda: self.model.granted.stop or bool(self.checkpoints.stop))
+        with averaged_weights(self.model):
+            scores = self.evaluator.run(self.model, lambda: self.model.granted.stop or bool(self.checkpoints.stop))
         if scores is None:
             self.checkpoints.stop_untested(epoch, logs)
         logs.update(as_logs(scores))
+
+
+@contextmanager
+def averaged_weights(model: keras.Model) -> Iterator[None]:
+    """Gives `model` the weights that its optimizer averages (`use_ema`), if it does, inside `with`."""
+    weights = model.trainable_weights
+    before = [weight.numpy() for weight in weights]
+    model.optimizer.finalize_variable_values(weights)
+    try:
+        yield
+    finally:
+        for weight, value in zip(weights, before, strict=True):
+            weight.assign(value)

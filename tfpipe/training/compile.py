@@ -7,7 +7,7 @@ import keras
 from tfpipe.config import Config
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
-from tfpipe.training.checkpointing.resume import restore, restore_generators, set_iterations
+from tfpipe.training.checkpointing.resume import inner_optimizer, restore, restore_generators, scale_iterations
 from tfpipe.training.checkpointing.start import Start
 from tfpipe.training.models import build_model
 from tfpipe.training.monitor.meter import Meter
@@ -46,6 +46,10 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
         # Horovod's ops cannot be compiled by XLA.
         jit_compile=False,
     )
+    # LossScaleOptimizer builds its inner optimizer without tracking, which would leave Nadam's running product out of
+    # the checkpoint. Adafactor would get variables that it does not need, and that earlier checkpoints do not have.
+    if isinstance(inner_optimizer(model), keras.optimizers.Nadam):
+        inner_optimizer(model).build(model.trainable_variables)
     # The optimizer's slots must exist before the broadcast.
     model.optimizer.build(model.trainable_variables)
     if start.checkpoint is not None:
@@ -53,7 +57,6 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
     broadcast(model.weights, world, "weights")
     broadcast(model.optimizer.variables, world, "optimizer")
     restore_generators(model, start.state, world)
-    if start.scale != 1:
-        set_iterations(model, round(int(model.optimizer.iterations) * start.scale))
+    scale_iterations(model, start.scale)
     logger.info("%s: %.1f million weights", model.name, model.count_params() / 1e6)
     return model

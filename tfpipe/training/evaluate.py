@@ -58,7 +58,8 @@ class Evaluator:
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
 
-        `model` has logits as outputs; `stop`, called before each batch, ends the pass early if it returns True.
+        `model` has logits as outputs, and a meter of the run's steps; `stop`, called before each batch, ends the pass
+        early if it returns True.
 
         Returns:
             The scores; None if any rank ended early.
@@ -87,7 +88,7 @@ class Evaluator:
     def _dropped(self, seen: list[np.ndarray], model: keras.Model) -> int:
         """Lists and counts the images that all ranks left out; `seen` holds the positions of this rank's batches."""
         dropped = Dropped(self.catalog, self.config, self.world, self.stream).look(seen, end=True)
-        images = self.bad_files.add(int(model.optimizer.iterations), dropped)
+        images = self.bad_files.add(model.meter.steps, dropped)
         if images:
             logger.warning("%d test images were left out, see %s", images, self.bad_files.path)
         self.bad_files.check(images)

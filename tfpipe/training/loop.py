@@ -81,7 +81,9 @@ def train(
         tf.config.experimental.enable_op_determinism()
     data = load_data(config, world)
     start = find_start(config, world, run_dir, data.train, data.steps, resume, anyway)
-    if start.state.epoch >= config.training.epochs and start.state.untested is None:
+    saved = run_dir / "model.keras"
+    trained = start.state.epoch >= config.training.epochs and start.state.untested is None
+    if trained and world.from_rank0(saved.exists):
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
     with stop_on_signals() as stop:
@@ -95,10 +97,14 @@ def train(
         limit = stall_limit(config.data, world, data.train, start.state.stream, lambda: model.positions)
         with StallWatch(model.meter, world.rank, metrics, limit=limit):
             logs = fit(model, config, world, data, start.state, callbacks)
+    # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
+    model.optimizer.finalize_variable_values(model.trainable_weights)
     check_weights(model, world)
     if world.rank == 0:
-        # A plain Keras model loads without tfpipe.
-        keras.Model(model.input, model.output, name=model.name).save(run_dir / "model.keras")
+        # A plain Keras model loads without tfpipe. Keras writes only to names that end with .keras.
+        unfinished = run_dir / ".unfinished.keras"
+        keras.Model(model.input, model.output, name=model.name).save(unfinished)
+        unfinished.replace(saved)
     return logs
 
 
@@ -169,15 +175,15 @@ def fit(
     Raises:
         TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
     """
+    logs = dict(start.untested or {})
+    trained = start.epoch >= config.training.epochs
     if start.untested is not None:
-        logs = dict(start.untested)
         for callback in callbacks:
             callback.set_model(model)
-            if isinstance(callback, Evaluation | Record | Display):
+            if isinstance(callback, Evaluation | Record | Display) or (trained and callback is callbacks[-1]):
                 callback.on_epoch_end(start.epoch - 1, logs)
-        if start.epoch >= config.training.epochs:
-            callbacks[-1].on_epoch_end(start.epoch - 1)
-            return logs
+    if trained:
+        return logs
     build = partial(build_dataset, config, "train", world, with_positions=True, catalog=data.train, with_ready=True)
     model.batches = Batches(lambda stream: build(resume=stream), data.train, config.data, world, start.stream)
     try:

@@ -64,10 +64,21 @@ def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[
     if not callable(build):
         known = [attribute for attribute in dir(keras.applications) if attribute[0].isupper()]
         raise ConfigError(f'model.name "{name}" is not known; accepted: resnet18, {", ".join(known)}')
+    channels = pixels.shape[-1]
+    try:
+        prepared = import_module(build.__module__).preprocess_input(pixels)
+    except ValueError:
+        prepared = None
+    # With one channel, some cannot index red, green and blue, and others return three channels.
+    if prepared is None or prepared.shape[-1] != channels:
+        raise ConfigError(
+            f"model.name {name} prepares colour images, data.num_channels is {channels}; set it to 3, which repeats "
+            "the channel of gray images, or take resnet18"
+        )
     network = build(
         input_shape=tuple(pixels.shape[1:]), classes=classes, classifier_activation=None, **{"weights": None, **args}
     )
-    return network(import_module(build.__module__).preprocess_input(pixels))
+    return network(prepared)
 
 
 def resnet18(x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm: str = "batch") -> keras.KerasTensor:

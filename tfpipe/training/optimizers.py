@@ -17,13 +17,19 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
     args = dict(config.optimizer.args)
     if config.optimizer.learning_rate is not None:
         args["learning_rate"] = config.optimizer.learning_rate
-    kind = _find(keras.optimizers, config.optimizer.name, keras.optimizers.Optimizer, "optimizer.name")
+    kind = _find(known_optimizers(), config.optimizer.name, "optimizer.name")
     base = args.get("learning_rate", inspect.signature(kind).parameters["learning_rate"].default)
     args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
     optimizer = _make(kind, args, "optimizer.args")
-    if args.get("weight_decay"):
-        optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
+
+
+def known_optimizers() -> dict[str, Any]:
+    """Returns Keras' optimizers by name, without those that wrap other optimizers and have no learning rate."""
+    kinds = _subclasses(keras.optimizers, keras.optimizers.Optimizer)
+    return {name: kind for name, kind in kinds.items() if "learning_rate" in inspect.signature(kind).parameters}
 
 
 def build_schedule(
@@ -34,7 +40,7 @@ def build_schedule(
     rate: Any = base
     if section.name is not None:
         schedules = keras.optimizers.schedules
-        kind = _find(schedules, section.name, schedules.LearningRateSchedule, "lr_schedule.name")
+        kind = _find(_subclasses(schedules, schedules.LearningRateSchedule), section.name, "lr_schedule.name")
         accepted = inspect.signature(kind).parameters
         defaults = {"initial_learning_rate": base, "decay_steps": config.training.epochs * steps_per_epoch}
         args = {key: value for key, value in defaults.items() if key in accepted} | section.args
@@ -77,7 +83,7 @@ def build_loss(config: Config, classes: int, reduction: str | None = "sum_over_b
     name = config.loss.name
     if name == "SparseCategoricalCrossentropy" and "label_smoothing" in args:
         name = "CategoricalCrossentropy"
-    kind = _find(keras.losses, name, keras.losses.Loss, "loss.name")
+    kind = _find(_subclasses(keras.losses, keras.losses.Loss), name, "loss.name")
     if "from_logits" not in inspect.signature(kind).parameters:
         raise ConfigError(f'loss.name "{name}" takes no logits; accepted: a cross-entropy of keras.losses')
     loss = _make(kind, args, "loss.args")
@@ -96,16 +102,18 @@ class OneHotLoss(keras.losses.Loss):
         return self.loss.call(keras.ops.one_hot(labels, self.classes), y_pred)
 
 
-def _find(module: Any, name: str, base: type, key: str) -> Any:
-    kind = getattr(module, name, None)
-    if not (inspect.isclass(kind) and issubclass(kind, base) and kind is not base):
-        known = [
-            kind_name
-            for kind_name in dir(module)
-            if inspect.isclass(getattr(module, kind_name)) and issubclass(getattr(module, kind_name), base)
-        ]
-        raise ConfigError(f'{key} "{name}" is not known; accepted: {", ".join(known)}')
-    return kind
+def _subclasses(module: Any, base: type) -> dict[str, Any]:
+    return {
+        name: kind
+        for name, kind in sorted(vars(module).items())
+        if inspect.isclass(kind) and issubclass(kind, base) and kind is not base
+    }
+
+
+def _find(kinds: dict[str, Any], name: str, key: str) -> Any:
+    if name not in kinds:
+        raise ConfigError(f'{key} "{name}" is not known; accepted: {", ".join(kinds)}')
+    return kinds[name]
 
 
 def _make(kind: Any, args: dict[str, Any], key: str) -> Any:

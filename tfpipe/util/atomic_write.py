@@ -31,6 +31,15 @@ def atomic_write(path: Path, sync: bool = False, scratch: Path | None = None) ->
         raise
 
 
+def remove_partials(folder: Path) -> None:
+    """Removes the temporary files that killed writers left in `folder`; no other process may be writing there.
+
+    Raises OSError if one cannot be removed.
+    """
+    for partial in folder.glob(f".*{PARTIAL}"):
+        partial.unlink()
+
+
 @contextmanager
 def writing(path: Path, advice: str = "") -> Iterator[None]:
     """Raises a ConfigError that names `path`, the reason and `advice` in the place of an OSError inside `with`."""

@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +18,19 @@ from hypothesis import strategies as st
 from tests.support.checkpoints import CONTRACT, STATE
 from tests.support.commands import ROOT
 from tests.support.examples import examples
+from tests.support.sample import SampleData
+from tfpipe import World, load_config
+from tfpipe.data.catalog.boxes import read_boxes
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpointing.checkpoints import (
     FOLDER,
+    KNOWN_AT_TIMES,
     Batch,
     Checkpoint,
     carried_over,
     check_contract,
+    contract_of,
     read,
     read_latest,
     write,
@@ -43,7 +50,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
             for one, other in zip(getattr(got, kind), getattr(written, kind), strict=True):
                 np.testing.assert_array_equal(one, other)
                 assert one.dtype == other.dtype
-        for name in ("epoch", "step", "total_steps", "batch", "contract", "untested"):
+        for name in ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps"):
             assert getattr(got.state, name) == getattr(written.state, name)
         assert got.state.stream.frontiers == STATE.stream.frontiers and got.state.stream.rest == 30
         for one, other in [
@@ -153,6 +160,51 @@ def test_another_run_does_not_unless_told_to(
     assert "goes on although this has changed" in caplog.text
 
 
+@pytest.fixture
+def contracts(sample: SampleData, index: str, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    """Contracts of runs with as many images: XMLs that the pipeline reads, boxes known from the start, and neither."""
+    config = load_config(sample.config(tmp_path / "c.json", data={"index": index}))
+    indexed = load_catalog(config.data, "train", World())
+    xmls = replace(indexed, boxes=None)
+    there = [folder.replace("/Annotations/", "/Others/") for folder in indexed.annotation_folders]
+    catalogs = {
+        "XMLs": xmls,
+        "other XMLs": replace(xmls, annotation_folders=there),
+        "indexed": indexed,
+        "read": replace(indexed, boxes=read_boxes(xmls, World()), annotation_folders=there),
+        "other boxes": replace(indexed, boxes=indexed.boxes._replace(boxes=1 - indexed.boxes.boxes)),
+        "packed": replace(xmls, annotation_folders=[""] * len(there)),
+    }
+    made = {name: contract_of(config, catalog) for name, catalog in catalogs.items()}
+    return made | {"before": {name: value for name, value in made["XMLs"].items() if name not in KNOWN_AT_TIMES}}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "different"),
+    [
+        ("XMLs", "XMLs", None),
+        ("XMLs", "other XMLs", "layout"),
+        ("XMLs", "indexed", None),
+        ("other XMLs", "indexed", "layout"),
+        ("indexed", "read", None),
+        ("indexed", "other boxes", "boxes"),
+        ("XMLs", "packed", None),
+        ("indexed", "packed", None),
+        ("before", "XMLs", None),
+        ("before", "indexed", None),
+    ],
+)
+def test_other_annotations_are_another_run(
+    contracts: dict[str, dict[str, Any]], then: str, now: str, different: str | None
+) -> None:
+    state = replace(STATE, contract=json.loads(json.dumps(contracts[then])))
+    if different is None:
+        check_contract(state, contracts[now], STATE.batch, anyway=False)
+    else:
+        with pytest.raises(ConfigError, match=f"belongs to another run:\n  {different}: .*\ncontinue"):
+            check_contract(state, contracts[now], STATE.batch, anyway=False)
+
+
 @pytest.mark.parametrize("batch", [Batch(4, 8), Batch(1, 32), Batch(3, 16)])
 def test_another_number_of_ranks_goes_on_with_the_batch_per_rank_or_over_all(batch: Batch) -> None:
     check(batch)
@@ -176,11 +228,44 @@ def test_the_share_of_an_epoch_that_is_done_stays(crops: int, before: int, after
     old, new = Batch(1, before), Batch(1, after)
     steps = [max(1, -(-crops // batch.crops)) for batch in (old, new)]
     step = data.draw(st.integers(0, steps[0] - 1))
-    now = carried_over(replace(STATE, step=step, batch=old), new, steps[1])
+    now, scale = carried_over(replace(STATE, step=step, batch=old), new, steps[1], fixed=False)
+    assert scale == before / after
     assert 0 <= now < steps[1]
     assert abs(now * new.crops - step * old.crops) <= max(old.crops, new.crops)
     if before == after:
         assert now == step
+
+
+@pytest.mark.parametrize(
+    ("epoch_steps", "steps", "expected"),
+    [(10, 10, (7, 1.0)), (10, 20, (14, 2.0)), (10, 5, (4, 0.5)), (None, 10, (7, 1))],
+)
+def test_epochs_of_a_fixed_number_of_steps_go_on_from_the_same_share(
+    epoch_steps: int | None, steps: int, expected: tuple[int, float]
+) -> None:
+    """Whatever the number of ranks: the schedule counts epochs by their steps."""
+    for batch in (STATE.batch, Batch(4, 16)):
+        assert carried_over(replace(STATE, epoch_steps=epoch_steps), batch, steps, fixed=True) == expected
+
+
+def test_the_one_just_written_is_kept_and_a_later_one_that_could_not_be_read_is_not(tmp_path: Path) -> None:
+    for total_steps in (1, 2, 8, 9):
+        last = write(tmp_path, checkpoint(total_steps), keep=4)
+    last.write_bytes(b"no zip")
+    last.with_name("step-000000008.npz").write_bytes(b"no zip")
+    assert read_latest(tmp_path).state.total_steps == 2
+    path = write(tmp_path, checkpoint(3), keep=1)
+    assert list((tmp_path / FOLDER).iterdir()) == [path] and read_latest(tmp_path).state.total_steps == 3
+
+
+def test_a_checkpoint_of_the_version_before_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path, checkpoint(), keep=1)
+    with np.load(path) as file:
+        arrays = dict(file)
+    about = json.loads(str(arrays["about"]))
+    del about["epoch_steps"]
+    np.savez(path, **{**arrays, "about": np.array(json.dumps(about))})
+    assert read(path).state.epoch_steps is None
 
 
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:

@@ -10,9 +10,12 @@ import pytest
 
 from tests.support.commands import run
 from tests.support.runs import read_lines
-from tfpipe import ConfigError, Stream, World
-from tfpipe.training.checkpointing.checkpoints import Batch, State
-from tfpipe.training.checkpointing.start import check_room, forget_after, run_lock
+from tests.support.sample import SampleData
+from tfpipe import ConfigError, Stream, World, load_config
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.training.checkpointing.checkpoints import Batch, Checkpoint, State, contract_of, write
+from tfpipe.training.checkpointing.start import check_room, find_start, forget_after, run_lock
+from tfpipe.util.atomic_write import atomic_write
 
 # Two epochs of 10 steps, and half of a third; a line of each kind.
 LINES = [
@@ -58,6 +61,31 @@ def test_another_run_in_the_same_directory_is_refused_until_the_first_has_ended(
     with run_lock(tmp_path, World()):
         pass
     assert not (tmp_path / "lock").exists()
+
+
+def test_unfinished_files_of_a_killed_run_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    writers = [atomic_write(tmp_path / name) for name in ("metrics.jsonl", "checkpoints/step-000000001.npz")]
+    for writer in writers:
+        writer.__enter__().write_text("half")
+    (tmp_path / "checkpoints/step-000000002.npz").write_text("whole")
+    with run_lock(tmp_path, World()):
+        assert {path.name for path in tmp_path.rglob("*.*")} == {"step-000000002.npz"}
+
+
+@pytest.mark.parametrize(("fixed", "step", "scale"), [(None, 2, 0.5), (6, 3, 1.0), (12, 6, 2.0)])
+def test_a_run_with_twice_the_crops_goes_on_from_the_same_share_of_an_epoch(
+    sample: SampleData, index: str, tmp_path: Path, fixed: int | None, step: int, scale: float
+) -> None:
+    """Half of an epoch of 6 steps: 1.5 steps of 3, rounded, or as many of a fixed number whatever their crops."""
+    data = {"index": index, "batch_size": 32}
+    config = load_config(sample.config(tmp_path / "c.json", data=data, training={"steps_per_epoch": fixed}))
+    catalog = load_catalog(config.data, "train", World())
+    state = State(2, 3, 15, Batch(1, 16), Stream.start(1), contract_of(config, catalog), epoch_steps=6)
+    write(tmp_path, Checkpoint(state, [], []), keep=1)
+    start = find_start(config, World(), tmp_path, catalog, fixed or 3, resume=True, anyway=True)
+    assert (start.state.epoch, start.state.step, start.scale) == (2, step, scale)
+    assert (start.state.total_steps, start.state.epoch_steps) == (15, fixed or 3)
 
 
 def test_a_crash_leaves_no_lock_behind(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,16 +12,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config import Config
+from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import PARTIAL, atomic_write
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.differences import differences
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
 FORMAT = 1
+# Fields of State that a checkpoint's JSON has as they are.
+PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps")
 # Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
 # whose content is compared instead.
 FREE = {
@@ -31,6 +35,8 @@ FREE = {
     "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
     "memory_budget",
 }  # fmt: skip
+# Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
+KNOWN_AT_TIMES = ("boxes", "layout")
 
 
 class Batch(NamedTuple):
@@ -65,6 +71,8 @@ class State:
     """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
     metrics: np.ndarray = field(default_factory=lambda: np.zeros(0))
     """float64 [k]: the running metrics of the current epoch, summed over ranks."""
+    epoch_steps: int | None = None
+    """Steps of a whole epoch; None if the checkpoint does not say."""
 
 
 class Checkpoint(NamedTuple):
@@ -76,10 +84,10 @@ class Checkpoint(NamedTuple):
 
 
 def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Writes a checkpoint and keeps the last `keep`, including this one.
+    """Writes a checkpoint and keeps `keep`: this one and those before it.
 
-    A crash at any moment leaves the earlier checkpoints intact. Raises OSError if the file cannot be written; the
-    earlier checkpoints remain.
+    Deletes later ones: the run has not continued from them, because they could not be read. A crash at any moment
+    leaves the earlier checkpoints intact. Raises OSError if the file cannot be written; the earlier ones remain.
     """
     state = checkpoint.state
     folder = run_dir / FOLDER
@@ -87,7 +95,7 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     path = folder / f"step-{state.total_steps:09}.npz"
     about = {
         "format": FORMAT,
-        **{name: getattr(state, name) for name in ("epoch", "step", "total_steps", "batch", "contract", "untested")},
+        **{name: getattr(state, name) for name in PLAIN},
         "frontiers": state.stream.frontiers,
         "rest": state.stream.rest,
     }
@@ -96,8 +104,10 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
         np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
-    for old in (*_paths(run_dir)[keep:], *folder.glob(f".*{PARTIAL}")):
-        old.unlink(missing_ok=True)
+    paths = _paths(run_dir)
+    own = paths.index(path)
+    for other in (*paths[:own], *paths[own + keep :]):
+        other.unlink(missing_ok=True)
     return path
 
 
@@ -134,9 +144,10 @@ def read(path: Path) -> Checkpoint:
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
         stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["late"])
-        fields = {name: about[name] for name in ("epoch", "step", "total_steps", "contract", "untested")}
+        fields = {name: {"epoch_steps": None, **about}[name] for name in PLAIN}
         arrays = {name: file[name] for name in ("seeds", "metrics")}
-        return Checkpoint(State(**fields, **arrays, batch=Batch(*about["batch"]), stream=stream), weights, optimizer)
+        fields["batch"] = Batch(*fields["batch"])
+        return Checkpoint(State(**fields, **arrays, stream=stream), weights, optimizer)
 
 
 def _paths(run_dir: Path) -> list[Path]:
@@ -158,10 +169,23 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
         "samples": order.count,
         "classes": hashlib.sha256("\n".join(catalog.classes).encode()).hexdigest(),
         "labels": hashlib.sha256(catalog.labels.tobytes()).hexdigest(),
+        "boxes": None if catalog.boxes is None else _boxes_digest(catalog.boxes),
+        "layout": _layout(catalog),
         "data.shuffle_buffer > 1": order.shuffle,
         **{f"data.{name}": value for name, value in data.items()},
         "training.seed": config.training.seed,
     }
+
+
+def _boxes_digest(boxes: Boxes) -> str:
+    arrays = (array.astype(kind) for array, kind in zip(boxes, ("<i4", "<f4", "<i4"), strict=True))
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
+def _layout(catalog: Catalog) -> str | None:
+    """Returns where the XMLs are, relative to their images, which may have moved together; None if none is read."""
+    folder = catalog.annotation_folders[0]
+    return os.path.relpath(folder, catalog.paths.folders[0]) if folder else None
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
@@ -170,7 +194,9 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
     The number of ranks may differ if the batch per rank or the batch over all ranks is the same. Raises ConfigError if
     it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
     """
-    different = differences(state.contract, contract, "then", "now", [*{**state.contract, **contract}])
+    known = [name for name in KNOWN_AT_TIMES if state.contract.get(name) and contract.get(name)][:1]
+    names = [name for name in {**state.contract, **contract} if name not in KNOWN_AT_TIMES or name in known]
+    different = differences(state.contract, contract, "then", "now", names)
     if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
         different.append(f"data.batch_size: {_say(state.batch)} then, {_say(batch)} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:
@@ -193,9 +219,16 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
         )
 
 
-def carried_over(state: State, batch: Batch, steps_per_epoch: int) -> int:
-    """Converts the steps done in the epoch to steps of `batch`; at most `steps_per_epoch` - 1."""
-    return min(round(state.step * state.batch.crops / batch.crops), steps_per_epoch - 1)
+def carried_over(state: State, batch: Batch, steps: int, fixed: bool) -> tuple[int, float]:
+    """Converts the steps of the checkpoint's run to steps of a run with `batch` and epochs of `steps` steps.
+
+    A step counts by its crops or, if epochs have a `fixed` number of steps, by its share of an epoch.
+
+    Returns:
+        The steps done in the epoch, at most `steps` - 1, and this run's steps for a step of the checkpoint's run.
+    """
+    scale = steps / (state.epoch_steps or steps) if fixed else state.batch.crops / batch.crops
+    return min(round(state.step * scale), steps - 1), scale
 
 
 def _say(batch: Batch) -> str:

@@ -161,10 +161,21 @@ def restore_generators(model: ParallelModel, state: State, world: World) -> None
             variable.assign(value)
 
 
-def set_iterations(model: ParallelModel, iterations: int) -> None:
-    """Sets the optimizer's step count, and with it the position in the learning rate schedule."""
-    optimizer: Any = model.optimizer
-    getattr(optimizer, "inner_optimizer", optimizer).iterations.assign(iterations)
+def scale_iterations(model: ParallelModel, scale: float) -> None:
+    """Multiplies the optimizer's step count, and with it the position in the learning rate schedule, by `scale`.
+
+    The steps since the last update remain, because their gradients are accumulated (`gradient_accumulation_steps`).
+    """
+    optimizer = inner_optimizer(model)
+    # The schedule's position; with accumulation, Keras' public `iterations` counts the updates.
+    steps, every = optimizer._iterations, optimizer.gradient_accumulation_steps or 1
+    updates, accumulated = divmod(int(steps), every)
+    steps.assign(round(updates * scale) * every + accumulated)
+
+
+def inner_optimizer(model: ParallelModel) -> Any:
+    """Returns the optimizer of the config, which mixed_float16 wraps in a LossScaleOptimizer."""
+    return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
 def _slots(model: ParallelModel) -> list[keras.Variable]:

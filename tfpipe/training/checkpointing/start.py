@@ -28,7 +28,7 @@ from tfpipe.training.checkpointing.checkpoints import (
 )
 from tfpipe.training.monitor.metrics import METRICS, is_epoch
 from tfpipe.training.skipping import BAD_FILES
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.atomic_write import atomic_write, remove_partials
 from tfpipe.util.locks import locked
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Start(NamedTuple):
 
     state: State
     checkpoint: Checkpoint | None = None  # the checkpoint to continue from, on rank 0; else None
-    scale: float = 1.0  # crops per step when the checkpoint was written, divided by crops per step now
+    scale: float = 1.0  # steps of this run for a step of the checkpoint's run
 
 
 def choose_run_dir(
@@ -73,15 +73,17 @@ def choose_run_dir(
 
 @contextmanager
 def run_lock(run_dir: Path, world: World) -> Iterator[None]:
-    """Locks `run_dir` against other runs; a crash releases the lock. Every rank must call.
+    """Locks `run_dir` against other runs, and removes the unfinished files of a killed run. Every rank must call.
 
-    Raises ConfigError if another run holds the lock, or the directory cannot be written.
+    A crash releases the lock. Raises ConfigError if another run holds the lock, or the directory cannot be written.
     """
     with ExitStack() as held:
 
         def take() -> None:
             try:
                 held.enter_context(locked(run_dir / LOCK, "training in this directory"))
+                for folder in (run_dir, run_dir / FOLDER):
+                    remove_partials(folder)
             except OSError as error:
                 raise ConfigError(f"cannot write to the run directory {run_dir}: {error.strerror}") from error
 
@@ -125,7 +127,7 @@ def find_start(
     """
     batch = Batch(world.size, config.data.batch_size)
     contract = contract_of(config, catalog)
-    fresh = State(0, 0, 0, batch, Stream.start(world.size), contract)
+    fresh = State(0, 0, 0, batch, Stream.start(world.size), contract, epoch_steps=steps)
     checkpoints: list[Checkpoint] = []
 
     def look() -> State:
@@ -143,11 +145,11 @@ def find_start(
     check_contract(old, contract, batch, anyway)
     if world.rank == 0:
         forget_after(run_dir, old)
-    state = replace(
-        old, step=carried_over(old, batch, steps), batch=batch, stream=old.stream.over(world.size), contract=contract
-    )
+    step, scale = carried_over(old, batch, steps, config.training.steps_per_epoch is not None)
+    stream = old.stream.over(world.size)
+    state = replace(old, step=step, batch=batch, stream=stream, contract=contract, epoch_steps=steps)
     logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
-    return Start(state, checkpoints[0] if checkpoints else None, old.batch.crops / batch.crops)
+    return Start(state, checkpoints[0] if checkpoints else None, scale)
 
 
 def forget_after(run_dir: Path, state: State) -> None:

@@ -211,7 +211,8 @@ def test_a_checkpoint_tells_crops_as_jpeg_from_the_files(
     configs = config_of(sample, tmp_path, index=index), config_of(sample, tmp_path, "packed", folders[kind])
     contracts = [contract_of(each, load_catalog(each.data, "train", World())) for each in configs]
     different = {name for name in contracts[0] if contracts[0][name] != contracts[1][name]}
-    assert different == ({"crops as JPEG"} if kind == "crops" else set())
+    # A layout is not compared if the boxes are known, which are the same.
+    assert different - {"layout"} == ({"crops as JPEG"} if kind == "crops" else set())
 
 
 @settings(deadline=None, max_examples=examples(12))

@@ -1,0 +1,58 @@
+"""The test pass of a run: which weights it tests, and which ones the run keeps and saves."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.support.sample import SampleData
+from tfpipe import World, load_config
+from tfpipe.errors import Stopped
+from tfpipe.training.checkpointing.checkpoints import read_latest
+from tfpipe.training.evaluate import Evaluator
+from tfpipe.training.loop import train
+
+
+def assert_equal(weights: list[np.ndarray], others: list[np.ndarray]) -> None:
+    for one, other in zip(weights, others, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def saved(run_dir: Path) -> list[np.ndarray]:
+    return [weight.numpy() for weight in keras.models.load_model(run_dir / "model.keras").trainable_weights]
+
+
+def test_averaged_weights_are_tested_and_saved_and_the_run_goes_on_with_its_own(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is stopped in its last test pass, resumed, and killed before model.keras is written."""
+    path = sample.config(
+        tmp_path / "c.json", optimizer={"name": "SGD", "args": {"use_ema": True}}, training={"epochs": 2}
+    )
+    config, run_dir, tested, scores = load_config(path), tmp_path / "run", [], []
+    run_dir.mkdir()
+    run = Evaluator.run
+
+    def run_and_stop_in_the_second(evaluator: Evaluator, model: keras.Model, stop: object) -> object:
+        tested.append([weight.numpy() for weight in model.trainable_weights])
+        scores.append(None if len(tested) == 2 else run(evaluator, model))
+        return scores[-1]
+
+    monkeypatch.setattr(Evaluator, "run", run_and_stop_in_the_second)
+    with pytest.raises(Stopped):
+        train(config, World(), run_dir)
+    stopped = read_latest(run_dir)
+    assert not (run_dir / "model.keras").exists()
+    logs = train(config, World(), run_dir, resume=True)
+    assert len(tested) == 3 and logs["test_loss"] == scores[-1].loss
+
+    (_, *averages), weights = stopped.optimizer, stopped.weights
+    assert_equal(tested[1], averages)
+    assert_equal(tested[2], averages)
+    assert any((own != average).any() for own, average in zip(weights, averages, strict=False))
+    assert_equal(read_latest(run_dir).weights, weights)
+    assert_equal(saved(run_dir), averages)
+    (run_dir / "model.keras").unlink()
+    train(config, World(), run_dir, resume=True)
+    assert_equal(saved(run_dir), averages)
