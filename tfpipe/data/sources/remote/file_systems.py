@@ -59,16 +59,17 @@ async def read_url(system: Any, url: str, count: int | None) -> bytes:
     if count is not None:
         options["headers"] = {**options.get("headers", {}), "Range": f"bytes=0-{count - 1}"}
     # As system._cat_file, which reads all that is sent, however much.
-    session, contents = await system.set_session(), bytearray()
+    session, chunks, size = await system.set_session(), [], 0
     async with session.get(system.encode_url(url), **options) as response:
         async for chunk in response.content.iter_any():
-            contents += chunk
-            if count is not None and len(contents) > count:
+            chunks.append(chunk)
+            size += len(chunk)
+            if count is not None and size > count:
                 break
-            if len(contents) > MAX_BYTES:
+            if size > MAX_BYTES:
                 raise TooLong(f"the response has more than {MAX_BYTES / 1e6:.0f} MB")
         system._raise_not_found_for_status(response, url)
-    return bytes(memoryview(contents)[:count])
+    return b"".join(chunks)[:count]
 
 
 async def close_file_systems(systems: Iterable[Any]) -> None:
