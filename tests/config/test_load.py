@@ -217,6 +217,13 @@ def test_a_value_that_is_not_finite_is_refused(complain):
     assert complain(text)[1:] == ["optimizer.learning_rate: received NaN; accepted: greater than 0"]
 
 
+def test_a_password_in_an_option_is_refused_and_not_shown(complain):
+    """The config is written to the run's directory."""
+    options = {"client_kwargs": {"proxy": "http://user:hidden@proxy:3128"}}
+    _, line = complain(with_data(remote={"options": options}))
+    assert line.startswith("data.remote: options has a URL with a user or a password") and "hidden" not in line
+
+
 def test_both_spellings_of_one_key_are_refused(complain):
     text = "\n".join(complain(with_data(prefetch_buffer_size=5, prefectch_buffer_size=3)))
     assert "prefetch_buffer_size" in text and "prefectch_buffer_size" in text

@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare import stage as staging
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.stage import Share, Staged, stage, target_of
+from tfpipe.util.locks import locked
 
 BOTH = ["train", "test"]
 
@@ -186,6 +188,19 @@ def test_the_command_says_what_it_did_and_how_to_go_on(
     for share in ("2/2", "1", "-1/2"):
         with pytest.raises(SystemExit):
             main([*stage_it, f"--share={share}"])
+
+
+def test_only_one_copies_to_a_folder(sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config_here(sample, tmp_path)
+    out = tmp_path / "out"
+    out.mkdir()
+    command = ["stage", "-c", str(tmp_path / "local.json"), "--out", str(out), "--split", "test"]
+    with locked(out / ".partial-0of1.lock", "copying to this folder"):
+        assert main(command) == 2
+    holder = f"process {os.getpid()} on {socket.gethostname()} is copying to this folder already, and holds {out}/"
+    assert holder in capsys.readouterr().err and not files(out)
+    assert main(command) == 0
+    assert not list(out.glob(".partial*")), "the lock is gone too"
 
 
 def test_no_file_is_copied_out_of_the_folder() -> None:

@@ -5,6 +5,7 @@ What else than to stop may be done about a bad file would be a column more.
 
 import gzip
 import struct
+import zlib
 from typing import NamedTuple
 
 from tests.support.images import cmyk, encoded, gigapixel, picture, png16, turned, unmarked, with_alpha, ycck
@@ -55,6 +56,12 @@ def damaged_scan() -> bytes:
     )
 
 
+def huge_png() -> bytes:
+    """A PNG whose header claims 60,000 x 60,000 pixels, with the right checksum."""
+    header = b"IHDR" + struct.pack(">II", 60_000, 60_000) + PNG[24:29]
+    return patched(PNG, 12, header + struct.pack(">I", zlib.crc32(header)))
+
+
 FRAME = GOOD.index(b"\xff\xc0")
 PNG = encoded(PICTURE, format="PNG")
 GIF = encoded(PICTURE.quantize(32), format="GIF")
@@ -93,6 +100,18 @@ IMAGES = [
         "3,600 megapixels in the header",
         gigapixel(),
         "60000 x 60000 pixels are more than TensorFlow decodes",
+        {"undecodable"},
+    ),
+    Fault(
+        "3,600 megapixels in a PNG's header",
+        huge_png(),
+        "PNG size too large for int: 60000 by 60000",
+        {"undecodable"},
+    ),
+    Fault(
+        "3,600 megapixels in a GIF's header",
+        patched(GIF, 6, struct.pack("<HH", 60_000, 60_000)),
+        "a GIF of more than 178956970 pixels, which is not decoded",
         {"undecodable"},
     ),
     Fault("12 bits", patched(GOOD, FRAME + 4, b"\x0c"), "Unsupported JPEG data precision 12", {"undecodable"}),

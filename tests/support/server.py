@@ -19,10 +19,16 @@ class Server:
         self.root, self.latency_s = root, latency_s
         self.asked: Counter[str] = Counter()
         """Requests by path, failed ones too."""
+        self.login = ""
+        """The header Authorization of the latest request."""
         self.fail: Callable[[str], int | None] = lambda path: None
         """Maps a path to the status that a request ends with, 0 to drop the connection, None to answer it."""
         self.answers: int | None = None
         """Requests that are answered at all; the others wait until the server stops."""
+        self.headers: dict[str, str] = {}
+        """Headers of the answers."""
+        self.endless = False
+        """A file is followed by zeros, until the client goes."""
         self.together = 0
         """Requests that must be under way at once before any of them is answered."""
         self.most = 0
@@ -89,6 +95,7 @@ class Server:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = request.match_info["path"]
         self.asked[path] += 1
+        self.login = request.headers.get("Authorization", "")
         self._under_way += 1
         self.most = max(self.most, self._under_way)
         if self._under_way >= self.together:
@@ -111,7 +118,14 @@ class Server:
         file = self.root / path
         if not file.is_file():
             return web.Response(status=404)
-        return web.Response(body=file.read_bytes())
+        if not self.endless:
+            return web.Response(body=file.read_bytes(), headers=self.headers)
+        response = web.StreamResponse(headers=self.headers)
+        await response.prepare(request)
+        await response.write(file.read_bytes())
+        while not self._stopping.is_set():
+            await response.write(bytes(2**16))
+        return response
 
 
 @contextmanager

@@ -17,7 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=5000, metavar="N", help="port that trainings connect to [%(default)s]"
     )
     parser.add_argument("--data-port", type=int, default=0, metavar="N", help="port that sends batches [any free one]")
-    parser.add_argument("--host", help="name or address by which trainings reach this host [its own name]")
+    parser.add_argument(
+        "--host",
+        help="name or address by which trainings reach this host [its own name]; localhost refuses other hosts",
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="threads for all trainings together [one per CPU]")
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
 

@@ -1,5 +1,7 @@
 """The sections within `data`: layout, crops, parallelism, mixtures, sources, remote files and workers."""
 
+import json
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
@@ -8,6 +10,9 @@ from tfpipe.config.section import ConfigPath, Fraction, Section
 
 # Sources that come with tfpipe, besides filelists.
 KINDS = ("packed", "tfrecord")
+# A user, and perhaps a password, in a URL.
+LOGIN = re.compile(r'://[^/"\s]*@')
+NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
 
 
 class Layout(Section):
@@ -100,6 +105,12 @@ class Remote(Section):
     """Maximum size of `cache` in 10^9 bytes; beyond it, the least recently used files are deleted."""
     options: dict[str, Any] = {}
     """Options of fsspec's file system, e.g. {"endpoint_url": "http://localhost:9000"} or {"anon": true}."""
+
+    @model_validator(mode="after")
+    def _without_logins(self) -> "Remote":
+        if LOGIN.search(json.dumps(self.options, default=str)):
+            raise ValueError(f"options has a URL with a user or a password, which config.json would repeat: {NETRC}")
+        return self
 
 
 # host:port

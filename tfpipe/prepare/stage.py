@@ -10,6 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,6 +28,7 @@ from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File
+from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 from tfpipe.util.sampling import evenly_spaced
 
@@ -83,7 +85,8 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     above. Every rank must call.
 
     Raises:
-        ConfigError: a list cannot be used, `out` cannot be written, or the disk is too small.
+        ConfigError: a list cannot be used, `out` cannot be written, another process copies to it as the same rank, or
+            the disk is too small.
         TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
     """
     out = out.absolute()
@@ -92,8 +95,10 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
 
     def copy() -> Copied:
+        out.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(out / f"{scratch.name}.lock", "copying to this folder"))
         shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir(parents=True)
+        scratch.mkdir()
         done = Copied()
         for plan in plans.values():
             copier = Copier(plan.catalog, scratch)
@@ -107,13 +112,14 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
             for split, plan in plans.items():
                 _write_lists(config, split, plan, out)
 
-    copied = functools.reduce(Copied.plus, _on_all(world, copy, out))
-    if copied.errors:
-        count = f"at least {MAX_ERRORS}" if len(copied.errors) >= MAX_ERRORS else len(copied.errors)
-        lines = [f"{count} file(s) cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
-        raise TfpipeError("\n  ".join(lines))
-    # Lists are written last: if they exist, the copy is complete.
-    _on_all(world, write, out)
+    with ExitStack() as held:
+        copied = functools.reduce(Copied.plus, _on_all(world, copy, out))
+        if copied.errors:
+            count = f"at least {MAX_ERRORS}" if len(copied.errors) >= MAX_ERRORS else len(copied.errors)
+            lines = [f"{count} file(s) cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
+            raise TfpipeError("\n  ".join(lines))
+        # Lists are written last: if they exist, the copy is complete.
+        _on_all(world, write, out)
     return Staged(copied, _overrides(config, splits, out))
 
 

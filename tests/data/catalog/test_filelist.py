@@ -320,3 +320,13 @@ def test_urls_and_paths_do_not_mix(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("https://host/a/1.JPEG\n/b/2.JPEG\n")
     with pytest.raises(ConfigError, match=r"both URLs and paths, e\.g\. of https://host/a/ and /b/: .*tfpipe stage"):
         read_filelist(tmp_path / "list.txt")
+
+
+def test_a_password_in_a_url_is_refused_and_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("/b/1@2/2.JPEG\nhttps://user:hidden@host:80/a/1@2/1.JPEG\n")
+    with pytest.raises(
+        ConfigError,
+        match=r"a URL with a user or a password, https://\*\*\*@host:80/a/1@2/\.\.\., .*put them into ~/\.netrc",
+    ) as caught:
+        read_filelist(tmp_path / "list.txt")
+    assert "hidden" not in str(caught.value)

@@ -1,6 +1,7 @@
 """Headers: what Pillow says of an image, faster."""
 
 import io
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,11 @@ def test_what_is_no_image_is_named(tmp_path: Path, content: bytes) -> None:
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"a\.jpg"):
         read_header(str(tmp_path / "a.jpg"))
+
+
+@pytest.mark.parametrize("marker", [0xC9, 0xDA])
+def test_a_frame_that_libjpeg_does_not_see_is_not_the_header(marker: int) -> None:
+    """Behind an arithmetic-coded frame or a scan, whose sizes count, a forged file may hold a small one."""
+    first = struct.pack(">BBHBHHB", 0xFF, marker, 17, 8, 60_000, 60_000, 3) + bytes(9)
+    assert jpeg_header(encode()) is not None
+    assert jpeg_header(encode()[:2] + first + encode()[2:]) is None

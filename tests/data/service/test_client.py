@@ -3,9 +3,11 @@
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +59,28 @@ def addresses(servers: LocalWorkers) -> list[str]:
 def configured(sample: SampleData, tmp_path: Path, how: dict | None, **data: object) -> Config:
     data = {"decoder": "graph", "service": how, **data}
     return load_config(sample.config(tmp_path / "c.json", data=data))
+
+
+def listening_with(port: int) -> set[int]:
+    """The ports of the process that listens on this one."""
+    rows = [row.split() for table in ("tcp", "tcp6") for row in Path(f"/proc/net/{table}").read_text().splitlines()[1:]]
+    ports = {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A"}
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        with suppress(OSError):  # it has just ended
+            found = {ports[link] for link in map(os.readlink, folder.iterdir()) if link in ports}
+            if port in found:
+                return found
+    return set()
+
+
+def test_other_hosts_cannot_connect(addresses: list[str], outward_address: str) -> None:
+    """Neither to the port that takes requests nor to the one that sends batches."""
+    ports = listening_with(int(addresses[0].rpartition(":")[2]))
+    assert len(ports) == 2
+    for port in ports:
+        socket.create_connection(("localhost", port)).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((outward_address, port))
 
 
 # Into the second epoch, which no number of blocks ends with.

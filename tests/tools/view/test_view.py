@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.images import gigapixel
 from tests.support.sample import SampleData
 from tfpipe import World, build_dataset
 from tfpipe.cli import main
@@ -271,6 +272,12 @@ def test_broken_files_are_found_in_order_with_the_reason(damaged: Path) -> None:
         assert [Path(each.path).name for each in found] == ["half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG"]
         for each, said in zip(found, ("Premature end", "is empty", "No such file", "Unknown image"), strict=True):
             assert said in each.reason and "[Op" not in each.reason
+
+
+def test_a_huge_image_is_not_decoded_in_part(tmp_path: Path) -> None:
+    """The array for 60,000 x 60,000 pixels would take 10.8 GB."""
+    (tmp_path / "huge.JPEG").write_bytes(gigapixel())
+    assert decode_in_part(str(tmp_path / "huge.JPEG"), 3) is None
 
 
 def test_each_broken_file_has_a_tile_with_what_can_be_seen(damaged: Path, tmp_path: Path, capsys) -> None:

@@ -81,6 +81,23 @@ def test_a_damaged_one_is_passed_over(tmp_path: Path) -> None:
         read_latest(tmp_path)
 
 
+class Payload:
+    """An object that makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self.folder,)
+
+
+def test_pickled_objects_are_not_loaded(tmp_path: Path) -> None:
+    np.savez(tmp_path / "step-000000001.npz", about=np.array([Payload(tmp_path / "made")], object))
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        read(tmp_path / "step-000000001.npz")
+    assert not (tmp_path / "made").exists()
+
+
 def test_where_there_is_none_there_is_none(tmp_path: Path) -> None:
     assert read_latest(tmp_path) is None
     assert read_latest(tmp_path / "nowhere") is None

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from tfpipe.config.data_sections import LOGIN, NETRC
 from tfpipe.data.catalog.paths import REMOTE, FileList, packed
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
@@ -23,7 +24,7 @@ def read_filelist(path: str | Path) -> FileList:
     """Reads the list at `path`, one path a line; blank lines are skipped.
 
     A relative line is relative to the list's folder; a URL is left as it is. Raises ConfigError if the list cannot be
-    read, holds no line, or holds both URLs and paths.
+    read, holds no line, holds both URLs and paths, or a URL with a user or a password.
     """
     path = Path(path)
     try:
@@ -32,6 +33,12 @@ def read_filelist(path: str | Path) -> FileList:
         raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
+    login = next((folder for folder in paths.folders if folder.startswith(REMOTE) and LOGIN.search(folder)), None)
+    if login is not None:
+        raise ConfigError(
+            f"the filelist {path} has a URL with a user or a password, {LOGIN.sub('://***@', login, count=1)}..., "
+            f"which logs and copies of the list would repeat: {NETRC}"
+        )
     other = [folder for folder in paths.folders if folder.startswith(REMOTE) != paths.remote]
     if other:
         raise ConfigError(

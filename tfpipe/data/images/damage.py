@@ -14,15 +14,20 @@ OTHERS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a ZIP archive", b"%PDF
 HTML = re.compile(rb"\s*<(?:!doctype html|html|\?xml|head)", re.IGNORECASE)
 
 
+def check_size(contents: bytes, channels: int) -> None:
+    """Raises ValueError if a JPEG has no header, or TensorFlow refuses to decode as many pixels as it states."""
+    height, width, *_ = simplejpeg.decode_jpeg_header(contents)
+    if height * width * channels >= TOO_LARGE:
+        raise ValueError(f"{width} x {height} pixels are more than TensorFlow decodes")
+
+
 def find_damage(contents: bytes, channels: int) -> str | None:
     """Returns libjpeg-turbo's first complaint about a file, None if there is none. TensorFlow may still decode it.
 
     Decodes the whole file to 1 or 3 `channels`.
     """
     try:
-        height, width, *_ = simplejpeg.decode_jpeg_header(contents)
-        if height * width * channels >= TOO_LARGE:
-            return f"{width} x {height} pixels are more than TensorFlow decodes"
+        check_size(contents, channels)
         simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB")
     except ValueError as damage:
         message = str(damage)

@@ -21,6 +21,9 @@ SEGMENT = struct.Struct(">BBH")
 FRAME = struct.Struct(">BHHB")
 SEQUENTIAL = frozenset((0xC0, 0xC1))  # baseline, extended
 START_OF_FRAME = SEQUENTIAL | {0xC2}  # progressive
+# Segments that may precede the frame: tables, restart interval, application data, comment. Behind any other marker, a
+# forged file could hide a frame that libjpeg does not see.
+BEFORE_FRAME = frozenset((0xC4, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE))
 
 
 class Header(NamedTuple):
@@ -76,10 +79,10 @@ def find_frame(start: bytes) -> Frame | None:
     last = len(start) - SEGMENT.size - FRAME.size
     while at <= last:
         mark, kind, length = SEGMENT.unpack_from(start, at)
-        if mark != 0xFF:
-            return None
-        if kind in START_OF_FRAME:
+        if mark == 0xFF and kind in START_OF_FRAME:
             return Frame(kind, at + SEGMENT.size)
+        if mark != 0xFF or kind not in BEFORE_FRAME:
+            return None
         at += 2 + length
     return None
 
@@ -88,7 +91,7 @@ def pillow_header(file: str | IO[bytes], path: str) -> Header:
     """Returns the header of an image in any of FORMATS, which Pillow reads from a path or an open file.
 
     Raises:
-        ValueError: the file is not an image in one of FORMATS; the message names `path`.
+        ValueError: the file is not an image in one of FORMATS, or one too large to decode; the message names `path`.
         OSError: the file cannot be read.
     """
     try:
@@ -96,5 +99,7 @@ def pillow_header(file: str | IO[bytes], path: str) -> Header:
             assert image.format is not None, "Pillow sets the format of every image that it opens"
             kind = "JPEG" if image.format == "MPO" else image.format  # an MPO is a JPEG followed by further JPEGs
             return Header(image.height, image.width, len(image.getbands()), kind)
-    except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
+    except Image.DecompressionBombError as error:
+        raise ValueError(f"{path} is too large: {error}") from error
+    except (Image.UnidentifiedImageError, SyntaxError) as error:
         raise ValueError(f"{path} is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image") from error

@@ -10,6 +10,7 @@ from functools import partial
 import tensorflow as tf
 
 from tfpipe.config import Kernel, RandomResizedCrop
+from tfpipe.data.images.headers import TOO_LARGE
 from tfpipe.data.images.scaled_decode import MAX_SCALE_LOG2, scaled_windows
 from tfpipe.data.order.permutation import GAMMA, mix
 
@@ -24,6 +25,7 @@ ADOBE = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
 # Weights of red, green and blue in a gray level, the same as in JPEG and Pillow.
 GRAY = (0.299, 0.587, 0.114)
 END = 2**31 - 1
+HUGE_GIF = f"a GIF of more than {TOO_LARGE // 3} pixels, which is not decoded"
 INDEXED_BMP = "a BMP with a palette, which is not read as it should be: convert it"
 
 
@@ -90,7 +92,12 @@ def _decode_jpeg(contents: tf.Tensor, channels: int, decode: Callable[[tf.Tensor
 def _decode_other(contents: tf.Tensor, channels: int) -> tf.Tensor:
     head = tf.io.decode_raw(tf.strings.substr(tf.strings.join([contents, bytes(32)]), 0, 32), tf.uint8)
     indexed = tf.reduce_all(tf.equal(head[:2], list(b"BM"))) & (head[28] <= 8) & tf.equal(head[29], 0)
-    with tf.control_dependencies([tf.debugging.Assert(~indexed, [INDEXED_BMP])]):
+    # TensorFlow itself refuses images of this size in every other format.
+    screen = tf.cast(head[6:10], tf.int64)
+    pixels = (screen[0] + 256 * screen[1]) * (screen[2] + 256 * screen[3])
+    huge = tf.reduce_all(tf.equal(head[:4], list(b"GIF8"))) & (3 * pixels >= TOO_LARGE)
+    checks = [tf.debugging.Assert(~indexed, [INDEXED_BMP]), tf.debugging.Assert(~huge, [HUGE_GIF])]
+    with tf.control_dependencies(checks):
         image = tf.io.decode_image(contents, channels=3, expand_animations=False)
     return image if channels == 3 else _gray(image)
 

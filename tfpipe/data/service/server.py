@@ -2,16 +2,22 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
 
 from tfpipe.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 # Parameter of glibc's mallopt (malloc.h); an explicit threshold no longer grows by itself.
 M_MMAP_THRESHOLD, MMAP_BYTES = -3, 1_000_000
+# Bytes that a network interface's name may take.
+IFNAMSIZ = 16
 
 
 def exit_with_parent(parent: int) -> None:
@@ -34,7 +40,8 @@ class Server:
         Args:
             port: port that clients connect to; 0: any free port.
             data_port: port that sends batches; 0: any free port.
-            host: name or address by which clients reach this host; None: its own name.
+            host: name or address by which clients reach this host; None: its own name. With "localhost", connections
+                from other hosts are refused; otherwise a warning says what an open port allows.
             threads: threads for all pipelines; None: one per CPU that this process may use.
 
         Raises:
@@ -49,6 +56,8 @@ class Server:
         tf.config.threading.set_inter_op_parallelism_threads(threads or len(os.sched_getaffinity(0)))
         host = host or socket.gethostname()
         self._dispatcher = service.DispatchServer(service.DispatcherConfig(port=port))
+        if host == "localhost":
+            _refuse_other_hosts()
         port = int(self._dispatcher.target.rsplit(":", 1)[1])
         self._worker = service.WorkerServer(
             service.WorkerConfig(
@@ -59,6 +68,9 @@ class Server:
                 heartbeat_interval_ms=500,
             )
         )
+        if host == "localhost":
+            _refuse_other_hosts()
+        _warn_of_open_ports()
         self.address = f"{host}:{port}"
 
     def join(self) -> None:
@@ -74,6 +86,47 @@ def _check_free(port: int) -> None:
             probe.bind(("", port))
         except OSError as error:
             raise ConfigError(f"cannot serve on port {port}: {error.strerror}; give another --port") from error
+
+
+def _refuse_other_hosts() -> None:
+    """Restricts the ports of this process to connections from this host.
+
+    TensorFlow's servers always listen on all addresses; their only protocol, "grpc", has neither TLS nor a password.
+    """
+    with contextlib.suppress(PermissionError):  # Linux before 5.7, without privileges
+        for listener in _listeners():
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo")
+
+
+def _warn_of_open_ports() -> None:
+    """Logs a warning if other hosts can connect to this process."""
+    ports = {
+        listener.getsockname()[1]
+        for listener in _listeners()
+        if not listener.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, IFNAMSIZ)
+    }
+    if ports:
+        logger.warning(
+            "data.service: whoever reaches port %s of this host can read and write files as this user, since "
+            "TensorFlow's service asks for no password: use a network that you trust, or --host localhost, which "
+            "refuses other hosts, with an SSH tunnel (docs/service.md)",
+            " or ".join(map(str, sorted(ports))),
+        )
+
+
+def _listeners() -> Iterator[socket.socket]:
+    """Yields the TCP sockets on which this process listens."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            listener = socket.socket(fileno=number)
+        except OSError:  # not a socket, or closed meanwhile
+            continue
+        try:
+            inet = listener.family in (socket.AF_INET, socket.AF_INET6)
+            if inet and listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                yield listener
+        finally:
+            listener.detach()  # belongs to gRPC
 
 
 def _give_back() -> None:

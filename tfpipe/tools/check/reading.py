@@ -69,10 +69,12 @@ def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
     seen = nothing._replace(digest=digest, size=len(contents))
     try:
         header = header_of(contents, path)
-    except (ValueError, OSError):
+    except (ValueError, OSError) as error:
         kind, other = kind_of_picture(contents), kind_of_other(contents)
         if kind:
-            return seen._replace(codes={"undecodable"}, reason=f"a {kind} without a whole header"), None
+            huge = isinstance(error.__cause__, Image.DecompressionBombError)
+            reason = str(error.__cause__) if huge else f"a {kind} without a whole header"
+            return seen._replace(codes={"undecodable"}, reason=reason), None
         return seen._replace(codes={"no image"}, reason=f"it is {other}" if other else ""), None
     codes = {"huge"} if header.height * header.width > HUGE_PIXELS else set()
     if EXIF in contents[:4096] and _is_turned(contents):

@@ -10,7 +10,7 @@ import simplejpeg
 import tensorflow as tf
 
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.images.damage import describe, find_damage
+from tfpipe.data.images.damage import check_size, describe, find_damage
 from tfpipe.data.images.windows import decode_image
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.source import Failure
@@ -61,6 +61,8 @@ def decode_in_part(path: str, channels: int) -> np.ndarray | None:
     """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
     try:
         with open(path, "rb") as file:
-            return simplejpeg.decode_jpeg(file.read(), "GRAY" if channels == 1 else "RGB", strict=False)
+            contents = file.read()
+        check_size(contents, channels)
+        return simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB", strict=False)
     except (OSError, ValueError):
         return None

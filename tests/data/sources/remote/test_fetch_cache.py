@@ -10,10 +10,13 @@ import pytest
 
 from tests.support.commands import finish, start
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.fetch_cache import FetchCache
+from tfpipe.data.sources.remote.fetch_cache import SEAL, FetchCache
 from tfpipe.errors import ConfigError
 
 KB = 1000
+# Takes 1 kB of the cache.
+SOME = bytes(KB - SEAL)
+TEXT = b"<annotation>" * (KB // 12)
 # Fetches URLs 0 to 199 over and over, in an order of its own, and checks what it finds; says what it has found.
 SHARE = """
 import random, sys
@@ -63,21 +66,36 @@ def test_it_keeps_by_url_and_by_server_also_that_nothing_is_there(tmp_path: Path
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     kept = cache(tmp_path, limit=10 * KB)
     for number in range(9):
-        kept.keep({str(number): bytes(KB)})
+        kept.keep({str(number): SOME})
         os.utime(kept._path(str(number)), (number, number))
     assert kept.find("0") is not None, "used again, so now 1 is the oldest"
-    kept.keep({"9": bytes(KB), "10": bytes(KB)})
+    kept.keep({"9": SOME, "10": SOME})
     assert size(tmp_path) <= 10 * KB
     assert [number for number in range(11) if kept.find(str(number)) is None] == [1, 2]
 
 
 def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
     kept = cache(tmp_path, limit=3 * KB)
-    kept.keep({"a": bytes(KB)})
-    kept.keep({"b": bytes(4 * KB)})
+    kept.keep({"a": SOME})
+    kept.keep({"b": 4 * SOME})
     assert kept.find("b") is None and size(tmp_path) <= 3 * KB
-    kept.keep({"c": bytes(2 * KB)})
-    assert kept.find("c") == bytes(2 * KB)
+    kept.keep({"c": 2 * SOME})
+    assert kept.find("c") == 2 * SOME
+
+
+@pytest.mark.parametrize(
+    ("contents", "left"), [(b"", b""), (b"", bytes(SEAL)), (TEXT, b""), (TEXT, bytes(KB)), (TEXT, TEXT[:500])]
+)
+def test_a_file_that_was_not_on_the_disk_when_its_node_crashed_is_not_cached(
+    tmp_path: Path, contents: bytes, left: bytes
+) -> None:
+    """Its name is written earlier than its contents. An empty file would be an XML that does not exist."""
+    kept = cache(tmp_path)
+    kept.keep({"a.xml": contents})
+    Path(kept._path("a.xml")).write_bytes(left)
+    assert kept.find("a.xml") is None
+    kept.keep({"a.xml": contents})
+    assert kept.find("a.xml") == contents
 
 
 def test_a_smaller_limit_and_a_lost_note_are_heeded(tmp_path: Path) -> None:

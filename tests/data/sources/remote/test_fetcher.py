@@ -1,5 +1,8 @@
 """Requests: together, repeated where that may help, and named where they fail."""
 
+import base64
+import gzip
+import json
 import pickle
 import sys
 import threading
@@ -10,7 +13,9 @@ import pytest
 
 from tests.support.server import Server, serving
 from tfpipe.config import Remote
+from tfpipe.config.data_sections import NETRC
 from tfpipe.data.sources.remote import fetcher as remote
+from tfpipe.data.sources.remote import file_systems
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError, pause_s
 from tfpipe.errors import ConfigError
 
@@ -140,12 +145,28 @@ def test_a_missing_xml_is_none_and_a_missing_image_an_error(server: Server) -> N
 
 def test_starts_and_sizes(server: Server, files: Path) -> None:
     (files / "a/1.JPEG").write_bytes(b"")
-    assert [start[:7] for start in fetcher(server).starts(urls(server, 3), 7)] == [
-        contents()[0][:7],
-        b"",
-        contents()[2][:7],
-    ]
+    assert fetcher(server).starts(urls(server, 3), 7) == [contents()[0][:7], b"", contents()[2][:7]]
     assert fetcher(server).sizes(urls(server, 3)) == [1000, 0, 1000]
+
+
+def test_a_response_that_does_not_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server knows no ranges: it sends all from the start."""
+    monkeypatch.setattr(file_systems, "MAX_BYTES", 10**6)
+    server.endless = True
+    assert fetcher(server).starts(urls(server, 2), 1001) == [start + b"\0" for start in contents(2)]
+    with pytest.raises(FetchError, match=r"/a/0\.JPEG: TooLong: the response has more than 1 MB; tried once"):
+        raise fetcher(server).fetch(urls(server, 1))[0]
+
+
+def test_a_response_that_is_too_long_once_decompressed(
+    server: Server, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.headers = {"Content-Encoding": "gzip"}
+    (files / "a/0.JPEG").write_bytes(gzip.compress(bytes(10**6)))
+    assert fetcher(server).fetch(urls(server, 1)) == [bytes(10**6)]
+    monkeypatch.setattr(file_systems, "MAX_BYTES", 10**6 - 1)
+    with pytest.raises(FetchError, match="TooLong: the response has more than 1 MB; tried once"):
+        raise fetcher(server).fetch(urls(server, 1))[0]
 
 
 def test_what_is_under_way_is_given_up_at_the_end(server: Server) -> None:
@@ -184,3 +205,13 @@ def test_a_missing_package_is_named_and_how_to_get_it(
 def test_options_that_cannot_be_used_are_an_error() -> None:
     with pytest.raises(ConfigError, match=r"data\.remote\.options: s3:// cannot be used with these"):
         Fetcher(Remote(options={"config_kwargs": 3}), ["s3://a/"])
+
+
+def test_a_password_is_read_where_errors_say_it_should_be(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login user password hidden\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    options = json.loads(NETRC.partition("data.remote.options to ")[2])
+    assert fetcher(server, options=options).fetch(urls(server, 1)) == contents(1)
+    assert base64.b64decode(server.login.removeprefix("Basic ")) == b"user:hidden"

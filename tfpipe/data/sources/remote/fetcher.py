@@ -15,7 +15,7 @@ from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import is_optional
 from tfpipe.data.sources.remote.fetch_cache import FetchCache
 from tfpipe.data.sources.remote.fetch_loop import Ended, Loop
-from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system
+from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system, read_url
 from tfpipe.errors import TfpipeError
 
 T = TypeVar("T")
@@ -117,13 +117,10 @@ class Fetcher:
             self._cache.forget(urls)
 
     async def _contents(self, url: str, count: int | None = None) -> bytes:
-        system = self._system(url)
-        if count is None:
-            return await system._cat_file(url)
         try:
-            return await system._cat_file(url, start=0, end=count)
+            return await read_url(self._system(url), url, count)
         except Exception as error:
-            if _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
+            if count and _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
                 return b""
             raise
 

@@ -6,6 +6,13 @@ from typing import Any
 from tfpipe.config import Remote
 from tfpipe.errors import ConfigError
 
+# Upper bound of a response in bytes, decompressed: pixels of a JPEG that TensorFlow decodes take at most twice as much.
+MAX_BYTES = 2**28
+
+
+class TooLong(ValueError):
+    """A response of more than MAX_BYTES."""
+
 
 def open_file_system(scheme: str, config: Remote) -> Any:
     """Opens fsspec's file system for a scheme, without its own limits on concurrency and without its own retries."""
@@ -39,6 +46,30 @@ async def _http_client(**options: Any) -> Any:
 
     # No connection limit: the Fetcher's semaphore limits the concurrency.
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), **options)
+
+
+async def read_url(system: Any, url: str, count: int | None) -> bytes:
+    """Returns the content of a URL, or its first `count` bytes, also from a server that ignores ranges.
+
+    Raises TooLong, or an error of the file system.
+    """
+    if system.protocol != ("http", "https"):
+        return await (system._cat_file(url) if count is None else system._cat_file(url, start=0, end=count))
+    options = dict(system.kwargs)
+    if count is not None:
+        options["headers"] = {**options.get("headers", {}), "Range": f"bytes=0-{count - 1}"}
+    # As system._cat_file, which reads all that is sent, however much.
+    session, chunks, size = await system.set_session(), [], 0
+    async with session.get(system.encode_url(url), **options) as response:
+        async for chunk in response.content.iter_any():
+            chunks.append(chunk)
+            size += len(chunk)
+            if count is not None and size > count:
+                break
+            if size > MAX_BYTES:
+                raise TooLong(f"the response has more than {MAX_BYTES / 1e6:.0f} MB")
+        system._raise_not_found_for_status(response, url)
+    return b"".join(chunks)[:count]
 
 
 async def close_file_systems(systems: Iterable[Any]) -> None:
