@@ -99,6 +99,10 @@ def test_relative_paths_are_relative_to_the_config_file(tmp_path, monkeypatch):
     assert data.test_label_file == tmp_path / "e.csv"
 
 
+def test_a_byte_order_mark_is_no_error(load):
+    assert load(f"\ufeff{json.dumps(with_data())}") == load(with_data())
+
+
 def test_home_is_expanded(load, monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     assert load({"data": {"train_filelist": "~/a.txt"}}).data.train_filelist == Path("/home/someone/a.txt")

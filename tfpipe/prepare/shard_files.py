@@ -15,6 +15,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
 from tfpipe.prepare.pictures import Picture
+from tfpipe.util.files import read_text
 
 
 class Place(NamedTuple):
@@ -91,5 +92,5 @@ def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Pic
 
 def _words(path: Path) -> dict[str, str]:
     """Reads the classes' descriptions from LOC_synset_mapping.txt's lines `n01440764 tench, Tinca tinca`, by WNID."""
-    lines = (line.strip().split(maxsplit=1) for line in path.read_text().splitlines())
+    lines = (line.strip().split(maxsplit=1) for line in read_text(path).splitlines())
     return {words[0]: words[1] for words in lines if len(words) == 2 and WNID.fullmatch(words[0])}

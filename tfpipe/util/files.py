@@ -38,6 +38,15 @@ def read_whole(path: str) -> bytes:
         os.close(file)
 
 
+def read_text(path: Path) -> str:
+    """Returns the text of a file that people write, in UTF-8.
+
+    Drops the byte order mark that editors on Windows put first: it would become part of the first word. Raises OSError
+    or UnicodeDecodeError.
+    """
+    return path.read_text(encoding="utf-8-sig")
+
+
 def sha256(path: Path) -> str:
     """Returns the sha256 of the file at `path`, in hex."""
     digest = hashlib.sha256()

@@ -52,6 +52,11 @@ def test_kaggles_rows_are_in_the_lists_order(tmp_path: Path, caplog: pytest.LogC
     assert "1 of 3 rows are of images that are not in the list" in caplog.text
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path: Path) -> None:
+    for text in (HEADER + "n02_1,n02 1 2 3 4\n", "n02_1.JPEG,0.1,0.2,0.3,0.4\n"):
+        assert read(tmp_path, f"\ufeff{text}").images.tolist() == [1]
+
+
 def test_the_other_tables_boxes_are_of_their_images_class(tmp_path: Path) -> None:
     rows = "n02_2.JPEG,0.1,0.2,0.3,0.4\nn02_1.JPEG,0,0,1,1\nn02_2.JPEG,0.5000,0.6000,0.7000,1.0000\nx.JPEG,0,0,1,1\n"
     table = read(tmp_path, "\ufeff" + rows, labels=(1, 0, 1))

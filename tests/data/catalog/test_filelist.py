@@ -109,6 +109,8 @@ def test_a_list_of_any_paths_is_read_as_os_path_join_has_them(tmp_path_factory, 
 def test_a_byte_order_mark_is_no_part_of_the_first_path(tmp_path):
     (tmp_path / "list.txt").write_text("/a.JPEG\n/b.JPEG\n", encoding="utf-8-sig")
     assert list(read_filelist(tmp_path / "list.txt")) == ["/a.JPEG", "/b.JPEG"]
+    voc(tmp_path, val="\ufeff2008_1\n")
+    assert scan(tmp_path, show=False) == {"val": [f"{tmp_path}/JPEGImages/2008_1.jpeg"]}
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])

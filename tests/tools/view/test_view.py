@@ -241,7 +241,7 @@ def test_classes_go_by_their_first_name(sample: SampleData, tmp_path: Path) -> N
     # Of the file in the folder above the images.
     assert class_names(data, catalog)[:3] == ("tench", "snail", "ladybug")
     file = tmp_path / "classes.txt"
-    file.write_text("\n".join(f"{name} number {name}, and so on" for name in catalog.classes))
+    file.write_text("\n".join(f"{name} number {name}, and so on" for name in catalog.classes), encoding="utf-8-sig")
     named = data.model_copy(update={"classes": file})
     assert class_names(named, catalog)[0] == f"number {catalog.classes[0]}"
 

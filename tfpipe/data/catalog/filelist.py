@@ -8,6 +8,7 @@ from pathlib import Path
 from tfpipe.data.catalog.paths import REMOTE, FileList, packed
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import read_text
 from tfpipe.util.progress import progress
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg")
@@ -27,7 +28,7 @@ def read_filelist(path: str | Path) -> FileList:
     """
     path = Path(path)
     try:
-        paths = packed(_read_lines(path), str(path.parent.absolute()))
+        paths = packed(read_lines(path), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
     if not paths:
@@ -41,8 +42,11 @@ def read_filelist(path: str | Path) -> FileList:
     return paths
 
 
-def _read_lines(path: Path) -> Iterator[list[str]]:
-    """Yields some thousands of lines at a time: millions at once would take ten times the memory of a FileList."""
+def read_lines(path: Path) -> Iterator[list[str]]:
+    """Yields a filelist's lines, stripped, without blank ones: thousands at a time, to save memory.
+
+    Millions at once would take ten times the memory of a FileList. Raises OSError or UnicodeDecodeError.
+    """
     with open(path, encoding="utf-8-sig") as file:
         while lines := file.readlines(CHUNK_CHARS):
             yield [line for line in map(str.strip, lines) if line]
@@ -124,7 +128,7 @@ def _scan_voc(root: Path) -> dict[str, list[str]]:
         names = root / "ImageSets/Main" / f"{split}.txt"
         if not names.exists():
             continue
-        wanted = sorted({line.split()[0] for line in names.read_text().splitlines() if line.strip()})
+        wanted = sorted({line.split()[0] for line in read_text(names).splitlines() if line.strip()})
         missing = [name for name in wanted if name not in by_name]
         if missing:
             raise ConfigError(f"{names} names {len(missing)} images that are not in JPEGImages, e.g. {missing[0]}")

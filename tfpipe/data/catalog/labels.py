@@ -13,6 +13,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import read_text
 
 KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
@@ -160,6 +161,6 @@ def _first_repeated(names: Sequence[str]) -> str | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tfpipe.data.catalog.filelist import write_filelist
+from tfpipe.data.catalog.filelist import read_lines, write_filelist
 from tfpipe.errors import ConfigError
 from tfpipe.tools.check.kinds import STOPS
 from tfpipe.tools.check.result import Checked
@@ -17,7 +17,7 @@ def write_clean_list(checked: Checked, out: Path) -> int:
     is left, or `out` cannot be written.
     """
     if out.parent.absolute() == checked.filelist.parent.absolute():
-        lines = [line.strip() for line in checked.filelist.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for chunk in read_lines(checked.filelist) for line in chunk]
     else:
         lines = [os.path.normpath(path) for path in checked.catalog.paths]
     dropped = checked.having([*STOPS, "listed twice"])

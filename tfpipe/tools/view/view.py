@@ -30,6 +30,7 @@ from tfpipe.tools.view import sheet
 from tfpipe.tools.view.broken import decode_in_part, find_broken
 from tfpipe.tools.view.panel import Scene, draw_panel
 from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Tile
+from tfpipe.util.files import read_text
 
 SYNSETS = "LOC_synset_mapping.txt"
 # Default counts, by kind of view.
@@ -80,7 +81,7 @@ def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
     file = (
         config.classes if isinstance(config.classes, Path) else next((path for path in above if path.is_file()), None)
     )
-    lines = file.read_text().splitlines() if file else []
+    lines = read_text(file).splitlines() if file else []
     words = {line.split()[0]: line.split(maxsplit=1)[1].split(",")[0] for line in lines if len(line.split()) > 1}
     return tuple(words.get(name, name) for name in catalog.classes)
 
