@@ -288,8 +288,6 @@ def test_too_small_a_disk_is_told_before_anything_is_packed(
     [
         ({"crop": "random_resized"}, PackPlan("crops"), 'data.crop "random_resized" cuts other crops in each epoch'),
         ({"scaled_decode": True, "unit": "box"}, PackPlan("raw"), 'data.scaled_decode with data.unit "box"'),
-        ({}, PackPlan(shards=0), "--shards must be at least 1, received 0"),
-        ({}, PackPlan(quality=101), "--quality must be in [1, 100], received 101"),
         ({"train_filelist": []}, PackPlan(), "data.train_filelist mixes several lists"),
         ({"source": SourceConfig(kind="packed", path=Path("x"))}, PackPlan(), "data.source names packed data"),
     ],

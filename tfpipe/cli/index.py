@@ -9,7 +9,6 @@ from tfpipe.cli.arguments import (
     add_config,
     add_processes,
     add_split,
-    check_processes,
     launched_world,
     read_config,
     splits,
@@ -25,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from tfpipe.prepare.index import build_index
 
-    check_processes(args.processes)
     config = read_config(args).data
     world = launched_world()
     for split in splits(args.split, config):

@@ -105,7 +105,6 @@ def test_a_clean_list_has_code_0(sample: SampleData, tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--processes", "0"], "--processes must be at least 1"),
         (["--split", "all", "--fix-list", "x.txt"], "--fix-list writes one list"),
         (["--split", "test", "--set", "data.test_filelist=null"], "data.test_filelist is not set"),
         (

@@ -324,13 +324,8 @@ def test_what_cannot_be_written_is_told(sample: SampleData, tmp_path: Path, capf
     assert f"cannot write {tmp_path / out}" in error and said in error
 
 
-def test_a_count_or_place_that_cannot_be_is_told(sample: SampleData, tmp_path: Path) -> None:
-    config = load_config(sample.config(tmp_path / "c.json"))
-    for what in (ViewRequest(count=0), ViewRequest(first=-1)):
-        with pytest.raises(
-            ConfigError, match=f"received {what.count or 64 if what.count != 0 else 0} and {what.first}"
-        ):
-            view(config, what, tmp_path / "a.png")
+def test_a_split_without_a_list_is_told(sample: SampleData, tmp_path: Path) -> None:
+    sample.config(tmp_path / "c.json")
     alone = json.loads((tmp_path / "c.json").read_text())
     del alone["data"]["test_filelist"], alone["data"]["test_label_file"]
     (tmp_path / "d.json").write_text(json.dumps(alone))

@@ -1,13 +1,14 @@
 """Filelists: written once from a folder tree, read by training, which never walks a tree."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tfpipe.data.catalog.paths import REMOTE, FileList, packed
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import read_text
 from tfpipe.util.progress import progress
 
@@ -17,6 +18,8 @@ VOC_SPLITS = ("train", "val", "test", "trainval")
 SCAN_THREADS = 16
 # Characters of lines read at a time.
 CHUNK_CHARS = 2**18
+# Python reads a byte of a file's name that is not UTF-8 as a surrogate.
+BREAKS_A_LINE = re.compile("[\r\n\ud800-\udfff]")
 HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
@@ -74,10 +77,22 @@ def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
 
 
 def write_filelist(path: Path, images: Iterable[str]) -> None:
-    """Writes one image a line; the file appears complete, by renaming."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text("".join(f"{image}\n" for image in images))
+    """Writes one image a line; the file appears complete, by renaming.
+
+    Raises ConfigError if the file cannot be written, or a path could not be read from it again: one that is not UTF-8,
+    holds a line break, or has white space around it.
+    """
+    images = list(images)
+    odd = [image for image in images if image != image.strip() or BREAKS_A_LINE.search(image)]
+    if odd:
+        raise ConfigError(
+            f"{path} is not written: {len(odd)} of {len(images)} paths are not UTF-8, hold a line break or have white "
+            f"space around them, e.g. {odd[0]!a}: rename or remove these files"
+        )
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as partial:
+            partial.write_text("".join(f"{image}\n" for image in images), encoding="utf-8")
 
 
 def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:

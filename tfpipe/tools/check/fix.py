@@ -7,7 +7,6 @@ from tfpipe.data.catalog.filelist import read_lines, write_filelist
 from tfpipe.errors import ConfigError
 from tfpipe.tools.check.kinds import STOPS
 from tfpipe.tools.check.result import Checked
-from tfpipe.util.atomic_write import writing
 
 
 def write_clean_list(checked: Checked, out: Path) -> int:
@@ -23,6 +22,5 @@ def write_clean_list(checked: Checked, out: Path) -> int:
     dropped = checked.having([*STOPS, "listed twice"])
     if dropped.all():
         raise ConfigError(f"no line of {checked.filelist} is left, so {out} is not written")
-    with writing(out):
-        write_filelist(out, (line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop))
+    write_filelist(out, (line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop))
     return int(dropped.sum())
