@@ -96,5 +96,7 @@ def pillow_header(file: str | IO[bytes], path: str) -> Header:
             assert image.format is not None, "Pillow sets the format of every image that it opens"
             kind = "JPEG" if image.format == "MPO" else image.format  # an MPO is a JPEG followed by further JPEGs
             return Header(image.height, image.width, len(image.getbands()), kind)
-    except (Image.UnidentifiedImageError, Image.DecompressionBombError, SyntaxError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # an error of the file system, not of the contents
+            raise
         raise ValueError(f"{path} is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image") from error
