@@ -21,6 +21,8 @@ SEGMENT = struct.Struct(">BBH")
 FRAME = struct.Struct(">BHHB")
 SEQUENTIAL = frozenset((0xC0, 0xC1))  # baseline, extended
 START_OF_FRAME = SEQUENTIAL | {0xC2}  # progressive
+# Segments that may precede the frame: Huffman and quantisation tables, restart interval, comment, APP0 to APP15.
+BEFORE_FRAME = frozenset((0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)))
 
 
 class Header(NamedTuple):
@@ -69,17 +71,21 @@ class Frame(NamedTuple):
 
 
 def find_frame(start: bytes) -> Frame | None:
-    """Returns a JPEG's frame from the `start` of its file; None if the frame lies beyond `start` or this is no JPEG."""
+    """Returns a JPEG's frame from the `start` of its file.
+
+    None if the frame lies beyond `start`, this is no JPEG, or anything but an ordinary segment precedes the frame: a
+    fill byte or a marker without a length would lead to another frame than libjpeg finds.
+    """
     if not start.startswith(START_OF_IMAGE):
         return None
     at = len(START_OF_IMAGE)
     last = len(start) - SEGMENT.size - FRAME.size
     while at <= last:
         mark, kind, length = SEGMENT.unpack_from(start, at)
-        if mark != 0xFF:
-            return None
-        if kind in START_OF_FRAME:
+        if mark == 0xFF and kind in START_OF_FRAME:
             return Frame(kind, at + SEGMENT.size)
+        if mark != 0xFF or kind not in BEFORE_FRAME:
+            return None
         at += 2 + length
     return None
 
