@@ -3,6 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 # Bytes per call; nearly every annotation is shorter.
 SOME = 2**14
@@ -36,6 +37,22 @@ def read_whole(path: str) -> bytes:
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.close(file)
+
+
+class Stamp(NamedTuple):
+    """A file's size and time of change, by which a later change is noticed; None for both if there is no file."""
+
+    size: int | None  # bytes
+    changed: int | None  # nanoseconds since 1970
+
+
+def stamp(path: str) -> Stamp:
+    """Returns the stamp of the file at `path`, "" for no file."""
+    try:
+        about = os.stat(path)
+    except OSError:
+        return Stamp(None, None)
+    return Stamp(about.st_size, about.st_mtime_ns)
 
 
 def read_text(path: Path) -> str:

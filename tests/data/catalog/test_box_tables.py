@@ -13,6 +13,7 @@ from PIL import Image
 from tfpipe import Config, World, build_dataset, load_config
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.box_tables import read_box_table
+from tfpipe.data.catalog.index import STAMPS
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.registry import load_catalog
@@ -148,7 +149,7 @@ def config(root: Path, **keys: Any) -> Config:
 
 def rows_of(config: Config) -> list[dict[str, Any]]:
     rows = pq.read_table(build_index(config.data, "train", World(), processes=1).path).to_pylist()
-    return [{**row, "path": Path(row["path"]).name} for row in rows]
+    return [{name: row[name] for name in row if name not in STAMPS} | {"path": Path(row["path"]).name} for row in rows]
 
 
 @pytest.mark.parametrize("label_source", ["directory", "object"])
@@ -158,7 +159,8 @@ def test_from_kaggles_it_is_the_same_as_from_the_xmls(tmp_path: Path, label_sour
     by_xml = pq.read_table(build_index(config(tmp_path, label_source=label_source).data, "train", World(), 1).path)
     keys = {"label_source": label_source, "train_box_file": "boxes.csv"}
     made = build_index(config(tmp_path, **keys).data, "train", World(), processes=1)
-    assert pq.read_table(made.path).equals(by_xml)
+    of_xmls = ["xml_bytes", "xml_changed"]
+    assert pq.read_table(made.path).drop_columns(of_xmls).equals(by_xml.drop_columns(of_xmls))
     assert (made.images, made.annotated) == (5, 4)
 
 
