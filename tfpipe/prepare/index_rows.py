@@ -12,7 +12,7 @@ from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
 from tfpipe.data.images.headers import START, Header, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
-from tfpipe.util.files import read_whole, stamp
+from tfpipe.util.files import NO_STAMP, read_whole
 
 
 class Images(NamedTuple):
@@ -72,11 +72,11 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
     content, errors = RawAnnotations(), []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
-            # Before the files are read: a change in between is then noticed later.
-            content.stamps += stamp(path) + stamp(annotation)
-            content.add_header(read_header(path))
+            content.add_header(read_header(path, content.stamps))
             if annotation:
-                content.add_objects(find_objects(read_whole(annotation), annotation))
+                content.add_objects(find_objects(read_whole(annotation, content.stamps), annotation))
+            else:
+                content.stamps += NO_STAMP
         except (OSError, ValueError) as error:
             errors.append(str(error))
     return Rows(None, errors) if errors else Rows(tabulate(images, content, classes), [])

@@ -34,14 +34,14 @@ class Header(NamedTuple):
     format: str  # one of FORMATS
 
 
-def read_header(path: str) -> Header:
-    """Returns the header of the image at `path`.
+def read_header(path: str, stamps: list[int | None] | None = None) -> Header:
+    """Returns the header of the image at `path`; appends the file's stamp (files.Stamp) to `stamps`.
 
     Raises:
         ValueError: the file is not an image in one of FORMATS.
         OSError: the file cannot be read.
     """
-    return jpeg_header(read_start(path, START)) or pillow_header(path, path)
+    return jpeg_header(read_start(path, START, stamps)) or pillow_header(path, path)
 
 
 def header_of(contents: bytes, path: str) -> Header:
