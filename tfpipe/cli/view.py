@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--first",
-        type=whole(0),
+        type=whole(0, 2**53),
         default=0,
         metavar="POSITION",
         help="begin at POSITION, as `tfpipe order` prints it [%(default)s]",

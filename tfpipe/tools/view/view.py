@@ -14,6 +14,7 @@ from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.graph import parser
 from tfpipe.data.annotations.targets import find_targets
 from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.locate import known_targets
 from tfpipe.data.catalog.types import Catalog
@@ -30,7 +31,6 @@ from tfpipe.tools.view import sheet
 from tfpipe.tools.view.broken import decode_in_part, find_broken
 from tfpipe.tools.view.panel import Scene, draw_panel
 from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Tile
-from tfpipe.util.files import read_text
 
 SYNSETS = "LOC_synset_mapping.txt"
 # Default counts, by kind of view.
@@ -79,9 +79,8 @@ def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
     file = (
         config.classes if isinstance(config.classes, Path) else next((path for path in above if path.is_file()), None)
     )
-    lines = read_text(file).splitlines() if file else []
-    words = {line.split()[0]: line.split(maxsplit=1)[1].split(",")[0] for line in lines if len(line.split()) > 1}
-    return tuple(words.get(name, name) for name in catalog.classes)
+    words = read_words(file) if file else {}
+    return tuple(words[name].split(",")[0] if name in words else name for name in catalog.classes)
 
 
 def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[Tile]]:
