@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,3 +202,23 @@ def test_a_share_that_never_gives_a_crop_is_refused(write, known: bool) -> None:
     boxes_module.check_share(catalog, data_config(label_source="object"), World(1, 2))
     with pytest.raises(ConfigError, match=r'^rank 1: none of its 3 images .* set data\.scope to "global"'):
         boxes_module.check_share(catalog, config, World(1, 2))
+
+
+class OneOf(World):
+    """A rank whose reading is collected instead of shared."""
+
+    def gather(self, value: Any) -> list[Any]:
+        PARTS.append(value)
+        return [value]
+
+
+PARTS: list[Any] = []
+
+
+def test_the_ranks_divide_the_reading(write) -> None:
+    catalog = catalog_of([LABEL] * len(XMLS), write(XMLS))
+    PARTS.clear()
+    for rank in range(3):
+        read_boxes(catalog, OneOf(rank, 3, "mpi"))
+    of_ranks = [sorted(set(part.images.tolist())) for part in PARTS]
+    assert of_ranks == [np.flatnonzero(catalog.annotated)[rank::3].tolist() for rank in range(3)]
