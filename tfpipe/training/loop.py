@@ -10,7 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
+from tfpipe.data.catalog.boxes import COUNT_AT_MOST, check_share, count_crops
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.permutation import steps_per_epoch
@@ -127,6 +127,7 @@ def load_data(config: Config, world: World) -> Data:
             f"{train_catalog.source.place} gives no crop: none of its images has an XML with an object of the classes "
             f"{', '.join(train_catalog.classes)}"
         )
+    check_share(train_catalog, config.data, world)
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
     estimated = "expected from the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
@@ -153,7 +154,9 @@ def make_callbacks(
     names = stage_names(data.train, config.data)
     callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record, names), OverRanks(world)]
     if config.data.on_error == "skip":
-        callbacks.append(Skipping(data.train, config.data, world, start.stream, run_dir, training.interval))
+        callbacks.append(
+            Skipping(data.train, config.data, world, start.stream, run_dir, training.interval, start.dropped)
+        )
     if training.log_positions:
         callbacks.append(PositionsLog(run_dir, world, checkpoints))
     if data.test is not None:
