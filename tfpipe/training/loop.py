@@ -36,8 +36,11 @@ from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.parallel import ParallelModel
 from tfpipe.training.skipping import Skipping
+from tfpipe.util.atomic_write import writing
 
 logger = logging.getLogger(__name__)
+
+ADVICE = "once it can be written, continue the run with --resume auto"
 
 
 class Data(NamedTuple):
@@ -72,7 +75,7 @@ def train(
         The metrics of the last epoch; empty if no step was left to train.
 
     Raises:
-        ConfigError: the config, or something that it names, cannot be used.
+        ConfigError: the config, or something that it names, cannot be used, or `run_dir` cannot be written.
         Stopped: a signal asked the run to stop, and its state is saved.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
@@ -86,7 +89,7 @@ def train(
     if trained and world.from_rank0(saved.exists):
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, writing(run_dir, ADVICE):
         model = compile_model(config, world, data.classes, data.steps, start)
         check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
         assert model.meter is not None, "compile_model gives it one"
@@ -102,9 +105,10 @@ def train(
     check_weights(model, world)
     if world.rank == 0:
         # A plain Keras model loads without tfpipe. Keras writes only to names that end with .keras.
-        unfinished = run_dir / ".unfinished.keras"
-        keras.Model(model.input, model.output, name=model.name).save(unfinished)
-        unfinished.replace(saved)
+        with writing(saved, ADVICE):
+            unfinished = run_dir / ".unfinished.keras"
+            keras.Model(model.input, model.output, name=model.name).save(unfinished)
+            unfinished.replace(saved)
     return logs
 
 
