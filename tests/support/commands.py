@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.faults import build_library
 from tests.support.warm import ADDRESS, PIDS, TESTS_PID
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,6 +88,8 @@ def ensure_server() -> None:
         # In a session of its own: Ctrl-C at the tests is not for it.
         with open(f"{address}.log", "w") as log:
             quiet = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            # Inert without the variable of `faulty`.
+            quiet["env"] = {**os.environ, "LD_PRELOAD": build_library(Path(address).parent)}
             server = subprocess.Popen(command, **quiet, start_new_session=True)
         deadline = time.monotonic() + START_S
         while not os.path.exists(address):
