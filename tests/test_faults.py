@@ -103,24 +103,47 @@ def test_what_was_seen_and_what_was_left_out_is_the_whole_list(config: Path, tre
     reached = steps(run_dir)
     ended = run_train("-c", config, "-l", run_dir, *how, "--resume")
     assert ended.code == 0, ended.err
+    lines = check_left_out(config, run_dir, bad)
+    assert {rank for _, rank, *_ in lines} == {"0", "1"} and int(lines[-1][0]) > reached
+    assert all(int(rank) == (int(position) % 2 if int(step) <= reached else 0) for step, rank, _, position, *_ in lines)
+    assert "images were left out, see " in ended.err
+
+
+def test_what_a_killed_run_had_left_out_still_counts(config: Path, tree: Path, tmp_path: Path) -> None:
+    """It is killed between two counts, and after two checkpoints."""
+    bad = images(tree)[3:60:9]
+    for path in bad:
+        path.write_bytes(b"not an image")
+    run_dir = tmp_path / "run"
+    how = ["--set", "data.on_error=skip", "--set", "data.max_bad_fraction=0.2"]
+    ranks = Processes(tmp_path / "pids")
+    process = train(1, "-c", config, "-l", run_dir, *how, *SLOWLY, **ranks.environ)
+    wait_for(lambda: (run_dir / "checkpoints/step-000000030.npz").exists(), process)
+    ranks.signal(signal.SIGKILL)
+    finish(process)
+    ended = run_train("-c", config, "-l", run_dir, *how, "--resume")
+    assert ended.code == 0, ended.err
+    assert min(int(step) for step, *_ in check_left_out(config, run_dir, bad)) <= 30
+
+
+def check_left_out(config: Path, run_dir: Path, bad: list[Path]) -> list[list[str]]:
+    """Checks that each sample was either trained or is in bad_files.txt, whose lines it returns, and was counted."""
     data = load_config(config).data
     catalog = load_catalog(data, "train", World())
     order = catalog.order(data)
-    lines = [line.split("\t") for line in (run_dir / "bad_files.txt").read_text().splitlines()]
-    assert lines[0] == ["step", "rank", "split", "position", "file", "reason"]
-    dropped = Counter(int(line[3]) for line in lines[1:])
+    head, *lines = (line.split("\t") for line in (run_dir / "bad_files.txt").read_text().splitlines())
+    assert head == ["step", "rank", "split", "position", "file", "reason"]
+    dropped = Counter(int(line[3]) for line in lines)
     seen = Counter(position for _, position, _ in trained(run_dir))
     whole = range(max(seen) // order.count * order.count)
     assert len(whole) >= 2 * order.count
     assert {place: seen[place] + dropped[place] for place in whole} == dict.fromkeys(whole, 1)
-    assert {rank for _, rank, *_ in lines[1:]} == {"0", "1"} and int(lines[-1][0]) > reached
-    for step, rank, split, position, file, reason in lines[1:]:
-        assert int(rank) == (int(position) % 2 if int(step) <= reached else 0) and split == "train"
-        assert Path(file) in bad and "Unknown image file format" in reason
+    for _, _, split, position, file, reason in lines:
+        assert Path(file) in bad and "Unknown image file format" in reason and split == "train"
         assert file == catalog.paths[int(order.items(np.array([int(position)]))[0])]
     logged = [line["dropped_images"] for line in read_metrics(run_dir)]
-    assert sum(logged) == len(lines) - 1 and min(logged) > 0
-    assert "images were left out, see " in ended.err
+    assert sum(logged) == len(lines) and min(logged) > 0
+    return lines
 
 
 def test_too_many_bad_files_end_the_run(config: Path, tree: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -57,6 +58,21 @@ def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
         local_size: ranks on the host.
     """
     return min(allowed, max(1, cpus // local_size))
+
+
+def end_other_ranks(code: int) -> None:
+    """Ends all ranks that MPI connects, this one too, with an exit code; does nothing if there are no others.
+
+    For a rank that has failed: the others may wait for it in a collective, for ever, and it for them in MPI_Finalize.
+    Horovod's collectives end with an error instead.
+    """
+    mpi, horovod = sys.modules.get("mpi4py.MPI"), sys.modules.get("horovod.tensorflow")
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized() or (horovod and horovod.is_initialized()):
+        return
+    if mpi.COMM_WORLD.size > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        mpi.COMM_WORLD.Abort(code)
 
 
 @dataclass(frozen=True)

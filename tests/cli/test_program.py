@@ -237,6 +237,40 @@ def test_an_order_that_is_cut_off_or_impossible(sample: SampleData, tmp_path: Pa
     cut_off = run("bash", "-c", command)
     assert cut_off.code == 0 and "Traceback" not in cut_off.err and len(cut_off.out.splitlines()) == 1
     wrong = tfpipe_command("order", "-c", path, "--rank", "2", "--size", "2")
-    assert wrong.code == 2 and "--rank must be in [0, --size), received 2 of 2" in wrong.err
+    assert wrong.code == 2 and "--rank must be below --size, received 2 of 2" in wrong.err
     none = tfpipe_command("order", "-c", path, "--size", "97", "--rank", "96", "--set", "data.scope=shard")
     assert none.code == 2 and "data.scope" in none.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "order -c c.json --epoch -1",
+        "order -c c.json --rank -1",
+        "order -c c.json --size 0",
+        "order -c c.json --head -3",
+        "order -c c.json --epoch 99999999999999",
+        "serve worker --port 99999",
+        "serve worker --data-port -1",
+        "serve worker --threads 0",
+        "check -c c.json --processes 0",
+        "index -c c.json --processes 1.5",
+        "train -c c.json --nsteps 0",
+        "train -c c.json --interop -2",
+        "train -c c.json --profile-ranks 0,-3",
+        "pack -c c.json --out out --quality 101",
+        "pack -c c.json --out out --shards 0",
+        "view -c c.json -o a.png --count 0",
+        "view -c c.json -o a.png --first -1",
+        "bench -c c.json --ranks 1",
+        "bench -c c.json --repeats 0",
+    ],
+)
+def test_a_number_that_is_out_of_range_is_refused_before_anything_is_read(tfpipe_command: Command, words: str) -> None:
+    code, out, err = tfpipe_command(*words.split())
+    *_, option, value = words.split()
+    assert (code, out) == (2, "")
+    assert (
+        f"argument {option}" in err.replace("-n/--", "--")
+        and f'received "{value.split(",")[-1]}"; accepted: a whole number from ' in err
+    )

@@ -2,7 +2,8 @@
 
    A rule is KIND:MS:PATTERN or KIND:MS:PATTERN:w, several are separated by ";". KIND is the errno of the failure, HANG or
    FULL. For MS milliseconds (0: for ever) from the first open of this process that a rule is about, it holds for each
-   open for reading (w: for writing or creating) of a path that matches PATTERN. */
+   open for reading (w: for writing or creating) of a path that matches PATTERN. The folder TFPIPE_FAULTS_MET gets a file
+   named by its process number from each process that has met a fault. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,6 +35,15 @@ static int lasts(int number, long ms) {
     return ms == 0 || now_ms() - began_ms[number] < ms;
 }
 
+static void tell(void) {
+    int (*open_file)(const char *, int, ...) = dlsym(RTLD_NEXT, "open");
+    const char *folder = getenv("TFPIPE_FAULTS_MET");
+    char path[4096];
+    if (folder == NULL || snprintf(path, sizeof path, "%s/%d", folder, getpid()) >= (int)sizeof path) return;
+    int file = open_file(path, O_WRONLY | O_CREAT, 0644);
+    if (file >= 0) close(file);
+}
+
 /* Returns the errno to fail with, FULL, or NONE; does not return while a rule says HANG. */
 static int fault(const char *path, int writes) {
     const char *rules = getenv("TFPIPE_FAULTS");
@@ -44,6 +54,7 @@ static int fault(const char *path, int writes) {
         const char *kind = strsep(&rule, ":"), *ms = strsep(&rule, ":"), *pattern = strsep(&rule, ":");
         if (pattern == NULL || (rule != NULL) != writes || fnmatch(pattern, path, 0) != 0) continue;
         if (!lasts(number, atol(ms))) continue;
+        tell();
         if (atoi(kind) != HANG) return atoi(kind);
         while (lasts(number, atol(ms))) usleep(10000);
     }

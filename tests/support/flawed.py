@@ -18,6 +18,7 @@ FLAWS = {
     "png": ((100, 80), [(OWN, (10, 10, 50, 60))], ["not jpeg"]),
     "bare": ((100, 80), [], ["no object"]),
     "unsized": (None, [(OWN, (10, 10, 50, 60))], ["no size"]),
+    "halves": ((0.5, 0.5), [(OWN, (10, 10, 50, 60))], ["no size"]),
     "larger": ((200, 160), [(OWN, (10, 10, 50, 60))], ["size differs"]),
     "swapped": ((100, 80), [(OWN, (50, 10, 10, 60))], ["box swapped"]),
     "outside": ((100, 80), [(OWN, (-5, 10, 50, 60)), (OWN, (10, 10, 50, 101))], ["box out of range"]),

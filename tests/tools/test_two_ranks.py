@@ -128,3 +128,48 @@ def test_two_ranks_write_the_same_bytes_as_one(sample: SampleData, ran: Ran, tmp
 def test_what_one_rank_cannot_read_stops_all_by_name(ran: Ran) -> None:
     assert all("fine.xml" in said.err for said in ran.said("index-stopped", code=2))
     assert ran.code == 2, "mpirun passes it on"
+
+
+BAD_ON_RANK_1 = """
+import os, sys
+from tfpipe.cli import main
+from tfpipe.prepare import stage
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    def plan(*_, **__):
+        raise {error}
+    stage._plan = plan
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "code"),
+    [
+        ("OSError(5, 'Input/output error', '/a.txt')", "OSError: [Errno 5] Input/output error: '/a.txt'", 1),
+        ("__import__('tfpipe').ConfigError('no room')", "tfpipe: error: rank 1: no room", 2),
+    ],
+)
+def test_a_rank_that_fails_alone_ends_the_others(
+    sample: SampleData, tmp_path: Path, error: str, said: str, code: int
+) -> None:
+    """Rank 0 waits in a collective, for ever."""
+    config = sample.config(tmp_path / "c.json")
+    program = BAD_ON_RANK_1.format(error=error)
+    ended = run_ranks(2, *WARM, "-c", program, "stage", "-c", config, "--out", tmp_path / "copy")
+    assert (said in ended.err, ended.code) == (True, code), ended.err
+
+
+def test_one_bad_xml_ends_all_ranks_of_a_pack(sample: SampleData, tree: Path, tmp_path: Path) -> None:
+    config = sample.config(tmp_path / "c.json", data={"train_filelist": "train.txt", "test_filelist": None})
+    xml = sorted((tree / "Annotations/CLS-LOC/train").rglob("*.xml"))[-1]
+    xml.write_text("<annotation>")
+    ended = run_ranks(2, *WARM, "-m", "tfpipe", *pack_crops(str(config), tmp_path / "packed"))
+    assert ended.code == 2 and f"{xml} is not XML" in ended.err, ended.err
+
+
+def test_one_bad_image_ends_all_ranks_of_a_bench(sample: SampleData, tree: Path, tmp_path: Path) -> None:
+    config = sample.config(tmp_path / "c.json", data={"train_filelist": "train.txt", "test_filelist": None})
+    image = sorted((tree / "Data").rglob("*.JPEG"))[5]
+    image.write_bytes(image.read_bytes()[:300])
+    ended = run_ranks(2, *WARM, "-m", "tfpipe", "bench", "-c", config, "--seconds", "2", "--repeats", "2")
+    assert ended.code == 1 and f"cannot use {image}" in ended.err, ended.err

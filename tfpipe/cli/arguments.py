@@ -3,8 +3,8 @@
 import argparse
 import json
 import os
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,20 +60,10 @@ def splits(split: str, config: DataConfig) -> list[str]:
 
 
 def add_processes(arguments: Arguments) -> None:
-    """Adds --processes, which `check_processes` checks."""
+    """Adds --processes, None if it is not given."""
     arguments.add_argument(
-        "--processes", type=int, metavar="N", help="processes per rank [one per CPU that the rank may use]"
+        "--processes", type=whole(1), metavar="N", help="processes per rank [one per CPU that the rank may use]"
     )
-
-
-def check_processes(processes: int | None) -> None:
-    """Checks the value of --processes.
-
-    Raises:
-        ConfigError: it is less than 1.
-    """
-    if processes is not None and processes < 1:
-        raise ConfigError(f"--processes must be at least 1, received {processes}")
 
 
 def add_json(arguments: Arguments, contents: str) -> None:
@@ -112,14 +102,26 @@ def _window(text: str) -> Window:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
+def whole(low: int, high: int = 2**31 - 1) -> Callable[[str], int]:
+    """Returns the type of an argument that is a whole number from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        with suppress(ValueError):
+            if low <= int(text) <= high:
+                return int(text)
+        raise argparse.ArgumentTypeError(f'received "{text}"; accepted: a whole number from {low} to {high}')
+
+    return parse
+
+
 def ranks(text: str) -> tuple[int, ...] | None:
     """Parses ranks such as "0,3"; None stands for "all"."""
     if text == "all":
         return None
     try:
-        return tuple(int(rank) for rank in text.split(","))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f'ranks are given as 0,3 or "all"; received "{text}"') from error
+        return tuple(map(whole(0), text.split(",")))
+    except argparse.ArgumentTypeError as error:
+        raise argparse.ArgumentTypeError(f'ranks are given as 0,3 or "all": {error}') from error
 
 
 def share(text: str) -> tuple[int, int]:

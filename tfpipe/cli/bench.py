@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_config, add_json, add_profile, quiet_tensorflow, read_config, write_json
+from tfpipe.cli.arguments import add_config, add_json, add_profile, quiet_tensorflow, read_config, whole, write_json
 from tfpipe.data.runtime.tracing import trace_folder
 from tfpipe.distributed import World, find_launch
 
@@ -22,9 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--headspace", action="store_true", help="also measure a training step, and the most that faster input gains"
     )
-    group.add_argument("--ranks", type=int, metavar="N", help="measure N ranks on this machine, against one rank")
+    group.add_argument("--ranks", type=whole(2), metavar="N", help="measure N ranks on this machine, against one rank")
     group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")
-    group.add_argument("--repeats", type=int, default=5, metavar="N", help="segments per measurement [%(default)s]")
+    group.add_argument(
+        "--repeats", type=whole(1), default=5, metavar="N", help="segments per measurement [%(default)s]"
+    )
     group = parser.add_argument_group("what to write")
     add_json(group, "all raw numbers")
     add_profile(group, "batches of the pipeline alone")

@@ -12,7 +12,6 @@ from tfpipe.cli.arguments import (
     add_json,
     add_processes,
     add_split,
-    check_processes,
     launched_world,
     quiet_tensorflow,
     read_config,
@@ -42,7 +41,6 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.tools.check.fix import write_clean_list
     from tfpipe.tools.check.text import as_json, conclusion, render
 
-    check_processes(args.processes)
     config = read_config(args).data
     checked = splits(args.split, config)
     if args.fix_list is not None and len(checked) > 1:

@@ -6,7 +6,7 @@ Under mpirun or srun, all ranks share the work.
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_set, add_split, launched_world, quiet_tensorflow, read_config, splits
+from tfpipe.cli.arguments import add_set, add_split, launched_world, quiet_tensorflow, read_config, splits, whole
 from tfpipe.errors import ConfigError
 
 
@@ -23,8 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files untouched, crops as JPEGs, or crops as pixels [%(default)s]",
     )
     add_split(parser)
-    parser.add_argument("--shards", type=int, metavar="N", help="shards [one per 1252 training or 391 test images]")
-    parser.add_argument("--quality", type=int, default=95, metavar="Q", help="JPEG quality of crops [%(default)s]")
+    parser.add_argument(
+        "--shards", type=whole(1), metavar="N", help="shards [one per 1252 training or 391 test images]"
+    )
+    parser.add_argument(
+        "--quality", type=whole(1, 100), default=95, metavar="Q", help="JPEG quality of crops [%(default)s]"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

@@ -4,13 +4,14 @@ import argparse
 import os
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from typing import Protocol
 
 from tfpipe import __version__
 from tfpipe.cli import bench, check, config, filelist, index, order, pack, report, sample, serve, stage, train, view
-from tfpipe.distributed import find_launch
-from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.distributed import end_other_ranks, find_launch
+from tfpipe.errors import Stopped, TfpipeError
 from tfpipe.util.console import configure_logging
 
 
@@ -66,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail("interrupted", 130, rank)
     except Exception as error:
         if "Horovod has been shut down" not in str(error):
-            raise
+            traceback.print_exc()
+            end_other_ranks(1)
+            return 1
         # The failed rank prints the reason; the launcher then kills this rank during the sleep.
         time.sleep(10)
         return _fail("another rank has stopped", 1, rank)
@@ -75,11 +78,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _fail(message: str, code: int, rank: int) -> int:
     """Prints an error message and returns the exit code."""
-    if code == ConfigError.exit_code and rank > 0:
-        # Every rank probably has the same error; rank 0 prints it, and the launcher kills this rank during the sleep.
+    if rank > 0:
+        # Every rank may have the same error; rank 0 prints it, and this rank is killed during the sleep.
         time.sleep(2)
-        message = f"rank {rank}: {message}"
+        message = message if message.startswith(f"rank {rank}:") else f"rank {rank}: {message}"
     print(f"tfpipe: error: {message}", file=sys.stderr, flush=True)
+    end_other_ranks(code)
     return code
 
 

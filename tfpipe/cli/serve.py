@@ -7,21 +7,25 @@ ended.
 import argparse
 import os
 
-from tfpipe.cli.arguments import quiet_tensorflow
+from tfpipe.cli.arguments import quiet_tensorflow, whole
 from tfpipe.errors import ConfigError
+
+PORT = whole(0, 2**16 - 1)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("role", metavar="worker", help='the word "worker"')
     parser.add_argument(
-        "--port", type=int, default=5000, metavar="N", help="port that trainings connect to [%(default)s]"
+        "--port", type=PORT, default=5000, metavar="N", help="port that trainings connect to [%(default)s]"
     )
-    parser.add_argument("--data-port", type=int, default=0, metavar="N", help="port that sends batches [any free one]")
+    parser.add_argument("--data-port", type=PORT, default=0, metavar="N", help="port that sends batches [any free one]")
     parser.add_argument(
         "--host",
         help="name or address by which trainings reach this host [its own name]; localhost refuses other hosts",
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads for all trainings together [one per CPU]")
+    parser.add_argument(
+        "--threads", type=whole(1), metavar="N", help="threads for all trainings together [one per CPU]"
+    )
     parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
 
 

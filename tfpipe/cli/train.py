@@ -4,14 +4,14 @@ import argparse
 import os
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_config, add_profile, quiet_tensorflow, ranks, read_config
+from tfpipe.cli.arguments import add_config, add_profile, quiet_tensorflow, ranks, read_config, whole
 from tfpipe.distributed import World, find_launch
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to train")
     add_config(group)
-    group.add_argument("-n", "--nsteps", type=int, metavar="N", help="train a single epoch of N steps")
+    group.add_argument("-n", "--nsteps", type=whole(1), metavar="N", help="train a single epoch of N steps")
 
     group = parser.add_argument_group("where the run is kept, and how it continues")
     group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the run's directory [runs/NAME-TIME]")
@@ -34,8 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="connect the ranks with Horovod, or train without it [with it if a launcher started several ranks]",
     )
-    group.add_argument("--interop", type=int, metavar="N", help="TensorFlow's threads between ops [its own choice]")
-    group.add_argument("--intraop", type=int, metavar="N", help="TensorFlow's threads within an op [its own choice]")
+    group.add_argument(
+        "--interop", type=whole(1), metavar="N", help="TensorFlow's threads between ops [its own choice]"
+    )
+    group.add_argument(
+        "--intraop", type=whole(1), metavar="N", help="TensorFlow's threads within an op [its own choice]"
+    )
 
     group = parser.add_argument_group("profiling")
     add_profile(group, "steps of this run, counted from 0")

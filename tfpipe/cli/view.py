@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_config, quiet_tensorflow, read_config
+from tfpipe.cli.arguments import add_config, quiet_tensorflow, read_config, whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,10 +12,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "-o", "--out", type=Path, required=True, metavar="FILE", help="the picture to write: .png or .jpg"
     )
     parser.add_argument("--split", choices=("train", "test"), default="train", help="filelist to draw [%(default)s]")
-    parser.add_argument("--count", type=int, metavar="N", help="draw at most N crops, images or files [64, 12 or 48]")
+    parser.add_argument(
+        "--count", type=whole(1), metavar="N", help="draw at most N crops, images or files [64, 12 or 48]"
+    )
     parser.add_argument(
         "--first",
-        type=int,
+        type=whole(0, 2**53),
         default=0,
         metavar="POSITION",
         help="begin at POSITION, as `tfpipe order` prints it [%(default)s]",

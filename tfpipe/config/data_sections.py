@@ -2,11 +2,11 @@
 
 import json
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from tfpipe.config.section import ConfigPath, Fraction, Section
+from tfpipe.config.section import Args, ConfigPath, Fraction, Section
 
 # Sources that come with tfpipe, besides filelists.
 KINDS = ("packed", "tfrecord")
@@ -71,7 +71,7 @@ class SourceConfig(Section):
     a subclass of tfpipe.Source, from sys.path or the current directory."""
     path: ConfigPath | None = None
     """Folder of the data; a kind of your own may do without."""
-    args: dict[str, Any] = {}
+    args: Args = {}
     """Settings of a kind of your own, which it finds in config.source.args."""
 
     @model_validator(mode="after")
@@ -103,7 +103,7 @@ class Remote(Section):
     """Folder on a local disk that caches fetched files, shared by the ranks of a node; null: no cache."""
     cache_gb: Annotated[float, Field(gt=0)] = 100.0
     """Maximum size of `cache` in 10^9 bytes; beyond it, the least recently used files are deleted."""
-    options: dict[str, Any] = {}
+    options: Args = {}
     """Options of fsspec's file system, e.g. {"endpoint_url": "http://localhost:9000"} or {"anon": true}."""
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from tfpipe.config.messages import explain
 from tfpipe.config.model import Config
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import read_text
 
 # The spelling in the ALCF example's config.
 MISSPELT = "prefectch_buffer_size"
@@ -25,7 +26,7 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """
     path = Path(path)
     try:
-        raw = json.loads(path.read_text())
+        raw = json.loads(read_text(path))
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
     except ValueError as error:

@@ -60,8 +60,9 @@ def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[s
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
-    kinds = (annotation, *get_args(annotation))
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for member in get_args(annotation) for section in _sections(member)]
 
 
 def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:

@@ -1,11 +1,11 @@
 """The sections of a config besides `data`, and the config as a whole."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveInt
 
 from tfpipe.config.data import DataConfig
-from tfpipe.config.section import Section, Seed
+from tfpipe.config.section import Args, Section, Seed
 
 
 class ModelConfig(Section):
@@ -15,7 +15,7 @@ class ModelConfig(Section):
     """"resnet18"; any name in keras.applications ("resnet" is ResNet50, as in the ALCF skeleton); or a function of your
     own, "package.module:function", that takes the images' (height, width, channels), the number of classes and `args`,
     and returns a Keras model from float32 images in [0, 255] to logits."""
-    args: dict[str, Any] = {}
+    args: Args = {}
     """For resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "group"}; else Keras' arguments."""
 
 
@@ -24,7 +24,7 @@ class OptimizerConfig(Section):
 
     name: str = "Adam"
     """Class in keras.optimizers, e.g. "SGD"."""
-    args: dict[str, Any] = {}
+    args: Args = {}
     """Keras' arguments, e.g. {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5}. Biases and
     normalisation weights are exempt from weight decay (Goyal et al. 2017)."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
@@ -36,7 +36,7 @@ class LrScheduleConfig(Section):
 
     name: str | None = None
     """Class in keras.optimizers.schedules, e.g. "CosineDecay"; null: a constant rate."""
-    args: dict[str, Any] = {}
+    args: Args = {}
     """Keras' arguments; initial_learning_rate defaults to the optimizer's rate, decay_steps to all steps of the run."""
     scale_by_ranks: bool = False
     """Multiplies the rate by the number of ranks (Goyal et al. 2017, the linear scaling rule)."""
@@ -49,7 +49,7 @@ class LossConfig(Section):
 
     name: str = "SparseCategoricalCrossentropy"
     """Class in keras.losses; a loss that needs one-hot labels gets them."""
-    args: dict[str, Any] = {}
+    args: Args = {}
     """Keras' arguments; from_logits is true unless set. label_smoothing works with the sparse loss too."""
 
 

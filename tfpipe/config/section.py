@@ -1,7 +1,8 @@
 """The base of all sections, and the types of values that several of them share."""
 
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
 
@@ -11,12 +12,24 @@ def _beside_config(path: Path, info: ValidationInfo) -> Path:
     return (base / path.expanduser()).resolve()
 
 
+def _finite(args: dict[str, Any]) -> dict[str, Any]:
+    try:
+        json.dumps(args, allow_nan=False)
+    except ValueError as error:
+        raise ValueError(f"received {json.dumps(args)}; accepted: finite numbers only") from error
+    return args
+
+
 # A relative path is resolved against the config file's folder.
 ConfigPath = Annotated[Path, AfterValidator(_beside_config)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
+# Arguments that are passed on; Section refuses Infinity and NaN only in fields of its own.
+Args = Annotated[dict[str, Any], AfterValidator(_finite)]
 Kernel = Literal["bilinear", "bicubic", "area", "antialias"]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+    )

@@ -39,6 +39,8 @@ CHUNK = 1_000
 ROW_GROUP = 20_000
 PARTS = ".parts"
 MAX_ERRORS = 20
+# The crops for which training would use the index.
+PLAIN = {"crop": "boxes", "test_crop": "boxes", "unit": "image", "scope": "global"}
 ADVICE = "set data.index to a folder that can be written"
 
 
@@ -63,14 +65,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     """
     open_source(config).check_use("index")
     box_file = config.box_file_for(split)
-    plain = {
-        "annotations": "xml" if box_file is None else "none",
-        "crop": "boxes",
-        "test_crop": "boxes",
-        "unit": "image",
-        "scope": "global",
-    }
-    catalog = load_catalog(config.model_copy(update=plain), split, world)
+    xmls = {"annotations": "xml" if box_file is None else "none"}
+    catalog = load_catalog(config.model_copy(update=PLAIN | xmls), split, world)
     table = None
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))
@@ -90,7 +86,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
 
 
 def _part_path(folder: Path, part: range) -> Path:
-    return folder / f"{part.start:09}-{part.stop:09}.arrow"
+    # 2: those of an interrupted build by version 0.1 lack columns.
+    return folder / f"{part.start:09}-{part.stop:09}.2.arrow"
 
 
 def _write_part(table: pa.Table, path: Path) -> None:

@@ -9,10 +9,10 @@ import pyarrow as pa
 from tfpipe.config import Remote
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, clamped, targets
 from tfpipe.data.annotations.voc import VocObjects, find_objects
-from tfpipe.data.catalog.index import ODD, SCHEMA, box_columns, lists_of
+from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
 from tfpipe.data.images.headers import START, Header, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
-from tfpipe.util.files import read_whole
+from tfpipe.util.files import NO_STAMP, read_whole
 
 
 class Images(NamedTuple):
@@ -43,6 +43,8 @@ class RawAnnotations:
         """Number of objects in each XML."""
         self.sizes: list[float] = []
         """Height and width of the image as stated in each XML; 0 if not stated."""
+        self.stamps: list[int | None] = []
+        """Values of index.STAMPS for each image; empty if they are not wanted."""
 
     def add_header(self, header: Header) -> None:
         """Appends the next image's header."""
@@ -70,9 +72,11 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
     content, errors = RawAnnotations(), []
     for path, annotation in zip(images.paths, images.annotations, strict=True):
         try:
-            content.add_header(read_header(path))
+            content.add_header(read_header(path, content.stamps))
             if annotation:
-                content.add_objects(find_objects(read_whole(annotation), annotation))
+                content.add_objects(find_objects(read_whole(annotation, content.stamps), annotation))
+            else:
+                content.stamps += NO_STAMP
         except (OSError, ValueError) as error:
             errors.append(str(error))
     return Rows(None, errors) if errors else Rows(tabulate(images, content, classes), [])
@@ -134,6 +138,7 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
     }
     # From [n, len(ODD)], np.nonzero goes row by row, so the anomalies come sorted by image.
     row, code = np.nonzero(np.stack([odd[name] for name in ODD], axis=1))
+    stamps = content.stamps or [None] * len(STAMPS) * len(real)
     columns = {
         "path": images.paths,
         "label": images.labels,
@@ -144,6 +149,7 @@ def tabulate(images: Images, content: RawAnnotations, classes: dict[str, int]) -
         "annotated": annotated,
         **box_columns(boxes, len(real)),
         "odd": lists_of(row, pa.array(np.array(list(ODD), object)[code], pa.string()), len(real)),
+        **{name: stamps[column :: len(STAMPS)] for column, name in enumerate(STAMPS)},
     }
     return pa.table(columns, schema=SCHEMA)
 

@@ -42,7 +42,6 @@ def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: Wo
     `config` gives the data, and how it is cropped; `folder` may already hold the other split. Raises ConfigError if the
     config or the folder cannot be used, the disk is too small, or an image cannot be used.
     """
-    plan.check()
     _check_config(config, split, plan.kind)
     work = plan_work(config, split, folder, plan, world)
     with ExitStack() as held:

@@ -7,7 +7,6 @@ import numpy as np
 
 from tfpipe.data.sources.packed.manifest import PREFIX, manifest_path
 from tfpipe.data.sources.packed.shards import Kind
-from tfpipe.errors import ConfigError
 
 QUALITY = 95
 
@@ -19,13 +18,6 @@ class PackPlan:
     kind: Kind = "original"
     shards: int | None = None  # number of shards; None for IN_A_SHARD images each
     quality: int = QUALITY  # JPEG quality of crops, 1 to 100
-
-    def check(self) -> None:
-        """Raises ConfigError if an option is out of range."""
-        if self.shards is not None and self.shards < 1:
-            raise ConfigError(f"--shards must be at least 1, received {self.shards}")
-        if not 1 <= self.quality <= 100:
-            raise ConfigError(f"--quality must be in [1, 100], received {self.quality}")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, WHOLE_IMAGE
-from tfpipe.data.catalog.labels import WNID
+from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
@@ -70,7 +70,7 @@ def _as_os_error() -> Iterator[None]:
 
 def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Picture], Example]:
     """Returns a function that makes the record of a picture of `catalog`: of a crop, or of a file with its boxes."""
-    words = _words(config.classes) if isinstance(config.classes, Path) else {}
+    words = read_words(config.classes) if isinstance(config.classes, Path) else {}
     known = None if crops else catalog.boxes
     offsets = np.zeros(0, np.int64) if known is None else known.offsets(len(catalog))
 
@@ -87,9 +87,3 @@ def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Pic
         return Example(picture.contents, header, catalog.paths.name(item), label, synset, text, boxes, labels)
 
     return example
-
-
-def _words(path: Path) -> dict[str, str]:
-    """Reads the classes' descriptions from LOC_synset_mapping.txt's lines `n01440764 tench, Tinca tinca`, by WNID."""
-    lines = (line.strip().split(maxsplit=1) for line in path.read_text().splitlines())
-    return {words[0]: words[1] for words in lines if len(words) == 2 and WNID.fullmatch(words[0])}

@@ -149,7 +149,9 @@ def make_callbacks(
     names = stage_names(data.train, config.data)
     callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record, names), OverRanks(world)]
     if config.data.on_error == "skip":
-        callbacks.append(Skipping(data.train, config.data, world, start.stream, run_dir, training.interval))
+        callbacks.append(
+            Skipping(data.train, config.data, world, start.stream, run_dir, training.interval, start.dropped)
+        )
     if training.log_positions:
         callbacks.append(PositionsLog(run_dir, world, checkpoints))
     if data.test is not None:

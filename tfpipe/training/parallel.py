@@ -40,6 +40,8 @@ class ParallelModel(keras.Model):
     """Source of the batches; None: the dataset that `fit` receives."""
     positions: tf.Tensor | None = None
     """int64 [batch, 2]: stream positions and crop numbers of the batch trained last."""
+    dropped_images = 0
+    """Images that `data.on_error` "skip" has left out in the current epoch, over all ranks."""
     requests = Requests()
     """This rank's requests for after the next step."""
     granted = Requests()

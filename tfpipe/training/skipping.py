@@ -21,40 +21,51 @@ HEADING = "step\trank\tsplit\tposition\tfile\treason\n"
 
 
 class Skipping(keras.callbacks.Callback):
-    """Counts left-out images every `interval` steps, and adds dropped_images, over all ranks, to an epoch's logs.
+    """Counts left-out images every `interval` steps and before checkpoints; adds dropped_images to an epoch's logs.
 
     All ranks count after the same step, in one collective.
     """
 
     def __init__(
-        self, catalog: Catalog, config: DataConfig, world: World, stream: Stream, run_dir: Path, interval: int
+        self,
+        catalog: Catalog,
+        config: DataConfig,
+        world: World,
+        stream: Stream,
+        run_dir: Path,
+        interval: int,
+        before: int = 0,
     ) -> None:
-        """Takes the training data and its stream, the run's directory, and the steps between two counts."""
+        """Takes the training data and its stream, the run's directory, and the steps between two counts.
+
+        `before` is the number of images that the interrupted epoch had left out.
+        """
         super().__init__()
         self.dropped = Dropped(catalog, config, world, stream)
         self.world, self.interval = world, interval
         self.record = BadFiles(run_dir, world, catalog, config.max_bad_fraction)
         self.positions: list[np.ndarray] = []
-        self.images = 0
+        self.before = before
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        self.images = 0
+        self.model.dropped_images, self.before = self.before, 0
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         self.positions.append(self.model.positions.numpy())
-        if len(self.positions) == self.interval or self.model.granted.stop:
+        # Before a checkpoint too: a run that continues from it must not lose what was left out before it.
+        if len(self.positions) == self.interval or any(self.model.granted):
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: dict) -> None:
         self._look()
-        logs["dropped_images"] = self.images
-        if self.images:
-            logger.warning("epoch %d: %d images were left out, see %s", epoch + 1, self.images, self.record.path)
+        logs["dropped_images"] = images = self.model.dropped_images
+        if images:
+            logger.warning("epoch %d: %d images were left out, see %s", epoch + 1, images, self.record.path)
 
     def _look(self) -> None:
         left, self.positions = self.dropped.look(self.positions), []
-        self.images += self.record.add(self.model.meter.steps, left)
-        self.record.check(self.images)
+        self.model.dropped_images += self.record.add(self.model.meter.steps, left)
+        self.record.check(self.model.dropped_images)
 
 
 class BadFiles:

@@ -109,6 +109,8 @@ def test_a_list_of_any_paths_is_read_as_os_path_join_has_them(tmp_path_factory, 
 def test_a_byte_order_mark_is_no_part_of_the_first_path(tmp_path):
     (tmp_path / "list.txt").write_text("/a.JPEG\n/b.JPEG\n", encoding="utf-8-sig")
     assert list(read_filelist(tmp_path / "list.txt")) == ["/a.JPEG", "/b.JPEG"]
+    voc(tmp_path, val="\ufeff2008_1\n")
+    assert scan(tmp_path, show=False) == {"val": [f"{tmp_path}/JPEGImages/2008_1.jpeg"]}
 
 
 @pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
@@ -142,6 +144,22 @@ def test_a_folder_spelt_in_two_ways_is_one(tmp_path):
     files = read_filelist(tmp_path / "list.txt")
     assert files.folders == [f"{tmp_path}/n01/", f"{tmp_path}/"]
     assert files.folder.tolist() == [0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("name", [b"a\nb.JPEG", b"a\rb.JPEG", b"\xff.JPEG"])
+def test_a_file_whose_name_a_list_cannot_hold_is_named_and_no_list_is_written(tmp_path, name):
+    touch(tmp_path / "Data/CLS-LOC/train/n01", "fine\u2028\x85é.JPEG", os.fsdecode(name))
+    images = scan(tmp_path, show=False)["train"]
+    with pytest.raises(ConfigError) as caught:
+        write_filelist(tmp_path / "list.txt", images)
+    assert f"1 of 2 paths are not UTF-8, hold a line break or have white space around them, e.g. '{tmp_path}" in str(
+        caught.value
+    )
+    assert ascii(os.fsdecode(name))[1:-1] in str(caught.value) and not (tmp_path / "list.txt").exists()
+    write_filelist(tmp_path / "list.txt", images := [path for path in images if "fine" in path])
+    assert list(read_filelist(tmp_path / "list.txt")) == images
+    with pytest.raises(ConfigError, match=r"cannot write .*list\.txt/list\.txt"):
+        write_filelist(tmp_path / "list.txt/list.txt", images)
 
 
 def test_a_path_with_a_line_end_is_refused():

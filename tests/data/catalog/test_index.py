@@ -38,6 +38,7 @@ def test_a_row_says_what_the_image_is_and_what_is_odd_about_it(tmp_path: Path) -
     assert [name for name, row in by_name.items() if not row["annotated"]] == ["plain"]
     np.testing.assert_allclose(by_name["fine"]["boxes"], [[10 / 80, 10 / 100, 50 / 80, 60 / 100]])
     np.testing.assert_allclose(by_name["larger"]["boxes"], [[10 / 160, 10 / 200, 50 / 160, 60 / 200]])
+    assert by_name["halves"]["boxes"] == by_name["unsized"]["boxes"] == by_name["fine"]["boxes"]
     assert by_name["plain"]["boxes"] == by_name["empty"]["boxes"] == [[0, 0, 1, 1]]
     assert (made.images, made.annotated) == (len(FLAWS), len(FLAWS) - 1)
     assert made.boxes == sum(len(row["boxes"]) for row in rows) == sum(len(row["box_labels"]) for row in rows)
@@ -58,6 +59,10 @@ def test_the_columns_are_as_documented(make: Callable[..., Config]) -> None:
         "boxes": "list<item: fixed_size_list<item: float>[4]>",
         "box_labels": "list<item: int32>",
         "odd": "list<item: string>",
+        "bytes": "int64",
+        "changed": "int64",
+        "xml_bytes": "int64",
+        "xml_changed": "int64",
     }
 
 

@@ -90,6 +90,14 @@ def test_a_class_file_of_plain_names_keeps_their_spaces(tmp_path):
     assert table(classes=tmp_path / "names.txt") == ("toy poodle", "cat", "n0144 is no wnid", "dog")
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_class_or_label(tmp_path, from_file):
+    (tmp_path / "names.txt").write_text("cat\ndog\n", encoding="utf-8-sig")
+    assert table(classes=tmp_path / "names.txt") == ("cat", "dog")
+    kaggle = HEADER + "ILSVRC2012_val_00000001,dog 1 2 3 4\nILSVRC2012_val_00000002,cat\nILSVRC2012_val_00000003,eel\n"
+    for text in ("dog\ncat\neel\n", kaggle):
+        assert from_file(f"\ufeff{text}", VAL) == [1, 0, 2]
+
+
 @pytest.mark.parametrize("keys", [{"num_classes": 2}, {"num_classes": 1000}, {"num_classes": None}])
 def test_there_may_be_more_outputs_than_classes(keys):
     assert table(**keys) == ("n01", "n02")

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.support.sample import SampleData
-from tfpipe.data.images.headers import Header, jpeg_header, read_header
+from tfpipe.data.images.headers import Header, header_of, jpeg_header, read_header
 
 
 def encode(kind: str = "JPEG", mode: str = "RGB", **how: Any) -> bytes:
@@ -48,11 +48,17 @@ def test_the_samples_images_are_as_pillow_has_them(sample: SampleData) -> None:
         assert read_header(path) == found
 
 
-@pytest.mark.parametrize("content", [b"", b"no image", encode()[:20], encode("TIFF")])
-def test_what_is_no_image_is_named(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no image", encode()[:20], encode("TIFF"), encode("PNG")[:18], encode("BMP")[:20], encode("WEBP")[:40]],
+    ids=["empty", "text", "half a JPEG", "TIFF", "half a PNG", "half a BMP", "half a WebP"],
+)
+def test_what_is_no_whole_image_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.jpg").write_bytes(content)
-    with pytest.raises((ValueError, OSError), match=r"a\.jpg"):
+    with pytest.raises(ValueError, match=r"a\.jpg is no JPEG, PNG, GIF, BMP or WEBP image"):
         read_header(str(tmp_path / "a.jpg"))
+    with pytest.raises(ValueError, match=r"a\.jpg is no JPEG, PNG, GIF, BMP or WEBP image"):
+        header_of(content, "a.jpg")
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests.support.images import encoded, picture
+from tfpipe.data.images.headers import jpeg_header
 from tfpipe.data.images.partial_decode import TOGETHER, decode_top
 
 END = b"\xff\xd9"
@@ -88,11 +89,25 @@ def scan(jpeg: bytes) -> int:
     return jpeg.index(b"\xff\xda") + 14
 
 
+@pytest.mark.parametrize("rest", [b"", bytes(500)], ids=["cut off", "zeros"])
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"restart_marker_blocks": 3}], ids=str)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.99])
-def test_a_jpeg_that_is_cut_off_is_refused_wherever_that_is(share: float) -> None:
-    jpeg = encoded(picture(200, 120))
+def test_a_jpeg_that_is_cut_off_is_refused_wherever_that_is(share: float, options: dict, rest: bytes) -> None:
+    jpeg = encoded(picture(200, 120), **options)
     start = scan(jpeg)
-    assert decode_top(jpeg[: start + int(share * (len(jpeg) - start))], "RGB", 60) is None
+    assert decode_top(jpeg + rest, "RGB", 60) is not None
+    assert decode_top(jpeg[: start + int(share * (len(jpeg) - start))] + rest, "RGB", 60) is None
+
+
+@pytest.mark.parametrize("marker", [b"\xff", b"\xff\x01", b"\xff\xd0"], ids=["fill", "TEM", "RST0"])
+def test_a_frame_that_only_a_marker_without_a_length_leads_to_is_not_taken(marker: bytes) -> None:
+    """What follows the marker, taken as a length, leads into a comment: to a frame of 200 rows and 1024 columns."""
+    jpeg = encoded(picture(200, 120), comment=bytes(65_000))
+    odd = bytearray(jpeg[:2] + marker + jpeg[2:])
+    at = 4 + int.from_bytes(odd[4:6], "big")
+    odd[at : at + 10] = b"\xff\xc0\x00\x11\x08\x00\xc8\x04\x00\x03"
+    assert decode_top(bytes(odd), "RGB", 60) is None and jpeg_header(bytes(odd)) is None
+    assert (whole(bytes(odd)) == whole(jpeg)).all()
 
 
 def test_damage_is_seen_above_and_not_below() -> None:

@@ -53,6 +53,9 @@ def test_shares_are_proportional_to_the_weights(chosen: tuple[float, ...]) -> No
 def test_a_weight_that_would_give_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match=r"the weight 0.0001 is less than 1/1024 of all weights, 1\.0001"):
         shares((1.0, 0.0001))
+    for odd in (1e308, 5e-324):
+        with pytest.raises(ValueError, match="give numbers around 1"):
+            shares((odd, odd))
 
 
 @settings(deadline=None, max_examples=examples(60))

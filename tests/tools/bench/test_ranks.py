@@ -99,7 +99,6 @@ def test_launched_ranks_have_nothing_to_be_compared_with(sample: SampleData, tmp
 @pytest.mark.parametrize(
     ("plan", "world", "said"),
     [
-        (BenchPlan(ranks=1), World(), "--ranks must be at least 2, received 1"),
         (BenchPlan(ranks=2), World(0, 3), "3 are launched already"),
         (BenchPlan(ranks=2, stages=True), World(), "--stages, --serial and --headspace are of one rank"),
         (BenchPlan(ranks=2, headspace=True), World(), "--stages, --serial and --headspace are of one rank"),

@@ -1,6 +1,7 @@
 """Filelists: written once from a folder tree, read by training, which never walks a tree."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 from tfpipe.config.data_sections import LOGIN, NETRC
 from tfpipe.data.catalog.paths import REMOTE, FileList, packed
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.files import read_text
 from tfpipe.util.progress import progress
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg")
@@ -17,6 +19,8 @@ VOC_SPLITS = ("train", "val", "test", "trainval")
 SCAN_THREADS = 16
 # Characters of lines read at a time.
 CHUNK_CHARS = 2**18
+# Python reads a byte of a file's name that is not UTF-8 as a surrogate.
+BREAKS_A_LINE = re.compile("[\r\n\ud800-\udfff]")
 HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
@@ -28,7 +32,7 @@ def read_filelist(path: str | Path) -> FileList:
     """
     path = Path(path)
     try:
-        paths = packed(_read_lines(path), str(path.parent.absolute()))
+        paths = packed(read_lines(path), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
     if not paths:
@@ -48,8 +52,11 @@ def read_filelist(path: str | Path) -> FileList:
     return paths
 
 
-def _read_lines(path: Path) -> Iterator[list[str]]:
-    """Yields some thousands of lines at a time: millions at once would take ten times the memory of a FileList."""
+def read_lines(path: Path) -> Iterator[list[str]]:
+    """Yields a filelist's lines, stripped, without blank ones: thousands at a time, to save memory.
+
+    Millions at once would take ten times the memory of a FileList. Raises OSError or UnicodeDecodeError.
+    """
     with open(path, encoding="utf-8-sig") as file:
         while lines := file.readlines(CHUNK_CHARS):
             yield [line for line in map(str.strip, lines) if line]
@@ -77,10 +84,22 @@ def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
 
 
 def write_filelist(path: Path, images: Iterable[str]) -> None:
-    """Writes one image a line; the file appears complete, by renaming."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text("".join(f"{image}\n" for image in images))
+    """Writes one image a line; the file appears complete, by renaming.
+
+    Raises ConfigError if the file cannot be written, or a path could not be read from it again: one that is not UTF-8,
+    holds a line break, or has white space around it.
+    """
+    images = list(images)
+    odd = [image for image in images if image != image.strip() or BREAKS_A_LINE.search(image)]
+    if odd:
+        raise ConfigError(
+            f"{path} is not written: {len(odd)} of {len(images)} paths are not UTF-8, hold a line break or have white "
+            f"space around them, e.g. {odd[0]!a}: rename or remove these files"
+        )
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as partial:
+            partial.write_text("".join(f"{image}\n" for image in images), encoding="utf-8")
 
 
 def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
@@ -131,7 +150,7 @@ def _scan_voc(root: Path) -> dict[str, list[str]]:
         names = root / "ImageSets/Main" / f"{split}.txt"
         if not names.exists():
             continue
-        wanted = sorted({line.split()[0] for line in names.read_text().splitlines() if line.strip()})
+        wanted = sorted({line.split()[0] for line in read_text(names).splitlines() if line.strip()})
         missing = [name for name in wanted if name not in by_name]
         if missing:
             raise ConfigError(f"{names} names {len(missing)} images that are not in JPEGImages, e.g. {missing[0]}")

@@ -13,9 +13,11 @@ There is one row per image, in the list's order:
     boxes       list of float32 [4]: ymin, xmin, ymax, xmax in [0, 1], as training uses them (cleaning.targets)
     box_labels  list of int32: class numbers of the boxes
     odd         list of strings: anomalies of the image, keys of ODD
+    STAMPS      int64: size in bytes, and time of change in ns since 1970, of the image's file and of its XML; null if
+                there is no such file, and for URLs. Old indexes, and copies by `tfpipe stage`, lack these columns
 
 The file's schema carries a fingerprint of everything that its content depends on, except the XMLs and images
-themselves: run `tfpipe index` again after changing those.
+themselves: `tfpipe index --verify` compares those with STAMPS.
 """
 
 import hashlib
@@ -41,6 +43,7 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 MAKE = "tfpipe index -c CONFIG --split"
 FINGERPRINT = b"tfpipe.fingerprint"
+STAMPS = ("bytes", "changed", "xml_bytes", "xml_changed")
 SCHEMA = pa.schema(
     {
         "path": pa.string(),
@@ -53,6 +56,7 @@ SCHEMA = pa.schema(
         "boxes": pa.list_(pa.list_(pa.float32(), 4)),
         "box_labels": pa.list_(pa.int32()),
         "odd": pa.list_(pa.string()),
+        **{name: pa.int64() for name in STAMPS},
     }
 )
 ODD = {
@@ -133,10 +137,11 @@ def lists_of(rows: np.ndarray, values: pa.Array, count: int) -> pa.ListArray:
 def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
     """Copies an index for a copy of its images: replaces the paths and the fingerprint, and writes it atomically.
 
-    The fingerprint of `source` must match its list; `paths`, those of the copied images, are in the same order; `key`
-    is the fingerprint of the new index.
+    STAMPS are left out: the copied files have other times. The fingerprint of `source` must match its list; `paths`,
+    those of the copied images, are in the same order; `key` is the fingerprint of the new index.
     """
     table = pq.read_table(source)
+    table = table.select([name for name in table.column_names if name not in STAMPS])
     place = table.schema.get_field_index("path")
     moved = table.set_column(place, SCHEMA.field("path"), pa.array(paths, pa.string()))
     with atomic_write(target) as partial:

@@ -13,6 +13,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import read_text
 
 KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
@@ -109,6 +110,15 @@ def _read_classes(path: Path) -> list[str]:
     return [line.split()[0] if WNID.fullmatch(line.split()[0]) else line for line in lines]
 
 
+def read_words(path: Path) -> dict[str, str]:
+    """Returns the classes' descriptions in LOC_synset_mapping.txt, by WNID: "tench, Tinca tinca" for n01440764.
+
+    Raises ConfigError if the file cannot be read.
+    """
+    lines = (line.strip().split(maxsplit=1) for line in _read(path).splitlines())
+    return {words[0]: words[1] for words in lines if len(words) == 2 and WNID.fullmatch(words[0])}
+
+
 def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -> list[str]:
     """Returns each path's label as spelt in the file; `names` are the known labels."""
     lines = [line.strip() for line in _read(label_file).splitlines() if line.strip()]
@@ -160,6 +170,6 @@ def _first_repeated(names: Sequence[str]) -> str | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text()
+        return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error

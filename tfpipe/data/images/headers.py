@@ -21,9 +21,8 @@ SEGMENT = struct.Struct(">BBH")
 FRAME = struct.Struct(">BHHB")
 SEQUENTIAL = frozenset((0xC0, 0xC1))  # baseline, extended
 START_OF_FRAME = SEQUENTIAL | {0xC2}  # progressive
-# Segments that may precede the frame: tables, restart interval, application data, comment. Behind any other marker, a
-# forged file could hide a frame that libjpeg does not see.
-BEFORE_FRAME = frozenset((0xC4, 0xDB, 0xDD, *range(0xE0, 0xF0), 0xFE))
+# Segments that may precede the frame: Huffman and quantisation tables, restart interval, comment, APP0 to APP15.
+BEFORE_FRAME = frozenset((0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)))
 
 
 class Header(NamedTuple):
@@ -35,14 +34,14 @@ class Header(NamedTuple):
     format: str  # one of FORMATS
 
 
-def read_header(path: str) -> Header:
-    """Returns the header of the image at `path`.
+def read_header(path: str, stamps: list[int | None] | None = None) -> Header:
+    """Returns the header of the image at `path`; appends the file's stamp (files.Stamp) to `stamps`.
 
     Raises:
         ValueError: the file is not an image in one of FORMATS.
         OSError: the file cannot be read.
     """
-    return jpeg_header(read_start(path, START)) or pillow_header(path, path)
+    return jpeg_header(read_start(path, START, stamps)) or pillow_header(path, path)
 
 
 def header_of(contents: bytes, path: str) -> Header:
@@ -72,7 +71,11 @@ class Frame(NamedTuple):
 
 
 def find_frame(start: bytes) -> Frame | None:
-    """Returns a JPEG's frame from the `start` of its file; None if the frame lies beyond `start` or this is no JPEG."""
+    """Returns a JPEG's frame from the `start` of its file.
+
+    None if the frame lies beyond `start`, this is no JPEG, or anything but an ordinary segment precedes the frame: a
+    fill byte or a marker without a length would lead to another frame than libjpeg finds.
+    """
     if not start.startswith(START_OF_IMAGE):
         return None
     at = len(START_OF_IMAGE)
@@ -101,5 +104,7 @@ def pillow_header(file: str | IO[bytes], path: str) -> Header:
             return Header(image.height, image.width, len(image.getbands()), kind)
     except Image.DecompressionBombError as error:
         raise ValueError(f"{path} is too large: {error}") from error
-    except (Image.UnidentifiedImageError, SyntaxError) as error:
+    except (OSError, ValueError, SyntaxError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # an error of the file system, not of the contents
+            raise
         raise ValueError(f"{path} is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]} image") from error

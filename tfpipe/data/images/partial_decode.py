@@ -2,7 +2,8 @@
 
 A JPEG is coded from the top, and reading its data takes three quarters of a decode. So a copy whose header states fewer
 rows decodes faster, to the same pixels. After the last stated row, libjpeg-turbo skips the rest of the data and warns
-of it. It reports only its first warning, so if that is about the rest, the rows above are intact.
+of it. It reports only its first warning, so if that is about the rest, the rows above are intact. If the rest ends at
+the end marker, the file is whole. If it ends at a restart marker, more data should follow.
 """
 
 import re
@@ -15,8 +16,9 @@ from tfpipe.data.images.headers import FRAME, SEQUENTIAL, find_frame
 # Rows decoded at a time, at most: four blocks of 8, if chroma has a quarter of the rows.
 TOGETHER = 32
 HEIGHT, HEIGHT_AT = struct.Struct(">H"), 1  # offset of the height within FRAME, in bytes
-# The warning about skipped data, which precedes the end marker or a restart marker.
-is_rest = re.compile("extraneous bytes before marker 0xd[0-79]").search
+END = b"\xff\xd9"
+# The warning about skipped data, which precedes the end marker (0xd9) or a restart marker.
+find_rest = re.compile("extraneous bytes before marker 0xd([0-79])").search
 
 
 def decode_top(contents: bytes, colorspace: str, rows: int) -> np.ndarray | None:
@@ -43,5 +45,6 @@ def decode_top(contents: bytes, colorspace: str, rows: int) -> np.ndarray | None
     try:
         simplejpeg.decode_jpeg(shorter, colorspace, buffer=pixels)
     except ValueError as complaint:
-        return pixels if is_rest(str(complaint)) else None
+        rest = find_rest(str(complaint))
+        return pixels if rest and (rest[1] == "9" or contents.rstrip(b"\0").endswith(END)) else None
     return pixels

@@ -5,6 +5,7 @@ to its weight (its share), at places drawn from (seed, block); the j-th of them 
 the list's own endless order. So each list has its own epochs, each with every sample once, and access is random.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,8 +98,10 @@ class Mixture:
 def shares(weights: tuple[float, ...]) -> tuple[int, ...]:
     """Divides SLOTS slots in proportion to `weights`, by largest remainders (Hamilton's method).
 
-    Raises ValueError if a weight is too small in proportion to get a slot.
+    Raises ValueError if a weight is too small in proportion to get a slot, or their sum is no ordinary number.
     """
+    if not 0 < SLOTS / sum(weights) < math.inf:
+        raise ValueError(f"the weights add up to {sum(weights):g}; give numbers around 1")
     exact = np.array(weights) * (SLOTS / sum(weights))
     slots = np.floor(exact).astype(int)
     slots[np.argsort(slots - exact, kind="stable")[: SLOTS - slots.sum()]] += 1

@@ -3,11 +3,10 @@
 import os
 from pathlib import Path
 
-from tfpipe.data.catalog.filelist import write_filelist
+from tfpipe.data.catalog.filelist import read_lines, write_filelist
 from tfpipe.errors import ConfigError
 from tfpipe.tools.check.kinds import STOPS
 from tfpipe.tools.check.result import Checked
-from tfpipe.util.atomic_write import writing
 
 
 def write_clean_list(checked: Checked, out: Path) -> int:
@@ -17,12 +16,11 @@ def write_clean_list(checked: Checked, out: Path) -> int:
     is left, or `out` cannot be written.
     """
     if out.parent.absolute() == checked.filelist.parent.absolute():
-        lines = [line.strip() for line in checked.filelist.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line for chunk in read_lines(checked.filelist) for line in chunk]
     else:
         lines = [os.path.normpath(path) for path in checked.catalog.paths]
     dropped = checked.having([*STOPS, "listed twice"])
     if dropped.all():
         raise ConfigError(f"no line of {checked.filelist} is left, so {out} is not written")
-    with writing(out):
-        write_filelist(out, (line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop))
+    write_filelist(out, (line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop))
     return int(dropped.sum())

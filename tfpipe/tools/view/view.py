@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.locate import known_targets
 from tfpipe.data.catalog.types import Catalog
@@ -60,8 +61,6 @@ def view(config: Config, what: ViewRequest, path: Path) -> str:
     """
     sheet.check_target(path)
     count = COUNTS[what.kind] if what.count is None else what.count
-    if count < 1 or what.first < 0:
-        raise ConfigError(f"--count must be at least 1 and --first at least 0, received {count} and {what.first}")
     if what.kind == "errors":
         title, tiles = _errors(config.data, what.split, count)
     else:
@@ -80,9 +79,8 @@ def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
     file = (
         config.classes if isinstance(config.classes, Path) else next((path for path in above if path.is_file()), None)
     )
-    lines = file.read_text().splitlines() if file else []
-    words = {line.split()[0]: line.split(maxsplit=1)[1].split(",")[0] for line in lines if len(line.split()) > 1}
-    return tuple(words.get(name, name) for name in catalog.classes)
+    words = read_words(file) if file else {}
+    return tuple(words[name].split(",")[0] if name in words else name for name in catalog.classes)
 
 
 def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[Tile]]:

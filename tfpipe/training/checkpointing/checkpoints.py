@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 FOLDER = "checkpoints"
 FORMAT = 1
 # Fields of State that a checkpoint's JSON has as they are.
-PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps")
+PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped")
 # Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
 # whose content is compared instead.
 FREE = {
@@ -73,6 +73,8 @@ class State:
     """float64 [k]: the running metrics of the current epoch, summed over ranks."""
     epoch_steps: int | None = None
     """Steps of a whole epoch; None if the checkpoint does not say."""
+    dropped: int = 0
+    """Images left out in the current epoch so far, over all ranks."""
 
 
 class Checkpoint(NamedTuple):
@@ -144,7 +146,7 @@ def read(path: Path) -> Checkpoint:
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
         stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["late"])
-        fields = {name: {"epoch_steps": None, **about}[name] for name in PLAIN}
+        fields = {name: {"epoch_steps": None, "dropped": 0, **about}[name] for name in PLAIN}
         arrays = {name: file[name] for name in ("seeds", "metrics")}
         fields["batch"] = Batch(*fields["batch"])
         return Checkpoint(State(**fields, **arrays, stream=stream), weights, optimizer)

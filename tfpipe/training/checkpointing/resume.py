@@ -96,7 +96,10 @@ class Checkpoints(keras.callbacks.Callback):
         gathered = world.gather((frontier, [variable.numpy() for variable in _generators(model)]))
         frontiers, seeds = zip(*gathered, strict=True)
         state = replace(
-            state, stream=state.stream.at(frontiers), seeds=np.array(seeds, np.int64).reshape(world.size, -1, 2)
+            state,
+            stream=state.stream.at(frontiers),
+            seeds=np.array(seeds, np.int64).reshape(world.size, -1, 2),
+            dropped=model.dropped_images if state.step else 0,
         )
         weights = [variable.numpy() for variable in model.trainable_weights] + averaged_statistics(model, world)
         optimizer = [variable.numpy() for variable in _slots(model)]

@@ -10,7 +10,6 @@ from tfpipe.data.images.headers import Header
 
 # Bytes before a record's data: its length and the length's checksum; bytes after it: the data's checksum.
 HEAD, TAIL = 12, 4
-COLORSPACES = {1: b"GRAY", 3: b"RGB", 4: b"CMYK"}
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 
 
@@ -33,7 +32,7 @@ def serialized(example: Example) -> bytes:
     features = {
         "image/height": _ints([header.height]),
         "image/width": _ints([header.width]),
-        "image/colorspace": _texts(COLORSPACES[header.components]),
+        "image/colorspace": _texts(_colorspace(header)),
         "image/channels": _ints([header.components]),
         "image/class/label": _ints([example.label + 1]),
         "image/class/synset": _texts(example.synset.encode()),
@@ -47,6 +46,13 @@ def serialized(example: Example) -> bytes:
         features[f"image/object/bbox/{edge}"] = tf.train.Feature(float_list=tf.train.FloatList(value=values.tolist()))
     # Sorted, since a map has no order of its own.
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString(deterministic=True)
+
+
+def _colorspace(header: Header) -> bytes:
+    if header.components < 3:  # 2: gray and alpha
+        return b"GRAY"
+    # The fourth component of any other format is alpha.
+    return b"CMYK" if header.components == 4 and header.format == "JPEG" else b"RGB"
 
 
 def _ints(values: list[int]) -> tf.train.Feature:
