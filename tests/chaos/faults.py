@@ -50,7 +50,7 @@ class Site:
 
 
 def _gone(site: Site) -> None:
-    site.choose("tree/Data/**/train/**/*.JPEG").unlink()
+    site.choose(JPEG).unlink()
 
 
 def _replaced(pattern: str, *contents: bytes) -> Callable[[Site], None]:
@@ -65,13 +65,13 @@ def _replaced(pattern: str, *contents: bytes) -> Callable[[Site], None]:
 
 
 def _pipe(site: Site) -> None:
-    path = site.choose("tree/Data/**/train/**/*.JPEG")
+    path = site.choose(JPEG)
     path.unlink()
     os.mkfifo(path)
 
 
 def _loop(site: Site) -> None:
-    path = site.choose("tree/Data/**/train/**/*.JPEG")
+    path = site.choose(JPEG)
     path.unlink()
     path.symlink_to(path)
 
@@ -93,31 +93,54 @@ def _told_then_killed(site: Site) -> None:
 
 
 class Fault(NamedTuple):
-    """A fault: the sources of data that it can meet, its action, and what becomes of the command."""
+    """A fault: the sources of data that it can meet, what it does, and how the command may end."""
 
     sources: tuple[str, ...]
-    act: Callable[[Site], None]
     codes: frozenset[int]
     """Exit codes; 0 if the command has ended before, or does not notice."""
+    act: Callable[[Site], None] | None = None
+    """Spoils a file, or sends a signal; None: the rules alone."""
+    rules: tuple[str, ...] = ()
+    """Rules of `faulty`, from the start of the command on; N stands for a digit."""
     skipped: frozenset[int] | None = None
-    """The same with `data.on_error` "skip"; None: the same."""
+    """Exit codes with `data.on_error` "skip"; None: the same."""
+    says: str = ""
+    """Part of the message of a command that has failed, besides the name of the file that `act` spoils."""
     options: tuple[str, ...] = ()
     """Overrides of the config for the command."""
+    is_signal: bool = False
 
 
-ENDS = frozenset({0, 1, 2})
-DONE = frozenset({0})
-ALL = (*FILES, *PACKED)
+def _signal(act: Callable[[Site], None], *codes: int) -> Fault:
+    return Fault((*FILES, *PACKED), DONE | {*codes}, act, is_signal=True)
+
+
+ENDS, DONE = frozenset({0, 1, 2}), frozenset({0})
+ALL, SAVED, SHORT = (*FILES, *PACKED), Stopped.exit_code, ("data.stall_timeout_s=6",)
+JPEG, XML = "tree/Data/**/train/**/*.JPEG", "tree/Annotations/**/train/**/*.xml"
 FAULTS = {
-    "missing file": Fault(FILES, _gone, ENDS, DONE),
-    "bad JPEG": Fault(FILES, _replaced("tree/Data/**/train/**/*.JPEG", b"not an image", bytes(500)), ENDS, DONE),
-    "bad XML": Fault(FILES, _replaced("tree/Annotations/**/train/**/*.xml", b"<annotation><object>"), ENDS),
-    "link to itself": Fault(FILES, _loop, ENDS, DONE),
-    "bad record": Fault(("original", "crops"), _record, ENDS),
-    "hang": Fault(FILES, _pipe, frozenset({0, 1}), options=("data.stall_timeout_s=4",)),
-    "SIGTERM": Fault(ALL, lambda site: site.signal(signal.SIGTERM), frozenset({0, Stopped.exit_code})),
-    "SIGUSR1": Fault(ALL, lambda site: site.signal(signal.SIGUSR1, True), frozenset({0, Stopped.exit_code})),
-    "SIGKILL of one": Fault(ALL, lambda site: site.signal(signal.SIGKILL), DONE | KILLED),
-    "SIGKILL of all": Fault(ALL, lambda site: site.signal(signal.SIGKILL, True), DONE | KILLED),
-    "SIGTERM, SIGKILL": Fault(ALL, _told_then_killed, DONE | KILLED | {Stopped.exit_code}),
+    "missing file": Fault(FILES, ENDS, _gone, skipped=DONE),
+    "bad JPEG": Fault(FILES, ENDS, _replaced(JPEG, b"not an image", bytes(500)), skipped=DONE),
+    "bad XML": Fault(FILES, ENDS, _replaced(XML, b"<annotation><object>")),
+    "link to itself": Fault(FILES, ENDS, _loop, skipped=DONE),
+    "bad record": Fault(("original", "crops"), ENDS, _record),
+    "pipe": Fault(FILES, ENDS, _pipe, options=SHORT),
+    "file hangs": Fault(FILES, ENDS, rules=("HANG:0:*N.JPEG",), options=SHORT, says="N.JPEG: no answer in"),
+    "storage hangs 0.5 s": Fault(ALL, DONE, rules=("HANG:500:*/tree/*N.*", "HANG:500:*/packed/*")),
+    "EIO 0.5 s": Fault(ALL, DONE, rules=("EIO:500:*/tree/*N.JPEG", "EIO:500:*/packed/train-0*")),
+    "EIO of XMLs 0.5 s": Fault(FILES, DONE, rules=("EIO:500:*/tree/*.xml",)),
+    "EMFILE 0.5 s": Fault(ALL, DONE, rules=("EMFILE:500:*/tree/*", "EMFILE:500:*/packed/train-0*")),
+    "EACCES": Fault(FILES, ENDS, rules=("EACCES:0:*/tree/*N.JPEG",), skipped=DONE, says="Permission denied"),
+    "EIO of the cache": Fault(("cache",), ENDS, rules=("EIO:0:*/cache/*",), says="/cache"),
+    "full cache": Fault(("cache",), ENDS, rules=("FULL:0:*/cache/*:w",), says="No space left"),
+    "full run": Fault(ALL, ENDS, rules=("FULL:0:*/run/[!l]*:w",), says="No space left"),
+    "no room for checkpoints": Fault(ALL, ENDS, rules=("FULL:0:*/checkpoints/*step-*:w",), says="No space left"),
+    "no room for metrics": Fault(ALL, ENDS, rules=("FULL:0:*/run/metrics*:w",), says="No space left"),
+    "no room for positions": Fault(ALL, ENDS, rules=("FULL:0:*/run/positions*:w",), says="No space left"),
+    "no room for the model": Fault(ALL, ENDS, rules=("ENOSPC:0:*/run/*.keras:w",), says="No space left"),
+    "SIGTERM": _signal(lambda site: site.signal(signal.SIGTERM), SAVED),
+    "SIGUSR1": _signal(lambda site: site.signal(signal.SIGUSR1, True), SAVED),
+    "SIGKILL of one": _signal(lambda site: site.signal(signal.SIGKILL), *KILLED),
+    "SIGKILL of all": _signal(lambda site: site.signal(signal.SIGKILL, True), *KILLED),
+    "SIGTERM, SIGKILL": _signal(_told_then_killed, SAVED, *KILLED),
 }

@@ -77,7 +77,7 @@ def draw(seed: int) -> Plan:
         overrides["data.cache_stage"] = rng.choice(("files", "crops"))
     names = [name for name, fault in FAULTS.items() if source in fault.sources]
     legs = tuple(
-        Leg(size, rng.choice(names), rng.choice((0, 0, rng.randrange(1, 12), rng.randrange(1, 40))))
+        Leg(size, rng.choice(names), rng.choice((0, rng.randrange(1, 10), rng.randrange(1, 44 // size))))
         for size in sizes[: rng.choice((1, 2, 3))]
     )
     return Plan(seed, source, overrides, legs, sizes[3])

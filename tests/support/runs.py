@@ -68,7 +68,9 @@ def epoch_of(config: Path, overrides: Sequence[str] = (), epochs: int = 1, size:
     catalog = load_catalog(data, "train", World())
     order = catalog.order(data)
     boxes = catalog.boxes if catalog.boxes is not None else read_boxes(catalog, World())
-    of_images = np.ones(len(catalog), int) if data.crop == "full" else np.bincount(boxes.images, minlength=len(catalog))
+    of_images = (
+        np.bincount(boxes.images, minlength=len(catalog)) if data.crop == "boxes" else np.ones(len(catalog), int)
+    )
     crops = of_images if data.unit == "image" else np.ones(order.count, int)
     places: Counter[tuple[int, int]] = Counter()
     for rank in range(size):
