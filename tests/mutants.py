@@ -82,12 +82,12 @@ MUTANTS = (
     Mutant("data/failures/diagnose.py", "done + 1).item[-1]", "done + 2).item[-1]"),
     Mutant("data/failures/stalled.py", "visits.position < order.count", "visits.position <= order.count + 99"),
     # Training.
-    Mutant("training/recovery.py", "TRIES = 5", "TRIES = 1"),
-    Mutant("training/recovery.py", "FIRST_PAUSE_S * 2**self._tries", "FIRST_PAUSE_S"),
+    Mutant("util/retry.py", "TRIES = 5", "TRIES = 1"),
+    Mutant("util/retry.py", "FIRST_PAUSE_S * 2**self._tries", "FIRST_PAUSE_S"),
     Mutant("training/evaluate.py", "tf.equal(positions[:, 1], 0)", "tf.equal(positions[:, 1], 1)"),
     Mutant("training/optimizers.py", 'var_names=["bias", "gamma", "beta"]', 'var_names=["bias", "gamma"]'),
     Mutant("training/parallel.py", "op=hvd.Average, compression", "op=hvd.Sum, compression", "test_mpi.py"),
-    Mutant("training/skipping.py", "or self.model.granted.stop:", "or False:", "test_faults.py"),
+    Mutant("training/skipping.py", "or any(self.model.granted):", "or self.model.granted.stop:", "test_faults.py"),
     Mutant("training/checkpointing/checkpoints.py", "paths[own + keep :]", "paths[own + keep - 1 :]"),
     Mutant(
         "training/checkpointing/resume.py",
@@ -103,9 +103,14 @@ MUTANTS = (
     ),
     Mutant("training/monitor/stalls.py", "LONGER = 1.25", "LONGER = 0.5"),
     # Preparing, the command line, ranks.
-    Mutant("prepare/stage.py", "annotated % node.size == node.rank", "annotated % node.size == 0"),
+    Mutant(
+        "prepare/stage.py",
+        "annotated % node.size == node.rank",
+        "annotated % node.size == 0",
+        "prepare/test_stage.py tools/test_two_ranks.py",
+    ),
     Mutant("prepare/index.py", "if not bad:", "if True:"),
-    Mutant("errors.py", "exit_code = 75", "exit_code = 74", "test_resume.py test_cli.py"),
+    Mutant("errors.py", "exit_code = 75", "exit_code = 74", "test_resume.py"),
     Mutant("distributed.py", "max(1, cpus // local_size)", "max(1, cpus)"),
 )
 

@@ -145,7 +145,12 @@ sys.exit(main(sys.argv[1:]))
 @pytest.mark.parametrize(
     ("error", "said", "code"),
     [
-        ("OSError(5, 'Input/output error', '/a.txt')", "OSError: [Errno 5] Input/output error: '/a.txt'", 1),
+        (
+            "OSError(5, 'Input/output error', '/a.txt')",
+            "tfpipe: error: rank 1: [Errno 5] Input/output error: '/a.txt'",
+            1,
+        ),
+        ("ZeroDivisionError('a bug')", "ZeroDivisionError: a bug", 1),
         ("__import__('tfpipe').ConfigError('no room')", "tfpipe: error: rank 1: no room", 2),
     ],
 )

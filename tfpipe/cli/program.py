@@ -65,6 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return _fail("interrupted", 130, rank)
+    except OSError as error:
+        if args.debug:
+            raise
+        return _fail(str(error), 1, rank)
     except Exception as error:
         if "Horovod has been shut down" not in str(error):
             traceback.print_exc()

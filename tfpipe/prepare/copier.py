@@ -10,6 +10,7 @@ from tfpipe.data.catalog.filelist import SCAN_THREADS
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.retry import retried
 
 # Files per copying task.
 TOGETHER = 32
@@ -78,7 +79,7 @@ class Copier:
         try:
             with atomic_write(Path(file.target), scratch=self._scratch) as partial:
                 if contents is None:
-                    shutil.copyfile(file.source, partial)
+                    retried(shutil.copyfile)(file.source, partial)
                 else:
                     partial.write_bytes(contents)
                 os.makedirs(os.path.dirname(file.target), exist_ok=True)

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
+from tfpipe.data.catalog.boxes import COUNT_AT_MOST, check_share, count_crops
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.permutation import steps_per_epoch
@@ -143,6 +143,7 @@ def load_data(config: Config, world: World) -> Data:
             f"{train_catalog.source.place} gives no crop: none of its images has an XML with an object of the classes "
             f"{', '.join(train_catalog.classes)}"
         )
+    check_share(train_catalog, config.data, world)
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
     estimated = "expected from the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(

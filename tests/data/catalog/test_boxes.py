@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,3 +188,37 @@ def test_an_xml_that_has_gone_stops_the_count_by_name(write):
     catalog = catalog_of([LABEL], ["/nowhere/0.xml"])
     with pytest.raises(ConfigError, match=r"/nowhere/0\.xml"):
         count_crops(catalog, data_config(), World())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_share_that_never_gives_a_crop_is_refused(write, known: bool) -> None:
+    texts = [xml(("n02", BOX)) if number % 2 == 0 else xml(("cow", BOX)) for number in range(6)]
+    catalog = catalog_of([BY_OBJECT] * 6, write(texts))
+    if known:
+        catalog = replace(catalog, boxes=read_boxes(catalog, World()))
+    config = data_config(label_source="object", scope="shard")
+    boxes_module.check_share(catalog, config, World(0, 2))
+    boxes_module.check_share(catalog, config, World(1, 3))
+    boxes_module.check_share(catalog, data_config(label_source="object"), World(1, 2))
+    with pytest.raises(ConfigError, match=r'^rank 1: none of its 3 images .* set data\.scope to "global"'):
+        boxes_module.check_share(catalog, config, World(1, 2))
+
+
+class OneOf(World):
+    """A rank whose reading is collected instead of shared."""
+
+    def gather(self, value: Any) -> list[Any]:
+        PARTS.append(value)
+        return [value]
+
+
+PARTS: list[Any] = []
+
+
+def test_the_ranks_divide_the_reading(write) -> None:
+    catalog = catalog_of([LABEL] * len(XMLS), write(XMLS))
+    PARTS.clear()
+    for rank in range(3):
+        read_boxes(catalog, OneOf(rank, 3, "mpi"))
+    of_ranks = [sorted(set(part.images.tolist())) for part in PARTS]
+    assert of_ranks == [np.flatnonzero(catalog.annotated)[rank::3].tolist() for rank in range(3)]

@@ -51,6 +51,28 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     return CropCount(round(mean * order.count), exact=False)
 
 
+def check_share(catalog: Catalog, config: DataConfig, world: World) -> None:
+    """Checks that this rank's share of the training images gives a crop, if the share never changes.
+
+    Raises ConfigError if it does not: the rank would wait for its first batch for ever.
+    """
+    if config.scope != "shard" or world.size == 1 or catalog.by_box or catalog.lists or not catalog.by_object:
+        return
+    share = np.arange(world.rank, len(catalog), world.size)
+    if catalog.boxes is not None:
+        found = bool(np.isin(catalog.boxes.images, share).any())
+    else:
+        annotated = share[catalog.annotated[share]]
+        chunks = (annotated[start : start + CHUNK] for start in range(0, len(annotated), CHUNK))
+        found = any(len(_read(catalog, chunk, show=False).labels) for chunk in chunks)
+    if not found:
+        raise ConfigError(
+            f"rank {world.rank}: none of its {len(share)} images of {catalog.source.place} gives a crop: none has an "
+            f"XML with an object of the classes {', '.join(catalog.classes)}; set data.scope to "
+            '"global", or use fewer ranks'
+        )
+
+
 def _count(catalog: Catalog, images: range, world: World) -> CropCount:
     """Counts the crops of `images`, each image visited once."""
     if catalog.boxes is not None:
