@@ -1,8 +1,6 @@
 """Settings of all tests, and the data that they train on, made in code."""
 
-import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +11,8 @@ from hypothesis import HealthCheck, settings
 # What an assert of a helper compared is told, as for one of a test.
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.sample import SampleData  # noqa: E402
-from tests.support.warm import ADDRESS, TESTS_PID  # noqa: E402
+from tests.support.commands import announce_server, forget_server  # noqa: E402
+from tests.support.sample import SampleData, make_sample  # noqa: E402
 
 if TYPE_CHECKING:
     from tfpipe import Config
@@ -26,16 +24,12 @@ settings.load_profile("busy")
 
 def pytest_configure() -> None:
     """Names the warm server's socket, once for all processes that pytest-xdist starts."""
-    if ADDRESS not in os.environ:
-        # Not below pytest's own folders: a socket's path has 107 characters at most.
-        os.environ[ADDRESS] = f"{tempfile.mkdtemp(prefix='tfpipe-')}/warm"
-        os.environ[TESTS_PID] = str(os.getpid())
+    announce_server()
 
 
 def pytest_unconfigure() -> None:
     """Removes the folder of the warm server's socket."""
-    if os.environ.get(TESTS_PID) == str(os.getpid()):
-        shutil.rmtree(Path(os.environ.pop(ADDRESS)).parent, ignore_errors=True)
+    forget_server()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -49,15 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
     """96 training and 37 validation images of 8 classes, at a fifth of the size."""
-    from tfpipe.data.catalog.filelist import scan, write_filelist
-    from tfpipe.tools.sample.sample import write_sample
-
-    root = tmp_path_factory.mktemp("sample")
-    write_sample(root / "tree", images=96, val_images=37, scale=0.2)
-    lists = {split: root / f"{split}.txt" for split in ("train", "val")}
-    for split, images in scan(root / "tree", show=False).items():
-        write_filelist(lists[split], images)
-    return SampleData(root / "tree", lists["train"], lists["val"])
+    return make_sample(tmp_path_factory.mktemp("sample"), images=96, val_images=37)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -60,6 +61,20 @@ def _warmed(words: Sequence[str]) -> Iterator[str]:
         after = words[number + 1 : number + 3]
         is_ours = after == ["-m", "tfpipe"] or after[:1] == [str(ROOT / "train.py")]
         yield from WARM if word == sys.executable and is_ours else [word]
+
+
+def announce_server() -> None:
+    """Names the socket of a warm server that ends with this process, unless another process has named one."""
+    if ADDRESS not in os.environ:
+        # Not below pytest's own folders: a socket's path has 107 characters at most.
+        os.environ[ADDRESS] = f"{tempfile.mkdtemp(prefix='tfpipe-')}/warm"
+        os.environ[TESTS_PID] = str(os.getpid())
+
+
+def forget_server() -> None:
+    """Removes the folder of the socket that this process has named."""
+    if os.environ.get(TESTS_PID) == str(os.getpid()):
+        shutil.rmtree(Path(os.environ.pop(ADDRESS)).parent, ignore_errors=True)
 
 
 def ensure_server() -> None:

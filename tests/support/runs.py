@@ -62,15 +62,22 @@ def steps(run_dir: Path) -> int:
     return max((step for step, *_ in trained(run_dir)), default=0)
 
 
-def epoch_of(config: Path, overrides: Sequence[str] = ()) -> Counter[tuple[int, int]]:
-    """(position, crop) of everything in the first epoch."""
+def epoch_of(config: Path, overrides: Sequence[str] = (), epochs: int = 1, size: int = 1) -> Counter[tuple[int, int]]:
+    """(position, crop) of everything in the first epochs; only the scope "shard" depends on the number of ranks."""
     data = load_config(config, overrides).data
     catalog = load_catalog(data, "train", World())
     order = catalog.order(data)
     boxes = catalog.boxes if catalog.boxes is not None else read_boxes(catalog, World())
-    crops = np.bincount(boxes.images, minlength=len(catalog)) if catalog.boxes is None else np.ones(order.count, int)
-    items = order.items(np.arange(order.count))
-    return Counter((position, crop) for position, item in enumerate(items) for crop in range(crops[item]))
+    of_images = (
+        np.bincount(boxes.images, minlength=len(catalog)) if data.crop == "boxes" else np.ones(len(catalog), int)
+    )
+    crops = of_images if data.unit == "image" else np.ones(order.count, int)
+    places: Counter[tuple[int, int]] = Counter()
+    for rank in range(size):
+        positions = np.arange(rank, epochs * order.count, size)
+        for position, item in zip(positions.tolist(), order.items(positions, World(rank, size)), strict=True):
+            places.update((position, crop) for crop in range(crops[item]))
+    return places
 
 
 def check_epoch(run_dir: Path, config: Path, overrides: Sequence[str] = ()) -> None:

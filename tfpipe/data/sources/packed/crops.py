@@ -22,8 +22,10 @@ from tfpipe.data.sources.packed.mmap import Mapped, map_files
 from tfpipe.data.sources.packed.shards import OpenShards, Shards
 from tfpipe.data.sources.source import Loader
 from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
 from tfpipe.util.buffer_pool import BufferPool
 from tfpipe.util.memory import free_memory
+from tfpipe.util.retry import retried
 
 CUT = "the shard ends within it"
 
@@ -95,8 +97,7 @@ def loader(
     The arrays are aligned, so that TensorFlow adopts them without a copy; their memory is reused after it is released.
 
     Raises:
-        OSError: a shard cannot be mapped.
-        ValueError: a shard has become shorter than it was.
+        TfpipeError: a shard cannot be mapped, or has become shorter than it was; the message names it.
     """
     import cv2
 
@@ -124,11 +125,14 @@ def _mapped(packed: Shards, images: FileList, multiple: int) -> Mapped | None:
 
     Otherwise returns None: a read requests a whole crop from storage at once, a mapping one page after the other.
     """
-    sizes = np.array([os.path.getsize(path) for path in packed.paths])
-    mapped = map_files(packed.paths, multiple) if sizes.sum() < free_memory() else None
+    try:
+        sizes = np.array([os.path.getsize(path) for path in packed.paths])
+        mapped = retried(map_files)(packed.paths, multiple) if sizes.sum() < free_memory() else None
+    except OSError as error:
+        raise TfpipeError(f"cannot read {error.filename}: {error.strerror}; repair it, or pack again") from error
     _, _, shards, offsets, lengths = packed.records
     if mapped is not None and len(beyond := np.flatnonzero(offsets + lengths > sizes[shards])):
-        raise ValueError(f"{packed.name(beyond[0], images)}: {CUT}")
+        raise TfpipeError(f"{packed.name(beyond[0], images)}: {CUT}")
     return mapped
 
 
