@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfpipe.config import Config, load_config, make_config
+    from tfpipe.data.loader import Loader
     from tfpipe.data.order.stream import Cursor, Frontier, Stream
     from tfpipe.data.pipeline import build_dataset
     from tfpipe.data.sources.source import Source
@@ -17,6 +18,7 @@ __all__ = [
     "ConfigError",
     "Cursor",
     "Frontier",
+    "Loader",
     "Source",
     "Stream",
     "TfpipeError",
@@ -31,6 +33,7 @@ _HOMES = {
     "ConfigError": "tfpipe.errors",
     "Cursor": "tfpipe.data.order.stream",
     "Frontier": "tfpipe.data.order.stream",
+    "Loader": "tfpipe.data.loader",
     "Source": "tfpipe.data.sources.source",
     "Stream": "tfpipe.data.order.stream",
     "TfpipeError": "tfpipe.errors",

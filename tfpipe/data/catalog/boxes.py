@@ -51,6 +51,14 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     return CropCount(round(mean * order.count), exact=False)
 
 
+def own_crops(catalog: Catalog, config: DataConfig, world: World) -> int | None:
+    """Returns the number of crops of a rank's share of the test data; None if only reading the XMLs would tell."""
+    images = np.arange(world.rank, len(catalog), world.size)
+    if config.crop_for(catalog.split) != "boxes" and not catalog.by_object:
+        return len(images)
+    return None if catalog.boxes is None else int(np.isin(catalog.boxes.images, images).sum())
+
+
 def check_share(catalog: Catalog, config: DataConfig, world: World) -> None:
     """Checks that this rank's share of the training images gives a crop, if the share never changes.
 

@@ -1,3 +1,3 @@
 """Which sample failed, why, and what then: named errors, skipped samples, stalls."""
 
-__all__ = ["diagnose", "missing", "stalled"]
+__all__ = ["batches", "diagnose", "missing", "stalled"]

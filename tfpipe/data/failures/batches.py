@@ -68,10 +68,6 @@ class Batches(Iterator[Any]):
         """The pipeline's own iterator, for its statistics; another one after a retry."""
         return self._elements.iterator
 
-    def cancel(self) -> None:
-        """Ends the iteration with a TfpipeError; callable from any thread, while another waits for a batch."""
-        self._elements.cancel()
-
     def _open(self, stream: Stream) -> Cancellable:
         return Cancellable(self._build(stream))
 

@@ -2,13 +2,19 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.parallelism import READS
 from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
+
+# Files that a message names.
+NAMED = 3
 
 
 def pending_files(
@@ -53,3 +59,54 @@ def unreadable_within(paths: Sequence[str], patience_s: float = 10.0) -> list[st
     for thread in threads:
         thread.join(max(0.0, deadline_s - time.monotonic()))
     return [f"{path}: {failure}" for path, failure in failures.items() if failure]
+
+
+def describe(paths: list[str], silent: list[str]) -> str:
+    """Returns text that names the files that cannot be read, or, if there are none, the next files of the stream."""
+    if silent:
+        others = f" and {len(silent) - NAMED} more" if len(silent) > NAMED else ""
+        return f"of the next {len(paths)} files {len(silent)} cannot be read: {'; '.join(silent[:NAMED])}{others}"
+    return f"the next files can be read by now, e.g. {', '.join(paths[:NAMED])}"
+
+
+def no_batch(catalog: Catalog, config: DataConfig, world: World, rest: Stream, timeout_s: float) -> TfpipeError:
+    """Returns the error of a rank that received no batch in time; `rest` is its stream after the last one."""
+    paths = pending_files(catalog, config, world, rest, None)
+    files = describe(paths, unreadable_within(paths))
+    advice = "timeout_s or data.stall_timeout_s is how long to wait"
+    return TfpipeError(f"rank {world.rank}: no batch within {timeout_s:g} s: {files}; {advice}")
+
+
+class Taker:
+    """A thread that takes the elements of an iterator, so that its user need not wait for one for ever."""
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        """Starts the thread, a daemon: a read that hangs cannot be ended."""
+        self._source = source
+        self._asked: SimpleQueue[bool] = SimpleQueue()
+        self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+        threading.Thread(target=self._run, name="batches", daemon=True).start()
+
+    def take(self, limit_s: float) -> Any:
+        """Returns the next element, or raises what the iterator raises; TimeoutError after `limit_s` seconds."""
+        self._asked.put(True)
+        try:
+            element, error = self._answers.get(timeout=limit_s)
+        except Empty:
+            raise TimeoutError from None
+        if error is not None:
+            raise error
+        return element
+
+    def close(self) -> None:
+        """Ends the thread, after the element that it waits for."""
+        self._asked.put(False)
+
+    def _run(self) -> None:
+        while self._asked.get():
+            try:
+                answer: tuple[Any, BaseException | None] = (next(self._source), None)
+            except BaseException as error:
+                answer = (None, error)
+            self._answers.put(answer)
+            del answer

@@ -7,7 +7,7 @@ ranks first deal out these, then all positions from `rest` on. No crop is traine
 ranks, even if the number changes again before the pending positions are used up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -110,6 +110,17 @@ class Stream:
         rest -= len(pending) - kept
         dealt = Stream((), rest, pending[:kept])
         return replace(dealt, frontiers=tuple(dealt._first(rank) for rank in range(size)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the stream as plain data for JSON."""
+        frontiers = [list(map(int, frontier)) for frontier in self.frontiers]
+        return {"frontiers": frontiers, "rest": int(self.rest), "pending": self.pending.tolist()}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Stream":
+        """Returns the stream of which `values` is the `to_dict`, maybe among other values."""
+        pending = np.array(values["pending"], np.int64).reshape(-1, 2)
+        return cls(tuple(Cursor(*cursor) for cursor in values["frontiers"]), values["rest"], pending)
 
     def visits(self, order: Order | Mixture, world: World, count: int) -> SampleRef:
         """Returns the next `count` samples of a rank, as arrays int64 [count]."""

@@ -6,12 +6,11 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.stalled import pending_files, unreadable_within
+from tfpipe.data.failures.stalled import describe, pending_files, unreadable_within
 from tfpipe.data.order.stream import Stream
 from tfpipe.distributed import World
 from tfpipe.training.monitor.stalls import Stall, StallLimit
 
-NAMED = 3
 SET_WITH = "data.stall_timeout_s is how long to wait"
 
 
@@ -35,11 +34,3 @@ def stall_limit(
         return f"{describe(paths, unreadable_within(paths))}; {SET_WITH}"
 
     return StallLimit(config.stall_timeout_s, reason)
-
-
-def describe(paths: list[str], silent: list[str]) -> str:
-    """Returns text that names the files that cannot be read, or, if there are none, the next files of the stream."""
-    if silent:
-        others = f" and {len(silent) - NAMED} more" if len(silent) > NAMED else ""
-        return f"of the next {len(paths)} files {len(silent)} cannot be read: {'; '.join(silent[:NAMED])}{others}"
-    return f"the next files can be read by now, e.g. {', '.join(paths[:NAMED])}"

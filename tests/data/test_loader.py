@@ -1,0 +1,138 @@
+"""The Loader: batches in the pipeline's order, a state that resumes exactly, failures by name and in time."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.sample import SampleData
+from tfpipe import ConfigError, Loader, TfpipeError, World, build_dataset, load_config
+from tfpipe.config import Config
+
+
+@pytest.fixture
+def config(sample: SampleData, index: str, tmp_path: Path) -> Config:
+    return load_config(sample.config(tmp_path / "c.json", data={"index": index, "batch_size": 8}))
+
+
+def positions(batches: list[Any]) -> list[list[int]]:
+    return [place for *_, places in batches for place in places.numpy().tolist()]
+
+
+def take(loader: Loader, count: int) -> list[list[int]]:
+    return positions([next(loader) for _ in range(count)])
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_batches_are_those_of_the_dataset(config: Config, split: str) -> None:
+    dataset = build_dataset(config, split, World(1, 2)).take(7 if split == "train" else -1)
+    with Loader(config, split, World(1, 2)) as loader:
+        for images, labels in dataset:
+            found = next(loader)
+            np.testing.assert_array_equal(found[0], images)
+            np.testing.assert_array_equal(found[1], labels)
+        if split == "test":
+            assert loader.step == len(loader) and not list(loader)
+            # Each `for` is a pass of its own.
+            assert [len(list(loader)), len(list(loader))] == [len(loader)] * 2
+
+
+def test_a_state_goes_on_with_the_very_next_crop_on_any_number_of_ranks(config: Config) -> None:
+    """Two ranks become three, and one; what they had prefetched is not lost."""
+    with Loader(config, positions=True) as whole:
+        expected = take(whole, 24)
+    cursors: dict[int, Any] = {}
+    seen: list[list[int]] = []
+    for rank in range(2):
+        loader = Loader(config, world=World(rank, 2), positions=True, gather=lambda own: [own, own])
+        seen += take(loader, 3)
+        cursors[rank] = tuple(loader._rest().frontiers[rank])
+        loader.close()
+    gather = lambda _: [cursors[0], cursors[1]]  # noqa: E731
+    loader = Loader(config, world=World(1, 2), gather=gather)
+    loader.step = 0
+    state = json.loads(json.dumps(loader.state_dict()))
+    for rank in range(3):
+        with Loader(config, world=World(rank, 3), positions=True, gather=lambda own: [own] * 3) as third:
+            third.load_state_dict(state)
+            seen += take(third, 2)
+    assert len(set(map(tuple, seen))) == len(seen), "none comes twice"
+    first = sorted(map(tuple, expected))[: len(seen) // 2]
+    assert set(first) <= set(map(tuple, seen)), "none is left out"
+
+
+def test_the_state_is_of_the_last_batch_or_of_what_was_committed(config: Config) -> None:
+    with Loader(config, positions=True) as loader:
+        batches = [[next(loader)] for _ in range(6)]
+        state = loader.state_dict()
+        assert state["crops"] == 48
+        loader.commit(4)
+        committed = loader.state_dict()
+        more = take(loader, 2)
+        assert loader.state_dict() == committed, "batches that are handed out do not count until they are committed"
+    with Loader(config, positions=True) as resumed:
+        resumed.load_state_dict(state)
+        assert take(resumed, 2) == more
+        resumed.load_state_dict(committed)
+        assert resumed.step == 4
+        assert take(resumed, 4) == positions([*batches[4], *batches[5]]) + more
+
+
+def test_an_epoch_has_its_steps_also_after_a_resume(config: Config) -> None:
+    with Loader(config, positions=True) as loader:
+        steps = loader.steps_per_epoch
+        first, second = positions(list(loader.epoch(0))), positions(list(loader.epoch(1)))
+        assert len(first) == len(second) == 8 * steps
+        with pytest.raises(ValueError, match=f"epoch 0 begins at step 0, and {2 * steps} steps are done"):
+            next(loader.epoch(0))
+    with Loader(config, positions=True) as loader:
+        take(loader, 3)
+        state = loader.state_dict()
+    with Loader(config, positions=True) as resumed:
+        resumed.load_state_dict(state)
+        assert positions(list(resumed.epoch(0))) == first[24:]
+
+
+def test_a_state_of_other_data_is_refused(config: Config, sample: SampleData, tmp_path: Path) -> None:
+    other = load_config(sample.config(tmp_path / "other.json", data={"seed": 5}))
+    with pytest.raises(ConfigError, match=r"the state belongs to other data:\n  data\.seed: 0 then, 5 now"):
+        Loader(other).load_state_dict(Loader(config).state_dict())
+    with pytest.raises(ConfigError, match="reaches no other rank: give the Loader a `gather`"):
+        Loader(config, world=World(0, 2)).state_dict()
+
+
+def test_a_bad_file_is_named_or_left_out_and_told(sample: SampleData, tree: Path, tmp_path: Path) -> None:
+    data = {"train_filelist": "train.txt", "test_filelist": "val.txt", "batch_size": 8, "crop": "full"}
+    config = load_config(sample.config(tmp_path / "c.json", data=data))
+    image = Path(Loader(config, "test").catalog.paths[7])
+    image.write_bytes(image.read_bytes()[:400])
+    with pytest.raises(TfpipeError, match=f"rank 0: cannot use {image} of the test data"):
+        list(Loader(config, "test"))
+    with Loader(load_config(tmp_path / "c.json", ["data.on_error=skip"]), "test") as loader:
+        list(loader)
+        ((position, failure),) = loader.dropped()
+        assert (position, failure.path) == (7, str(image)) and loader.dropped() == []
+
+
+def test_storage_that_hangs_ends_the_wait_and_the_program(sample: SampleData, tree: Path, tmp_path: Path) -> None:
+    from tests.support.commands import WARM, run
+
+    config = sample.config(tmp_path / "c.json", data={"train_filelist": "train.txt", "crop": "full"})
+    image = sorted((tree / "Data/CLS-LOC/train").rglob("*.JPEG"))[5]
+    image.unlink()
+    os.mkfifo(image)
+    program = """
+import sys, tfpipe
+with tfpipe.Loader(tfpipe.load_config(sys.argv[1]), timeout_s=2) as loader:
+    try:
+        for _ in loader:
+            pass
+    except tfpipe.TfpipeError as error:
+        print(error)
+"""
+    ended = run(*WARM, "-c", program, config)
+    assert ended.code == 0, ended.err
+    assert "rank 0: no batch within 2 s: of the next " in ended.out and f"{image}: no answer in 10 s" in ended.out

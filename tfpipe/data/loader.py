@@ -1,0 +1,250 @@
+"""The Loader: a rank's batches for a loop of the user's own, with exact state, named failures and a time limit."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import Config
+from tfpipe.data.catalog.boxes import check_share, count_crops, own_crops
+from tfpipe.data.catalog.contract import breaches, data_contract
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.batches import Batches
+from tfpipe.data.failures.missing import Dropped, DroppedSample
+from tfpipe.data.failures.stalled import Taker, no_batch
+from tfpipe.data.order.permutation import steps_per_epoch
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+FORMAT = 1
+# Batches before the first commit that it can still count.
+MOST_OPEN = 100
+
+
+class Loader(Iterator[Any]):
+    """An iterator over the batches of a rank: endless for training, one exact pass for each `for` over the test data.
+
+        with tfpipe.Loader(config) as loader:
+            for images, labels in loader.epoch(0):
+                ...
+
+    Its state is that of the last batch handed out: what is prefetched does not count as used. Once `commit` is called,
+    it is that of the last batch committed.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        split: str = "train",
+        world: World = World(),
+        *,
+        timeout_s: float | None = None,
+        positions: bool = False,
+        catalog: Catalog | None = None,
+        gather: Callable[[Any], list[Any]] | None = None,
+    ) -> None:
+        """Loads the catalog; the first batch taken builds the pipeline.
+
+        Args:
+            config: config, of which the `data` section is used.
+            split: "train" or "test".
+            world: this process's rank and the number of ranks.
+            timeout_s: seconds without a batch after which the wait ends with an error; None: `data.stall_timeout_s`.
+            positions: whether to add the crops' positions to each batch, int64 [batch, 2].
+            catalog: catalog of the split if already loaded.
+            gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
+
+        Raises:
+            ConfigError: a filelist, a label or an annotation folder cannot be used, or this rank would get no crop.
+        """
+        self.config, self.split, self.world = config, split, world
+        self.catalog = catalog or load_catalog(config.data, split, world)
+        if split == "train":
+            check_share(self.catalog, config.data, world)
+        self.step = 0
+        """Batches handed out since the stream began; restored by `load_state_dict`."""
+        self._positions, self._gather = positions, gather or world.gather
+        self._timeout_s = config.data.stall_timeout_s if timeout_s is None else timeout_s
+        self._stream = Stream.start(world.size)
+        self._batches: Batches | None = None
+        self._taker: Taker | None = None
+        # Steps and positions of the batches handed out and not committed, and of the one that the state is of.
+        self._open: deque[tuple[int, tf.Tensor]] = deque()
+        self._counted: tuple[int, tf.Tensor | None] = (0, None)
+        self._commits = self._ended = False
+        self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
+        self._unseen: list[np.ndarray] = []
+        self._left: list[DroppedSample] = []
+        self._dropped: Dropped | None = None
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __iter__(self) -> "Loader":
+        if self._ended:
+            self._restart(Stream.start(self.world.size), 0)
+        return self
+
+    def __next__(self) -> Any:
+        """Returns the next batch: images, labels and, if asked for, positions, as build_dataset does.
+
+        Raises:
+            TfpipeError: a file cannot be used, or no batch came in time; the message names the file, the reason, the
+                rank, and what to do.
+        """
+        batches, taker = self._opened()
+        began_s = time.perf_counter()
+        try:
+            batch = next(batches) if taker is None or self._timeout_s is None else taker.take(self._timeout_s)
+        except TimeoutError:
+            limit_s = self._timeout_s or 0.0
+            raise no_batch(self.catalog, self.config.data, self.world, batches.rest(), limit_s) from None
+        except StopIteration:
+            self._look(end=True)
+            self.close()
+            self._ended = True
+            raise
+        self._wait_s += time.perf_counter() - began_s
+        self._taken += 1
+        self.step += 1
+        self._open.append((self.step, batch[2]))
+        if not self._commits and len(self._open) > MOST_OPEN:
+            self._counted = self._open.popleft()
+        if self._dropped is not None:
+            self._unseen.append(batch[2].numpy())
+        return batch if self._positions else batch[:2]
+
+    def __len__(self) -> int:
+        """Returns the number of this rank's batches in a test pass.
+
+        Raises TypeError for training data, which is endless, and if only reading the XMLs would tell: an index does.
+        """
+        crops = None if self.split == "train" else own_crops(self.catalog, self.config.data, self.world)
+        if crops is None:
+            raise TypeError(f"the number of batches of the {self.split} data is not known; see steps_per_epoch")
+        return -(-crops // self.config.data.batch_size)
+
+    @cached_property
+    def steps_per_epoch(self) -> int:
+        """Number of batches in which all ranks together see at least an epoch's crops; every rank must ask."""
+        crops = count_crops(self.catalog, self.config.data, self.world).crops
+        return steps_per_epoch(crops, self.config.data.batch_size, self.world.size)
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """Yields the batches of epoch `number`, from 0, that are still to come: after a resume, the rest of it.
+
+        Raises ValueError if the epoch is over, or an earlier one is not.
+        """
+        first = number * self.steps_per_epoch
+        if not first <= self.step <= first + self.steps_per_epoch:
+            raise ValueError(f"epoch {number} begins at step {first}, and {self.step} steps are done")
+        while self.step < first + self.steps_per_epoch:
+            yield next(self)
+
+    def commit(self, step: int | None = None) -> None:
+        """Counts the batches up to number `step` as used, None: all handed out; the state is that from now on.
+
+        For loops that learn a step late whether it succeeded.
+        """
+        self._commits = True
+        while self._open and self._open[0][0] <= (self.step if step is None else step):
+            self._counted = self._open.popleft()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state as plain data for JSON, the same on every rank; every rank must call it.
+
+        Raises ConfigError if the ranks are not connected, and there is no `gather`.
+        """
+        (step, _), stream, rank = self._mark, self._rest(), self.world.rank
+        cursors = [Cursor(*values) for values in self._gather(tuple(stream.frontiers[rank]))]
+        if len(cursors) != self.world.size:
+            raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
+        stream = stream.at(cursors)
+        contract = data_contract(self.config.data, self.catalog)
+        about = {"format": FORMAT, "split": self.split, "crops": step * self._crops_per_step, "contract": contract}
+        return about | stream.to_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes to a state, of any number of ranks.
+
+        Raises ConfigError if the state is of other data, or, with `data.scope` "shard", of another number of ranks.
+        """
+        different = breaches(state["contract"], data_contract(self.config.data, self.catalog))
+        if state["format"] != FORMAT or state["split"] != self.split:
+            different.insert(0, f"format {state['format']}, split {state['split']} then, {FORMAT}, {self.split} now")
+        stream = Stream.from_dict(state)
+        if self.config.data.scope == "shard" and stream.size != self.world.size:
+            different.append(f'with data.scope "shard": {stream.size} ranks then, {self.world.size} now')
+        if different:
+            raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
+        self._restart(stream.over(self.world.size), state["crops"] // self._crops_per_step)
+
+    def dropped(self) -> list[DroppedSample]:
+        """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why."""
+        self._look()
+        left, self._left = self._left, []
+        return left
+
+    def stats(self) -> dict[str, float]:
+        """Returns this rank's batches, seconds waited for them, seconds since the pipeline began, and their rates."""
+        seconds = time.perf_counter() - self._began_s
+        crops = self._taken * self.config.data.batch_size
+        return {
+            "batches": self._taken,
+            "wait_s": self._wait_s,
+            "seconds": seconds,
+            "wait_fraction": self._wait_s / seconds,
+            "images_per_second": crops / seconds,
+        }
+
+    def close(self) -> None:
+        """Ends the pipeline. The state stays: a loop over the loader continues from it."""
+        self._restart(self._rest(), self._mark[0])
+
+    @property
+    def _crops_per_step(self) -> int:
+        return self.config.data.batch_size * self.world.size
+
+    def _opened(self) -> tuple[Batches, Taker | None]:
+        if self._batches is None:
+            data = self.config.data
+            build = partial(build_dataset, self.config, self.split, self.world, True, catalog=self.catalog)
+            self._batches = Batches(lambda rest: build(resume=rest), self.catalog, data, self.world, self._stream)
+            self._taker = None if self._timeout_s is None else Taker(self._batches)
+            if data.on_error == "skip":
+                self._dropped = Dropped(self.catalog, data, self.world, self._stream)
+            self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
+        return self._batches, self._taker
+
+    def _rest(self) -> Stream:
+        """Returns the stream after the batch that the state is of."""
+        positions = self._mark[1]
+        return self._stream if positions is None else self._stream.moved(self.world.rank, Cursor.after(positions[-1]))
+
+    def _restart(self, stream: Stream, step: int) -> None:
+        self._look()
+        if self._taker is not None:
+            self._taker.close()
+        self._batches = self._taker = self._dropped = None
+        self._open.clear()
+        self._stream, self.step, self._counted, self._ended = stream, step, (step, None), False
+
+    @property
+    def _mark(self) -> tuple[int, tf.Tensor | None]:
+        """Step and positions of the batch that the state is of."""
+        return self._open[-1] if self._open and not self._commits else self._counted
+
+    def _look(self, end: bool = False) -> None:
+        if self._dropped is not None:
+            self._left += self._dropped.look(self._unseen, end)
+            self._unseen = []
