@@ -89,6 +89,10 @@ class Cell(NamedTuple):
             "SIGTERM": f"HANG:{3000 if ends else 0}:{self.image}",
             "SIGKILL": f"HANG:0:{self.image}",
         }
+        if fault == "EIO":
+            read = [f"EIO:500:{self.folder}/{name}" for name in ("c.json", "*.txt")]
+            written = ["run/metrics.jsonl", "run/*.keras"] if ends else [WRITTEN[self.tool]]
+            return [kinds[fault], *read, *(f"EIO:500:{self.folder}/{name}:w" for name in written)]
         return [kinds[fault]] if fault in kinds else []
 
     def start(self, fault: str, *more: str, **environ: str) -> subprocess.Popen[str]:

@@ -8,7 +8,7 @@ FAULTS = {
     "missing": "an image is missing",
     "cut JPEG": "a JPEG is cut off",
     "cut XML": "an XML is cut off",
-    "EIO": "EIO for 0.5 s",
+    "EIO": "EIO for 0.5 s on the config, list, images and result",
     "EMFILE": "EMFILE for 0.5 s",
     "EACCES": "EACCES on an image",
     "hang": "storage hangs",
