@@ -2,11 +2,12 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
 from tfpipe.util import retry
-from tfpipe.util.files import read_start, read_whole
+from tfpipe.util.files import open_text, read_start, read_text, read_whole
 from tfpipe.util.retry import MAY_PASS, TRIES, may_pass, retried
 
 
@@ -51,6 +52,22 @@ def test_a_read_is_tried_again(monkeypatch: pytest.MonkeyPatch, pauses: list[flo
     assert read(f"{tmp_path}/a") == b"bytes"
     assert pauses == [1, 2]
     assert [f"{tmp_path}/a" in message and "tries again in" in message for message in caplog.messages] == [True, True]
+
+
+@pytest.mark.parametrize("read", [read_text, lambda path: open_text(path).read()])
+def test_a_text_is_opened_again(monkeypatch: pytest.MonkeyPatch, pauses: list[float], tmp_path: Path, read) -> None:
+    (tmp_path / "a").write_text("words")
+    failures, real = [errno.ESTALE], Path.open
+
+    def flaky(path: Path, *args: object, **kwargs: object) -> object:
+        if failures:
+            number = failures.pop(0)
+            raise OSError(number, os.strerror(number), path)
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", flaky)
+    assert read(tmp_path / "a") == "words"
+    assert pauses == [1]
 
 
 def test_it_gives_up_in_the_end(pauses: list[float]) -> None:

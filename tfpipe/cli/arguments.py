@@ -13,6 +13,7 @@ from tfpipe.data.runtime.tracing import Window
 from tfpipe.distributed import World, find_launch
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.console import without_chatter
+from tfpipe.util.retry import retried
 
 Arguments = argparse._ActionsContainer
 """A parser, or a group of its arguments."""
@@ -78,7 +79,7 @@ def write_json(path: Path, value: Any) -> None:
         ConfigError: the file cannot be written.
     """
     with writing(path):
-        path.write_text(json.dumps(value, indent=2) + "\n")
+        retried(path.write_text)(json.dumps(value, indent=2) + "\n")
 
 
 def add_profile(arguments: Arguments, traced: str) -> None:

@@ -31,6 +31,7 @@ from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.locks import locked
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
+from tfpipe.util.retry import retried
 
 # Images per part (the unit that is dealt to ranks and that an interrupted build keeps), per chunk (a process's unit of
 # work) and per row group of the file. All are constant, so the file does not depend on how many ranks build it.
@@ -90,11 +91,13 @@ def _part_path(folder: Path, part: range) -> Path:
     return folder / f"{part.start:09}-{part.stop:09}.2.arrow"
 
 
+@retried
 def _write_part(table: pa.Table, path: Path) -> None:
     # Arrow IPC takes a fifth of Parquet's time, in rank 0's process, for which all others wait.
     options = pa.ipc.IpcWriteOptions(compression="lz4")
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema, options=options) as writer:
-        writer.write_table(table)
+    with atomic_write(path) as unfinished, pa.OSFile(str(unfinished), "wb") as file:
+        with pa.ipc.new_file(file, table.schema, options=options) as writer:
+            writer.write_table(table)
 
 
 def _read_part(path: Path) -> pa.Table:
@@ -133,8 +136,8 @@ def _build_parts(
                 break
             if not bad:
                 path = _part_path(folder, part)
-                with writing(path, ADVICE), atomic_write(path) as unfinished:
-                    _write_part(pa.concat_tables(chunk.table for chunk in rows), unfinished)
+                with writing(path, ADVICE):
+                    _write_part(pa.concat_tables(chunk.table for chunk in rows), path)
     except ConfigError as error:
         errors.append(str(error))
     except BrokenProcessPool:

@@ -37,6 +37,7 @@ from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.parallel import ParallelModel
 from tfpipe.training.skipping import Skipping
 from tfpipe.util.atomic_write import writing
+from tfpipe.util.retry import retried
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +108,7 @@ def train(
         # A plain Keras model loads without tfpipe. Keras writes only to names that end with .keras.
         with writing(saved, ADVICE):
             unfinished = run_dir / ".unfinished.keras"
-            keras.Model(model.input, model.output, name=model.name).save(unfinished)
+            retried(keras.Model(model.input, model.output, name=model.name).save)(unfinished)
             unfinished.replace(saved)
     return logs
 

@@ -6,12 +6,15 @@ Errors that may pass are retried.
 import hashlib
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from tfpipe.util.retry import retried
 
 # Bytes per call; nearly every annotation is shorter.
 SOME = 2**14
+# Encoding of files that people write: UTF-8 without the byte order mark that editors on Windows put first, which would
+# become part of the first word.
+WRITTEN = "utf-8-sig"
 
 
 class Stamp(NamedTuple):
@@ -79,13 +82,16 @@ def _add_stamp(about: os.stat_result | None, stamps: list[int | None] | None) ->
         stamps += about.st_size, about.st_mtime_ns
 
 
-def read_text(path: Path) -> str:
-    """Returns the text of a file that people write, in UTF-8.
+@retried
+def open_text(path: Path) -> TextIO:
+    """Opens a file that people write, in UTF-8, for reading; raises OSError."""
+    return path.open(encoding=WRITTEN)
 
-    Drops the byte order mark that editors on Windows put first: it would become part of the first word. Raises OSError
-    or UnicodeDecodeError.
-    """
-    return path.read_text(encoding="utf-8-sig")
+
+@retried
+def read_text(path: Path) -> str:
+    """Returns the text of a file that people write, in UTF-8; raises OSError or UnicodeDecodeError."""
+    return path.read_text(encoding=WRITTEN)
 
 
 @retried

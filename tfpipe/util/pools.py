@@ -1,10 +1,12 @@
 """Runs Python work that holds the GIL in several processes."""
 
+import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import TypeVar
 
 # Tasks in flight per process.
@@ -18,7 +20,8 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
     """Yields the results of `work` in order; takes new tasks only as earlier ones finish.
 
     `work`, the tasks and the results are pickled; with one process, everything runs in this one. The module `preload`
-    is imported once, before processes are forked. Raises BrokenProcessPool if a process was killed.
+    is imported once, before processes are forked. The processes end with this one, even if it is killed. Raises
+    BrokenProcessPool if one of them was killed.
     """
     if processes == 1:
         yield from map(work, tasks)
@@ -27,10 +30,23 @@ def parallel(work: Callable[[A], B], tasks: Iterable[A], processes: int, preload
     context = get_context("forkserver")
     context.set_forkserver_preload([preload])
     waiting: deque[Future[B]] = deque()
-    with ProcessPoolExecutor(processes, context, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+    with ProcessPoolExecutor(processes, context, _start_worker) as pool:
         for task in tasks:
             waiting.append(pool.submit(work, task))
             if len(waiting) > AHEAD * processes:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
+
+
+def _start_worker() -> None:
+    """Leaves Ctrl-C to the parent, and ends this process when the parent ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    assert parent is not None, "the pool has started this process"
+
+    def end() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=end, name="parent", daemon=True).start()

@@ -18,9 +18,11 @@ from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.runtime.autotune import Tuned
 from tfpipe.data.runtime.parallelism import calls_at_once
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.tools.bench import bench, machine, segments
 from tfpipe.tools.bench.bench import BenchPlan, Report
+from tfpipe.tools.bench.chains import pieces
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import DecodeLimit, Machine
 from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
@@ -334,6 +336,13 @@ def test_what_is_compared_is_measured_in_turns(
         ["pipeline", "limit", "serial"], 3
     )
     assert (found.images, found.stages, found.pieces) == (96, (), ())
+
+
+def test_the_pieces_of_a_list_that_is_shorter_than_a_call(sample: SampleData, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("\n".join(list(read_filelist(sample.train))[:3]))
+    config = load_config(sample.config(tmp_path / "c.json", data={"train_filelist": str(tmp_path / "list.txt")}))
+    for chain in pieces(config, World(), load_catalog(config.data, "train", World())):
+        assert chain.measure(0, 0).images > 0
 
 
 @pytest.mark.full("a verdict on real times: test_what_bounds_is_named_with_the_key_to_change has made-up ones")

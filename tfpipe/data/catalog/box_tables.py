@@ -23,6 +23,7 @@ from tfpipe.data.annotations.voc import IS_NUMBER
 from tfpipe.data.catalog.labels import is_kaggle, kaggle_row, named_twice
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import open_text
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Seq
     names, counts, edges, kinds = [], array("i"), array("f"), array("i")
     numbers = {name: number for number, name in enumerate(classes)}
     try:
-        with path.open(encoding="utf-8-sig") as lines:
+        with open_text(path) as lines:
             form, read = (KAGGLE, _read_kaggle) if is_kaggle(lines.readline()) else (RELATIVE, _read_relative)
             lines.seek(0)
             for number, line in islice(enumerate(lines, 1), int(form == KAGGLE), None):

@@ -10,7 +10,7 @@ from tfpipe.config.data_sections import LOGIN, NETRC
 from tfpipe.data.catalog.paths import REMOTE, FileList, packed
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.files import read_text
+from tfpipe.util.files import open_text, read_text
 from tfpipe.util.progress import progress
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg")
@@ -57,7 +57,7 @@ def read_lines(path: Path) -> Iterator[list[str]]:
 
     Millions at once would take ten times the memory of a FileList. Raises OSError or UnicodeDecodeError.
     """
-    with open(path, encoding="utf-8-sig") as file:
+    with open_text(path) as file:
         while lines := file.readlines(CHUNK_CHARS):
             yield [line for line in map(str.strip, lines) if line]
 
@@ -70,7 +70,7 @@ def check_filelists(paths: Iterable[Path | None]) -> None:
     errors = []
     for path in filter(None, paths):
         try:
-            with open(path, encoding="utf-8-sig") as lines:
+            with open_text(path) as lines:
                 if not any(line.strip() for line in lines):
                     errors.append(f"the filelist {path} holds no line")
         except (OSError, UnicodeDecodeError) as error:

@@ -21,8 +21,8 @@ def reason(error: tf.errors.OpError) -> str:
 
 @contextmanager
 def as_os_error() -> Iterator[None]:
-    """Raises an OSError in the place of an error of an op that writes files inside `with`."""
+    """Raises an OSError, with the first line of the message, for an error of an op that writes files inside `with`."""
     try:
         yield
     except tf.errors.OpError as error:
-        raise OSError(reason(error)) from error
+        raise OSError(reason(error).partition("\n")[0]) from error

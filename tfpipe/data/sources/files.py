@@ -1,7 +1,6 @@
 """Images and XMLs that are files, named by filelists."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,7 +58,7 @@ class Files(Listed):
 
         path, *annotation = self.files(catalog, item)
         try:
-            contents = Path(path).read_bytes()
+            contents = read_whole(path)
         except OSError as unread:
             return _xml_failure(annotation) or Failure(path, unread.strerror or reason(error))
         return _xml_failure(annotation) or Failure(path, describe(contents, config.num_channels, reason(error)))

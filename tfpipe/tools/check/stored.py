@@ -27,12 +27,12 @@ def check_stored(source: Source, config: DataConfig, split: str, world: World) -
     located = tf.data.Dataset.from_tensor_slices(SampleRef(items, items, np.zeros_like(items))).map(
         Lookup(catalog).located
     )
-    errors = progress(replay(located, catalog, config), len(items), f"checking {split} data", "image", world.rank == 0)
+    loaded = progress(replay(located, catalog, config), len(items), f"checking {split} data", "image", world.rank == 0)
     reasons: dict[int, str] = {}
-    for item, error in zip(items.tolist(), errors, strict=True):
-        if error is not None:
+    for item, outcome in zip(items.tolist(), loaded, strict=True):
+        if isinstance(outcome, tf.errors.OpError):
             image, _ = catalog.image_and_box(item)
-            reasons[image] = catalog.source.explain(catalog, config, image, error).reason
+            reasons[image] = catalog.source.explain(catalog, config, image, outcome).reason
     reasons = {image: reason for part in world.gather(reasons) for image, reason in part.items()}
     codes = np.zeros(len(catalog), np.int64)
     codes[list(reasons)] = bits({"undecodable"})

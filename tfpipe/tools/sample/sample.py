@@ -6,17 +6,14 @@ split, index), so the bytes do not depend on the number of workers.
 
 import json
 import os
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 from tfpipe.errors import ConfigError
 from tfpipe.tools.sample.pictures import render
 from tfpipe.tools.sample.plan import CLASSES, WNIDS, ImagePlan, plan
+from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
 
 VERSION = 1  # of the pictures: increase it when the same arguments yield other bytes
@@ -102,18 +99,13 @@ def write_sample(
             (out / folder / "CLS-LOC" / part).mkdir(parents=True, exist_ok=True)
     items = [("train", k) for k in range(images)] + [("val", k) for k in range(val_images)]
     annotated, boxes, size, val = 0, 0, 0, []
-    with ExitStack() as stack:
-        run: Callable = map
-        if workers > 1:  # spawned: forking a process with TensorFlow's threads can hang
-            pool = stack.enter_context(ProcessPoolExecutor(workers, get_context("spawn")))
-            run = partial(pool.map, chunksize=max(1, min(32, len(items) // (4 * workers))))
-        written = run(partial(_write_image, out, seed, scale), items)
-        for image, image_size in progress(written, len(items), "writing sample images", "image"):
-            size += image_size
-            if image.stem.startswith("val/"):
-                val.append(image)
-            elif image.annotated:
-                annotated, boxes = annotated + 1, boxes + len(image.things)
+    written = parallel(partial(_write_image, out, seed, scale), items, workers, __name__)
+    for image, image_size in progress(written, len(items), "writing sample images", "image"):
+        size += image_size
+        if image.stem.startswith("val/"):
+            val.append(image)
+        elif image.annotated:
+            annotated, boxes = annotated + 1, boxes + len(image.things)
     _write_labels(out, val)
     val_boxes = sum(len(image.things) for image in val)
     summary = SampleSummary(images, val_images, len(CLASSES), annotated, boxes, val_boxes, size)

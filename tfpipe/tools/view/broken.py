@@ -14,6 +14,7 @@ from tfpipe.data.images.damage import check_size, describe, find_damage
 from tfpipe.data.images.windows import decode_image
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.source import Failure
+from tfpipe.util.files import read_whole
 from tfpipe.util.progress import progress
 
 # Files per task: a million tasks of one file would take a gigabyte.
@@ -45,8 +46,7 @@ def _broken_of(paths: FileList, channels: int, items: range) -> list[Failure | N
 def find_fault(path: str, channels: int) -> Failure | None:
     """Returns why the pipeline could not use an image; None if it could."""
     try:
-        with open(path, "rb") as file:
-            contents = file.read()
+        contents = read_whole(path)
     except OSError as error:
         return Failure(path, error.strerror or str(error))
     if not contents or find_damage(contents, channels):  # or it is e.g. a PNG, which TensorFlow reads
@@ -60,8 +60,7 @@ def find_fault(path: str, channels: int) -> Failure | None:
 def decode_in_part(path: str, channels: int) -> np.ndarray | None:
     """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
     try:
-        with open(path, "rb") as file:
-            contents = file.read()
+        contents = read_whole(path)
         check_size(contents, channels)
         return simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB", strict=False)
     except (OSError, ValueError):

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.retry import retried
 
 Color = tuple[int, int, int]
 
@@ -102,7 +103,7 @@ def save(sheet: Image.Image, path: Path) -> None:
     """
     check_target(path)
     with writing(path, "name another file with -o"), atomic_write(path) as partial:
-        sheet.save(partial, **SUFFIXES[path.suffix.lower()])
+        retried(sheet.save)(partial, **SUFFIXES[path.suffix.lower()])
 
 
 def picture(pixels: np.ndarray) -> Image.Image:

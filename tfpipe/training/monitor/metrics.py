@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfpipe.util.retry import retried
+
 METRICS = "metrics.jsonl"
 
 
+@retried
 def append(path: Path, line: Mapping[str, Any]) -> None:
     """Appends a line in a single write, since StallWatch writes from another thread."""
     with path.open("ab", buffering=0) as file:

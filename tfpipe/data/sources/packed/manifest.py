@@ -26,7 +26,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
-from tfpipe.util.files import sha256
+from tfpipe.util.files import read_text, sha256
 from tfpipe.util.progress import progress
 
 # Prefixes of file names by split, as in the scripts of TensorFlow's models.
@@ -58,7 +58,7 @@ class Manifest:
         Raises ConfigError if the file cannot be read, is not a manifest, or has another format version.
         """
         try:
-            about = json.loads(path.read_text())
+            about = json.loads(read_text(path))
             manifest = cls(about, about.pop("shards"), about.pop("tables"))
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}; make it with: tfpipe pack") from error
