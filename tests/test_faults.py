@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.support.commands import ROOT, WARM, Processes, finish, run, run_train
+from tests.support.faults import faulty
 from tests.support.runs import SLOWLY, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
@@ -124,6 +125,17 @@ def test_what_a_killed_run_had_left_out_still_counts(config: Path, tree: Path, t
     ended = run_train("-c", config, "-l", run_dir, *how, "--resume")
     assert ended.code == 0, ended.err
     assert min(int(step) for step, *_ in check_left_out(config, run_dir, bad)) <= 30
+
+
+@pytest.mark.parametrize("fault", ["EIO", "EMFILE"])
+@pytest.mark.parametrize("on_error", ["skip", "raise"])
+def test_a_fault_that_passes_costs_no_image(config: Path, tmp_path: Path, on_error: str, fault: str) -> None:
+    run_dir = tmp_path / "run"
+    how = ["--set", f"data.on_error={on_error}", "--set", "data.max_bad_fraction=0", "--set", "training.epochs=1"]
+    ended = run_train("-c", config, "-l", run_dir, *how, **faulty(f"{fault}:500:*.JPEG"))
+    assert ended.code == 0 and "tries again in 1 s" in ended.err, ended.err
+    seen = [position for _, position, _ in trained(run_dir)]
+    assert sorted(seen) == list(range(len(seen))) and not (run_dir / "bad_files.txt").exists()
 
 
 def check_left_out(config: Path, run_dir: Path, bad: list[Path]) -> list[list[str]]:

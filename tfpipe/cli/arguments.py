@@ -11,7 +11,7 @@ from typing import Any
 from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.distributed import World, find_launch
-from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import writing
 from tfpipe.util.console import without_chatter
 
 Arguments = argparse._ActionsContainer
@@ -77,11 +77,8 @@ def write_json(path: Path, value: Any) -> None:
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = json.dumps(value, indent=2) + "\n"
-    try:
-        path.write_text(text)
-    except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror}") from error
+    with writing(path):
+        path.write_text(json.dumps(value, indent=2) + "\n")
 
 
 def add_profile(arguments: Arguments, traced: str) -> None:

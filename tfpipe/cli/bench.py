@@ -60,6 +60,6 @@ def run(args: argparse.Namespace) -> None:
             trace(config, world, args.profile, trace_folder(folder, world))
     if world.rank > 0:
         return
+    print(render(report))
     if args.json is not None:
         write_json(args.json, as_json(report))
-    print(render(report))

@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> None:
         results = check(config, checked, world, args.processes)
     if world.rank > 0:
         return
+    print(render(results))
     if args.json is not None:
         write_json(args.json, as_json(results))
-    print(render(results))
     if args.fix_list is not None:
         dropped = write_clean_list(results[0], args.fix_list)
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")

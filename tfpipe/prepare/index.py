@@ -128,7 +128,7 @@ def _build_parts(
         for part in parts:
             rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
             bad = [error for chunk in rows for error in chunk.errors]
-            errors += bad
+            errors += [f"{error}; {catalog.source.remedy}" for error in bad]
             if len(errors) >= MAX_ERRORS:
                 break
             if not bad:

@@ -13,6 +13,7 @@ from tfpipe.data.annotations.cleaning import BY_OBJECT, WHOLE_IMAGE
 from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
+from tfpipe.data.runtime.op_errors import as_os_error
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
 from tfpipe.prepare.pictures import Picture
 
@@ -47,7 +48,7 @@ def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
 def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add]:
     """Opens a shard for TFRecords of tf.train.Examples; raises OSError if it cannot be written."""
     end = 0
-    with _as_os_error(), tf.io.TFRecordWriter(str(path)) as writer:
+    with as_os_error(), tf.io.TFRecordWriter(str(path)) as writer:
 
         def add(picture: Picture) -> Place:
             nonlocal end
@@ -58,14 +59,6 @@ def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add
             return place
 
         yield add
-
-
-@contextmanager
-def _as_os_error() -> Iterator[None]:
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise OSError(error.message) from error
 
 
 def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Picture], Example]:

@@ -1,8 +1,7 @@
 """The training run: builds, compiles, fits, tests and saves the model, or resumes an earlier run."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,8 +36,11 @@ from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.parallel import ParallelModel
 from tfpipe.training.skipping import Skipping
+from tfpipe.util.atomic_write import writing
 
 logger = logging.getLogger(__name__)
+
+ADVICE = "once it can be written, continue the run with --resume auto"
 
 
 class Data(NamedTuple):
@@ -73,9 +75,8 @@ def train(
         The metrics of the last epoch; empty if no step was left to train.
 
     Raises:
-        ConfigError: the config, or something that it names, cannot be used.
+        ConfigError: the config, or something that it names, cannot be used, or `run_dir` cannot be written.
         Stopped: a signal asked the run to stop, and its state is saved.
-        TfpipeError: a file cannot be used, or the run's directory cannot be written; the message says why.
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
@@ -88,44 +89,27 @@ def train(
     if trained and world.from_rank0(saved.exists):
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
-    with run_errors(run_dir, world):
-        with stop_on_signals() as stop:
-            model = compile_model(config, world, data.classes, data.steps, start)
-            needed = sum(variable.numpy().nbytes for variable in [*model.weights, *model.optimizer.variables])
-            check_room(run_dir, needed, world)
-            assert model.meter is not None, "compile_model gives it one"
-            callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
-            if traced is not None:
-                callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))
-            metrics = run_dir / METRICS if world.rank == 0 else None
-            limit = stall_limit(config.data, world, data.train, start.state.stream, lambda: model.positions)
-            with StallWatch(model.meter, world.rank, metrics, limit=limit):
-                logs = fit(model, config, world, data, start.state, callbacks)
-        # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
-        model.optimizer.finalize_variable_values(model.trainable_weights)
-        check_weights(model, world)
-        if world.rank == 0:
-            # A plain Keras model loads without tfpipe. Keras writes only to names that end with .keras.
+    with stop_on_signals() as stop, writing(run_dir, ADVICE):
+        model = compile_model(config, world, data.classes, data.steps, start)
+        check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
+        assert model.meter is not None, "compile_model gives it one"
+        callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
+        if traced is not None:
+            callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))
+        metrics = run_dir / METRICS if world.rank == 0 else None
+        limit = stall_limit(config.data, world, data.train, start.state.stream, lambda: model.positions)
+        with StallWatch(model.meter, world.rank, metrics, limit=limit):
+            logs = fit(model, config, world, data, start.state, callbacks)
+    # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
+    model.optimizer.finalize_variable_values(model.trainable_weights)
+    check_weights(model, world)
+    if world.rank == 0:
+        # A plain Keras model loads without tfpipe. Keras writes only to names that end with .keras.
+        with writing(saved, ADVICE):
             unfinished = run_dir / ".unfinished.keras"
             keras.Model(model.input, model.output, name=model.name).save(unfinished)
             unfinished.replace(saved)
     return logs
-
-
-@contextmanager
-def run_errors(run_dir: Path, world: World) -> Iterator[None]:
-    """Turns errors of TensorFlow, and of writes to `run_dir`, into a TfpipeError that names the rank and the reason."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        if "Horovod has been shut down" in error.message:
-            raise  # another rank has failed: the program waits, so that its message comes first
-        raise TfpipeError(f"rank {world.rank}: stopped: {reason(error)}") from error
-    except OSError as error:
-        raise TfpipeError(
-            f"rank {world.rank}: cannot use {error.filename or run_dir}: {error.strerror or error}; put it right, "
-            "then go on with --resume auto"
-        ) from error
 
 
 def load_data(config: Config, world: World) -> Data:
@@ -196,7 +180,7 @@ def fit(
     """Runs Keras' fit from `start` on, after the test pass that an interrupted run still owes.
 
     Raises:
-        TfpipeError: a file cannot be used, which the message names.
+        TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
     """
     logs = dict(start.untested or {})
     trained = start.epoch >= config.training.epochs
@@ -220,6 +204,12 @@ def fit(
             verbose=0,
             callbacks=callbacks,
         )
+    except tf.errors.OpError as error:
+        if "Horovod has been shut down" in error.message:
+            # The failed rank prints the reason; the launcher then kills this rank during the sleep.
+            time.sleep(10)
+            raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
+        raise TfpipeError(f"rank {world.rank}: stopped: {reason(error)}") from error
     finally:
         model.batches = None  # ends the pipeline
     return {name: values[-1] for name, values in history.history.items()}

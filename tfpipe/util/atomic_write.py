@@ -42,8 +42,13 @@ def remove_partials(folder: Path) -> None:
 
 @contextmanager
 def writing(path: Path, advice: str = "") -> Iterator[None]:
-    """Raises a ConfigError that names `path`, the reason and `advice` in the place of an OSError inside `with`."""
+    """Raises a ConfigError that names `path`, the reason and `advice` in the place of an OSError inside `with`.
+
+    A BrokenPipeError passes: it comes from what is printed.
+    """
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error}{advice and f'; {advice}'}") from error

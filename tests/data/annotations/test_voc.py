@@ -63,6 +63,7 @@ def test_an_annotation_as_pascal_voc_has_it():
         pytest.param(note(thing()).replace("<annotation>", '<annotation verified="yes">'), CAT, id="root-attribute"),
         pytest.param(note("<objects>1</objects><objective>2</objective>", thing()), CAT, id="tags-like-object"),
         pytest.param("\ufeff" + note(thing()), CAT, id="byte-order-mark"),
+        pytest.param(note(thing(box=bndbox(xmin="1e-45"))), (CAT[0], [[2, 0, 4, 3]], CAT[2]), id="denormal"),
         pytest.param(note(thing()) + "\n\n", CAT, id="trailing-newlines"),
         pytest.param(note(thing()).encode("utf-16"), CAT, id="utf-16"),
         # As .NET writes it: UTF-8, whatever it declares.

@@ -12,6 +12,7 @@ from tfpipe import Stream, World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data.failures.missing import Dropped
 from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.source import Failure
 
 
 @pytest.fixture
@@ -73,3 +74,15 @@ def test_an_image_without_an_object_of_a_known_class_is_not_left_out(sample: Sam
     gaps = set(range(positions[-1][-1, 0])) - set(np.concatenate(positions)[:, 0].tolist())
     assert gaps
     assert Dropped(catalog, config.data, World(), Stream.start(1)).look(positions) == []
+
+
+def test_an_image_that_was_lost_and_can_be_read_counts_too(sample: SampleData, tmp_path: Path) -> None:
+    """Whatever made the pipeline drop it has passed."""
+    config = load_config(sample.config(tmp_path / "config.json", data={"on_error": "skip", "crop": "full"}))
+    catalog = load_catalog(config.data, "train", World())
+    batches = [each[2] for each in build_dataset(config, "train", World(), True).take(3).as_numpy_iterator()]
+    lost = int(batches[1][4, 0])
+    batches[1] = np.delete(batches[1], 4, axis=0)
+    (left,) = Dropped(catalog, config.data, World(), Stream.start(1)).look(batches)
+    item = int(catalog.order(config.data).items(np.array([lost]))[0])
+    assert left == (lost, Failure(catalog.paths[item], "it could not be read when it was due, but can be read now"))

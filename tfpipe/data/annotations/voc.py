@@ -20,6 +20,8 @@ SIDES = ("height", "width")
 MAX_BYTES = 1_000_000
 # Exclusive upper bound of all numbers, in pixels: no image is so large.
 MOST = 1e9
+# Smaller numbers count as 0: divided by an image's size they may be denormal, which TensorFlow's threads take as 0.
+LEAST = 1e-20
 # XML's white space, which is less than Python's.
 BLANK = " \t\r\n"
 NUMBER = r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*"
@@ -122,6 +124,7 @@ def _number(text: str | None, element: etree._Element, tag: str, path: str) -> f
         raise ValueError(f"{path}: line {element.sourceline}: <{element.tag}> without <{tag}>")
     if not IS_NUMBER(text):
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", not a number')
-    if abs(float(text)) >= MOST:
+    number = float(text)
+    if abs(number) >= MOST:
         raise ValueError(f'{path}: line {element.sourceline}: <{tag}> is "{text}", more pixels than an image has')
-    return float(text)
+    return number if abs(number) >= LEAST else 0.0

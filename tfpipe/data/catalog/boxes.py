@@ -120,7 +120,7 @@ def _read(catalog: Catalog, items: np.ndarray, show: bool) -> Boxes:
             images, boxes, labels = targets(numbered(xmls, numbers), catalog.labels[chunk], sizes)
             parts.append(Boxes(chunk[images], boxes, labels))
     except (OSError, ValueError, TfpipeError) as error:
-        raise ConfigError(f"cannot read the boxes of {catalog.split} data: {error}") from error
+        raise ConfigError(f"cannot read the boxes of {catalog.split} data: {error}; {catalog.source.remedy}") from error
     return Boxes(*map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -1,6 +1,8 @@
-"""Extracts readable messages from TensorFlow's errors."""
+"""Turns TensorFlow's errors into readable messages, and into errors of the system."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import tensorflow as tf
 
@@ -15,3 +17,12 @@ def reason(error: tf.errors.OpError) -> str:
     # An assertion's message in graph, and in eager mode.
     message = re.sub(r"^assertion failed: \[(.*)\]$", r"\1", message.strip()).replace("] [", " ")
     return re.sub(r"(?s)^Expected 'tf\.Tensor.*Summarized data: b'(.*)'$", r"\1", message).removesuffix(".")
+
+
+@contextmanager
+def as_os_error() -> Iterator[None]:
+    """Raises an OSError in the place of an error of an op that writes files inside `with`."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(reason(error)) from error

@@ -21,7 +21,7 @@ from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World, cpu_share
 from tfpipe.errors import TfpipeError
 from tfpipe.tools.bench.bench import BenchPlan
-from tfpipe.tools.bench.chains import Pipeline, failures_named
+from tfpipe.tools.bench.chains import Pipeline
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.segments import Arrive, Segment, Spread, spread, wait_until_idle
 from tfpipe.util.progress import progress
@@ -121,13 +121,12 @@ class _Rank:
             # Training sets these threads too.
             tf.config.threading.set_inter_op_parallelism_threads(world.threads)
             tf.config.threading.set_intra_op_parallelism_threads(world.threads)
-        self._of = config, world, load_catalog(config.data, "train", world)
+        catalog = load_catalog(config.data, "train", world)
         # Starts elsewhere in the epoch than the rank alone, whose files are in the page cache.
-        self._pipeline = Pipeline(*self._of, warm_up_s, share=0.5 if world.size > 1 else 0.0)
+        self._pipeline = Pipeline(config, world, catalog, warm_up_s, share=0.5 if world.size > 1 else 0.0)
 
     def measure(self, seconds: float, arrive: Arrive) -> Segment:
-        with failures_named(*self._of):
-            segment = self._pipeline.measure(seconds, arrive)
+        segment = self._pipeline.measure(seconds, arrive)
         wait_until_idle()
         return segment
 

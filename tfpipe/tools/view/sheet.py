@@ -11,11 +11,12 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import writing
+from tfpipe.util.atomic_write import atomic_write, writing
 
 Color = tuple[int, int, int]
 
-SUFFIXES: dict[str, dict[str, Any]] = {".png": {}, ".jpg": {"quality": 92}, ".jpeg": {"quality": 92}}
+JPEG = {"format": "JPEG", "quality": 92}
+SUFFIXES: dict[str, dict[str, Any]] = {".png": {"format": "PNG"}, ".jpg": JPEG, ".jpeg": JPEG}
 TEXT_PX, TITLE_PX, LINE_PX = 13, 17, 17
 MARGIN_PX, GAP_PX, SWATCH_PX = 20, 12, 9
 # Smaller pictures are magnified by an integer factor, so that their pixels stay square.
@@ -100,8 +101,8 @@ def save(sheet: Image.Image, path: Path) -> None:
     Raises ConfigError if the suffix is neither, or `path` cannot be written.
     """
     check_target(path)
-    with writing(path, "name another file with -o"):
-        sheet.save(path, **SUFFIXES[path.suffix.lower()])
+    with writing(path, "name another file with -o"), atomic_write(path) as partial:
+        sheet.save(partial, **SUFFIXES[path.suffix.lower()])
 
 
 def picture(pixels: np.ndarray) -> Image.Image:

@@ -17,6 +17,7 @@ from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.locate import known_targets
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Targets, choose_windows, from_first
 from tfpipe.data.images.windows import decode_image
@@ -99,7 +100,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     names = class_names(data, catalog)
     try:
         if what.kind == "batch":
-            shown = retried(_batch)(config, catalog, stream, count, names)
+            shown = _batch(config, catalog, stream, count, names)
         else:
             scenes = retried(find_scenes)(data, catalog, stream, count)
             shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
@@ -115,9 +116,15 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
 
 
 def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
-    dataset = build_dataset(config, catalog.split, ALONE, resume=stream, catalog=catalog)
-    crops = dataset.unbatch().take(count).as_numpy_iterator()
-    return [Tile(sheet.magnified(image), (names[label],), sheet.class_color(int(label))) for image, label in crops]
+    def build(rest: Stream) -> tf.data.Dataset:
+        return build_dataset(config, catalog.split, ALONE, True, rest, catalog)
+
+    batches = Batches(build, catalog, config.data, ALONE, stream)
+    crops = ((image, int(label)) for images, labels, _ in batches for image, label in zip(images, labels, strict=True))
+    return [
+        Tile(sheet.magnified(image.numpy()), (names[label],), sheet.class_color(label))
+        for image, label in islice(crops, count)
+    ]
 
 
 def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int) -> list[Scene]:

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 import keras
 import tensorflow as tf
 
+from tfpipe.data.runtime.op_errors import as_os_error
 from tfpipe.distributed import find_launch
 from tfpipe.training.monitor.metrics import METRICS, append
 
@@ -71,7 +72,8 @@ class Record(keras.callbacks.Callback):
     def __init__(self, run_dir: Path) -> None:
         super().__init__()
         self.path = run_dir / METRICS
-        self.writers = {split: tf.summary.create_file_writer(str(run_dir / split)) for split in ("train", "test")}
+        with as_os_error():
+            self.writers = {split: tf.summary.create_file_writer(str(run_dir / split)) for split in ("train", "test")}
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
         append(self.path, {"epoch": epoch + 1, "step": int(self.model.optimizer.iterations), **logs})
@@ -80,12 +82,13 @@ class Record(keras.callbacks.Callback):
     def draw(self, scalars: Mapping[str, float]) -> None:
         """Adds points to TensorBoard's curves; test_* go to the writer "test", without the prefix."""
         step = int(self.model.optimizer.iterations)
-        for name, value in scalars.items():
-            split = "test" if name.startswith("test_") else "train"
-            with self.writers[split].as_default():
-                tf.summary.scalar(name.removeprefix("test_"), value, step=step)
-        for writer in self.writers.values():
-            writer.flush()
+        with as_os_error():
+            for name, value in scalars.items():
+                split = "test" if name.startswith("test_") else "train"
+                with self.writers[split].as_default():
+                    tf.summary.scalar(name.removeprefix("test_"), value, step=step)
+            for writer in self.writers.values():
+                writer.flush()
 
 
 class Display(keras.callbacks.Callback):

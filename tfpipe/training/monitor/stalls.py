@@ -150,5 +150,5 @@ def end_process(message: str) -> None:
 
     It runs no cleanup: the hanging thread is in C++ or in the kernel, where no exception reaches it.
     """
-    print(f"error: {message}", file=sys.stderr, flush=True)
+    print(f"tfpipe: error: {message}", file=sys.stderr, flush=True)
     os._exit(1)
