@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.commands import ROOT, WARM, Processes, finish, run, run_train
 from tests.support.faults import faulty
-from tests.support.runs import SLOWLY, read_metrics, steps, train, trained, wait_for
+from tests.support.runs import SLOWLY, check_epoch, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
@@ -178,6 +178,22 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(config: Path, tm
     assert "the last one, if any, is kept, and training goes on" in ended.err
     assert not list((run_dir / "checkpoints").glob("*.npz"))
     assert steps(run_dir) == 72 and (run_dir / "model.keras").stat().st_size > 64 << 10
+
+
+def test_a_run_whose_directory_is_full_says_so_and_goes_on_later(config: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    args = ("-c", config, "-l", run_dir, "--resume", "auto", "--set", "training.epochs=1")
+    ended = run_train(*args, **faulty("FULL:0:*/run/positions-*:w"))
+    last = ended.err.splitlines()[-1]
+    assert (
+        ended.code == 2
+        and last.startswith("tfpipe: error: ")
+        and str(run_dir) in last
+        and "No space left on device" in last
+    )
+    assert run_train(*args).code == 0
+    assert (run_dir / "positions-0.csv").read_text().startswith("step,position,crop\n1,")
+    check_epoch(run_dir, config)
 
 
 def test_a_directory_in_use_is_refused(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

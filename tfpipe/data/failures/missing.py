@@ -79,7 +79,8 @@ class Dropped:
         """Returns the samples that the next batches have left out.
 
         `batches` are the positions of all batches since the last call, int64 [batch, 2] each, as build_dataset returns;
-        `end` says whether they are the last ones of a test pass. Stored crops are never left out: a bad one stops the run.
+        `end` says whether they are the last ones of a test pass. Stored crops are never left out: a bad one ends the
+        run.
         """
         if self._catalog.source.stores != "images":
             return []
