@@ -40,6 +40,13 @@ def of(number: int) -> tf.errors.OpError:
     return tf.errors.UnknownError(None, None, f"/data/a.JPEG; {os.strerror(number)}")
 
 
+class Opened(Batches):
+    """Batches whose pipeline is a Python iterator."""
+
+    def _open(self, stream: Stream) -> Iterator[tuple]:
+        return self._build(stream)
+
+
 def batches_of(failures: dict[int, list[Exception]], pauses: list[float]) -> Batches:
     """The batches of rank 1 of 2, each of one image with one crop; a batch ends with the image's number."""
 
@@ -49,7 +56,7 @@ def batches_of(failures: dict[int, list[Exception]], pauses: list[float]) -> Bat
         return ((None, None, tf.constant([[2 * number + 1, 0]]), number) for number in numbers)
 
     catalog = SimpleNamespace(split="train", source=SimpleNamespace(cause=lambda *_: None, stores="crops"))
-    return Batches(build, catalog, None, World(1, 2), Stream.start(2), pauses.append)
+    return Opened(build, catalog, None, World(1, 2), Stream.start(2), pauses.append)
 
 
 def taken(failures: dict[int, list[Exception]], count: int, pauses: list[float]) -> list[int]:

@@ -1,7 +1,7 @@
 """A rank's batches, with one answer to every failure: retried if it may pass, otherwise raised with the file's name."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +10,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.distributed import World
 from tfpipe.util.retry import Retry
@@ -24,7 +25,7 @@ class Batches(Iterator[Any]):
 
     def __init__(
         self,
-        build: Callable[[Stream], Iterable[Any]],
+        build: Callable[[Stream], tf.data.Dataset],
         catalog: Catalog,
         config: DataConfig,
         world: World,
@@ -40,8 +41,7 @@ class Batches(Iterator[Any]):
         self._stream, self._retry = stream, Retry(f"rank {world.rank}: ", sleep)
         self.reached: tf.Tensor | None = None
         """int64 [batch, 2]: positions of the last batch taken; None before the first."""
-        self.iterator = iter(build(stream))
-        """The pipeline's own iterator, for its statistics; another one after a retry."""
+        self._elements = self._open(stream)
 
     def __next__(self) -> Any:
         """Returns the next batch.
@@ -51,7 +51,7 @@ class Batches(Iterator[Any]):
         """
         while True:
             try:
-                batch = next(self.iterator)
+                batch = next(self._elements)
             except tf.errors.OpError as error:
                 # Raised here, where Python drops `error`: a reference from another frame would keep the pipeline alive.
                 if not self._retry.again(error, reason(error)):
@@ -61,7 +61,19 @@ class Batches(Iterator[Any]):
                 self._retry.reset()
                 self.reached = batch[2]
                 return batch
-            self.iterator = iter(self._build(self.rest()))
+            self._elements = self._open(self.rest())
+
+    @property
+    def iterator(self) -> Any:
+        """The pipeline's own iterator, for its statistics; another one after a retry."""
+        return self._elements.iterator
+
+    def cancel(self) -> None:
+        """Ends the iteration with a TfpipeError; callable from any thread, while another waits for a batch."""
+        self._elements.cancel()
+
+    def _open(self, stream: Stream) -> Cancellable:
+        return Cancellable(self._build(stream))
 
     def rest(self) -> Stream:
         """Returns the stream after the last batch taken."""

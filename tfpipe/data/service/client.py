@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 from tensorflow.python.eager.cancellation import CancellationManager
-from tensorflow.python.eager.execute import execute_with_cancellation
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import BlockRange
+from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.parallelism import options, thread_budget
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.service.feeds import IMAGES, Feed
@@ -59,27 +58,8 @@ class Distributed:
             # Pixels hardly compress.
             compression=None,
         )
-        dataset = self._make().apply(distribute)
-        iterator, specs = iter(dataset), tf.nest.flatten(dataset.element_spec)
-        attrs = (
-            *("output_types", [spec.dtype.as_datatype_enum for spec in specs]),
-            *("output_shapes", [spec.shape.as_list() for spec in specs]),
-        )
-        while True:
-            try:
-                # The op behind next(), which cannot be cancelled itself; TensorFlow's CancellationManagerContext would
-                # also cancel the ops of the training threads.
-                tensors = execute_with_cancellation(
-                    "IteratorGetNext",
-                    len(specs),
-                    [iterator._iterator_resource],
-                    attrs,
-                    context.context(),
-                    self._manager,
-                )
-            except tf.errors.OutOfRangeError:
-                return
-            yield tf.nest.pack_sequence_as(dataset.element_spec, [tensor.numpy() for tensor in tensors])
+        for element in Cancellable(self._make().apply(distribute), self._manager):
+            yield tf.nest.map_structure(lambda tensor: tensor.numpy(), element)
 
     def cancel(self) -> None:
         """Ends the iteration with tf.errors.CancelledError; callable from any thread."""

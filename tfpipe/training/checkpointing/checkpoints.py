@@ -1,9 +1,7 @@
 """Checkpoints: a run's state in one .npz file, written atomically, and the check that a run may continue from it."""
 
-import hashlib
 import json
 import logging
-import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config import Config
-from tfpipe.data.annotations.cleaning import Boxes
+from tfpipe.data.catalog.contract import breaches, data_contract
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
-from tfpipe.util.differences import differences
 
 logger = logging.getLogger(__name__)
 
@@ -25,18 +22,6 @@ FOLDER = "checkpoints"
 FORMAT = 1
 # Fields of State that a checkpoint's JSON has as they are.
 PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped")
-# Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
-# whose content is compared instead.
-FREE = {
-    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
-    "test_crop",
-    "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
-    "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
-    "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
-    "memory_budget",
-}  # fmt: skip
-# Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
-KNOWN_AT_TIMES = ("boxes", "layout")
 
 
 class Batch(NamedTuple):
@@ -159,35 +144,7 @@ def _paths(run_dir: Path) -> list[Path]:
 
 def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
     """Returns the values that a continuation must share with a run, by name; files count by their content."""
-    order = catalog.order(config.data)
-    data = {name: value for name, value in config.data.model_dump(mode="json").items() if name not in FREE}
-    return {
-        "data.train_filelist": catalog.paths.digest,
-        "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
-        # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
-        "crops as JPEG": catalog.source.jpeg,
-        "images": len(catalog),
-        "images with an XML": int(catalog.annotated.sum()),
-        "samples": order.count,
-        "classes": hashlib.sha256("\n".join(catalog.classes).encode()).hexdigest(),
-        "labels": hashlib.sha256(catalog.labels.tobytes()).hexdigest(),
-        "boxes": None if catalog.boxes is None else _boxes_digest(catalog.boxes),
-        "layout": _layout(catalog),
-        "data.shuffle_buffer > 1": order.shuffle,
-        **{f"data.{name}": value for name, value in data.items()},
-        "training.seed": config.training.seed,
-    }
-
-
-def _boxes_digest(boxes: Boxes) -> str:
-    arrays = (array.astype(kind) for array, kind in zip(boxes, ("<i4", "<f4", "<i4"), strict=True))
-    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
-
-
-def _layout(catalog: Catalog) -> str | None:
-    """Returns where the XMLs are, relative to their images, which may have moved together; None if none is read."""
-    folder = catalog.annotation_folders[0]
-    return os.path.relpath(folder, catalog.paths.folders[0]) if folder else None
+    return data_contract(config.data, catalog) | {"training.seed": config.training.seed}
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
@@ -196,9 +153,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
     The number of ranks may differ if the batch per rank or the batch over all ranks is the same. Raises ConfigError if
     it may not, for the reasons listed; with `anyway`, only if "shard" forbids the number of ranks.
     """
-    known = [name for name in KNOWN_AT_TIMES if state.contract.get(name) and contract.get(name)][:1]
-    names = [name for name in {**state.contract, **contract} if name not in KNOWN_AT_TIMES or name in known]
-    different = differences(state.contract, contract, "then", "now", names)
+    different = breaches(state.contract, contract)
     if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
         different.append(f"data.batch_size: {_say(state.batch)} then, {_say(batch)} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:

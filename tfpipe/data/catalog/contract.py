@@ -1,0 +1,62 @@
+"""The contract of the data: the values that a continuation must share with what it continues, by name."""
+
+import hashlib
+import os
+from typing import Any
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import Boxes
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.util.differences import differences
+
+# Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
+# whose content is compared instead.
+FREE = {
+    "train_filelist", "test_filelist", "train_label_file", "test_label_file", "classes", "layout",
+    "test_crop",
+    "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
+    "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
+    "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
+    "memory_budget",
+}  # fmt: skip
+# Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
+KNOWN_AT_TIMES = ("boxes", "layout")
+
+
+def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
+    """Returns the contract of `catalog`, loaded with `config`; files count by their content."""
+    order = catalog.order(config)
+    data = {name: value for name, value in config.model_dump(mode="json").items() if name not in FREE}
+    return {
+        "data.train_filelist": catalog.paths.digest,
+        "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
+        # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
+        "crops as JPEG": catalog.source.jpeg,
+        "images": len(catalog),
+        "images with an XML": int(catalog.annotated.sum()),
+        "samples": order.count,
+        "classes": hashlib.sha256("\n".join(catalog.classes).encode()).hexdigest(),
+        "labels": hashlib.sha256(catalog.labels.tobytes()).hexdigest(),
+        "boxes": None if catalog.boxes is None else _boxes_digest(catalog.boxes),
+        "layout": _layout(catalog),
+        "data.shuffle_buffer > 1": order.shuffle,
+        **{f"data.{name}": value for name, value in data.items()},
+    }
+
+
+def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Returns a message for each value in which two contracts differ."""
+    known = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
+    names = [name for name in {**then, **now} if name not in KNOWN_AT_TIMES or name in known]
+    return differences(then, now, "then", "now", names)
+
+
+def _boxes_digest(boxes: Boxes) -> str:
+    arrays = (array.astype(kind) for array, kind in zip(boxes, ("<i4", "<f4", "<i4"), strict=True))
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
+def _layout(catalog: Catalog) -> str | None:
+    """Returns where the XMLs are, relative to their images, which may have moved together; None if none is read."""
+    folder = catalog.annotation_folders[0]
+    return os.path.relpath(folder, catalog.paths.folders[0]) if folder else None
