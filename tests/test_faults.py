@@ -68,6 +68,26 @@ def test_storage_that_hangs_ends_the_run_and_is_named(config: Path, tree: Path, 
     assert "data.stall_timeout_s is how long to wait" in last
 
 
+def test_storage_that_hangs_after_the_last_step_ends_the_run_which_goes_on_later(
+    config: Path, tree: Path, tmp_path: Path
+) -> None:
+    """The pipeline reads ahead, and waits at its end for what it reads."""
+    data = load_config(config).data
+    catalog = load_catalog(data, "train", World())
+    pipe = Path(catalog.paths[int(catalog.order(data).items(np.array([40]))[0])])
+    contents = pipe.read_bytes()
+    pipe.unlink()
+    os.mkfifo(pipe)
+    args = ("-c", config, "-l", tmp_path / "run", "--resume", "auto", "--set", "data.prefetch_buffer_size=2")
+    short = ("--set", "training.epochs=1", "--set", "training.steps_per_epoch=2", "--set", "data.stall_timeout_s=3")
+    ended = finish(train(1, *args, *short), BOUNDED_S)
+    assert ended.code == 1 and steps(tmp_path / "run") == 2, ended.err
+    assert f"{pipe}: no answer in 10 s" in ended.err.splitlines()[-1]
+    pipe.unlink()
+    pipe.write_bytes(contents)
+    assert run_train(*args, *short).code == 0 and (tmp_path / "run/model.keras").exists()
+
+
 def test_a_rank_that_is_stopped_ends_the_run(config: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     ranks = Processes(tmp_path / "pids")
@@ -185,12 +205,8 @@ def test_a_run_whose_directory_is_full_says_so_and_goes_on_later(config: Path, t
     args = ("-c", config, "-l", run_dir, "--resume", "auto", "--set", "training.epochs=1")
     ended = run_train(*args, **faulty("FULL:0:*/run/positions-*:w"))
     last = ended.err.splitlines()[-1]
-    assert (
-        ended.code == 2
-        and last.startswith("tfpipe: error: ")
-        and str(run_dir) in last
-        and "No space left on device" in last
-    )
+    assert ended.code == 2 and last.startswith("tfpipe: error: ")
+    assert str(run_dir) in last and "No space left on device" in last
     assert run_train(*args).code == 0
     assert (run_dir / "positions-0.csv").read_text().startswith("step,position,crop\n1,")
     check_epoch(run_dir, config)

@@ -2,11 +2,12 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
 from tfpipe.util import retry
-from tfpipe.util.files import read_start, read_whole
+from tfpipe.util.files import read_start, read_text, read_whole
 from tfpipe.util.retry import MAY_PASS, TRIES, may_pass, retried
 
 
@@ -51,6 +52,19 @@ def test_a_read_is_tried_again(monkeypatch: pytest.MonkeyPatch, pauses: list[flo
     assert read(f"{tmp_path}/a") == b"bytes"
     assert pauses == [1, 2]
     assert [f"{tmp_path}/a" in message and "tries again in" in message for message in caplog.messages] == [True, True]
+
+
+def test_a_text_is_tried_again(monkeypatch: pytest.MonkeyPatch, pauses: list[float], tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("text")
+    failures, real = [errno.EMFILE], Path.read_text
+
+    def flaky(path: Path, encoding: str) -> str:
+        if failures:
+            raise OSError(number := failures.pop(), os.strerror(number), str(path))
+        return real(path, encoding)
+
+    monkeypatch.setattr(Path, "read_text", flaky)
+    assert read_text(tmp_path / "a") == "text" and pauses == [1]
 
 
 def test_it_gives_up_in_the_end(pauses: list[float]) -> None:

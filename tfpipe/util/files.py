@@ -79,6 +79,7 @@ def _add_stamp(about: os.stat_result | None, stamps: list[int | None] | None) ->
         stamps += about.st_size, about.st_mtime_ns
 
 
+@retried
 def read_text(path: Path) -> str:
     """Returns the text of a file that people write, in UTF-8.
 
