@@ -99,8 +99,8 @@ class Fault(NamedTuple):
     sources: tuple[str, ...]
     codes: frozenset[int]
     """Exit codes; 0 if the command has ended before, or does not notice."""
-    act: Callable[[Site], None] | None = None
-    """Spoils a file, or sends a signal; None: the rules alone."""
+    act: Callable[[Site], None] = lambda site: None
+    """Spoils a file, or sends a signal."""
     rules: tuple[str, ...] = ()
     """Rules of `faulty`, from the start of the command on; N stands for a digit."""
     skipped: frozenset[int] | None = None
@@ -120,6 +120,7 @@ ENDS, DONE = frozenset({0, 1, 2}), frozenset({0})
 ALL, SAVED, SHORT = (*FILES, *PACKED), Stopped.exit_code, ("data.stall_timeout_s=8",)
 JPEG, XML = "tree/Data/**/train/**/*.JPEG", "tree/Annotations/**/train/**/*.xml"
 FAULTS = {
+    "": Fault((), DONE),
     "missing file": Fault(FILES, ENDS, _gone, skipped=DONE),
     "bad JPEG": Fault(FILES, ENDS, _replaced(JPEG, b"not an image", bytes(500)), skipped=DONE),
     "bad XML": Fault(FILES, ENDS, _replaced(XML, b"<annotation><object>")),
