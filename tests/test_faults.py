@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.commands import ROOT, WARM, Processes, finish, run, run_train
 from tests.support.faults import faulty
-from tests.support.runs import SLOWLY, read_metrics, steps, train, trained, wait_for
+from tests.support.runs import SLOWLY, check_epoch, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
@@ -66,6 +66,26 @@ def test_storage_that_hangs_ends_the_run_and_is_named(config: Path, tree: Path, 
     last = ended.err.splitlines()[-1]
     assert "waiting for the input: of the next " in last and f"{pipe}: no answer in 10 s" in last
     assert "data.stall_timeout_s is how long to wait" in last
+
+
+def test_storage_that_hangs_after_the_last_step_ends_the_run_which_goes_on_later(
+    config: Path, tree: Path, tmp_path: Path
+) -> None:
+    """The pipeline reads ahead, and waits at its end for what it reads."""
+    data = load_config(config).data
+    catalog = load_catalog(data, "train", World())
+    pipe = Path(catalog.paths[int(catalog.order(data).items(np.array([40]))[0])])
+    contents = pipe.read_bytes()
+    pipe.unlink()
+    os.mkfifo(pipe)
+    args = ("-c", config, "-l", tmp_path / "run", "--resume", "auto", "--set", "data.prefetch_buffer_size=2")
+    short = ("--set", "training.epochs=1", "--set", "training.steps_per_epoch=2", "--set", "data.stall_timeout_s=3")
+    ended = finish(train(1, *args, *short), BOUNDED_S)
+    assert ended.code == 1 and steps(tmp_path / "run") == 2, ended.err
+    assert f"{pipe}: no answer in 10 s" in ended.err.splitlines()[-1]
+    pipe.unlink()
+    pipe.write_bytes(contents)
+    assert run_train(*args, *short).code == 0 and (tmp_path / "run/model.keras").exists()
 
 
 def test_a_rank_that_is_stopped_ends_the_run(config: Path, tmp_path: Path) -> None:
@@ -178,6 +198,18 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(config: Path, tm
     assert "the last one, if any, is kept, and training goes on" in ended.err
     assert not list((run_dir / "checkpoints").glob("*.npz"))
     assert steps(run_dir) == 72 and (run_dir / "model.keras").stat().st_size > 64 << 10
+
+
+def test_a_run_whose_directory_is_full_says_so_and_goes_on_later(config: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    args = ("-c", config, "-l", run_dir, "--resume", "auto", "--set", "training.epochs=1")
+    ended = run_train(*args, **faulty("FULL:0:*/run/positions-*:w"))
+    last = ended.err.splitlines()[-1]
+    assert ended.code == 2 and last.startswith("tfpipe: error: ")
+    assert str(run_dir) in last and "No space left on device" in last
+    assert run_train(*args).code == 0
+    assert (run_dir / "positions-0.csv").read_text().startswith("step,position,crop\n1,")
+    check_epoch(run_dir, config)
 
 
 def test_a_directory_in_use_is_refused(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

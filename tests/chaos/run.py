@@ -5,7 +5,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
 import time
 from collections import Counter
 from contextlib import suppress
@@ -14,7 +13,7 @@ from typing import Any
 
 from tests.chaos.faults import FAULTS, PACKED, Fault, Site
 from tests.chaos.plan import BATCH, Leg, Plan
-from tests.support.commands import Finished, finish
+from tests.support.commands import Finished, end, finish
 from tests.support.faults import faulty
 from tests.support.packs import LOOSE, packed
 from tests.support.runs import epoch_of, read_metrics, steps, train, trained, wait_for
@@ -82,33 +81,32 @@ class Story:
 
     def _command(self, leg: Leg, epochs: int) -> None:
         """Runs a command that meets its fault; checks its end, and repairs what the fault has spoilt."""
-        fault = FAULTS.get(leg.fault)
-        options = (f"training.epochs={epochs}", *(fault.options if fault else ()))
-        words = [word for option in options for word in ("--set", option)]
-        act = fault.act if fault else None
-        if act and not leg.after and not fault.is_signal:
-            act(self.site)
+        fault = FAULTS[leg.fault]
+        if not leg.after and not fault.is_signal:
+            fault.act(self.site)
         since_ns, reached = time.time_ns(), self._saved()
-        # N stands for a digit with which some of the images' names end.
-        digit = str(self.plan.seed % 10)
-        environ = {**self.site.ranks.environ, MARK: str(self.folder)}
-        if fault and fault.rules:
-            environ |= faulty(*(rule.replace("N.", f"{digit}.") for rule in fault.rules))
+        words = [word for option in (f"training.epochs={epochs}", *fault.options) for word in ("--set", option)]
+        environ = {**self.site.ranks.environ, MARK: str(self.folder), **faulty(*map(self._of_digit, fault.rules))}
         process = train(leg.ranks, "-c", self.config, "-l", self.run_dir, "--resume", "auto", *words, **environ)
-        if act and fault.is_signal and not leg.after:
-            self._wait(process, self.site.ranks.running)
-            time.sleep(self.site.rng.uniform(0, 3))
-            act(self.site)
-        elif act and leg.after:
-            self._wait(process, lambda: self._written_ns() > since_ns and steps(self.run_dir) >= reached + leg.after)
-            act(self.site)
-        finished = finish(process, BOUNDED_S)
+        try:
+            if leg.after and not fault.rules:
+                due = lambda: self._written_ns() > since_ns and steps(self.run_dir) >= reached + leg.after  # noqa: E731
+                wait_for(lambda: process.poll() is not None or due(), timeout_s=BOUNDED_S)
+            elif fault.is_signal:
+                wait_for(lambda: process.poll() is not None or self.site.ranks.running(), timeout_s=BOUNDED_S)
+                time.sleep(self.site.rng.uniform(0, 3))
+            if leg.after or fault.is_signal:
+                fault.act(self.site)
+            finished = finish(process, BOUNDED_S)
+        finally:
+            if process.poll() is None:
+                end(process)
         self._check_end(leg, fault, finished)
         self.site.repair()
 
-    def _wait(self, process: subprocess.Popen[str], due: Any) -> None:
-        """Waits for the moment of a fault, or until the command has ended before it."""
-        wait_for(lambda: process.poll() is not None or due(), timeout_s=BOUNDED_S)
+    def _of_digit(self, text: str) -> str:
+        """Replaces N by a digit, with which some of the images' names end."""
+        return text.replace("N.", f"{self.plan.seed % 10}.")
 
     def _saved(self) -> int:
         """Returns the steps of the last checkpoint."""
@@ -119,19 +117,20 @@ class Story:
             return (self.run_dir / "positions-0.csv").stat().st_mtime_ns
         return 0
 
-    def _check_end(self, leg: Leg, fault: Fault | None, finished: Finished) -> None:
+    def _check_end(self, leg: Leg, fault: Fault, finished: Finished) -> None:
         """Checks the exit code, the message and that nothing is left running."""
         with (self.folder / "stderr.txt").open("a") as file:
             file.write(f"--- {leg}: {finished.code}\n{finished.out}{finished.err}")
         self.ends.append(f"{leg.fault or 'to the end'}: code {finished.code}")
-        codes = fault.codes if fault else {0}
-        if fault and fault.skipped is not None and self.plan.overrides["data.on_error"] == "skip":
-            codes = fault.skipped
-        at_start = {-15, 143, -10, 138, 1} if fault and fault.is_signal and not leg.after else set()
+        skips = fault.skipped is not None and self.plan.overrides["data.on_error"] == "skip"
+        codes = fault.skipped if skips else fault.codes
+        # A signal may come before the run handles it, and end it.
+        at_start = {-15, 143, -10, 138, 1} if fault.is_signal and not leg.after else set()
         assert finished.code in codes | at_start, f"code {finished.code}"
-        assert "Traceback" not in finished.err, "a traceback"
-        if finished.code in (1, 2) and fault and not fault.is_signal:
-            says = [fault.says.replace("N.", f"{self.plan.seed % 10}."), *(path.name for path in self.site.spoilt)]
+        # Python's own; a log of TensorFlow's may hold one, with an empty line.
+        assert "Traceback (most recent call last):\n  File" not in finished.err, "a traceback"
+        if finished.code in (1, 2) and not fault.is_signal:
+            says = [self._of_digit(fault.says), *(path.name for path in self.site.spoilt)]
             assert not [text for text in says if text not in finished.err], f"not said: {says}"
             assert re.search(r"^(tfpipe: )?error: .", finished.err, re.MULTILINE), "no message"
         wait_for(lambda: not self.site.ranks.running() and not list(marked(str(self.folder))), timeout_s=20)

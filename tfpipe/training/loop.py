@@ -192,6 +192,7 @@ def fit(
                 callback.on_epoch_end(start.epoch - 1, logs)
     if trained:
         return logs
+    assert model.meter is not None, "compile_model gives it one"
     build = partial(build_dataset, config, "train", world, with_positions=True, catalog=data.train, with_ready=True)
     model.batches = Batches(lambda stream: build(resume=stream), data.train, config.data, world, start.stream)
     try:
@@ -212,7 +213,9 @@ def fit(
             raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
         raise TfpipeError(f"rank {world.rank}: stopped: {reason(error)}") from error
     finally:
-        model.batches = None  # ends the pipeline
+        # Ends the pipeline, which waits for the reads that it has begun: a hang there is a stall as before a batch.
+        with model.meter.waiting():
+            model.batches = None
     return {name: values[-1] for name, values in history.history.items()}
 
 

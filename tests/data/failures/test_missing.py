@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from tests.support.configs import changed
+from tests.support.packs import config_of, packed
 from tests.support.sample import SampleData
 from tests.support.spoilt import spoil
-from tfpipe import Stream, World, build_dataset, load_config
+from tfpipe import Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data.failures.missing import Dropped
 from tfpipe.data.sources.registry import load_catalog
@@ -64,6 +65,30 @@ def test_a_test_pass_tells_also_what_comes_last(sample: SampleData, tree: Path, 
     assert np.concatenate(positions)[:, 0].tolist() == [item for item in range(1, 37, 2) if item not in bad]
     found = Dropped(catalog, config.data, world, Stream.start(2)).look(positions, end=True)
     assert [(position, failure.path) for position, failure in found] == [(item, catalog.paths[item]) for item in bad]
+
+
+def test_an_image_resumed_after_its_last_crop_is_told_when_it_is_left_out_later(
+    sample: SampleData, tree: Path, tmp_path: Path
+) -> None:
+    data = {"train_filelist": "train.txt", "on_error": "skip", "crop": "full", "shuffle_buffer": 0}
+    config = load_config(sample.config(tmp_path / "config.json", data=data))
+    catalog = load_catalog(config.data, "train", World())
+    dropped = Dropped(catalog, config.data, World(), Stream((Cursor(2, 1),)))
+    batch = np.array([[position, 0] for position in range(3, len(catalog) + 2)])
+    assert dropped.look([batch]) == []
+    Path(catalog.paths[2]).unlink()
+    (left,) = dropped.look([np.array([[len(catalog) + 3, 0]])])
+    assert left.position == len(catalog) + 2 and left.failure.path == catalog.paths[2]
+
+
+@pytest.mark.parametrize("kind", ["crops", pytest.param("raw", marks=pytest.mark.full("as with crops"))])
+def test_stored_crops_are_never_left_out(sample: SampleData, tmp_path: Path, kind: str) -> None:
+    """A bad one stops the run. A resumed run may begin after the last crop of an image."""
+    out = packed(config_of(sample, tmp_path), tmp_path / kind, kind, splits=("train",))
+    config = config_of(sample, tmp_path, "packed", out, on_error="skip", unit="image")
+    catalog = load_catalog(config.data, "train", World())
+    dropped = Dropped(catalog, config.data, World(), Stream((Cursor(2, 99),)))
+    assert dropped.look([np.array([[3, 0], [4, 0]])]) == []
 
 
 def test_an_image_without_an_object_of_a_known_class_is_not_left_out(sample: SampleData, tmp_path: Path) -> None:

@@ -91,9 +91,7 @@ def test_other_hosts_cannot_connect(addresses: list[str], outward_address: str) 
         (World(1, 2), "train", {"scope": "shard"}),
         (World(1, 3), "test", {}),
         pytest.param(World(), "train", {}, marks=pytest.mark.full("the same batches as where a worker is killed")),
-        pytest.param(
-            World(1, 2), "train", {"scope": "shard", "crop": "center"}, marks=pytest.mark.full("as with other crops")
-        ),
+        (World(1, 2), "train", {"scope": "shard", "crop": "center"}),
     ],
 )
 def test_batches_are_those_of_this_process(

@@ -50,7 +50,18 @@ def test_lines_beyond_the_checkpoint_go(
     path.write_text("".join(json.dumps(line) + "\n" for line in LINES) + '{"epoch": 3, "step"')
     state = State(epoch, total_steps % 10, total_steps, Batch(1, 4), Stream.start(1), {})
     forget_after(tmp_path, replace(state, untested=untested))
-    assert read_lines(tmp_path) == LINES[:kept]
+    assert (read_lines(tmp_path) if kept else []) == LINES[:kept] and path.exists() == bool(kept)
+
+
+def test_a_new_run_takes_nothing_over_from_one_that_left_no_checkpoint(sample: SampleData, tmp_path: Path) -> None:
+    """Killed in its first steps, or at a full disk, which may leave an empty file."""
+    config = load_config(sample.config(tmp_path / "c.json"))
+    (tmp_path / "positions-0.csv").write_text("step,position,crop\n1,0,0\n")
+    (tmp_path / "positions-1.csv").write_text("")
+    start = find_start(config, World(), tmp_path, load_catalog(config.data, "train", World()), 10, False, False)
+    assert start.state.total_steps == 0
+    assert (tmp_path / "positions-0.csv").read_text() == "step,position,crop\n"
+    assert not (tmp_path / "positions-1.csv").exists()
 
 
 def test_another_run_in_the_same_directory_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:

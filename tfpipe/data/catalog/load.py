@@ -45,8 +45,8 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
     logger.info("%s: %d images, %s of them annotated", split, len(catalog), count)
     by_box = split == "train" and config.unit == "box" and needs_boxes
-    # Workers run no Python, and so parse no XML; URLs they refuse themselves.
-    in_workers = config.service is not None and bool(catalog.annotated.any()) and not paths.remote
+    # Workers run no Python, and so find no boxes, even without any XML; URLs they refuse themselves.
+    in_workers = config.service is not None and not paths.remote
     if catalog.boxes is None and (by_box or in_workers):
         catalog = replace(catalog, boxes=read_boxes(catalog, world))
     catalog = replace(catalog, by_box=by_box)

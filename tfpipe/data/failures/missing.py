@@ -79,18 +79,25 @@ class Dropped:
         """Returns the samples that the next batches have left out.
 
         `batches` are the positions of all batches since the last call, int64 [batch, 2] each, as build_dataset returns;
-        `end` says whether they are the last ones of a test pass.
+        `end` says whether they are the last ones of a test pass. Stored crops are never left out: a bad one ends the
+        run.
         """
+        if self._catalog.source.stores != "images":
+            return []
         left = self._explained(self._gaps.passed(batches))
         if end:
             left += self._explained(self._gaps.rest(self._order.count))
         return left
 
     def _explained(self, visits: SampleRef) -> list[DroppedSample]:
-        new = np.array([item not in self._known for item in visits.item.tolist()], bool)
+        # A sample that is resumed may have had all its crops, which says nothing about its next visit.
+        resumed = visits.first_crop > 0
+        new = resumed | np.array([item not in self._known for item in visits.item.tolist()], bool)
         if new.any():
             self._learn(SampleRef(*(values[new] for values in visits)))
-        known = zip(visits.position.tolist(), (self._known[item] for item in visits.item.tolist()), strict=True)
+        known = zip(visits.position.tolist(), [self._known[item] for item in visits.item.tolist()], strict=True)
+        for item in visits.item[resumed].tolist():
+            del self._known[item]
         return [DroppedSample(position, failure) for position, failure in known if failure is not None]
 
     def _learn(self, visits: SampleRef) -> None:

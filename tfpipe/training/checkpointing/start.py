@@ -139,8 +139,8 @@ def find_start(
     if old.total_steps == 0:
         if resume:
             logger.info("no checkpoint in %s: starts anew", run_dir / FOLDER)
-            if world.rank == 0:
-                forget_after(run_dir, fresh)
+        if world.rank == 0:
+            forget_after(run_dir, fresh)
         return Start(fresh)
     check_contract(old, contract, batch, anyway)
     if world.rank == 0:
@@ -167,11 +167,13 @@ def forget_after(run_dir: Path, state: State) -> None:
 
 
 def _filter(path: Path, keep: Callable[[str], bool]) -> None:
-    """Keeps only the lines that `keep` accepts; also drops a last line that a crash cut off."""
+    """Keeps only the lines that `keep` accepts; also drops a last line that a crash cut off, and a file without any."""
     if not path.exists():
         return
     text = path.read_text()
     kept = "".join(line for line in text.splitlines(keepends=True) if line.endswith("\n") and keep(line))
-    if kept != text:
+    if not kept:
+        path.unlink()
+    elif kept != text:
         with atomic_write(path) as partial:
             partial.write_text(kept)

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 RECENT = 100
@@ -63,6 +64,13 @@ class Meter:
         self._taken_s, self._taken_at_s = self.clock(), self._wall_clock()
         self.open = OpenStep("step", began_s)
         return batch
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time within `with` as waiting for the input of a step, so that a hang there is a stall."""
+        self.open = OpenStep("input", self.clock())
+        yield
+        self.open = None
 
     def finish(self, reduce_s: float, ready_at_s: float) -> Step:
         """Ends the step that `take` began.

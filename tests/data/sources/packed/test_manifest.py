@@ -1,10 +1,14 @@
 """Training from packed data: the same samples as from the files, and what it cannot serve refused."""
 
+import builtins
+import errno
 import json
+import os
 import re
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +37,7 @@ from tfpipe.data.sources.packed.manifest import verify
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.registry import load_catalog
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.checkpointing.checkpoints import contract_of
 
 KINDS = ("original", "crops", "raw")
@@ -367,8 +371,25 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
         Path(catalog.source.shards.paths[2]).write_bytes(Path(catalog.source.shards.paths[2]).read_bytes()[:-600])
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             load(np.array([0, last]), np.zeros(0, bool))
-        with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
+        with pytest.raises(TfpipeError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             loader(shards, catalog.paths, (32, 32, 3))
+
+
+def test_a_shard_that_cannot_be_mapped_for_a_while_is_tried_again_and_one_for_ever_is_named(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = load_catalog(config_of(sample, tmp_path, "packed", copy["raw"]).data, "train", World())
+    shards, failures, pauses = catalog.source.shards, [OSError(errno.EMFILE, os.strerror(errno.EMFILE))], []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(builtins, "open", lambda *args, open=open: open(*args) if not failures else fail(failures))
+    assert loader(shards, catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool)).any() and pauses == [1]
+    Path(shards.paths[1]).unlink()
+    with pytest.raises(TfpipeError, match=f"cannot read {shards.paths[1]}: No such file or directory"):
+        loader(shards, catalog.paths, (32, 32, 3))
+
+
+def fail(failures: list[OSError]) -> None:
+    raise failures.pop()
 
 
 def test_a_packed_split_holds_the_paths_it_was_made_of(
