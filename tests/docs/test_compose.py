@@ -15,7 +15,7 @@ from tests.support.documents import blocks
 from tests.support.sample import SampleData
 from tfpipe import build_dataset, load_config
 
-TRANSFORM, CHAIN, RESUME, TORCH = blocks(ROOT / "docs/compose.md", "python")
+TRANSFORM, LOOP, CHAIN, RESUME, TORCH = blocks(ROOT / "docs/compose.md", "python")
 
 
 @pytest.fixture
@@ -45,6 +45,12 @@ def test_a_function_in_the_config(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert (brighter[0].dtype, brighter[0].shape) == (tf.uint8, plain[0].shape)
     assert tf.reduce_all(brighter[0] >= plain[0]) and tf.reduce_any(brighter[0] > plain[0] + 5)
     assert tf.reduce_all(brighter[1] == plain[1])
+
+
+def test_a_loop_of_your_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    steps = run(LOOP)["loader"].steps_per_epoch
+    assert run(LOOP)["loader"].step == 2 * steps
+    assert [line.split(" steps")[0] for line in capsys.readouterr().out.splitlines()] == [str(steps), str(2 * steps)]
 
 
 def test_the_chain_by_hand(folder: Path) -> None:
