@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Stopped as stopped:
         if rank == 0:
             print(f"tfpipe: {stopped}", file=sys.stderr, flush=True)
+        else:
+            time.sleep(1)  # the launcher may kill rank 0, which has still to say so, when another one ends
         return stopped.exit_code
     except TfpipeError as error:
         if args.debug:
