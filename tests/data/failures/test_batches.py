@@ -91,12 +91,8 @@ def test_an_error_that_lasts_is_raised_in_the_end() -> None:
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_a_real_pipeline_goes_on_with_the_very_next_crop(sample: SampleData, tmp_path: Path, split: str) -> None:
     """Short of file handles for a while."""
-    serial = {
-        "batch_size": 16,
-        "num_parallel_readers": 1,
-        "prefetch_buffer_size": 0,
-        "test_filelist": str(sample.train),
-    }
+    serial = {"batch_size": 16, "num_parallel_readers": 1, "prefetch_buffer_size": 0}
+    serial |= {"test_filelist": str(sample.train), "test_label_file": None}
     config = load_config(sample.config(tmp_path / "c.json", data=serial))
     count = 8 if split == "train" else -1
     expected = [each[2].numpy() for each in build_dataset(config, split, with_positions=True).take(count)]
