@@ -144,7 +144,7 @@ def parameters() -> Iterator[Any]:
         yield pytest.param(row, tool, marks=marks, id=f"{tool}-{row.fault}".replace(" ", "-"))
 
 
-@pytest.mark.parametrize(("row", "tool"), parameters())
+@pytest.mark.parametrize(("row", "tool"), list(parameters()))
 def test_it_ends_as_the_table_says(row: Row, tool: str, tree: Path, tmp_path: Path) -> None:
     SampleData(tree, tmp_path / "train.txt", tmp_path / "val.txt").config(tmp_path / "c.json")
     split = "val" if tool == "test pass" else "train"
