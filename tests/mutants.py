@@ -110,7 +110,7 @@ MUTANTS = (
         "prepare/test_stage.py tools/test_two_ranks.py",
     ),
     Mutant("prepare/index.py", "if not bad:", "if True:"),
-    Mutant("errors.py", "exit_code = 75", "exit_code = 74", "test_resume.py"),
+    Mutant("errors.py", "exit_code = 75", "exit_code = 74"),
     Mutant("distributed.py", "max(1, cpus // local_size)", "max(1, cpus)"),
 )
 

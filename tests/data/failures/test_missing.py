@@ -11,7 +11,8 @@ from tests.support.sample import SampleData
 from tests.support.spoilt import spoil
 from tfpipe import Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Config
-from tfpipe.data.failures.missing import Dropped
+from tfpipe.data.failures.missing import Dropped, MissingSamples
+from tfpipe.data.order.permutation import Order
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.data.sources.source import Failure
 
@@ -111,3 +112,9 @@ def test_an_image_that_was_lost_and_can_be_read_counts_too(sample: SampleData, t
     (left,) = Dropped(catalog, config.data, World(), Stream.start(1)).look(batches)
     item = int(catalog.order(config.data).items(np.array([lost]))[0])
     assert left == (lost, Failure(catalog.paths[item], "it could not be read when it was due, but can be read now"))
+
+
+def test_a_sample_whose_last_crop_was_in_the_batch_before_is_not_missing() -> None:
+    gaps = MissingSamples(Stream.start(1), Order(10, shuffle=False), World())
+    assert gaps.passed([np.array([[0, 0], [1, 0], [1, 1]])]).position.tolist() == []
+    assert gaps.passed([np.array([[3, 0]])]).position.tolist() == [2]
