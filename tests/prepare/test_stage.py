@@ -207,3 +207,12 @@ def test_no_file_is_copied_out_of_the_folder() -> None:
     assert target_of(Path("/out"), "http://host:80/a/../../../b/1.JPEG") == "/out/b/1.JPEG"
     assert target_of(Path("/out"), "/a/../b/") == "/out/b/"
     assert target_of(Path("/out"), "s3://bucket/a/1.JPEG") == "/out/bucket/a/1.JPEG"
+
+
+@pytest.mark.parametrize("scope", ["global", "shard"])
+def test_the_ranks_of_a_node_divide_its_xmls(sample: SampleData, tmp_path: Path, scope: str) -> None:
+    data = load_config(sample.config(tmp_path / "c.json", data={"scope": scope})).data
+    ranks = [World(3 + rank, 6, local_rank=rank, local_size=3) for rank in range(3)]
+    shares = [staging._plan(data, "train", tmp_path / "copy", world, None).xmls.tolist() for world in ranks]
+    annotated = np.flatnonzero(load_catalog(data, "train", World()).annotated).tolist()
+    assert sorted(item for share in shares for item in share) == annotated and min(map(len, shares)) > 0
