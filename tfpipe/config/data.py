@@ -126,7 +126,8 @@ class DataConfig(Section):
     ends if there are more."""
     stall_timeout_s: Annotated[float, Field(gt=0)] | None = 900.0
     """Seconds without a batch after which a rank names the files that it waits for and ends the run on all ranks. A
-    training step that does not end gets 1.25 times as long, the first one 4 times; null: no limit."""
+    training step that does not end gets 1.25 times as long, the first one 4 times, and both 20 s more; null: no
+    limit."""
     memory_budget: PositiveInt | None = None
     """Maximum bytes of prefetched batches on this rank; null: tf.data's default, half of the memory."""
     transform: str | None = None

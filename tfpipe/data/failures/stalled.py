@@ -13,8 +13,9 @@ from tfpipe.data.runtime.parallelism import READS
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 
-# Files that a message names.
+# Files that a message names, and seconds within which a file has to answer.
 NAMED = 3
+PATIENCE_S = 10.0
 
 
 def pending_files(
@@ -37,7 +38,7 @@ def pending_files(
     return paths
 
 
-def unreadable_within(paths: Sequence[str], patience_s: float = 10.0) -> list[str]:
+def unreadable_within(paths: Sequence[str], patience_s: float = PATIENCE_S) -> list[str]:
     """Returns the files that cannot be read within `patience_s` seconds, as "PATH: REASON". Reads all concurrently.
 
     Threads that hang in a read keep running, as daemons.

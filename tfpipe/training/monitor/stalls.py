@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from tfpipe.data.failures.stalled import PATIENCE_S
 from tfpipe.training.monitor.meter import Meter, OpenStep
 from tfpipe.training.monitor.metrics import append
 
@@ -37,7 +38,8 @@ class StallLimit(NamedTuple):
 
     seconds: float
     """Seconds without a batch. A rank that hangs in its training step, perhaps waiting for such a rank, gets LONGER
-    times as many, so that it reports second; in a process's first step, which traces the graphs, FIRST times."""
+    times as many, and 20 more, so that it reports second; in a process's first step, which traces the graphs, FIRST
+    times."""
     reason: Callable[[Stall], str]
     """Returns the explanation of a stall, for the error message."""
 
@@ -114,8 +116,11 @@ class StallWatch:
         if self._limit is None or now_open is None:
             return None
         seconds = self._meter.clock() - now_open.since_s
-        longer = 1 if now_open.part == "input" else LONGER if self._meter.recent_s else FIRST
-        if seconds < longer * self._limit.seconds:
+        limit_s = self._limit.seconds
+        if now_open.part != "input":
+            # A rank that waits for files looks at them before it reports.
+            limit_s = (LONGER if self._meter.recent_s else FIRST) * limit_s + 2 * PATIENCE_S
+        if seconds < limit_s:
             return None
         return Stall(self._meter.epoch, step, seconds, now_open.part)
 
