@@ -37,8 +37,8 @@ def parse_targets(
     """Parses n XMLs (string [n]; ignored if its path is "") and returns the boxes to crop, by Python: cleaning.targets.
 
     `labels` (int32 [n]) are those of n images, or BY_OBJECT; `sizes` (int32 [n, 2]), their heights and widths, are used
-    if an XML does not state them; `classes` are in the order of the class numbers. With 32 XMLs a call, one of ImageNet
-    takes 36 microseconds, mostly with the GIL, half the CPU time of TensorFlow's string ops (profiles/annotations.py).
+    if an XML does not state them; `classes` are in the order of the class numbers. An XML takes 20 to 40
+    microseconds, mostly with the GIL, and more if several threads parse (profiles/annotations.py); an index saves it.
 
     Raises:
         tf.errors.InvalidArgumentError: find_objects refuses an XML; has its message.
