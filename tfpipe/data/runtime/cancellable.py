@@ -29,7 +29,7 @@ class Cancellable(Iterator[Any]):
         )
 
     def __next__(self) -> Any:
-        """Returns the next element, or raises tf.errors.CancelledError after `cancel`."""
+        """Returns the next element, or raises tf.errors.CancelledError after the manager has cancelled."""
         inputs = [self.iterator._iterator_resource]
         try:
             tensors = execute_with_cancellation(
@@ -38,7 +38,3 @@ class Cancellable(Iterator[Any]):
         except tf.errors.OutOfRangeError:
             raise StopIteration from None
         return tuple(tensors) if type(self._spec) is tuple else tf.nest.pack_sequence_as(self._spec, tensors)
-
-    def cancel(self) -> None:
-        """Ends the iteration with tf.errors.CancelledError; callable from any thread."""
-        self._manager.start_cancel()
