@@ -22,6 +22,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.images.decode import NATIVE_IMAGES, choose_decoder
 from tfpipe.data.service import client as service
 from tfpipe.data.service import workers as serving
 from tfpipe.data.service.workers import LocalWorkers, RemoteWorkers, local_workers
@@ -209,7 +210,6 @@ def test_urls_are_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"decoder": "native"}, 'decoder "native" needs Python'),
         ({"cache": "memory"}, "cache needs Python"),
         ({"storage_delay_ms": 1.0}, "storage_delay_ms needs Python"),
         ({"how": {}}, "give either workers"),
@@ -223,9 +223,17 @@ def test_what_servers_cannot_do_is_refused(sample: SampleData, tmp_path: Path, d
         configured(sample, tmp_path, **{"how": BESIDE, **data})
 
 
-def test_the_graph_decodes_where_servers_do(sample: SampleData, tmp_path: Path) -> None:
-    assert configured(sample, tmp_path, None, decoder="auto").data.native
-    assert not configured(sample, tmp_path, BESIDE, decoder="auto").data.native
+def test_without_the_decoder_in_c_the_graph_decodes_where_servers_do(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other native decoder needs Python."""
+    config = configured(sample, tmp_path, BESIDE, decoder="auto")
+    assert choose_decoder(config.data).images == NATIVE_IMAGES
+    monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
+    assert choose_decoder(config.data).images == 1
+    assert choose_decoder(configured(sample, tmp_path, None, decoder="auto").data).images == NATIVE_IMAGES
+    with pytest.raises(ConfigError, match='data.decoder "native" with data.service needs a decoder without Python'):
+        choose_decoder(configured(sample, tmp_path, BESIDE, decoder="native").data)
 
 
 def test_addresses_are_tried_in_turn(monkeypatch) -> None:

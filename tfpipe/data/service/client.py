@@ -19,6 +19,7 @@ from tensorflow.python.eager.cancellation import CancellationManager
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import BlockRange
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.parallelism import options, thread_budget
@@ -71,20 +72,23 @@ def served(
 ) -> tf.data.Dataset:
     """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
-    Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], an
-    image per element; in graph, without Python. `config.service` must be set. Raises ConfigError if the catalog is too
-    large to be sent, or holds URLs, which are fetched in Python.
+    Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], as
+    many images per element as the decoder takes; in graph, without Python. `config.service` must be set. Raises
+    ConfigError if the catalog is too large to be sent, holds URLs, which are fetched in Python, or the decoder needs it.
     """
     check(catalog)
     service = config.service
     assert service is not None, "data.service is set"
     theirs = for_worker(config, service.workers, world)
+    decoder = choose_decoder(theirs)
 
     # Traced once for all workers; the catalog's tables are captured, so they are held once.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
     def blocks(first: tf.Tensor) -> tf.data.Dataset:
         part = BlockRange(first, workers.count, IMAGES)
-        dataset = together(load(theirs, part=part))
+        dataset = load(theirs, part=part, decoder=decoder)
+        if decoder.images != IMAGES:
+            dataset = together(dataset)
         numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
         return dataset.with_options(worker_options(theirs, service.workers, world))

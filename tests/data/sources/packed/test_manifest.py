@@ -120,7 +120,7 @@ def test_the_samples_are_those_of_the_files(
     [
         ({"crop": "random_resized", "unit": "box", "crop_image_size": [24, 40]}, "train"),
         ({"crop": "center", "num_channels": 1, "decoder": "graph"}, "test"),
-        ({"annotations": "none", "dtype": "float32", "scaled_decode": True, "crop_image_size": [8, 9]}, "train"),
+        ({"annotations": "none", "dtype": "float32", "crop_image_size": [8, 9]}, "train"),
         pytest.param({"crop": "random_resized"}, "test", marks=SAME_CALLS),
         pytest.param({"crop": "full", "decoder": "graph"}, "train", marks=SAME_CALLS),
         pytest.param({"annotations": "none"}, "test", marks=SAME_CALLS),
@@ -286,7 +286,6 @@ def numbered(counts: np.ndarray, folder: Path, by_box: bool) -> Catalog:
         ({"crop": "full"}, 'data.crop: "boxes" packed, "full" in the config'),
         ({"resize": "area"}, 'data.resize: "bilinear" packed, "area" in the config'),
         ({"decoder": "graph"}, 'data.decoder: "native" packed, "graph" in the config'),
-        ({"scaled_decode": True}, "data.scaled_decode: false packed, true in the config"),
         ({"annotations": "none"}, 'data.annotations: "any" packed, "none" in the config'),
         ({"classes": ["a", "b"]}, 'data.classes: ["n'),
         ({"cache": "memory"}, "data.cache is of loose files"),
