@@ -1,0 +1,41 @@
+/* The entries of a Huffman table, and copying of bytes: for huffman.c and entropy.c. */
+#ifndef TFPIPE_TABLE_H
+#define TFPIPE_TABLE_H
+
+#include "core.h"
+
+#include <string.h>
+
+/* An entry: bits taken | advance in zigzag order << 8 | value << 16. An advance of END ends the block. LONG stands for
+ * what has more than FAST bits: nothing is taken; the value is the symbol | the code's length << 8 (0: longer than
+ * FAST, or no code). */
+enum { END = 64, LONG = 128 };
+#define ENTRY(bits, advance, value) ((uint32_t)(bits) | (uint32_t)(advance) << 8 | (uint32_t)(value) << 16)
+
+/* Copies bytes other than 0xff until one of them or the end; writes up to 7 bytes more. Returns where it stopped. */
+INLINE const uint8_t *copy_plain(uint8_t **to, const uint8_t *at, const uint8_t *end) {
+    uint8_t *out = *to;
+    while (end - at >= 8) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        memcpy(out, &word, 8);
+        /* The highest bit of each byte that is 0xff: the sum carries into it from seven ones, and never beyond. */
+        uint64_t ones = word & 0x8080808080808080u & ((word & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u);
+        if (ones) {
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+            int n = __builtin_clzll(ones) >> 3;
+#else
+            int n = __builtin_ctzll(ones) >> 3;
+#endif
+            *to = out + n;
+            return at + n;
+        }
+        out += 8;
+        at += 8;
+    }
+    while (at < end && *at != 0xff) *out++ = *at++;
+    *to = out;
+    return at;
+}
+
+#endif
