@@ -39,22 +39,23 @@ def choose_decoder(config: DataConfig) -> Decoder:
     "native" is tfpipe's own decoder in C, or simplejpeg and OpenCV where that is not built. The latter need Python,
     which the workers of `data.service` do not run, so "auto" is "graph" there. Raises ConfigError for "native".
     """
-    shape = {"target": config.crop_image_size, "channels": config.num_channels}
+    target, channels = config.crop_image_size, config.num_channels
     library = native() if config.native else None
     if library is not None:
-        return Decoder(NATIVE_IMAGES, partial(_decode_in_c, library=library, **shape), _mirror_by_opencv)
+        decode_in_c = partial(_decode_in_c, library=library, target=target, channels=channels)
+        return Decoder(NATIVE_IMAGES, decode_in_c, _mirror_by_opencv)
     if config.native and config.service is None:
-        return Decoder(NATIVE_IMAGES, partial(_decode_by_libraries, **shape), _mirror_by_opencv)
+        by_libraries = partial(_decode_by_libraries, target=target, channels=channels)
+        return Decoder(NATIVE_IMAGES, by_libraries, _mirror_by_opencv)
     if config.decoder == "native":
         raise ConfigError(f'data.decoder "native" with data.service needs a decoder without Python: {missing()}')
 
     def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
         def crops() -> tf.Tensor:
-            images = decode_crops(jpegs[0], sizes[0], windows.windows, **shape, kernel=config.resize)
+            images = decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize)
             return images if flips.shape[0] == 0 else mirror(images, flips)
 
-        none = tf.zeros([0, *config.crop_image_size, config.num_channels], tf.uint8)
-        return tf.cond(tf.size(windows.images) > 0, crops, lambda: none)
+        return tf.cond(tf.size(windows.images) > 0, crops, lambda: tf.zeros([0, *target, channels], tf.uint8))
 
     return Decoder(1, decode, mirror)
 

@@ -73,8 +73,9 @@ def served(
     """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
     Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], as
-    many images per element as the decoder takes; in graph, without Python. `config.service` must be set. Raises
-    ConfigError if the catalog is too large to be sent, holds URLs, which are fetched in Python, or the decoder needs it.
+    many images per element as the decoder takes; in graph, without Python. `config.service` must be set.
+
+    Raises ConfigError if the catalog is too large to be sent, or Python is needed, by its URLs or by the decoder.
     """
     check(catalog)
     service = config.service

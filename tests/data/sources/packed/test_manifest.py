@@ -359,7 +359,7 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
         shards = catalog.source.shards
         mapped = loader(shards, catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
         with monkeypatch.context() as small:
-            small.setattr("tfpipe.data.sources.packed.crops.free_memory", lambda: 0)
+            small.setattr("tfpipe.data.sources.packed.pixels.free_memory", lambda: 0)
             load = loader(shards, catalog.paths, (32, 32, 3))
         whole = load(np.arange(20), np.zeros(0, bool))
         assert whole.tobytes() == mapped.tobytes()
@@ -372,6 +372,28 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
             load(np.array([0, last]), np.zeros(0, bool))
         with pytest.raises(TfpipeError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             loader(shards, catalog.paths, (32, 32, 3))
+
+
+@pytest.mark.parametrize("memory", [0, 2**40], ids=["read", "mapped"])
+def test_crops_that_the_decoder_in_c_refuses_are_decoded_all_the_same(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    """A progressive JPEG among others; mirrored ones of both kinds."""
+    monkeypatch.setattr("tfpipe.data.sources.packed.pixels.free_memory", lambda: memory)
+    catalog = load_catalog(config_of(sample, tmp_path, "packed", copy["crops"]).data, "train", World())
+    shards = catalog.source.shards
+    contents = [shards.contents(record) for record in range(4)]
+    for record in (1, 2):
+        other = encoded(Image.open(io.BytesIO(contents[record])), progressive=True, quality=30)
+        contents[record] = other.ljust(len(contents[record]), b"\0")
+        with open(shards.paths[shards.records.shard[record]], "r+b") as file:
+            file.seek(shards.records.offset[record])
+            file.write(contents[record])
+    expected = np.array([simplejpeg.decode_jpeg(each) for each in contents])
+    flips = np.array([True, True, False, False])
+    load = loader(shards, catalog.paths, (32, 32, 3))
+    assert (load(np.arange(4), flips) == np.where(flips[:, None, None, None], expected[:, :, ::-1], expected)).all()
+    assert (load(np.arange(4), np.zeros(0, bool)) == expected).all()
 
 
 def test_a_shard_that_cannot_be_mapped_for_a_while_is_tried_again_and_one_for_ever_is_named(
