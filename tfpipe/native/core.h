@@ -44,14 +44,15 @@ struct huffman {
     int built;                        /* 0: not yet, 1: usable, -1: no valid code */
     uint32_t used;                    /* the call that last used it */
     int32_t limit[18], offset[17];    /* by length: first 16-bit prefix beyond its codes; symbol index minus code */
-    uint32_t fast[1 << FAST];         /* see huffman.c */
+    uint16_t codes[1 << FAST];        /* by the next bits: length << 8 | symbol; 0: longer, or none */
+    uint32_t fast[1 << FAST];         /* see table.h */
 };
 
 struct component {
     int id, h, v;           /* sampling factors, 1 or 2 */
     int quant, dc, ac;      /* numbers of its tables, 0 to 3 */
     int width, height;      /* samples that are coded of the image, without padding */
-    int prediction;         /* DC of the previous block */
+    uint32_t prediction;    /* DC of the previous block, modulo 1 << 32; its low 16 bits count */
     uint8_t *plane;         /* ring of two MCU rows, from the leftmost MCU needed */
     size_t pitch;           /* bytes from a row of the ring to the next */
     int16_t *blocks;        /* coefficients of two MCUs side by side, [v][2 * h][64] */

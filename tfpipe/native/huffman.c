@@ -4,34 +4,55 @@
 
 #include <string.h>
 
+/* A code with the value behind it: bits (0: too many) | run << 8 | its end of block << 15 | value << 16. */
+enum { RUN = 8, LAST = 1 << 15 };
+
 /* Fills the entries of one code of `length` bits, from `to` on; returns the next one. */
 static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
     int run = dc ? 0 : symbol >> 4, extra = symbol & 15;
-    if (extra && length + extra <= FAST) {
-        int same = 1 << (FAST - length - extra), half = 1 << (extra - 1);
-        for (int bits = 0; bits < 2 * half; bits++) {
-            int value = bits < half ? bits - 2 * half + 1 : bits;
-            uint32_t entry = ENTRY(length + extra, run + 1, value);
-            for (int k = 0; k < same; k++) *to++ = entry;
-        }
+    if (!extra || length + extra > FAST || (extra > 7 && !dc)) {
+        uint32_t entry = (uint32_t)length;
+        if (extra)
+            entry = 0;
+        else if (!dc)
+            entry |= symbol == 0xf0 ? 15 << RUN : LAST;
+        for (int k = 0; k < 1 << (FAST - length); k++) *to++ = entry;
         return to;
     }
-    uint32_t entry;
-    if (extra)
-        entry = ENTRY(0, LONG, symbol | length << 8);
-    else if (dc)
-        entry = ENTRY(length, 1, 0);
-    else
-        entry = symbol == 0xf0 ? ENTRY(length, 16, 0) : ENTRY(length, END, 0);
-    for (int k = 0; k < 1 << (FAST - length); k++) *to++ = entry;
+    int same = 1 << (FAST - length - extra), half = 1 << (extra - 1);
+    for (int bits = 0; bits < 2 * half; bits++) {
+        int value = bits < half ? bits - 2 * half + 1 : bits;
+        uint32_t entry = (uint32_t)(length + extra) | (uint32_t)run << RUN | (uint32_t)value << 16;
+        for (int k = 0; k < same; k++) *to++ = entry;
+    }
     return to;
+}
+
+/* Makes AC entries from `single` ones: of two coefficients, or of one and the block's end, where FAST bits hold both. */
+static void combine(uint32_t *fast, const uint32_t *single) {
+    for (uint32_t i = 0; i < 1 << FAST; i++) {
+        uint32_t first = single[i], bits = first & 31, run = first >> RUN & 15, value = first >> 16 & 255;
+        if (!bits || first & LAST) {
+            fast[i] = bits | END << 6;
+            continue;
+        }
+        uint32_t second = single[i << bits & ((1 << FAST) - 1)], both = bits + (second & 31);
+        uint32_t entry = run << 12 | value << 16;
+        if (!(second & 31) || both > FAST || (second & LAST && !value))
+            fast[i] = entry | bits | (run + 1) << 6 | value << 24;
+        else if (second & LAST)
+            fast[i] = entry | both | END << 6;
+        else
+            fast[i] = entry | both | (run + 2 + (second >> RUN & 15)) << 6 | (second >> 16) << 24;
+    }
 }
 
 int huffman_build(struct huffman *table) {
     if (table->built) return table->built > 0;
     table->built = -1;
     int code = 0, index = 0;
-    uint32_t *to = table->fast;
+    uint32_t single[1 << FAST], *to = single;
+    uint16_t *short_code = table->codes;
     for (int length = 1; length <= 16; length++) {
         table->offset[length] = index - code;
         for (int i = 0; i < table->counts[length - 1]; i++, index++, code++) {
@@ -39,12 +60,18 @@ int huffman_build(struct huffman *table) {
             /* As in libjpeg, a code of ones only is invalid; so at most 1 << FAST entries are filled. */
             if (code >= (1 << length) - 1) return 0;
             if (table->dc ? symbol > 11 : (symbol & 15) > 10) return 0;
-            if (length <= FAST) to = fill_code(to, table->dc, symbol, length);
+            if (length > FAST) continue;
+            to = fill_code(to, table->dc, symbol, length);
+            for (int k = 0; k < 1 << (FAST - length); k++) *short_code++ = (uint16_t)(length << 8 | symbol);
         }
         table->limit[length] = code << (16 - length);
         code <<= 1;
     }
-    while (to < table->fast + (1 << FAST)) *to++ = ENTRY(0, LONG, 0);
+    while (short_code < table->codes + (1 << FAST)) *to++ = *short_code++ = 0;
+    if (table->dc)
+        for (int i = 0; i < 1 << FAST; i++) table->fast[i] = single[i] & 31 ? single[i] : LONG;
+    else
+        combine(table->fast, single);
     table->built = 1;
     return 1;
 }

@@ -6,11 +6,12 @@
 
 #include <string.h>
 
-/* An entry: bits taken | advance in zigzag order << 8 | value << 16. An advance of END ends the block. LONG stands for
- * what has more than FAST bits: nothing is taken; the value is the symbol | the code's length << 8 (0: longer than
- * FAST, or no code). */
-enum { END = 64, LONG = 128 };
-#define ENTRY(bits, advance, value) ((uint32_t)(bits) | (uint32_t)(advance) << 8 | (uint32_t)(value) << 16)
+/* DC entry: bits taken | LONG | value << 16. LONG: more than FAST bits, nothing is taken.
+ *
+ * AC entry, one or two coefficients: bits taken | advance of both << 6 | advance of the first - 1 << 12 |
+ * first value << 16 | second value << 24; a single one stands for both. An advance of END: the block ends, after a
+ * coefficient if its value is not 0; or, if no bits are taken, more than FAST bits are needed. */
+enum { LONG = 64, END = 63 };
 
 /* Copies bytes other than 0xff until one of them or the end; writes up to 7 bytes more. Returns where it stopped. */
 INLINE const uint8_t *copy_plain(uint8_t **to, const uint8_t *at, const uint8_t *end) {
