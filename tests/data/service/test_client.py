@@ -232,7 +232,7 @@ def test_without_the_decoder_in_c_the_graph_decodes_where_servers_do(
     monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
     assert choose_decoder(config.data).images == 1
     assert choose_decoder(configured(sample, tmp_path, None, decoder="auto").data).images == NATIVE_IMAGES
-    with pytest.raises(ConfigError, match="with data.service needs a decoder without Python"):
+    with pytest.raises(ConfigError, match=r"with data\.service needs a decoder without Python"):
         choose_decoder(configured(sample, tmp_path, BESIDE, decoder="native").data)
 
 

@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import io
 import json
 import os
 import re
@@ -17,10 +18,12 @@ import simplejpeg
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from tests.support.batches import KNOWN_STEPS, crops, known_crops
 from tests.support.commands import ROOT, run
 from tests.support.examples import examples
+from tests.support.images import encoded
 from tests.support.packs import config_of, packed
 from tests.support.ranks import Ranks
 from tests.support.runs import read_metrics
