@@ -88,9 +88,9 @@ def test_other_hosts_cannot_connect(addresses: list[str], outward_address: str) 
 @pytest.mark.parametrize(
     ("world", "split", "data"),
     [
-        (World(0, 2), "train", {"crop": "random_resized", "unit": "box"}),
+        (World(0, 2), "train", {"crop": "random_resized", "unit": "box", "decoder": "auto"}),
         (World(1, 2), "train", {"scope": "shard"}),
-        (World(1, 3), "test", {}),
+        (World(1, 3), "test", {"decoder": "auto"}),
         pytest.param(World(), "train", {}, marks=pytest.mark.full("the same batches as where a worker is killed")),
         (World(1, 2), "train", {"scope": "shard", "crop": "center"}),
     ],
@@ -183,6 +183,18 @@ def test_a_file_that_cannot_be_decoded_is_named(
     assert 0 < reached[-1, 0] < 70
     message = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), reached))
     assert message.startswith(f"rank 0: cannot use {bad} of the train data: ")
+
+
+def test_a_worker_without_the_decoder_in_c_is_told_so(sample: SampleData, tmp_path: Path) -> None:
+    message = "Failed to get element: Op type not registered 'TfpipeCrops' in binary running on host."
+
+    def fail(number: int, address: str) -> None:
+        raise tf.errors.NotFoundError(None, None, message)
+
+    workers = RemoteWorkers(["localhost:1"], 0.0)
+    workers.find = lambda number: "localhost:1"
+    error, _ = next(service._received(fail, workers, 1.0, ()))
+    assert error.startswith("data.service: a worker lacks tfpipe's decoder in C") and 'data.decoder to "graph"' in error
 
 
 def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monkeypatch) -> None:

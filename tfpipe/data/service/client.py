@@ -33,6 +33,12 @@ from tfpipe.errors import ConfigError
 AHEAD = 2
 # Outstanding requests of a rank to a worker.
 UNDER_WAY = 2
+# TensorFlow's error of a worker that lacks the decoder's op, and tfpipe's.
+NO_DECODER = "Op type not registered 'TfpipeCrops'"
+WITHOUT_DECODER = (
+    "data.service: a worker lacks tfpipe's decoder in C, which this process has: install tfpipe there with a C "
+    'compiler (its log says what is missing), or set data.decoder to "graph"'
+)
 # Upper bound of a graph's tables, which are sent to each worker: a message of 2 GB makes TensorFlow abort the process.
 MOST_BYTES = 500_000_000
 
@@ -122,7 +128,8 @@ def _received(
             yield "", block.crops
     except Exception as error:
         # If raised here, TensorFlow would log it with this thread's traceback, even at the end of the process.
-        yield error.message if isinstance(error, tf.errors.OpError) else str(error), nothing
+        message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+        yield WITHOUT_DECODER if NO_DECODER in message else message, nothing
     finally:
         for feed in feeds:
             feed.close()
