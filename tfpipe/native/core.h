@@ -25,10 +25,11 @@ enum {
     MAX_SIDE = 65500,    /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
     MAX_BYTES = 1 << 29, /* of a decoded image, as in TensorFlow */
     TABLES = 16,         /* Huffman tables kept; a file has at most 8 at a time */
-    FAST = 11,           /* bits of a code, and of the value behind it, that one look-up decodes */
-    /* Bytes behind the coded data that are readable. Overruns are noticed once per MCU, which takes at most
-     * 12 blocks * (27 + 63 * 26) bits = 2,498 bytes. */
-    SLACK = 4096,
+    FAST = 10,           /* bits of codes, and of the values behind them, that one look-up decodes */
+    BLOCKS = 48,         /* blocks decoded at a time, at most: more would not stay in the first cache */
+    /* Bytes behind the coded data that are readable. Overruns are noticed after these blocks, which take at most
+     * 27 + 63 * 26 bits each: 9,990 bytes. */
+    SLACK = 10240,
 };
 
 struct buffer {
@@ -48,6 +49,13 @@ struct huffman {
     uint32_t fast[1 << FAST];         /* see table.h */
 };
 
+/* A block that is being decoded, and what decodes it and the one behind it. */
+struct block {
+    _Alignas(32) int16_t coefficients[BLOCK]; /* in natural order */
+    const struct huffman *ac, *next_dc;
+    uint32_t last; /* place of the last coefficient in zigzag order */
+};
+
 struct component {
     int id, h, v;           /* sampling factors, 1 or 2 */
     int quant, dc, ac;      /* numbers of its tables, 0 to 3 */
@@ -55,7 +63,6 @@ struct component {
     uint32_t prediction;    /* DC of the previous block, modulo 1 << 32; its low 16 bits count */
     uint8_t *plane;         /* ring of two MCU rows, from the leftmost MCU needed */
     size_t pitch;           /* bytes from a row of the ring to the next */
-    int16_t *blocks;        /* coefficients of two MCUs side by side, [v][2 * h][64] */
     const struct huffman *dc_table, *ac_table;
     const uint16_t *factors; /* quantisation, in natural order */
 };
@@ -77,7 +84,7 @@ struct kernels;
 
 struct tfpipe_scratch {
     _Alignas(64) uint16_t quant[4][BLOCK];
-    _Alignas(64) int16_t blocks[3][8 * BLOCK];
+    _Alignas(64) struct block blocks[BLOCKS];
     struct huffman tables[TABLES];
     uint32_t calls;
     struct buffer data, ends, planes, rows, crops, spans;
@@ -110,6 +117,8 @@ struct scan {
     size_t position; /* MCUs decoded or passed over */
     size_t segment;  /* the one that is being read */
     struct bits bits;
+    struct block *blocks; /* [BLOCKS], of as many whole MCUs as fit */
+    int mcu_blocks;       /* blocks of an MCU */
     int transformed; /* components that are needed as pixels; the others' codes are only parsed */
     int column, row; /* of the next MCU that is kept: in MCUs from the planes' left; in MCU rows */
 };
@@ -117,9 +126,12 @@ struct scan {
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
 typedef int decode_run(struct scan *scan, int count, int keep);
 
-/* Transforms two blocks into pixels side by side. `last`: place of the last coefficient in zigzag order of either.
- * Returns whether a coefficient is out of range. */
-typedef int idct_pair(const int16_t *blocks, const uint16_t *factors, uint8_t *out, size_t pitch, int last);
+/* Transforms two blocks into pixels side by side. Returns whether a coefficient is out of range. */
+typedef int idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+                      size_t pitch);
+
+/* entropy.c: prepares a scan's blocks, once its frame is known. */
+void set_blocks(struct scan *scan, struct block *blocks);
 
 /* How chroma is upsampled: rows are `samples` long, near[-1] and near[samples] and the same of far are readable. */
 typedef void upsample_row(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples);

@@ -366,6 +366,7 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, in
         return status;
     job.scan.data = scratch->data.memory;
     job.scan.limit = job.scan.data + job.scan.segments.ends[job.scan.segments.count - 1] + 16;
+    set_blocks(&job.scan, scratch->blocks);
     open_segment(&job.scan, 0);
     return decode_rows(&job);
 }

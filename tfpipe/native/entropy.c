@@ -56,145 +56,134 @@ static __attribute__((noinline)) uint64_t decode_single(uint64_t buffer, const s
     return (uint64_t)(length + extra) | (uint64_t)symbol << 8 | (uint64_t)(uint32_t)value << 32;
 }
 
-/* Decodes a DC difference; leaves at least 44 bits in the buffer. */
-INLINE int decode_dc(struct bits *bits, const struct huffman *table, int *damaged) {
-    refill(bits);
-    uint32_t entry = table->fast[bits->buffer >> (64 - FAST)];
-    if (LIKELY(!(entry & LONG))) {
-        take(bits, entry);
-        return (int32_t)entry >> 16;
-    }
-    uint64_t single = decode_single(bits->buffer, table);
-    *damaged |= !single;
-    take(bits, (uint32_t)single);
-    refill(bits);
-    return (int)(single >> 32);
-}
-
-/* Decodes a block's other coefficients, into `block`, which was zero, in natural order if `keep`; block[0] is undefined.
- * At least 44 bits must be in the buffer. Returns the last coefficient's place in zigzag order. */
-INLINE int decode_ac(struct bits *state, const struct huffman *table, int16_t *block, int keep, int *damaged) {
-    struct bits bits = *state; /* in registers */
-    const uint32_t *fast = table->fast;
-    unsigned place = 0, next;
-    uint32_t entry;
-    /* One look-up; its places are below 63 unless the entry is special. */
-#define STEP                                                                      \
-    entry = fast[bits.buffer >> (64 - FAST)];                                     \
-    next = place + (entry >> 6 & 63);                                             \
-    if (UNLIKELY(next >= BLOCK - 1)) goto special;                                \
-    take(&bits, entry);                                                           \
-    if (keep) {                                                                   \
-        block[NATURAL[place + 1 + (entry >> 12 & 15)]] = (int8_t)(entry >> 16);   \
-        block[NATURAL[next]] = (int16_t)((int32_t)entry >> 24);                   \
-    }                                                                             \
-    place = next;
-
-    goto filled;
-    for (;;) {
-        refill(&bits);
-        STEP
-    filled:
-        STEP STEP STEP STEP
-        continue;
-    special:
-        if ((entry >> 6 & 63) == END && entry & 63) {
-            int value = (int8_t)(entry >> 16);
-            next = value ? place + 1 + (entry >> 12 & 15) : place;
-            if (LIKELY(next < BLOCK - 1)) {
-                take(&bits, entry);
-                if (keep) block[value ? NATURAL[next] : 0] = (int16_t)value;
-                place = next;
-                break;
-            }
-        }
-        /* A long code; or the last of two symbols may be beyond the block. */
-        refill(&bits);
-        uint64_t single = decode_single(bits.buffer, table);
-        unsigned symbol = single >> 8 & 255;
-        take(&bits, (uint32_t)single);
-        if (!(symbol & 15) && symbol != 0xf0) { /* its end, or no code */
-            *damaged |= !single;
-            break;
-        }
-        place += (symbol >> 4) + 1;
-        if (UNLIKELY(place > BLOCK - 1)) {
-            *damaged = 1;
-            break;
-        }
-        if (keep) block[NATURAL[place]] = (int16_t)(single >> 32);
-        if (place == BLOCK - 1) break;
-    }
-#undef STEP
-    *state = bits;
-    return (int)(place & (BLOCK - 1));
-}
-
-/* Parses the blocks of one component of an MCU. */
-INLINE void skip_blocks(struct bits *bits, struct component *component, int *damaged) {
-    for (int i = component->h * component->v; i > 0; i--) {
-        component->prediction += (uint32_t)decode_dc(bits, component->dc_table, damaged);
-        decode_ac(bits, component->ac_table, NULL, 0, damaged);
-    }
-}
-
 /* A quarter of a block, which any compiler clears at once: a short memset may become slow string instructions. */
 typedef uint64_t quarter __attribute__((vector_size(32), may_alias));
 
-INLINE void clear_block(int16_t *block) {
-    for (int i = 0; i < 4; i++) ((quarter *)(void *)block)[i] = (quarter){0};
-}
+/* Selects the table of the next look-up, its place and its block. A block's end is as unpredictable as the data, so it
+ * must not be a branch, which compilers make of the plain form. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define SELECT(entry, table, place, block)                                                                       \
+    do {                                                                                                         \
+        const struct huffman *next_dc = (block)->next_dc;                                                        \
+        struct block *next = (block) + 1;                                                                        \
+        table = (block)->ac;                                                                                     \
+        place = second;                                                                                          \
+        __asm__("testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]"          \
+                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                              \
+                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] "r"(0), [n] "r"(next)               \
+                : "cc");                                                                                         \
+    } while (0)
+#else
+#define SELECT(entry, table, place, block)                      \
+    do {                                                        \
+        table = entry & ENDS ? (block)->next_dc : (block)->ac;  \
+        place = entry & ENDS ? 0 : second;                      \
+        block += (entry & ENDS) / ENDS;                         \
+    } while (0)
+#endif
 
-/* Decodes one block; returns the last coefficient's place. */
-INLINE int keep_block(struct bits *bits, struct component *component, int16_t *block, int *damaged) {
-    clear_block(block);
-    component->prediction += (uint32_t)decode_dc(bits, component->dc_table, damaged);
-    int last = decode_ac(bits, component->ac_table, block, 1, damaged);
-    block[0] = (int16_t)component->prediction;
-    return last;
-}
+/* Decodes blocks up to `stop`; keep: all of their coefficients, otherwise coefficients[0] alone is right. That is the
+ * difference of DC. Returns whether there was a bad code. DC and AC entries have the same form: see SELECT. */
+INLINE int decode_blocks(struct bits *state, struct block *block, const struct block *stop, const struct huffman *table,
+                         int keep) {
+    struct bits bits = *state; /* in registers */
+    unsigned place = 0, first, second;
+    uint32_t entry;
+    for (struct block *b = block; b < stop; b++) {
+        if (keep)
+            for (int i = 0; i < 4; i++) ((quarter *)(void *)b->coefficients)[i] = (quarter){0};
+        b->coefficients[0] = 0;
+    }
+#define STEP                                                                      \
+    entry = table->fast[bits.buffer >> (64 - FAST)];                              \
+    if (UNLIKELY(!entry)) goto special;                                           \
+    first = place + (entry >> FIRST & FIRST_MASK);                                \
+    second = first + (entry >> SECOND & SECOND_MASK);                             \
+    if (UNLIKELY(second >= BLOCK - 1)) goto special;                              \
+    take(&bits, entry);                                                           \
+    if (keep) {                                                                   \
+        block->coefficients[NATURAL[first]] += (int8_t)(entry >> 16);             \
+        block->coefficients[NATURAL[second]] += (int16_t)((int32_t)entry >> 24);  \
+        block->last = second;                                                     \
+    } else {                                                                      \
+        block->coefficients[first] += (int8_t)(entry >> 16);                      \
+        block->coefficients[second] += (int16_t)((int32_t)entry >> 24);           \
+    }                                                                             \
+    SELECT(entry, table, place, block);                                           \
+    if (UNLIKELY(block == stop)) break;
 
-/* Decodes the blocks of one component of an MCU, and transforms pairs of them: of this MCU if it has two in a row, else
- * of this (odd) and the one before. `column`: the MCU's, `final`: it is the last of the run. */
-INLINE void keep_blocks(const struct scan *scan, struct bits *bits, struct component *component, int column, int odd,
-                        int final, int lasts[2], int *damaged, idct_pair *idct) {
-    uint8_t *ring = component->plane + component->pitch * (size_t)(8 * component->v * (scan->row & 1));
-    for (int v = 0; v < component->v; v++) {
-        uint8_t *out = ring + component->pitch * (size_t)(8 * v);
-        int16_t *pair = component->blocks + v * 4 * BLOCK;
-        if (component->h == 2) {
-            int last = keep_block(bits, component, pair, damaged);
-            int other = keep_block(bits, component, pair + BLOCK, damaged);
-            *damaged |= idct(pair, component->factors, out + 16 * column, component->pitch, last > other ? last : other);
+    for (;;) {
+        refill(&bits);
+        STEP STEP STEP STEP STEP
+        continue;
+    special:
+        refill(&bits);
+        uint64_t single = decode_single(bits.buffer, table);
+        unsigned symbol = single >> 8 & 255;
+        int16_t value = (int16_t)(single >> 32);
+        if (UNLIKELY(!single)) return 1;
+        take(&bits, (uint32_t)single);
+        if (table->dc) {
+            block->coefficients[0] = value;
+            block->last = 0;
+            table = block->ac;
             continue;
         }
-        int last = keep_block(bits, component, pair + odd * BLOCK, damaged);
-        if (!odd) {
-            lasts[v] = last;
-            if (!final) continue;
-            clear_block(pair + BLOCK);
+        if (symbol & 15 || symbol == 0xf0) {
+            place += (symbol >> 4) + 1;
+            if (UNLIKELY(place > BLOCK - 1)) return 1;
+            block->coefficients[keep ? NATURAL[place] : place] = value;
+            block->last = place;
+            if (place < BLOCK - 1) continue;
         }
-        if (lasts[v] > last) last = lasts[v];
-        *damaged |= idct(pair, component->factors, out + 8 * (column - odd), component->pitch, last);
+        table = block->next_dc;
+        place = 0;
+        if (++block == stop) break;
     }
+#undef STEP
+    *state = bits;
+    return 0;
+}
+
+/* Adds up DC and transforms blocks of one component, pairs of them: of an MCU if it has two in a row, else of two MCUs.
+ * `blocks`: the first of `count` MCUs; `column`: theirs. */
+INLINE int transform(const struct scan *scan, struct component *component, struct block *blocks, int column, int count,
+                     int keep, idct_pair *idct) {
+    int n = component->h * component->v, range = 0;
+    for (int i = 0; i < count; i++)
+        for (struct block *block = blocks + i * scan->mcu_blocks; block < blocks + i * scan->mcu_blocks + n; block++)
+            block->coefficients[0] = (int16_t)(component->prediction += (uint32_t)(int32_t)block->coefficients[0]);
+    if (!keep) return 0;
+    uint8_t *ring = component->plane + component->pitch * (size_t)(8 * component->v * (scan->row & 1));
+    for (int v = 0; v < component->v; v++, ring += 8 * component->pitch) {
+        struct block *left = blocks + v * component->h;
+        uint8_t *out = ring + 8 * component->h * column;
+        for (int i = 0; i < count; i += component->h == 2 ? 1 : 2, out += 16) {
+            const struct block *right = component->h == 2 ? left + 1 : i + 1 < count ? left + scan->mcu_blocks : left;
+            range |= idct(left, right, component->factors, out, component->pitch);
+            left += component->h == 2 ? scan->mcu_blocks : 2 * scan->mcu_blocks;
+        }
+    }
+    return range;
 }
 
 INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct) {
     struct frame *frame = scan->frame;
-    struct bits bits = scan->bits;
-    int damaged = 0, lasts[3][2] = {{0}};
-    for (int i = 0; i < count; i++) {
+    int most = BLOCKS / scan->mcu_blocks & ~1; /* even: pairs */
+    for (int at = 0; at < count; at += most) {
+        int n = count - at < most ? count - at : most;
+        if (decode_blocks(&scan->bits, scan->blocks, scan->blocks + n * scan->mcu_blocks, frame->component->dc_table, keep))
+            return TFPIPE_DAMAGED;
+        struct block *blocks = scan->blocks;
         for (int c = 0; c < frame->components; c++) {
             struct component *component = frame->component + c;
-            if (keep && c < scan->transformed)
-                keep_blocks(scan, &bits, component, scan->column + i, i & 1, i == count - 1, lasts[c], &damaged, idct);
-            else
-                skip_blocks(&bits, component, &damaged);
+            if (transform(scan, component, blocks, scan->column + at, n, keep && c < scan->transformed, idct))
+                return TFPIPE_DAMAGED;
+            blocks += component->h * component->v;
         }
-        /* SLACK makes what an MCU reads beyond the limit readable. */
-        if (UNLIKELY(damaged || bits.next > scan->limit)) return TFPIPE_DAMAGED;
+        /* SLACK makes what is read beyond the limit readable. */
+        if (UNLIKELY(scan->bits.next > scan->limit)) return TFPIPE_DAMAGED;
     }
-    scan->bits = bits;
     return 0;
 }
 
@@ -207,3 +196,17 @@ AVX2 int decode_avx2(struct scan *scan, int count, int keep) {
     return keep ? decode_any(scan, count, 1, idct_avx2) : decode_any(scan, count, 0, idct_avx2);
 }
 #endif
+
+void set_blocks(struct scan *scan, struct block *blocks) {
+    const struct frame *frame = scan->frame;
+    const struct component *of[MCU_BLOCKS]; /* each block's component */
+    int n = 0;
+    for (int c = 0; c < frame->components; c++) /* read_frame bounds the sum */
+        for (int i = frame->component[c].h * frame->component[c].v; i > 0; i--) of[n++] = frame->component + c;
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i].ac = of[i % n]->ac_table;
+        blocks[i].next_dc = of[(i + 1) % n]->dc_table;
+    }
+    scan->blocks = blocks;
+    scan->mcu_blocks = n;
+}

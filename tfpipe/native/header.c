@@ -131,7 +131,6 @@ static int read_scan(struct header *header, const uint8_t *at, const uint8_t *en
         component->dc_table = dc_table;
         component->ac_table = ac_table;
         component->factors = header->scratch->quant[component->quant];
-        component->blocks = header->scratch->blocks[i];
     }
     at += 1 + 2 * n;
     if (at[0] != 0 || at[1] != 63 || at[2] != 0) return TFPIPE_REFUSED;

@@ -4,18 +4,18 @@
 
 #include <string.h>
 
-/* A code with the value behind it: bits (0: too many) | run << 8 | its end of block << 15 | value << 16. */
-enum { RUN = 8, LAST = 1 << 15 };
+/* One code with the value behind it: bits (0: too many) | its run << 8 | ENDS_BLOCK | value << 16. */
+enum { RUN = 8, ENDS_BLOCK = 1 << 15 };
 
 /* Fills the entries of one code of `length` bits, from `to` on; returns the next one. */
 static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
     int run = dc ? 0 : symbol >> 4, extra = symbol & 15;
-    if (!extra || length + extra > FAST || (extra > 7 && !dc)) {
+    if (!extra || length + extra > FAST || extra > (dc ? 8 : 7)) {
         uint32_t entry = (uint32_t)length;
         if (extra)
             entry = 0;
         else if (!dc)
-            entry |= symbol == 0xf0 ? 15 << RUN : LAST;
+            entry |= symbol == 0xf0 ? 15 << RUN : ENDS_BLOCK;
         for (int k = 0; k < 1 << (FAST - length); k++) *to++ = entry;
         return to;
     }
@@ -28,22 +28,27 @@ static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
     return to;
 }
 
-/* Makes AC entries from `single` ones: of two coefficients, or of one and the block's end, where FAST bits hold both. */
+/* Makes AC entries from `single` ones: of two coefficients, or of one and the block's end, if FAST bits hold both. */
 static void combine(uint32_t *fast, const uint32_t *single) {
     for (uint32_t i = 0; i < 1 << FAST; i++) {
-        uint32_t first = single[i], bits = first & 31, run = first >> RUN & 15, value = first >> 16 & 255;
-        if (!bits || first & LAST) {
-            fast[i] = bits | END << 6;
-            continue;
+        uint32_t first = single[i], bits = first & 31, entry = bits;
+        if (first & ENDS_BLOCK) {
+            entry |= ENDS;
+        } else if (bits) {
+            uint32_t second = single[i << bits & ((1 << FAST) - 1)], more = second & 31, run = second >> RUN & 15;
+            entry |= ((first >> RUN & 15) + 1) << FIRST | (first >> 16 & 255) << 16;
+            if (more && bits + more <= FAST && (second & ENDS_BLOCK || run < 15))
+                entry += second & ENDS_BLOCK ? more | ENDS : more | (run + 1) << SECOND | (second >> 16) << 24;
         }
-        uint32_t second = single[i << bits & ((1 << FAST) - 1)], both = bits + (second & 31);
-        uint32_t entry = run << 12 | value << 16;
-        if (!(second & 31) || both > FAST || (second & LAST && !value))
-            fast[i] = entry | bits | (run + 1) << 6 | value << 24;
-        else if (second & LAST)
-            fast[i] = entry | both | END << 6;
-        else
-            fast[i] = entry | both | (run + 2 + (second >> RUN & 15)) << 6 | (second >> 16) << 24;
+        fast[i] = entry;
+    }
+}
+
+/* Makes DC entries: a value of 9 bits is the sum of two. */
+static void split(uint32_t *fast, const uint32_t *single) {
+    for (int i = 0; i < 1 << FAST; i++) {
+        int value = (int32_t)single[i] >> 16, half = value / 2;
+        fast[i] = (single[i] & 31) | (uint32_t)(half & 255) << 16 | (uint32_t)(value - half) << 24;
     }
 }
 
@@ -69,7 +74,7 @@ int huffman_build(struct huffman *table) {
     }
     while (short_code < table->codes + (1 << FAST)) *to++ = *short_code++ = 0;
     if (table->dc)
-        for (int i = 0; i < 1 << FAST; i++) table->fast[i] = single[i] & 31 ? single[i] : LONG;
+        split(table->fast, single);
     else
         combine(table->fast, single);
     table->built = 1;

@@ -67,13 +67,17 @@ static int block_plain(const int16_t *block, const uint16_t *factors, uint8_t *o
     return range;
 }
 
-int idct_plain(const int16_t *blocks, const uint16_t *factors, uint8_t *out, size_t pitch, int last) {
-    if (last) return block_plain(blocks, factors, out, pitch) | block_plain(blocks + BLOCK, factors, out + 8, pitch);
-    for (int i = 0; i < 8; i++) {
-        memset(out + pitch * (size_t)i, flat_value(blocks[0], factors[0]), 8);
-        memset(out + pitch * (size_t)i + 8, flat_value(blocks[BLOCK], factors[0]), 8);
+int idct_plain(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+               size_t pitch) {
+    int range = 0;
+    for (int i = 0; i < 2; i++, left = right, out += 8) {
+        if (left->last)
+            range |= block_plain(left->coefficients, factors, out, pitch);
+        else
+            for (int row = 0; row < 8; row++)
+                memset(out + pitch * (size_t)row, flat_value(left->coefficients[0], factors[0]), 8);
     }
-    return 0;
+    return range;
 }
 
 #if HAVE_AVX2
@@ -130,15 +134,16 @@ AVX2 INLINE void transpose_avx2(__m256i *r) {
     }
 }
 
-AVX2 INLINE int blocks_avx2(const int16_t *blocks, const uint16_t *factors, uint8_t *out, size_t pitch, int sparse) {
+AVX2 INLINE int blocks_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors,
+                            uint8_t *out, size_t pitch, int sparse) {
     __m256i r[8];
     for (int i = 0; i < 8; i++) {
         if (sparse && i > 3) {
             r[i] = _mm256_setzero_si256();
             continue;
         }
-        __m256i row = _mm256_castsi128_si256(_mm_load_si128((const __m128i *)(const void *)(blocks + 8 * i)));
-        row = _mm256_inserti128_si256(row, _mm_load_si128((const __m128i *)(const void *)(blocks + BLOCK + 8 * i)), 1);
+        __m256i row = _mm256_castsi128_si256(_mm_load_si128((const __m128i *)(const void *)(left + 8 * i)));
+        row = _mm256_inserti128_si256(row, _mm_load_si128((const __m128i *)(const void *)(right + 8 * i)), 1);
         __m128i factor = _mm_load_si128((const __m128i *)(const void *)(factors + 8 * i));
         r[i] = _mm256_mullo_epi16(row, _mm256_broadcastsi128_si256(factor));
     }
@@ -161,21 +166,23 @@ AVX2 INLINE int blocks_avx2(const int16_t *blocks, const uint16_t *factors, uint
     return !_mm256_testz_si256(range, range);
 }
 
-static AVX2 __attribute__((noinline)) int dense_avx2(const int16_t *blocks, const uint16_t *factors, uint8_t *out,
-                                                     size_t pitch) {
-    return blocks_avx2(blocks, factors, out, pitch, 0);
+static AVX2 __attribute__((noinline)) int dense_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors,
+                                                     uint8_t *out, size_t pitch) {
+    return blocks_avx2(left, right, factors, out, pitch, 0);
 }
 
-static AVX2 __attribute__((noinline)) int sparse_avx2(const int16_t *blocks, const uint16_t *factors, uint8_t *out,
-                                                      size_t pitch) {
-    return blocks_avx2(blocks, factors, out, pitch, 1);
+static AVX2 __attribute__((noinline)) int sparse_avx2(const int16_t *left, const int16_t *right,
+                                                      const uint16_t *factors, uint8_t *out, size_t pitch) {
+    return blocks_avx2(left, right, factors, out, pitch, 1);
 }
 
-AVX2 int idct_avx2(const int16_t *blocks, const uint16_t *factors, uint8_t *out, size_t pitch, int last) {
-    if (last > 9) return dense_avx2(blocks, factors, out, pitch);
-    if (last) return sparse_avx2(blocks, factors, out, pitch); /* places 1 to 9 are within 4 x 4 */
-    __m128i value = _mm_set_epi64x((int64_t)(0x0101010101010101u * (uint64_t)flat_value(blocks[BLOCK], factors[0])),
-                                   (int64_t)(0x0101010101010101u * (uint64_t)flat_value(blocks[0], factors[0])));
+AVX2 int idct_avx2(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+                   size_t pitch) {
+    const int16_t *a = left->coefficients, *b = right->coefficients;
+    if (left->last > 9 || right->last > 9) return dense_avx2(a, b, factors, out, pitch);
+    if (left->last || right->last) return sparse_avx2(a, b, factors, out, pitch); /* places 1 to 9 are within 4 x 4 */
+    __m128i value = _mm_set_epi64x((int64_t)(0x0101010101010101u * (uint64_t)flat_value(b[0], factors[0])),
+                                   (int64_t)(0x0101010101010101u * (uint64_t)flat_value(a[0], factors[0])));
     for (int i = 0; i < 8; i++) _mm_storeu_si128((__m128i *)(void *)(out + pitch * (size_t)i), value);
     return 0;
 }

@@ -6,12 +6,10 @@
 
 #include <string.h>
 
-/* DC entry: bits taken | LONG | value << 16. LONG: more than FAST bits, nothing is taken.
- *
- * AC entry, one or two coefficients: bits taken | advance of both << 6 | advance of the first - 1 << 12 |
- * first value << 16 | second value << 24; a single one stands for both. An advance of END: the block ends, after a
- * coefficient if its value is not 0; or, if no bits are taken, more than FAST bits are needed. */
-enum { LONG = 64, END = 63 };
+/* An entry: bits taken | ENDS if the block ends | advance to the second value << SECOND | advance to the first value << FIRST |
+ * first value << 16 | second value << 24. Both values are added at their places: what is not there is 0. For a DC
+ * difference, both advances are 0. An entry of 0 needs a closer look: more than FAST bits, or a value beyond 8 bits. */
+enum { ENDS = 64, SECOND = 7, SECOND_MASK = 15, FIRST = 11, FIRST_MASK = 31 };
 
 /* Copies bytes other than 0xff until one of them or the end; writes up to 7 bytes more. Returns where it stopped. */
 INLINE const uint8_t *copy_plain(uint8_t **to, const uint8_t *at, const uint8_t *end) {
