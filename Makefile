@@ -76,17 +76,20 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.installed: pyproject.toml | $(VENV)/.created
+# A newer source of the decoder in C builds it again.
+PACKAGE := pyproject.toml setup.py $(wildcard tfpipe/native/*.[ch])
+
+$(VENV)/.installed: $(PACKAGE) | $(VENV)/.created
 	@echo "installing tfpipe and TensorFlow (about 700 MB, 2 GB unpacked) into $(VENV): a minute or a few"
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.installed-test: pyproject.toml | $(VENV)/.created
+$(VENV)/.installed-test: $(PACKAGE) | $(VENV)/.created
 	@echo "installing tfpipe, TensorFlow (about 700 MB, 2 GB unpacked) and what the tests need into $(VENV): a minute or a few"
 	@$(PIP) --editable '.[mpi,test]'
 	@touch $(VENV)/.installed $@
 
-$(VENV)/.installed-docs: pyproject.toml | $(VENV)/.created
+$(VENV)/.installed-docs: $(PACKAGE) | $(VENV)/.created
 	@echo "installing tfpipe, TensorFlow (about 700 MB, 2 GB unpacked) and mkdocs into $(VENV): a minute or a few"
 	@$(PIP) --editable '.[docs]'
 	@touch $(VENV)/.installed $@

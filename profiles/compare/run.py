@@ -27,6 +27,7 @@ OURS = {
 THEIRS = {
     "limit": "the limit: one thread, times the CPUs",
     "spdl": "SPDL, simplejpeg + OpenCV",
+    "spdl_fastest": "SPDL, simplejpeg's fastest settings + OpenCV",
     "grain": "Grain, simplejpeg + OpenCV",
     "torch": "torch DataLoader, simplejpeg + OpenCV",
     "dali": "DALI on the CPU",

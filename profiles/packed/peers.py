@@ -18,10 +18,15 @@ from given import BATCH, SIDE, Batch, Work, check, shuffles
 SHAPE = (SIDE, SIDE, 3)
 BUFFER = 1024  # crops that shuffle, where records are read one after the other
 AHEAD = 4  # batches
+EPOCH_PASSES = 200
 
 
 def ffcv(work: Work) -> Iterator[Batch]:
-    """Compiled loops over the batch; the file is a memory map."""
+    """Compiled loops over the batch; the file is a memory map.
+
+    It allocates its batches when an epoch begins, so many passes are one epoch. Later batches overwrite earlier ones:
+    a caller who keeps one has to copy it.
+    """
     from ffcv.fields import RGBImageField
     from ffcv.fields.decoders import IntDecoder, SimpleRGBImageDecoder
     from ffcv.loader import Loader, OrderOption
@@ -32,11 +37,12 @@ def ffcv(work: Work) -> Iterator[Batch]:
         num_workers=work.threads,
         os_cache=True,
         order=OrderOption.RANDOM,
+        indices=np.tile(np.arange(len(work.given)), min(work.passes, EPOCH_PASSES)),
         drop_last=False,
         pipelines={"image": [SimpleRGBImageDecoder()], "label": [IntDecoder()]},
         custom_fields={"image": RGBImageField},
     )
-    for _ in range(work.passes):
+    for _ in range(-(-work.passes // EPOCH_PASSES)):
         yield from loader
 
 

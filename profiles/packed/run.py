@@ -23,6 +23,7 @@ from tfpipe import World, load_config
 from tfpipe.data.sources.registry import load_catalog
 
 HERE = Path(__file__).parent
+QUALITY = 90  # of the JPEGs of crops
 sys.path.append(str(HERE.parent / "compare"))
 from turns import Peer, columns, spread, take_turns  # noqa: E402
 
@@ -117,12 +118,13 @@ def prepare(args: argparse.Namespace) -> Given:
     (folder / "loose.json").write_text(json.dumps({"data": data}))
     for kind in ("crops", "raw"):
         pack = [sys.executable, "-m", "tfpipe", "pack", "-c", str(folder / "loose.json"), "--kind", kind]
+        pack += ["--quality", str(QUALITY)] if kind == "crops" else []
         if not (folder / kind / "train.json").exists():
             subprocess.run([*pack, "--out", str(folder / kind)], check=True, stdout=sys.stderr)
         config = {"data": {"source": {"kind": "packed", "path": str(folder / kind)}, "crop_image_size": [SIDE, SIDE]}}
         (folder / f"{kind}.json").write_text(json.dumps(config))
     if not (folder / "pixels.npy").exists():
-        packed = load_catalog(load_config(folder / "crops.json", []).data, "train", World()).packed
+        packed = load_catalog(load_config(folder / "crops.json", []).data, "train", World()).source.shards
         jpegs = [packed.contents(record) for record in range(len(packed.records.label))]
         Given.write(folder, jpegs, map(simplejpeg.decode_jpeg, jpegs), packed.records.label.tolist())
     return Given(folder)

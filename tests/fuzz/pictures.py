@@ -1,19 +1,18 @@
-"""Changed image files through the decode stage of both decoders: a picture of the right shape, or an error."""
+"""Changed image files through the decode stage of all decoders: a picture of the right shape, or an error."""
 
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import tensorflow as tf
 
+from tests.support.decoding import decoder_of
 from tests.support.images import cmyk, encoded, picture, turned, unmarked, with_alpha, ycck
-from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import full_windows, image_size
 
 TARGET = (16, 24)
+DECODERS = ("native", "libraries", "graph")
 PICTURE = picture(48, 64, 3)
 # Marks of JPEG, and sizes that are none.
 PIECES = [
@@ -74,11 +73,11 @@ def fuzz_pictures(count: int, seed: int) -> Counter[str]:
     Raises:
         AssertionError: a picture has another shape than it should.
     """
-    decoders = {f"{name}, {channels}": _decoder(name, channels) for name in ("native", "graph") for channels in (3, 1)}
+    decoders = {f"{name}, {channels}": _decoder(name, channels) for name in DECODERS for channels in (3, 1)}
     outcomes: Counter[str] = Counter()
     for number, contents in enumerate(changed_files(count, seed)):
         channels = 1 if number % 8 == 0 else 3
-        for name in ("native", "graph"):
+        for name in DECODERS:
             try:
                 crop = decoders[f"{name}, {channels}"](tf.constant(contents))
                 assert crop.shape == (1, *TARGET, channels) and crop.dtype == tf.uint8
@@ -90,14 +89,12 @@ def fuzz_pictures(count: int, seed: int) -> Counter[str]:
 
 
 def _decoder(name: str, channels: int) -> Callable[[tf.Tensor], tf.Tensor]:
-    config = DataConfig(train_filelist=Path("x"), decoder=name, crop_image_size=TARGET, num_channels=channels)
-    decode = choose_decoder(config).decode
+    decode = decoder_of(name, channels, TARGET).decode
 
     @tf.function(input_signature=[tf.TensorSpec([], tf.string)], autograph=False)
     def whole(contents: tf.Tensor) -> tf.Tensor:
         sizes, zero = image_size(contents)[None], tf.zeros([1], tf.int64)
-        number = tf.zeros([1], tf.int32)
-        windows = Windows(zero, zero, full_windows(sizes), number, number)
+        windows = Windows(zero, zero, full_windows(sizes), tf.zeros([1], tf.int32))
         return decode(contents[None], sizes, windows, tf.zeros(0, tf.bool))
 
     return whole

@@ -1,6 +1,6 @@
 """Some of what `python -m tests.fuzz` does at length."""
 
-from tests.fuzz.pictures import fuzz_pictures
+from tests.fuzz.pictures import DECODERS, fuzz_pictures
 from tests.fuzz.xmls import fuzz_xmls
 from tests.support.examples import examples
 
@@ -15,6 +15,6 @@ def test_of_changed_xmls_none_is_read_as_something_else() -> None:
 def test_a_changed_file_gives_a_picture_or_an_error() -> None:
     count = examples(500)
     outcomes = fuzz_pictures(count, seed=1)
-    for decoder in ("native", "graph"):
+    for decoder in DECODERS:
         read, refused = outcomes[f"{decoder}: a picture"], outcomes[f"{decoder}: an error"]
         assert read + refused == count and read > 0.1 * count and refused > 0.1 * count

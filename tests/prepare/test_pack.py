@@ -293,7 +293,6 @@ def test_too_small_a_disk_is_told_before_anything_is_packed(
     ("how", "plan", "said"),
     [
         ({"crop": "random_resized"}, PackPlan("crops"), 'data.crop "random_resized" cuts other crops in each epoch'),
-        ({"scaled_decode": True, "unit": "box"}, PackPlan("raw"), 'data.scaled_decode with data.unit "box"'),
         ({"train_filelist": []}, PackPlan(), "data.train_filelist mixes several lists"),
         ({"source": SourceConfig(kind="packed", path=Path("x"))}, PackPlan(), "data.source names packed data"),
     ],

@@ -67,14 +67,12 @@ class DataConfig(Section):
     """Interpolation that resizes a crop. "antialias" is bilinear with antialiasing, as in Pillow: better for large
     crops, at the cost given in profiles/README.md."""
     decoder: Literal["auto", "native", "graph"] = "auto"
-    """Library that decodes and resizes. "native": simplejpeg and OpenCV, several images per call, without the GIL.
-    "graph": TensorFlow's ops, which run no Python. "auto": "native", which is faster, if `resize` is "bilinear" and
-    `service` is null, otherwise "graph"."""
+    """Decoder of JPEGs. "native": tfpipe's own, in C, which decodes only the parts of an image that its crops need;
+    simplejpeg and OpenCV where that is not built. "graph": TensorFlow's ops. "auto": "native", which is faster, if
+    `resize` is "bilinear", otherwise "graph". Both run without the GIL, and their pixels differ by at most one level.
+    The workers of `service` run no Python, so there only the decoder in C is "native"; without it "auto" is "graph"."""
     scaled_decode: bool = False
-    """Decodes a JPEG at 1/2, 1/4 or 1/8 of its size if that leaves all windows of the image at least crop_image_size.
-    Crops alias less and cost less CPU time: for boxes of 500x375 images, 6 % less at 128x128 and 15 % less at 64x64
-    (profiles/README.md). But a window's edges are off by up to half a pixel of the crop, and a crop's pixels may
-    depend on the image's other boxes, so they differ from those of a full-size decode."""
+    """Accepted so that older configs run; has no effect."""
     num_channels: Literal[1, 3] = 3
     """1: grayscale, 3: RGB."""
     dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
@@ -161,9 +159,8 @@ class DataConfig(Section):
 
     @property
     def native(self) -> bool:
-        """True if simplejpeg and OpenCV decode, False if TensorFlow does."""
-        auto = self.decoder == "auto" and self.resize == "bilinear" and self.service is None
-        return self.decoder == "native" or auto
+        """True if the decoder is the native one, False if TensorFlow's ops are."""
+        return self.decoder == "native" or (self.decoder == "auto" and self.resize == "bilinear")
 
     def filelist_for(self, split: str) -> Path | list[WeightedList]:
         """Returns the filelist of `split` ("train" or "test"), or the lists of a mixture; `split` must have one."""

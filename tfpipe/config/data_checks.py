@@ -39,7 +39,6 @@ def conflicts(data: "DataConfig") -> Iterator[str]:
                 f'"{data.annotations}": use "auto" or "index", or leave {name} out'
             )
     for key, is_set, advice in (
-        ('decoder "native"', data.decoder == "native", 'use "graph", or "auto", which is "graph" there'),
         ("cache", data.cache is not None, "set it to null"),
         ("storage_delay_ms", data.storage_delay_ms > 0, "set it to 0"),
         ('on_error "skip"', data.on_error == "skip", 'use "raise"'),

@@ -1,6 +1,7 @@
 """Configs from JSON files and from dicts, with all errors at once and in words that teach."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from tfpipe.config.messages import explain
 from tfpipe.config.model import Config
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text
+
+logger = logging.getLogger(__name__)
 
 # The spelling in the ALCF example's config.
 MISSPELT = "prefectch_buffer_size"
@@ -68,11 +71,14 @@ def _validated(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Con
         raw = _override(raw, override)
     try:
         # From JSON text, strict validation still accepts a list for a tuple and a string for a path.
-        return Config.model_validate_json(json.dumps(raw), context={"base": base})
+        config = Config.model_validate_json(json.dumps(raw), context={"base": base})
     except ValidationError as error:
         lines = explain(error, Config)
         count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
         raise ConfigError("\n  ".join([f"{count} in {name}:", *lines])) from error
+    if config.data.scaled_decode:
+        logger.warning("data.scaled_decode has no effect any more: images are decoded at their full size")
+    return config
 
 
 def _override(raw: Any, override: str) -> Any:

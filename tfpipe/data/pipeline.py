@@ -92,13 +92,18 @@ def build_dataset(
 
 
 def load(
-    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: BlockRange = WHOLE
+    catalog: Catalog,
+    config: DataConfig,
+    world: World,
+    stream: Stream,
+    part: BlockRange = WHOLE,
+    decoder: Decoder | None = None,
 ) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
     kept = crop_store(catalog, config, world)
     dataset = visit(catalog, config, world, stream, part)
     dataset = read(dataset, catalog, config, world, kept)
-    return crop(dataset, catalog, config, world, kept)
+    return crop(dataset, catalog, config, world, kept, decoder)
 
 
 def visit(

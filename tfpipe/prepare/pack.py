@@ -30,6 +30,7 @@ SAME = {
     "reshuffle_each_iteration": False,
     "flip": False,
     "cache": None,
+    "service": None,
     "storage_delay_ms": 0.0,
 }
 
@@ -60,8 +61,6 @@ def _check_config(config: DataConfig, split: str, kind: Kind) -> None:
         raise ConfigError(
             'data.crop "random_resized" cuts other crops in each epoch, so they cannot be packed: use --kind original'
         )
-    if kind != "original" and config.scaled_decode and config.unit == "box" and split == "train":
-        raise ConfigError('data.scaled_decode with data.unit "box" cannot be packed as crops: use --kind original')
 
 
 def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> Work:

@@ -1,7 +1,5 @@
 """Crops: which objects of an image count, and which windows they give."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,7 +29,6 @@ from tfpipe.data.images.crops import (
     Targets,
     choose_windows,
     crop_seeds,
-    from_first,
 )
 
 # ---- targets ---------------------------------------------------------------------------------------------------
@@ -169,10 +166,10 @@ def chooser(config: DataConfig, catalog: Catalog):
         alone = Targets(tf.zeros(len(labels), tf.int64), tf.constant(boxes), tf.constant(labels, tf.int32))
         sizes = tf.constant([(size[0] + 9, size[1] + 7), size, (50, 70)])
         positions = tf.constant([position + 1, position, position + 2], tf.int64)
-        images, numbers, windows, labels, halvings = graphs[None](together, sizes, positions)
+        images, numbers, windows, labels = graphs[None](together, sizes, positions)
         ours = images.numpy() == 1
         others = graphs[1](alone, sizes[1:2], positions[1:2])
-        for one, other in zip((numbers, windows, labels, halvings), others[1:], strict=True):
+        for one, other in zip((numbers, windows, labels), others[1:], strict=True):
             np.testing.assert_array_equal(one.numpy()[ours], other)
         windows, labels = windows[ours], labels[ours]
         assert (images.dtype, windows.dtype, labels.dtype) == (tf.int64, tf.int32, tf.int32)
@@ -340,20 +337,3 @@ def test_neighbouring_positions_do_not_share_their_crops_seeds():
     assert len({tuple(seed) for rows in seeds for seed in rows}) == 2500
     for crop in (0, 499):
         np.testing.assert_array_equal(seeds[2][crop], crop_seeds(3, *tf.constant([2, crop], tf.int64)))
-
-
-def test_how_far_an_image_is_scaled_does_not_depend_on_where_in_it_a_run_goes_on() -> None:
-    """The smaller of two boxes decides, also for what follows it once it is passed."""
-    targets = Targets(
-        tf.constant([0, 0, 1], tf.int64), tf.constant([BOXES[0], WHOLE[0], WHOLE[0]]), tf.zeros(3, tf.int32)
-    )
-    sizes, positions = tf.constant([SIZE, SIZE]), tf.constant([0, 1], tf.int64)
-
-    def halvings(first: int, **keys: Any) -> list[int]:
-        config = data_config(crop_image_size=(16, 16), **keys)
-        windows = choose_windows(targets, sizes, positions, config, DIRECTORY.split, DIRECTORY.by_object)
-        return from_first(windows, tf.constant([first, 0], tf.int64)).scale_log2.numpy().tolist()
-
-    assert halvings(0, scaled_decode=True) == [1, 1, 3]
-    assert halvings(1, scaled_decode=True) == [1, 3]
-    assert halvings(0) == [0, 0, 0]

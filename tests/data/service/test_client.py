@@ -22,6 +22,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.images.decode import NATIVE_IMAGES, choose_decoder
 from tfpipe.data.service import client as service
 from tfpipe.data.service import workers as serving
 from tfpipe.data.service.workers import LocalWorkers, RemoteWorkers, local_workers
@@ -87,9 +88,9 @@ def test_other_hosts_cannot_connect(addresses: list[str], outward_address: str) 
 @pytest.mark.parametrize(
     ("world", "split", "data"),
     [
-        (World(0, 2), "train", {"crop": "random_resized", "unit": "box"}),
+        (World(0, 2), "train", {"crop": "random_resized", "unit": "box", "decoder": "auto"}),
         (World(1, 2), "train", {"scope": "shard"}),
-        (World(1, 3), "test", {}),
+        (World(1, 3), "test", {"decoder": "auto"}),
         pytest.param(World(), "train", {}, marks=pytest.mark.full("the same batches as where a worker is killed")),
         (World(1, 2), "train", {"scope": "shard", "crop": "center"}),
     ],
@@ -184,6 +185,18 @@ def test_a_file_that_cannot_be_decoded_is_named(
     assert message.startswith(f"rank 0: cannot use {bad} of the train data: ")
 
 
+def test_a_worker_without_the_decoder_in_c_is_told_so(sample: SampleData, tmp_path: Path) -> None:
+    message = "Failed to get element: Op type not registered 'TfpipeCrops' in binary running on host."
+
+    def fail(number: int, address: str) -> None:
+        raise tf.errors.NotFoundError(None, None, message)
+
+    workers = RemoteWorkers(["localhost:1"], 0.0)
+    workers.find = lambda number: "localhost:1"
+    error, _ = next(service._received(fail, workers, 1.0, ()))
+    assert error.startswith("data.service: a worker lacks tfpipe's decoder in C") and 'data.decoder to "graph"' in error
+
+
 def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
     config = configured(sample, tmp_path, {"address": "localhost:1"})
     catalog = load_catalog(config.data, "train", World())
@@ -209,7 +222,6 @@ def test_urls_are_refused() -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"decoder": "native"}, 'decoder "native" needs Python'),
         ({"cache": "memory"}, "cache needs Python"),
         ({"storage_delay_ms": 1.0}, "storage_delay_ms needs Python"),
         ({"how": {}}, "give either workers"),
@@ -223,9 +235,17 @@ def test_what_servers_cannot_do_is_refused(sample: SampleData, tmp_path: Path, d
         configured(sample, tmp_path, **{"how": BESIDE, **data})
 
 
-def test_the_graph_decodes_where_servers_do(sample: SampleData, tmp_path: Path) -> None:
-    assert configured(sample, tmp_path, None, decoder="auto").data.native
-    assert not configured(sample, tmp_path, BESIDE, decoder="auto").data.native
+def test_without_the_decoder_in_c_the_graph_decodes_where_servers_do(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other native decoder needs Python."""
+    config = configured(sample, tmp_path, BESIDE, decoder="auto")
+    assert choose_decoder(config.data).images == NATIVE_IMAGES
+    monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
+    assert choose_decoder(config.data).images == 1
+    assert choose_decoder(configured(sample, tmp_path, None, decoder="auto").data).images == NATIVE_IMAGES
+    with pytest.raises(ConfigError, match=r"with data\.service needs a decoder without Python"):
+        choose_decoder(configured(sample, tmp_path, BESIDE, decoder="native").data)
 
 
 def test_addresses_are_tried_in_turn(monkeypatch) -> None:

@@ -54,7 +54,7 @@ def test_the_second_epoch_is_the_same_without_any_source(
             for how in (
                 {"crop": "center", "num_channels": 1},
                 {"crop": "full", "resize": "area"},
-                {"scaled_decode": True, "crop_image_size": [8, 9]},
+                {"crop_image_size": [8, 9]},
                 {"num_parallel_readers": 1},
                 {"scope": "shard"},
             )
@@ -69,7 +69,7 @@ def test_so_are_other_crops(sample: SampleData, tree: Path, how: dict[str, objec
 def test_objects_have_their_labels_and_an_image_may_give_no_crop(sample: SampleData, tree: Path) -> None:
     """Crops that are not square, in a serial pipeline."""
     how = {"label_source": "object", "classes": sample.classes[:3], "test_label_file": None}
-    other = {"resize": "area", "scaled_decode": True, "crop_image_size": [8, 9], "num_parallel_readers": 1}
+    other = {"resize": "area", "crop_image_size": [8, 9], "num_parallel_readers": 1}
     seen = check_later_epochs(sample, tree, KEPT, **how, **other)
     assert len({position for position, *_ in seen if position < 96}) < 96
 
@@ -124,7 +124,6 @@ def test_a_rank_keeps_its_share_and_cuts_half_written_files_anew(sample: SampleD
         {"crop_image_size": [32, 33]},
         {"resize": "area"},
         {"decoder": "graph"},
-        {"scaled_decode": True},
         {"num_channels": 1},
         {"crop": "full"},
         {"crop": "center"},

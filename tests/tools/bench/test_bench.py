@@ -14,12 +14,13 @@ from tests.support.clock import Clock
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.cli import main
-from tfpipe.config import Config, DataConfig, load_config
+from tfpipe.config import Config, DataConfig, Service, load_config
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.runtime.autotune import Tuned
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.native import decoder_name
 from tfpipe.tools.bench import bench, machine, segments
 from tfpipe.tools.bench.bench import BenchPlan, Report
 from tfpipe.tools.bench.chains import pieces
@@ -48,7 +49,7 @@ def report(
     threads = 1 if config.num_parallel_readers == 1 else config.threads or 2
     reads = calls_at_once(config, World(threads=cpus)).read or 1
     return Report(
-        machine=Machine(host_cpus=4, cpus=cpus, threads=threads, reads=reads, tensorflow="2.21.0"),
+        machine=Machine(host_cpus=4, cpus=cpus, threads=threads, reads=reads, tensorflow="2.21.0", decoder="x"),
         data=config,
         images=96,
         catalog_s=0.5,
@@ -235,7 +236,7 @@ def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
     text = render(found)
     lines = text.splitlines()
     assert lines[-1] == "images_per_second: 1600.0"
-    assert lines[0] == "machine   2 of 4 CPUs, 2 pipeline threads, TensorFlow 2.21.0"
+    assert lines[:2] == ["machine   2 of 4 CPUs, 2 pipeline threads, TensorFlow 2.21.0", "decoder   x"]
     assert "AUTOTUNE  chose crop 2 at once, prefetch 4 buffered" in lines
     row = next(line for line in lines if line.startswith("crop ")).split()
     assert row == ["crop", "1536", "1536", "to", "1536", "1.84", "600.0", "1100.0"]
@@ -245,6 +246,20 @@ def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
     assert read["images_per_second"] == pytest.approx(1600) and read["ratio_to_limit"] == pytest.approx(0.8)
     assert read["segments"]["pipeline"][0]["images"] == 1000
     assert read["bound"]["stage"] == "crop"
+
+
+def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def name(stored: str = "images", **data: object) -> str:
+        return Machine.here(DataConfig(train_filelist=Path("x"), **data), World(), stored).decoder
+
+    service = Service(workers=2)
+    assert name() == name(service=service) == name("crops", decoder="graph") == decoder_name()
+    assert name("pixels") == "none: the packed crops are pixels"
+    assert name(resize="area") == 'TensorFlow\'s ops; data.decoder is "auto", data.resize "area"'
+    assert name(decoder="graph").startswith('TensorFlow\'s ops; data.decoder is "graph"')
+    monkeypatch.setattr("tfpipe.native._loaded", lambda: "not built")
+    assert name() == "simplejpeg + OpenCV; not built"
+    assert name(service=service) == "TensorFlow's ops; not built"
 
 
 def test_the_limit_goes_through_its_files_over_and_over(sample: SampleData, tmp_path: Path) -> None:

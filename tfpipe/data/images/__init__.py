@@ -1,3 +1,3 @@
 """From a JPEG's bytes to crops: headers, windows, decoding, resizing, mirroring."""
 
-__all__ = ["crops", "damage", "decode", "headers", "partial_decode", "scaled_decode", "windows"]
+__all__ = ["crops", "damage", "decode", "headers", "windows"]

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol, TypeVar
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.images.scaled_decode import choose_scale
 from tfpipe.data.images.windows import box_windows, center_windows, full_windows, random_window
 
 # Upper bound of crops per image; keeps the seeds of two images' crops apart.
@@ -45,7 +44,6 @@ class Windows(NamedTuple):
     numbers: tf.Tensor  # int64 [k]: number of the crop in its image
     windows: tf.Tensor  # int32 [k, 4]: top, left, height, width
     labels: tf.Tensor  # int32 [k]
-    scale_log2: tf.Tensor  # int32 [k]: how often decoding halves the image's sides; `windows` are in full-size pixels
 
 
 class Crops(NamedTuple):
@@ -91,14 +89,7 @@ def choose_windows(
         # For a single crop, the loop of map_fn would cost more than the draw.
         alone = sizes.shape[0] == 1 and not by_object
         windows = draw(crops[0])[None] if alone else tf.map_fn(draw, crops, fn_output_signature=tf.int32)
-    return Windows(images, numbers, windows, labels, decode_scale(windows, images, config))
-
-
-def decode_scale(windows: tf.Tensor, images: tf.Tensor, config: DataConfig) -> tf.Tensor:
-    """Returns scaled_decode.choose_scale (int32 [k]) if `data.scaled_decode` is set, else zeros."""
-    if config.scaled_decode:
-        return choose_scale(windows, images, config.crop_image_size)
-    return tf.zeros(tf.shape(images), tf.int32)
+    return Windows(images, numbers, windows, labels)
 
 
 def from_first(crops: T, first: tf.Tensor) -> T:

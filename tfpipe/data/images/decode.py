@@ -11,14 +11,13 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.headers import TOO_LARGE
-from tfpipe.data.images.partial_decode import decode_top
-from tfpipe.data.images.scaled_decode import scaled_windows
-from tfpipe.data.images.windows import decode_crops, decode_image, mirror
+from tfpipe.data.images.windows import cut_crops, decode_crops, decode_image, mirror
+from tfpipe.errors import ConfigError
+from tfpipe.native import Native, missing, native
 from tfpipe.util.buffer_pool import aligned
 
 # Images per call: half as many take 2 % more time, twice as many save none.
 NATIVE_IMAGES = 32
-JPEG = b"\xff\xd8\xff"
 Array = np.ndarray
 
 
@@ -35,15 +34,25 @@ class Decoder(NamedTuple):
 
 
 def choose_decoder(config: DataConfig) -> Decoder:
-    """Returns the decoder set by `data.decoder`; "auto" is "native" if OpenCV has the kernel of `data.resize`."""
+    """Returns the decoder set by `data.decoder`; "auto" is "native" if `data.resize` is "bilinear".
+
+    "native" is tfpipe's own decoder in C, or simplejpeg and OpenCV where that is not built. The latter need Python,
+    which the workers of `data.service` do not run, so "auto" is "graph" there. Raises ConfigError for "native".
+    """
     target, channels = config.crop_image_size, config.num_channels
-    if config.native:
-        return Decoder(NATIVE_IMAGES, partial(_decode_natively, target=target, channels=channels), _mirror_natively)
+    library = native() if config.native else None
+    if library is not None:
+        decode_in_c = partial(_decode_in_c, library=library, target=target, channels=channels)
+        return Decoder(NATIVE_IMAGES, decode_in_c, _mirror_by_opencv)
+    if config.native and config.service is None:
+        by_libraries = partial(_decode_by_libraries, target=target, channels=channels)
+        return Decoder(NATIVE_IMAGES, by_libraries, _mirror_by_opencv)
+    if config.decoder == "native":
+        raise ConfigError(f'data.decoder "native" with data.service needs a decoder without Python: {missing()}')
 
     def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
         def crops() -> tf.Tensor:
-            scale = _of_jpegs(windows, jpegs)[0]
-            images = decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize, scale)
+            images = decode_crops(jpegs[0], sizes[0], windows.windows, target, channels, config.resize)
             return images if flips.shape[0] == 0 else mirror(images, flips)
 
         return tf.cond(tf.size(windows.images) > 0, crops, lambda: tf.zeros([0, *target, channels], tf.uint8))
@@ -51,16 +60,42 @@ def choose_decoder(config: DataConfig) -> Decoder:
     return Decoder(1, decode, mirror)
 
 
-def _of_jpegs(windows: Windows, jpegs: tf.Tensor) -> tf.Tensor:
-    """Returns `scale_log2` of the windows' images (int32 [k]), 0 for an image that is actually no JPEG."""
-    is_jpeg = tf.equal(tf.strings.substr(jpegs, 0, len(JPEG)), JPEG)
-    return tf.where(tf.gather(is_jpeg, windows.images), windows.scale_log2, 0)
+def _decode_in_c(
+    jpegs: tf.Tensor,
+    sizes: tf.Tensor,
+    windows: Windows,
+    flips: tf.Tensor,
+    library: Native,
+    target: tuple[int, int],
+    channels: int,
+) -> tf.Tensor:
+    """Decodes only the parts of each image that its windows need, in one op for all images.
+
+    TensorFlow decodes the images that the op refuses: kinds of JPEG that it does not know, other formats, damage. It
+    decodes them whole, so that damage anywhere in a file is an error, with TensorFlow's message.
+    """
+    shape = {"height": target[0], "width": target[1], "channels": channels}
+    crops, refused = library.crops(jpegs, sizes, windows.images, windows.windows, flips, **shape)
+
+    def replaced(crops: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+        own = tf.where(tf.equal(windows.images, number))
+        image = tf.ensure_shape(decode_image(jpegs[number], channels), [None, None, channels])
+        images = cut_crops(image, tf.gather_nd(windows.windows, own), target)
+        if flips.shape[0] != 0:
+            images = mirror(images, tf.gather_nd(flips, own))
+        return tf.tensor_scatter_nd_update(crops, own, images)
+
+    return tf.cond(
+        tf.reduce_any(refused),
+        lambda: tf.foldl(replaced, tf.where(refused)[:, 0], tf.ensure_shape(crops, [None, *target, channels])),
+        lambda: crops,
+    )
 
 
-def _decode_natively(
+def _decode_by_libraries(
     jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor, target: tuple[int, int], channels: int
 ) -> tf.Tensor:
-    """Decodes each image once, down to its lowest window, by simplejpeg; resizes by OpenCV. Both release the GIL.
+    """Decodes each image once, as a whole, by simplejpeg; resizes by OpenCV. Both release the GIL.
 
     Python is called once for 32 images. Passing their bytes and the crops takes about 45 microseconds an image, only
     part of it with the GIL; decoding an image of 500x375 takes 1,400.
@@ -74,40 +109,31 @@ def _decode_natively(
     cv2.setNumThreads(1)
     colorspace = "RGB" if channels == 3 else "GRAY"
 
-    def picture_of(contents: bytes, size: list[int], scale_log2: int, rows: int) -> np.ndarray:
+    def picture_of(contents: bytes, size: list[int]) -> np.ndarray:
         if math.prod(size) * channels >= TOO_LARGE:
-            return decode_image(contents, channels, scale_log2).numpy()
-        top = None if scale_log2 else decode_top(contents, colorspace, rows)
-        if top is not None:
-            return top
-        # simplejpeg decodes to the smallest scaled size that is at least this; 0 means full size.
-        least = [-(-side >> scale_log2) if scale_log2 else 0 for side in size]
+            return decode_image(contents, channels).numpy()
         try:
-            return simplejpeg.decode_jpeg(contents, colorspace, min_height=least[0], min_width=least[1])
+            return simplejpeg.decode_jpeg(contents, colorspace)
         except ValueError:  # a PNG, which TensorFlow decodes, or damage, which its error describes
-            return decode_image(contents, channels, scale_log2).numpy()
+            return decode_image(contents, channels).numpy()
 
-    def decode(jpegs: Array, sizes: Array, images: Array, windows: Array, scale_log2: Array, flips: Array) -> Array:
+    def decode(jpegs: Array, sizes: Array, images: Array, windows: Array, flips: Array) -> Array:
         crops = aligned((len(windows), *target, channels))
-        rows = np.zeros(len(jpegs), np.int32)
-        np.maximum.at(rows, images, windows[:, 0] + windows[:, 2])
         last = None
-        places = zip(crops, images.tolist(), windows.tolist(), scale_log2.tolist(), strict=True)
-        for crop, number, (top, left, height, width), times in places:
+        for crop, number, (top, left, height, width) in zip(crops, images.tolist(), windows.tolist(), strict=True):
             if number != last:
-                picture = picture_of(jpegs[number], sizes[number].tolist(), times, int(rows[number]))
+                picture = picture_of(jpegs[number], sizes[number].tolist())
                 last = number
             window = picture[top : top + height, left : left + width]
             cv2.resize(window, target[::-1], dst=crop, interpolation=cv2.INTER_LINEAR)
         mirror_in_place(crops, flips)
         return crops
 
-    scale_log2 = _of_jpegs(windows, jpegs)
-    inputs = [jpegs, sizes, windows.images, scaled_windows(windows.windows, scale_log2), scale_log2, flips]
+    inputs = [jpegs, sizes, windows.images, windows.windows, flips]
     return tf.numpy_function(decode, inputs, tf.uint8, stateful=False)
 
 
-def _mirror_natively(crops: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
+def _mirror_by_opencv(crops: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
     """Mirrors by OpenCV in one Python call: 14 microseconds a crop of 224x224, mostly for the copy; in graph 75."""
 
     def mirrored(crops: np.ndarray, flips: np.ndarray) -> np.ndarray:

@@ -5,13 +5,11 @@ window lies inside its image and is at least one pixel high and wide.
 """
 
 from collections.abc import Callable
-from functools import partial
 
 import tensorflow as tf
 
 from tfpipe.config import Kernel, RandomResizedCrop
 from tfpipe.data.images.headers import TOO_LARGE
-from tfpipe.data.images.scaled_decode import MAX_SCALE_LOG2, scaled_windows
 from tfpipe.data.order.permutation import GAMMA, mix
 
 # libjpeg's exact transform gives the same pixels as Pillow, and is as fast as the approximate one.
@@ -38,26 +36,15 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
     )
 
 
-def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, scale_log2: tf.Tensor | int = 0) -> tf.Tensor:
+def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int) -> tf.Tensor:
     """Returns uint8 [height, width, channels], the pixels of one window; decodes only these rows and columns of a JPEG.
 
-    A PNG, GIF, BMP or WebP is recognised by its content, whatever the file's name, and decoded whole.
-
-    Args:
-        contents: string [], the file's bytes.
-        window: int32 [4], in pixels of the scaled image.
-        channels: 1 or 3.
-        scale_log2: int32 [], number of times (0 to 3) that a JPEG's sides are halved; ignored for other formats.
+    A PNG, GIF, BMP or WebP is recognised by its content, whatever the file's name, and decoded whole. `contents`
+    (string []) are the file's bytes; `window` is int32 [4]; `channels` is 1 or 3.
     """
 
     def decode(jpeg: tf.Tensor, channels: int) -> tf.Tensor:
-        options = {"channels": channels, "dct_method": DCT}
-        # The op's ratio is an attribute, so each ratio needs an op of its own.
-        ratios = [
-            partial(tf.io.decode_and_crop_jpeg, jpeg, window, ratio=2**times, **options)
-            for times in range(MAX_SCALE_LOG2 + 1)
-        ]
-        return tf.switch_case(tf.convert_to_tensor(scale_log2), ratios)
+        return tf.io.decode_and_crop_jpeg(jpeg, window, channels, dct_method=DCT)
 
     return tf.cond(
         tf.io.is_jpeg(contents),
@@ -66,11 +53,15 @@ def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int, scale_l
     )
 
 
-def decode_image(contents: tf.Tensor, channels: int, scale_log2: int = 0) -> tf.Tensor:
-    """Returns uint8 [height, width, channels], a whole image; the sides of a JPEG are halved `scale_log2` times."""
+def decode_image(contents: tf.Tensor, channels: int) -> tf.Tensor:
+    """Returns uint8 [height, width, channels], a whole image."""
+
+    def decode(jpeg: tf.Tensor, channels: int) -> tf.Tensor:
+        return tf.io.decode_jpeg(jpeg, channels, dct_method=DCT)
+
     return tf.cond(
         tf.io.is_jpeg(contents),
-        lambda: _decode_jpeg(contents, channels, partial(tf.io.decode_jpeg, ratio=2**scale_log2, dct_method=DCT)),
+        lambda: _decode_jpeg(contents, channels, decode),
         lambda: _decode_other(contents, channels),
     )
 
@@ -130,30 +121,31 @@ def decode_crops(
     target: tuple[int, int],
     channels: int,
     kernel: Kernel = "bilinear",
-    scale_log2: tf.Tensor | int = 0,
 ) -> tf.Tensor:
     """Returns uint8 [k, *target, channels]: each window cut out of an image of `size` (int32 [2]) and resized.
 
     Decodes once, and only the smallest window that encloses all of them; the pixels equal those of decoding the whole
-    image. A JPEG's sides are halved `scale_log2` times (int32 []) while decoding; `windows` are in the full-size image.
+    image. Damage outside it goes unnoticed.
     """
-    windows = scaled_windows(windows, scale_log2)
-    size = -(tf.negative(size) // tf.bitwise.left_shift(1, scale_log2))
     corner = tf.maximum(tf.reduce_min(windows[:, :2], axis=0) - MARGIN, 0)
     far = tf.minimum(tf.reduce_max(windows[:, :2] + windows[:, 2:], axis=0) + MARGIN, size)
-    image = decode_window(contents, tf.concat([corner, far - corner], 0), channels, scale_log2)
+    image = decode_window(contents, tf.concat([corner, far - corner], 0), channels)
+    return cut_crops(image, windows - tf.concat([corner, [0, 0]], 0), target, kernel)
+
+
+def cut_crops(image: tf.Tensor, windows: tf.Tensor, target: tuple[int, int], kernel: Kernel = "bilinear") -> tf.Tensor:
+    """Returns uint8 [k, *target, channels]: each window cut out of a decoded image and resized."""
 
     def cut_and_resize(window: tf.Tensor) -> tf.Tensor:
         return resize(_cut(image, window), target, kernel)
 
-    inside = windows - tf.concat([corner, [0, 0]], 0)
     # tf.map_fn costs a tenth of a decode, and most images have a single window.
     crops = tf.cond(
         tf.equal(tf.shape(windows)[0], 1),
-        lambda: cut_and_resize(inside[0])[None],
-        lambda: tf.map_fn(cut_and_resize, inside, fn_output_signature=tf.uint8),
+        lambda: cut_and_resize(windows[0])[None],
+        lambda: tf.map_fn(cut_and_resize, windows, fn_output_signature=tf.uint8),
     )
-    return tf.ensure_shape(crops, [None, *target, channels])
+    return tf.ensure_shape(crops, [None, *target, image.shape[-1]])
 
 
 def box_windows(boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:

@@ -19,6 +19,7 @@ from tensorflow.python.eager.cancellation import CancellationManager
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import BlockRange
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.parallelism import options, thread_budget
@@ -32,6 +33,12 @@ from tfpipe.errors import ConfigError
 AHEAD = 2
 # Outstanding requests of a rank to a worker.
 UNDER_WAY = 2
+# TensorFlow's error of a worker that lacks the decoder's op, and tfpipe's.
+NO_DECODER = "Op type not registered 'TfpipeCrops'"
+WITHOUT_DECODER = (
+    "data.service: a worker lacks tfpipe's decoder in C, which this process has: install tfpipe there with a C "
+    'compiler (its log says what is missing), or set data.decoder to "graph"'
+)
 # Upper bound of a graph's tables, which are sent to each worker: a message of 2 GB makes TensorFlow abort the process.
 MOST_BYTES = 500_000_000
 
@@ -71,20 +78,24 @@ def served(
 ) -> tf.data.Dataset:
     """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
-    Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], an
-    image per element; in graph, without Python. `config.service` must be set. Raises ConfigError if the catalog is too
-    large to be sent, or holds URLs, which are fetched in Python.
+    Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], as
+    many images per element as the decoder takes; in graph, without Python. `config.service` must be set.
+
+    Raises ConfigError if the catalog is too large to be sent, or Python is needed, by its URLs or by the decoder.
     """
     check(catalog)
     service = config.service
     assert service is not None, "data.service is set"
     theirs = for_worker(config, service.workers, world)
+    decoder = choose_decoder(theirs)
 
     # Traced once for all workers; the catalog's tables are captured, so they are held once.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
     def blocks(first: tf.Tensor) -> tf.data.Dataset:
         part = BlockRange(first, workers.count, IMAGES)
-        dataset = together(load(theirs, part=part))
+        dataset = load(theirs, part=part, decoder=decoder)
+        if decoder.images != IMAGES:
+            dataset = together(dataset)
         numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)
         dataset = tf.data.Dataset.zip(numbers, dataset).map(Block).prefetch(AHEAD)
         return dataset.with_options(worker_options(theirs, service.workers, world))
@@ -117,7 +128,8 @@ def _received(
             yield "", block.crops
     except Exception as error:
         # If raised here, TensorFlow would log it with this thread's traceback, even at the end of the process.
-        yield error.message if isinstance(error, tf.errors.OpError) else str(error), nothing
+        message = error.message if isinstance(error, tf.errors.OpError) else str(error)
+        yield WITHOUT_DECODER if NO_DECODER in message else message, nothing
     finally:
         for feed in feeds:
             feed.close()

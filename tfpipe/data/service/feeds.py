@@ -9,14 +9,15 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
+from tfpipe.data.images.decode import NATIVE_IMAGES
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.service.workers import Workers
 from tfpipe.errors import TfpipeError
 
 logger = logging.getLogger(__name__)
 
-# Images per block: a block is one element, one network call and about 5 MB of crops.
-IMAGES = 32
+# Images per block: a block is one element, one network call and about 5 MB of crops; one call of the decoder in C.
+IMAGES = NATIVE_IMAGES
 # Received blocks that may wait to be taken.
 WAITING = 2
 LOOK_S = 1.0  # seconds between two checks of the worker

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 from tfpipe.errors import ConfigError
+from tfpipe.native import native
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,8 @@ class Server:
         _give_back()
         import tensorflow as tf
         from tensorflow.data.experimental import service
+
+        native()  # the graphs that clients send have its op
 
         tf.config.threading.set_inter_op_parallelism_threads(threads or len(os.sched_getaffinity(0)))
         host = host or socket.gethostname()

@@ -47,9 +47,9 @@ def crop_store(catalog: Catalog, config: DataConfig, world: World) -> Store | No
 def crops_fingerprint(catalog: Catalog, config: DataConfig) -> str:
     """Returns a hash of everything but file contents that determines the crops: other settings use another cache."""
     shape = (*config.crop_image_size, config.num_channels)
-    crop = (config.crop_for(catalog.split), config.center_fraction, config.resize, config.native, config.scaled_decode)
+    crop = (config.crop_for(catalog.split), config.center_fraction, config.resize, config.native, False)
     lists = (catalog.paths.digest, catalog.paths.folders, catalog.annotation_folders, catalog.classes)
-    flags = (catalog.split, False, catalog.by_box)  # the constant stays for caches made before
+    flags = (catalog.split, False, catalog.by_box)  # these two constants stay for caches made before
     digest = hashlib.sha256(repr((shape, crop, lists, flags)).encode())
     for array in (catalog.annotated, catalog.labels, *(catalog.boxes or ())):
         digest.update(array.tobytes())

@@ -127,7 +127,7 @@ def _run(config: Config, world: World, plan: BenchPlan, catalog: Catalog, catalo
         wait_until_idle()
         segments[name].append(measured[name](plan.segment_s))
     return Report(
-        machine=Machine.here(config.data, world),
+        machine=Machine.here(config.data, world, catalog.source.stores),
         data=config.data,
         images=len(catalog),
         catalog_s=catalog_s,

@@ -12,7 +12,7 @@ from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
-from tfpipe.data.images.crops import Windows, decode_scale
+from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import full_windows
 from tfpipe.data.order.stream import Cursor, Stream
@@ -155,8 +155,7 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
 
     def decode(images: Encoded) -> tf.Tensor:
         numbers = tf.range(decoder.images, dtype=tf.int64)
-        windows = full_windows(images.size)
-        full = Windows(numbers, 0 * numbers, windows, images.label, decode_scale(windows, numbers, data))
+        full = Windows(numbers, 0 * numbers, full_windows(images.size), images.label)
         return decoder.decode(images.jpeg, images.size, full, tf.zeros(0, tf.bool))
 
     def chain(name: str, work: Callable[[Encoded], tf.Tensor]) -> Chain:

@@ -17,6 +17,7 @@ from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
 from tfpipe.data.sources.source import Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.native import decoder_name, missing
 from tfpipe.tools.bench.segments import Count
 from tfpipe.util.sampling import evenly_spaced
 
@@ -32,13 +33,25 @@ class Machine:
     threads: int  # threads of the input pipeline, without those that wait for storage
     reads: int  # images read at once
     tensorflow: str
+    decoder: str = ""  # name of the JPEG decoder, and the reason if it is not tfpipe's own; "": not known
 
     @classmethod
-    def here(cls, data: DataConfig, world: World) -> "Machine":
-        """Describes this machine, as a pipeline of `data` uses it."""
+    def here(cls, data: DataConfig, world: World, stored: Stores | None = None) -> "Machine":
+        """Describes this machine, as a pipeline of `data` uses it; `stored` is what the data's source stores."""
         cpus = world.threads or len(os.sched_getaffinity(0))
         threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world)
-        return cls(os.cpu_count() or 1, cpus, threads, calls_at_once(data, world).read or 1, tf.__version__)
+        reads, decoder = calls_at_once(data, world).read or 1, _decoder(data, stored) if stored else ""
+        return cls(os.cpu_count() or 1, cpus, threads, reads, tf.__version__, decoder)
+
+
+def _decoder(data: DataConfig, stored: Stores) -> str:
+    if stored == "pixels":
+        return "none: the packed crops are pixels"
+    if stored == "images" and not data.native:
+        return f'TensorFlow\'s ops; data.decoder is "{data.decoder}", data.resize "{data.resize}"'
+    if data.service is not None and missing():
+        return f"TensorFlow's ops; {missing()}"
+    return decoder_name()
 
 
 @dataclass(frozen=True)

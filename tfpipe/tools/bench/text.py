@@ -84,6 +84,7 @@ def _facts(machine: Machine, data: DataConfig) -> list[str]:
     height, width = data.crop_image_size
     return [
         f"machine   {machine.cpus} of {machine.host_cpus} CPUs, {_threads(machine)}, TensorFlow {machine.tensorflow}",
+        *([f"decoder   {machine.decoder}"] if machine.decoder else []),
         f"pipeline  {data.crop} crops of {height}x{width}x{data.num_channels} {data.dtype}, batches of "
         f"{data.batch_size}, readers {data.num_parallel_readers}, prefetch {data.prefetch_buffer_size}",
     ]

@@ -2,6 +2,7 @@
 
 import builtins
 import errno
+import io
 import json
 import os
 import re
@@ -17,10 +18,12 @@ import simplejpeg
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from tests.support.batches import KNOWN_STEPS, crops, known_crops
 from tests.support.commands import ROOT, run
 from tests.support.examples import examples
+from tests.support.images import encoded
 from tests.support.packs import config_of, packed
 from tests.support.ranks import Ranks
 from tests.support.runs import read_metrics
@@ -120,7 +123,7 @@ def test_the_samples_are_those_of_the_files(
     [
         ({"crop": "random_resized", "unit": "box", "crop_image_size": [24, 40]}, "train"),
         ({"crop": "center", "num_channels": 1, "decoder": "graph"}, "test"),
-        ({"annotations": "none", "dtype": "float32", "scaled_decode": True, "crop_image_size": [8, 9]}, "train"),
+        ({"annotations": "none", "dtype": "float32", "crop_image_size": [8, 9]}, "train"),
         pytest.param({"crop": "random_resized"}, "test", marks=SAME_CALLS),
         pytest.param({"crop": "full", "decoder": "graph"}, "train", marks=SAME_CALLS),
         pytest.param({"annotations": "none"}, "test", marks=SAME_CALLS),
@@ -286,7 +289,6 @@ def numbered(counts: np.ndarray, folder: Path, by_box: bool) -> Catalog:
         ({"crop": "full"}, 'data.crop: "boxes" packed, "full" in the config'),
         ({"resize": "area"}, 'data.resize: "bilinear" packed, "area" in the config'),
         ({"decoder": "graph"}, 'data.decoder: "native" packed, "graph" in the config'),
-        ({"scaled_decode": True}, "data.scaled_decode: false packed, true in the config"),
         ({"annotations": "none"}, 'data.annotations: "any" packed, "none" in the config'),
         ({"classes": ["a", "b"]}, 'data.classes: ["n'),
         ({"cache": "memory"}, "data.cache is of loose files"),
@@ -360,7 +362,7 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
         shards = catalog.source.shards
         mapped = loader(shards, catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
         with monkeypatch.context() as small:
-            small.setattr("tfpipe.data.sources.packed.crops.free_memory", lambda: 0)
+            small.setattr("tfpipe.data.sources.packed.pixels.free_memory", lambda: 0)
             load = loader(shards, catalog.paths, (32, 32, 3))
         whole = load(np.arange(20), np.zeros(0, bool))
         assert whole.tobytes() == mapped.tobytes()
@@ -373,6 +375,28 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
             load(np.array([0, last]), np.zeros(0, bool))
         with pytest.raises(TfpipeError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             loader(shards, catalog.paths, (32, 32, 3))
+
+
+@pytest.mark.parametrize("memory", [0, 2**40], ids=["read", "mapped"])
+def test_crops_that_the_decoder_in_c_refuses_are_decoded_all_the_same(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    """A progressive JPEG among others; mirrored ones of both kinds."""
+    monkeypatch.setattr("tfpipe.data.sources.packed.pixels.free_memory", lambda: memory)
+    catalog = load_catalog(config_of(sample, tmp_path, "packed", copy["crops"]).data, "train", World())
+    shards = catalog.source.shards
+    contents = [shards.contents(record) for record in range(4)]
+    for record in (1, 2):
+        other = encoded(Image.open(io.BytesIO(contents[record])), progressive=True, quality=30)
+        contents[record] = other.ljust(len(contents[record]), b"\0")
+        with open(shards.paths[shards.records.shard[record]], "r+b") as file:
+            file.seek(shards.records.offset[record])
+            file.write(contents[record])
+    expected = np.array([simplejpeg.decode_jpeg(each) for each in contents])
+    flips = np.array([True, True, False, False])
+    load = loader(shards, catalog.paths, (32, 32, 3))
+    assert (load(np.arange(4), flips) == np.where(flips[:, None, None, None], expected[:, :, ::-1], expected)).all()
+    assert (load(np.arange(4), np.zeros(0, bool)) == expected).all()
 
 
 def test_a_shard_that_cannot_be_mapped_for_a_while_is_tried_again_and_one_for_ever_is_named(

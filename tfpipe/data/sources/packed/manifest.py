@@ -122,15 +122,11 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
         "data.num_channels": config.num_channels,
         "data.resize": config.resize,
         "data.decoder": "native" if config.native else "graph",
-        "data.scaled_decode": config.scaled_decode,
     }
     if kind == "center":
         keys["data.center_fraction"] = config.center_fraction
     if kind == "boxes":
         keys["data.annotations"] = "none" if config.annotations == "none" else "any"
-    if config.scaled_decode:
-        # The scale depends on which of an image's crops are cut together.
-        keys["data.unit"] = config.unit if split == "train" else "image"
     return keys
 
 

@@ -6,6 +6,7 @@ A record is read in one call, by shard, offset and length: nothing is parsed, an
 import os
 import resource
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from tfpipe.errors import ConfigError
 Kind = Literal["original", "crops", "raw"]
 # File descriptors that a process needs in addition to those of the shards.
 SPARE_FILES = 256
+CUT = "the shard ends within it"
 
 
 class Records(NamedTuple):
@@ -50,6 +52,11 @@ class Shards:
         with open(self.paths[self.records.shard[record]], "rb") as file:
             file.seek(int(self.records.offset[record]))
             return file.read(int(self.records.length[record]))
+
+    def places(self, records: np.ndarray) -> Iterator[tuple[int, int, int]]:
+        """Yields the shard, offset and length of each of `records` (int64 [k])."""
+        _, _, shards, offsets, lengths = (column[records] for column in self.records)
+        return zip(shards.tolist(), offsets.tolist(), lengths.tolist(), strict=True)
 
     def name(self, record: int, images: FileList) -> str:
         """Returns the name of `record` for a message: its number within its shard, the shard, and its image's path."""

@@ -1,0 +1,151 @@
+"""The decoder in C as Python and TensorFlow call it, and what tfpipe does without it."""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import simplejpeg
+import tensorflow as tf
+
+from tests.support.batches import batches
+from tests.support.commands import ROOT
+from tests.support.images import encoded, picture
+from tests.support.sample import SampleData
+from tfpipe import load_config, native
+from tfpipe.native import decoder_name, missing
+
+FULL = (90, 120)
+
+
+@tf.function(autograph=False)
+def crops(jpegs: tf.Tensor, sizes: tf.Tensor, images: tf.Tensor, windows: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
+    return native.native().crops(jpegs, sizes, images, windows, flips, height=90, width=120, channels=3)
+
+
+def called(
+    jpegs: list[bytes],
+    images: list[int],
+    windows: list[list[int]],
+    sizes: object = None,
+    flips: tuple[bool, ...] = (),
+) -> tuple[np.ndarray, np.ndarray]:
+    sizes = [FULL] * len(jpegs) if sizes is None else sizes
+    numbers, mirrored = tf.constant(images, tf.int64), tf.constant(flips, tf.bool)
+    pixels, refused = crops(tf.constant(jpegs), tf.constant(sizes), numbers, tf.constant(windows), mirrored)
+    return pixels.numpy(), refused.numpy()
+
+
+def test_an_image_is_accepted_or_refused_by_itself() -> None:
+    jpeg, other = encoded(picture(*FULL)), encoded(picture(*FULL, 1), progressive=True)
+    files = [jpeg, other, b"", jpeg[:2000], jpeg]
+    pixels, refused = called(files, [0, 1, 2, 3, 4], [[0, 0, *FULL]] * 5, flips=(True, False, False, False, False))
+    assert refused.tolist() == [False, True, True, True, False]
+    expected = simplejpeg.decode_jpeg(jpeg)
+    assert (pixels[0] == expected[:, ::-1]).all() and (pixels[4] == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("size", "window"),
+    [
+        (FULL, [0, 0, 91, 120]),
+        (FULL, [-1, 0, 90, 120]),
+        (FULL, [0, 1, 90, 120]),
+        (FULL, [0, 0, 0, 120]),
+        (FULL, [2**31 - 1, 0, 2, 120]),
+        ((90, 121), [0, 0, 90, 120]),
+        ((2**16, 2**16), [0, 0, 90, 120]),
+        ((-90, 120), [0, 0, 90, 120]),
+    ],
+    ids=str,
+)
+def test_windows_beyond_the_image_and_other_sizes_are_refused(size: tuple[int, int], window: list[int]) -> None:
+    _, refused = called([encoded(picture(*FULL))], [0], [window], [size])
+    assert refused.tolist() == [True]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"images": [1, 0]}, "do not ascend"),
+        ({"images": [0, 2]}, "do not ascend"),
+        ({"images": [-1, 0]}, "do not ascend"),
+        ({"images": [0]}, r"windows are not \[k, 4\]"),
+        ({"windows": [[0, 0, 9]] * 2}, r"windows are not \[k, 4\]"),
+        ({"sizes": [FULL]}, r"sizes are not \[n, 2\]"),
+        ({"flips": (True,)}, r"flips are neither \[k\] nor \[0\]"),
+        ({"sizes": [90, 120]}, "an input has a wrong rank"),
+    ],
+    ids=str,
+)
+def test_inputs_that_do_not_fit_together_are_an_error(inputs: dict, message: str) -> None:
+    """Before anything is read by their numbers."""
+    whole = {"jpegs": [encoded(picture(*FULL))] * 2, "images": [0, 1], "windows": [[0, 0, 90, 120]] * 2}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"TfpipeCrops: .*{message}|TfpipeCrops: {message}"):
+        called(**{**whole, **inputs})
+
+
+@pytest.fixture
+def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The library is looked for again, within the test."""
+    monkeypatch.setattr(native, "_loaded", native._loaded.__wrapped__)
+    monkeypatch.setattr(native, "native", native.native.__wrapped__)
+    return monkeypatch
+
+
+def test_it_is_there_and_names_its_instructions(unloaded: pytest.MonkeyPatch) -> None:
+    assert missing() == "" and native.native().simd in ("avx2", "plain")
+    assert decoder_name() == f"tfpipe's own in C ({native.native().simd})"
+
+
+@pytest.mark.parametrize("how", ["switched off", "not built", "no library", "another version"])
+def test_without_it_the_log_says_why_and_what_it_costs(
+    unloaded: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    reason = f"is not built: {native.BUILD}"
+    if how == "switched off":
+        unloaded.setenv(native.OFF, "0")
+        reason = "TFPIPE_NATIVE=0 switches"
+    elif how == "another version":
+        unloaded.setattr(native, "VERSION", -1)
+        reason = "_crops.abi3.so was built from another version of tfpipe"
+    else:
+        unloaded.setattr(native, "FILES", "absent*.so" if how == "not built" else "__init__.py")
+        reason = reason if how == "not built" else "cannot be loaded"
+    with caplog.at_level(logging.WARNING):
+        assert native.native() is None
+    (line,) = caplog.messages
+    assert reason in line and line.endswith("the other decoders take 1.6 times the CPU time") and "\n" not in line
+    assert decoder_name() == f"simplejpeg + OpenCV; {missing()}" and reason in missing()
+
+
+def test_without_it_the_batches_are_the_same_within_a_level(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = load_config(sample.config(tmp_path / "c.json", data={"flip": True}))
+    with_it = batches(config, count=3)
+    monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
+    for (images, labels, *_), (others, same, *_) in zip(with_it, batches(config, count=3), strict=True):
+        assert (np.asarray(labels) == np.asarray(same)).all()
+        difference = np.abs(np.asarray(images, int) - np.asarray(others, int))
+        assert 0 < difference.max() <= 1  # not 0: other decoders have made them
+
+
+@pytest.mark.parametrize("compiler", ["cc", "/absent/cc"])
+def test_a_wheel_holds_it_where_there_is_a_compiler(tmp_path: Path, compiler: str) -> None:
+    """One wheel for all versions of Python, and no C source in it."""
+    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "tfpipe", tmp_path / "tfpipe", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+    command = [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", "dist"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "CC": compiler}, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").iterdir()
+    files = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("tfpipe/native/")}
+    library = {"tfpipe/native/_crops.abi3.so"} if compiler == "cc" else set()
+    assert files == {"tfpipe/native/__init__.py", *library}
+    assert wheel.name.split("-")[2:4] == ["cp310", "abi3"]

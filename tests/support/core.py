@@ -1,0 +1,177 @@
+"""The native core on its own: built by `cc`, called by ctypes; JPEGs of all kinds that it decodes."""
+
+import ctypes
+import io
+import random
+import struct
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+SOURCES = Path(__file__).resolve().parents[2] / "tfpipe" / "native"
+REFUSED, DAMAGED, MEMORY, ARGUMENT = 1, 2, 3, 4
+WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
+SANITIZERS = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+SAMPLINGS = ("444", "422", "420", "440", "Gray")
+
+
+def core_sources() -> list[str]:
+    """Returns the paths of the core's C files, without TensorFlow's side."""
+    return [str(path) for path in sorted(SOURCES.glob("*.c")) if path.name != "op.c"]
+
+
+def build_core(folder: Path, *options: str) -> Path:
+    """Builds the core as a shared library in `folder`, by default with -O3."""
+    library = folder / "libcore.so"
+    how = options or ("-O3",)
+    subprocess.run(["cc", *WARNINGS, *how, "-fPIC", "-shared", *core_sources(), "-o", str(library)], check=True)
+    return library
+
+
+class Core:
+    """A scratch of the library at `path`, and its functions."""
+
+    def __init__(self, path: Path) -> None:
+        self.library = ctypes.CDLL(str(path))
+        self.library.tfpipe_scratch_new.restype = ctypes.c_void_p
+        self.library.tfpipe_scratch_free.argtypes = [ctypes.c_void_p]
+        self.library.tfpipe_simd.restype = ctypes.c_char_p
+        self.library.tfpipe_crops.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+            *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+        ]
+        self.scratch = self.library.tfpipe_scratch_new()
+
+    def __del__(self) -> None:
+        self.library.tfpipe_scratch_free(self.scratch)
+
+    def crops(
+        self,
+        jpeg: bytes,
+        size: tuple[int, int],
+        windows: list[tuple[int, int, int, int]],
+        target: tuple[int, int],
+        channels: int = 3,
+        flips: list[bool] | None = None,
+    ) -> np.ndarray | int:
+        """Returns crops (uint8 [k, *target, channels]), or the code of a refusal.
+
+        What lies beside the crops is checked to be as it was.
+        """
+        count = len(windows)
+        places = np.array(windows, np.int32).reshape(-1, 4)
+        mirrored = None if flips is None else np.array(flips, np.uint8)
+        guard = 64
+        length = count * target[0] * target[1] * channels
+        memory = np.full(length + 2 * guard, 0xA5, np.uint8)
+        status = self.library.tfpipe_crops(
+            *(self.scratch, jpeg, len(jpeg), *size, places.ctypes.data),
+            *(None if mirrored is None else mirrored.ctypes.data, count, *target, channels),
+            memory.ctypes.data + guard,
+        )
+        assert (memory[:guard] == 0xA5).all() and (memory[-guard:] == 0xA5).all()
+        return status or memory[guard:-guard].reshape(count, *target, channels)
+
+    def whole(self, jpeg: bytes, size: tuple[int, int], channels: int = 3) -> np.ndarray | int:
+        """Returns the whole image (uint8 [*size, channels]), or the code of a refusal."""
+        crops = self.crops(jpeg, size, [(0, 0, *size)], size, channels)
+        return crops if isinstance(crops, int) else crops[0]
+
+
+def reference(jpeg: bytes, channels: int = 3) -> np.ndarray:
+    """Decodes by libjpeg-turbo (uint8 [height, width, channels])."""
+    return simplejpeg.decode_jpeg(jpeg, "RGB" if channels == 3 else "GRAY")
+
+
+def generated_pixels(draw: random.Random, height: int, width: int) -> np.ndarray:
+    """Returns smooth colours, noise, flat areas and edges (uint8 [height, width, 3])."""
+    make = np.random.default_rng(draw.getrandbits(32))
+    sides = draw.randint(1, 12), draw.randint(1, 12)
+    coarse = Image.fromarray(make.integers(0, 256, (*sides, 3), np.uint8))
+    image = np.asarray(coarse.resize((width, height), draw.choice((Image.BICUBIC, Image.NEAREST))), np.int16)
+    noise = draw.choice((0, 0, 3, 20, 255))
+    if noise:
+        image = image + make.integers(-noise, noise + 1, (height, width, 3))
+    return image.clip(0, 255).astype(np.uint8)
+
+
+def generated_jpeg(draw: random.Random, side: int = 120) -> tuple[bytes, tuple[int, int]]:
+    """Returns a JPEG that the core decodes, of up to `side` pixels a side, and its size; by one of three encoders."""
+    size = draw.randint(1, side), draw.randint(1, side)
+    pixels, quality = generated_pixels(draw, *size), draw.randint(1, 100)
+    sampling, encoder = draw.choice(SAMPLINGS), draw.randrange(3)
+    if encoder == 0:
+        if sampling == "Gray":
+            gray = np.ascontiguousarray(pixels[..., :1])
+            jpeg = simplejpeg.encode_jpeg(gray, quality, "GRAY", "Gray")
+        else:
+            jpeg = simplejpeg.encode_jpeg(pixels, quality, "RGB", sampling)
+    elif encoder == 1:
+        jpeg = _by_opencv(draw, pixels, quality, sampling)
+    else:
+        jpeg = _by_pillow(draw, pixels, quality, sampling)
+    for _ in range(draw.choice((0, 0, 1, 3))):
+        jpeg = _with_segment(draw, jpeg)
+    return jpeg + draw.choice((b"", b"", bytes(9), b"\xff\xd8\xff\xd9")), size
+
+
+def _by_opencv(draw: random.Random, pixels: np.ndarray, quality: int, sampling: str) -> bytes:
+    import cv2
+
+    factors = {
+        "444": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444,
+        "422": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_422,
+        "420": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_420,
+        "440": cv2.IMWRITE_JPEG_SAMPLING_FACTOR_440,
+    }
+    options = [cv2.IMWRITE_JPEG_QUALITY, quality, cv2.IMWRITE_JPEG_OPTIMIZE, draw.randrange(2)]
+    options += [cv2.IMWRITE_JPEG_RST_INTERVAL, draw.choice((0, 0, 1, 2, 7, 100))]
+    if sampling == "Gray":
+        pixels = pixels[..., 0]
+    else:
+        options += [cv2.IMWRITE_JPEG_SAMPLING_FACTOR, factors[sampling]]
+    return cv2.imencode(".jpg", pixels, options)[1].tobytes()
+
+
+def _by_pillow(draw: random.Random, pixels: np.ndarray, quality: int, sampling: str) -> bytes:
+    image = Image.fromarray(pixels)
+    options: dict[str, object] = {"quality": quality, "optimize": draw.random() < 0.5}
+    if sampling == "Gray":
+        image = image.convert("L")
+    else:
+        options["subsampling"] = {"444": 0, "422": 1, "420": 2, "440": 2}[sampling]
+    if draw.random() < 0.2 and quality == 100:  # tables of 16 bits
+        options |= {"qtables": [[draw.randint(1, 2000) for _ in range(64)] for _ in range(2)], "quality": -1}
+    elif draw.random() < 0.2:
+        options |= {"qtables": [[draw.randint(1, 255) for _ in range(64)] for _ in range(2)], "quality": -1}
+    restart = draw.choice(({}, {"restart_marker_blocks": draw.randint(1, 20)}, {"restart_marker_rows": 1}))
+    if draw.random() < 0.3:
+        exif = Image.Exif()
+        thumbnail = io.BytesIO()
+        image.resize((16, 16)).save(thumbnail, "JPEG")
+        exif[0x010E] = thumbnail.getvalue().decode("latin-1")
+        options["exif"] = exif
+    if draw.random() < 0.3:
+        options["comment"] = bytes(draw.randrange(256) for _ in range(draw.randrange(40)))
+    file = io.BytesIO()
+    image.save(file, "JPEG", **options, **restart)
+    return file.getvalue()
+
+
+def _with_segment(draw: random.Random, jpeg: bytes) -> bytes:
+    """Puts fill bytes or a comment before a segment of the header."""
+    places, at = [], 2
+    while True:
+        places.append(at)
+        while jpeg[at + 1] == 0xFF:
+            at += 1
+        if jpeg[at + 1] == 0xDA:
+            break
+        at += 2 + int.from_bytes(jpeg[at + 2 : at + 4], "big")
+    at = draw.choice(places)
+    comment = bytes(draw.randrange(256) for _ in range(draw.randrange(20)))
+    piece = draw.choice((b"\xff" * draw.randint(1, 3), b"\xff\xfe" + struct.pack(">H", 2 + len(comment)) + comment))
+    return jpeg[:at] + piece + jpeg[at:]

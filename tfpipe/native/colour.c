@@ -1,0 +1,181 @@
+/* Upsamples chroma and converts YCbCr to RGB, as libjpeg-turbo does. */
+#include "core.h"
+
+#include <string.h>
+
+#if HAVE_AVX2
+#include <immintrin.h>
+#endif
+
+/* ---- upsampling: triangle filters of libjpeg's "fancy" upsampling ---- */
+
+/* At the image's edges the caller repeats the outermost sample, which gives what libjpeg's special cases do. */
+void h2v1_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    (void)far;
+    for (int i = 0; i < samples; i++) {
+        out[2 * i] = (uint8_t)((3 * near[i] + near[i - 1] + 1) >> 2);
+        out[2 * i + 1] = (uint8_t)((3 * near[i] + near[i + 1] + 2) >> 2);
+    }
+}
+
+void h2v2_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    int before = 3 * near[-1] + far[-1], here = 3 * near[0] + far[0];
+    for (int i = 0; i < samples; i++) {
+        int after = 3 * near[i + 1] + far[i + 1];
+        out[2 * i] = (uint8_t)((3 * here + before + 8) >> 4);
+        out[2 * i + 1] = (uint8_t)((3 * here + after + 7) >> 4);
+        before = here;
+        here = after;
+    }
+}
+
+void h1v2_upper_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    for (int i = 0; i < samples; i++) out[i] = (uint8_t)((3 * near[i] + far[i] + 1) >> 2);
+}
+
+void h1v2_lower_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    for (int i = 0; i < samples; i++) out[i] = (uint8_t)((3 * near[i] + far[i] + 2) >> 2);
+}
+
+/* ---- colour: jdcolor.c's tables have these values ---- */
+
+static uint8_t clamp(int value) { return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value); }
+
+void ycc_plain(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored) {
+    for (int i = 0; i < n; i++) {
+        uint8_t *to = out + 3 * (mirrored ? n - 1 - i : i);
+        int b = cb[i] - 128, r = cr[i] - 128;
+        to[0] = clamp(y[i] + ((91881 * r + 32768) >> 16));
+        to[1] = clamp(y[i] + ((-22554 * b - 46802 * r + 32768) >> 16));
+        to[2] = clamp(y[i] + ((116130 * b + 32768) >> 16));
+    }
+}
+
+void gray_plain(uint8_t *out, const uint8_t *y, int n, int mirrored) {
+    for (int i = 0; i < n; i++) memset(out + 3 * (mirrored ? n - 1 - i : i), y[i], 3);
+}
+
+#if HAVE_AVX2
+AVX2 INLINE __m256i load16(const uint8_t *at) { /* 16 bytes as 16-bit values */
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
+
+AVX2 INLINE __m256i triple(__m256i x) { return _mm256_add_epi16(x, _mm256_add_epi16(x, x)); }
+
+/* Stores pairs of columns: even in the low bytes, odd in the high ones. */
+AVX2 INLINE void store_pairs(uint8_t *out, __m256i even, __m256i odd) {
+    _mm256_storeu_si256((__m256i *)(void *)out, _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
+}
+
+AVX2 void h2v1_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    (void)far;
+    for (int i = 0; i < samples; i += 16) {
+        __m256i here = triple(load16(near + i));
+        __m256i even = _mm256_add_epi16(_mm256_add_epi16(here, load16(near + i - 1)), _mm256_set1_epi16(1));
+        __m256i odd = _mm256_add_epi16(_mm256_add_epi16(here, load16(near + i + 1)), _mm256_set1_epi16(2));
+        store_pairs(out + 2 * i, _mm256_srli_epi16(even, 2), _mm256_srli_epi16(odd, 2));
+    }
+}
+
+AVX2 void h2v2_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    for (int i = 0; i < samples; i += 16) {
+        __m256i before = _mm256_add_epi16(triple(load16(near + i - 1)), load16(far + i - 1));
+        __m256i after = _mm256_add_epi16(triple(load16(near + i + 1)), load16(far + i + 1));
+        __m256i here = triple(_mm256_add_epi16(triple(load16(near + i)), load16(far + i)));
+        __m256i even = _mm256_add_epi16(_mm256_add_epi16(here, before), _mm256_set1_epi16(8));
+        __m256i odd = _mm256_add_epi16(_mm256_add_epi16(here, after), _mm256_set1_epi16(7));
+        store_pairs(out + 2 * i, _mm256_srli_epi16(even, 4), _mm256_srli_epi16(odd, 4));
+    }
+}
+
+AVX2 INLINE __m128i bytes(__m256i x) { /* 16-bit values as saturated bytes */
+    return _mm_packus_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+}
+
+AVX2 INLINE void h1v2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples, int bias) {
+    for (int i = 0; i < samples; i += 16) {
+        __m256i sum = _mm256_add_epi16(_mm256_add_epi16(triple(load16(near + i)), load16(far + i)),
+                                       _mm256_set1_epi16((short)bias));
+        _mm_storeu_si128((__m128i *)(void *)(out + i), bytes(_mm256_srli_epi16(sum, 2)));
+    }
+}
+
+AVX2 void h1v2_upper_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    h1v2(out, near, far, samples, 1);
+}
+
+AVX2 void h1v2_lower_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    h1v2(out, near, far, samples, 2);
+}
+
+/* Stores 16 RGB pixels, or the first n of them; mirrored: pixel 0 last. */
+AVX2 INLINE void store_rgb(uint8_t *out, __m128i r, __m128i g, __m128i b, int n, int mirrored) {
+#define N (-1)
+    const __m128i r0 = _mm_setr_epi8(0, N, N, 1, N, N, 2, N, N, 3, N, N, 4, N, N, 5);
+    const __m128i g0 = _mm_setr_epi8(N, 0, N, N, 1, N, N, 2, N, N, 3, N, N, 4, N, N);
+    const __m128i b0 = _mm_setr_epi8(N, N, 0, N, N, 1, N, N, 2, N, N, 3, N, N, 4, N);
+    const __m128i r1 = _mm_setr_epi8(N, N, 6, N, N, 7, N, N, 8, N, N, 9, N, N, 10, N);
+    const __m128i g1 = _mm_setr_epi8(5, N, N, 6, N, N, 7, N, N, 8, N, N, 9, N, N, 10);
+    const __m128i b1 = _mm_setr_epi8(N, 5, N, N, 6, N, N, 7, N, N, 8, N, N, 9, N, N);
+    const __m128i r2 = _mm_setr_epi8(N, 11, N, N, 12, N, N, 13, N, N, 14, N, N, 15, N, N);
+    const __m128i g2 = _mm_setr_epi8(N, N, 11, N, N, 12, N, N, 13, N, N, 14, N, N, 15, N);
+    const __m128i b2 = _mm_setr_epi8(10, N, N, 11, N, N, 12, N, N, 13, N, N, 14, N, N, 15);
+#undef N
+    if (mirrored) {
+        const __m128i turn = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+        r = _mm_shuffle_epi8(r, turn);
+        g = _mm_shuffle_epi8(g, turn);
+        b = _mm_shuffle_epi8(b, turn);
+    }
+#define TRIPLE(x, y, z) \
+    _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(r, x), _mm_shuffle_epi8(g, y)), _mm_shuffle_epi8(b, z))
+    uint8_t last[48], *to = n < 16 ? last : out;
+    _mm_storeu_si128((__m128i *)(void *)to, TRIPLE(r0, g0, b0));
+    _mm_storeu_si128((__m128i *)(void *)(to + 16), TRIPLE(r1, g1, b1));
+    _mm_storeu_si128((__m128i *)(void *)(to + 32), TRIPLE(r2, g2, b2));
+#undef TRIPLE
+    if (n < 16) memcpy(out, mirrored ? last + 3 * (16 - n) : last, 3 * (size_t)n);
+}
+
+/* Where pixels i to i + 15 go, as far as they are among the n: mirrored ones end before those of the call before. */
+INLINE uint8_t *place(uint8_t *out, int i, int n, int mirrored) {
+    return out + 3 * (!mirrored ? i : n - i > 16 ? n - i - 16 : 0);
+}
+
+/* 16-bit arithmetic of jdcolext-avx2: products by mulhi of doubled chroma, as the factors exceed 15 bits. */
+AVX2 INLINE void ycc_any(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored) {
+    const __m256i centre = _mm256_set1_epi16(128), one = _mm256_set1_epi16(1), half = _mm256_set1_epi32(1 << 15);
+    const __m256i green = _mm256_set1_epi32((int)((uint32_t)(uint16_t)-22554 | (uint32_t)18734 << 16));
+    for (int i = 0; i < n; i += 16) {
+        __m256i luma = load16(y + i);
+        __m256i b = _mm256_sub_epi16(load16(cb + i), centre), r = _mm256_sub_epi16(load16(cr + i), centre);
+        __m256i b2 = _mm256_add_epi16(b, b), r2 = _mm256_add_epi16(r, r);
+        /* 1.772 = 2 - 0.228; 1.402 = 1 + 0.402; -0.714 = 0.286 - 1 */
+        __m256i blue = _mm256_mulhi_epi16(b2, _mm256_set1_epi16(-14942));
+        blue = _mm256_add_epi16(_mm256_srai_epi16(_mm256_add_epi16(blue, one), 1), b2);
+        __m256i red = _mm256_mulhi_epi16(r2, _mm256_set1_epi16(26345));
+        red = _mm256_add_epi16(_mm256_srai_epi16(_mm256_add_epi16(red, one), 1), r);
+        __m256i low = _mm256_madd_epi16(_mm256_unpacklo_epi16(b, r), green);
+        __m256i high = _mm256_madd_epi16(_mm256_unpackhi_epi16(b, r), green);
+        low = _mm256_srai_epi32(_mm256_add_epi32(low, half), 16);
+        high = _mm256_srai_epi32(_mm256_add_epi32(high, half), 16);
+        __m256i g = _mm256_sub_epi16(_mm256_packs_epi32(low, high), r);
+        store_rgb(place(out, i, n, mirrored), bytes(_mm256_add_epi16(luma, red)), bytes(_mm256_add_epi16(luma, g)),
+                  bytes(_mm256_add_epi16(luma, blue)), n - i, mirrored);
+    }
+}
+
+AVX2 void ycc_avx2(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored) {
+    if (mirrored)
+        ycc_any(out, y, cb, cr, n, 1);
+    else
+        ycc_any(out, y, cb, cr, n, 0);
+}
+
+AVX2 void gray_avx2(uint8_t *out, const uint8_t *y, int n, int mirrored) {
+    for (int i = 0; i < n; i += 16) {
+        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(y + i));
+        store_rgb(place(out, i, n, mirrored), x, x, x, n - i, mirrored);
+    }
+}
+#endif

@@ -1,0 +1,178 @@
+/* Types and functions that the core's files share; crops.h is the interface. */
+#ifndef TFPIPE_CORE_H
+#define TFPIPE_CORE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "crops.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAVE_AVX2 1
+#define AVX2 __attribute__((target("avx2,bmi,bmi2")))
+#else
+#define HAVE_AVX2 0
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+
+enum {
+    BLOCK = 64,          /* coefficients of a block of 8 x 8 */
+    MCU_BLOCKS = 10,     /* blocks of an MCU at most, as in libjpeg; here at most 12 = 3 * 2 * 2 are refused to that */
+    PAD = 64,            /* bytes that vector code may read or write behind (planes: also before) a row */
+    MAX_SIDE = 65500,    /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
+    MAX_BYTES = 1 << 29, /* of a decoded image, as in TensorFlow */
+    TABLES = 16,         /* Huffman tables kept; a file has at most 8 at a time */
+    FAST = 10,           /* bits of codes, and of the values behind them, that one look-up decodes */
+    BLOCKS = 48,         /* blocks decoded at a time, at most: more would not stay in the first cache */
+    /* Bytes behind the coded data that are readable. Overruns are noticed after these blocks, which take at most
+     * 27 + 63 * 26 bits each: 9,990 bytes. */
+    SLACK = 10240,
+};
+
+struct buffer {
+    void *memory; /* 64-byte aligned */
+    size_t size;
+};
+
+/* A Huffman table: the bytes of its definition, and what is made of them when a scan first uses it. */
+struct huffman {
+    uint8_t counts[16], symbols[256]; /* symbols behind the last code are 0 */
+    int total;                        /* symbols; 0: a free slot */
+    int dc;                           /* its class: DC or AC */
+    int built;                        /* 0: not yet, 1: usable, -1: no valid code */
+    uint32_t used;                    /* the call that last used it */
+    int32_t limit[18], offset[17];    /* by length: first 16-bit prefix beyond its codes; symbol index minus code */
+    uint16_t codes[1 << FAST];        /* by the next bits: length << 8 | symbol; 0: longer, or none */
+    uint32_t fast[1 << FAST];         /* see table.h */
+};
+
+/* A block that is being decoded, and what decodes it and the one behind it. */
+struct block {
+    _Alignas(32) int16_t coefficients[BLOCK]; /* in natural order */
+    const struct huffman *ac, *next_dc;
+    uint32_t last; /* place of the last coefficient in zigzag order */
+};
+
+struct component {
+    int id, h, v;           /* sampling factors, 1 or 2 */
+    int quant, dc, ac;      /* numbers of its tables, 0 to 3 */
+    int width, height;      /* samples that are coded of the image, without padding */
+    uint32_t prediction;    /* DC of the previous block, modulo 1 << 32; its low 16 bits count */
+    uint8_t *plane;         /* ring of two MCU rows, from the leftmost MCU needed */
+    size_t pitch;           /* bytes from a row of the ring to the next */
+    const struct huffman *dc_table, *ac_table;
+    const uint16_t *factors; /* quantisation, in natural order */
+};
+
+struct frame {
+    int height, width, components;
+    int hmax, vmax;
+    int interval; /* MCUs between restart markers, 0 for none */
+    struct component component[3];
+    const uint8_t *scan; /* coded data */
+};
+
+struct segments { /* restart intervals */
+    uint32_t *ends;  /* offset of each one's end in the data, in bytes */
+    size_t count;
+};
+
+struct kernels;
+
+struct tfpipe_scratch {
+    _Alignas(64) uint16_t quant[4][BLOCK];
+    _Alignas(64) struct block blocks[BLOCKS];
+    struct huffman tables[TABLES];
+    uint32_t calls;
+    struct buffer data, ends, planes, rows, crops, spans;
+};
+
+/* Returns at least `size` bytes of the buffer, with undefined contents, or NULL. */
+void *buffer_reserve(struct buffer *buffer, size_t size);
+
+/* header.c: reads everything before the coded data. Returns 0 or TFPIPE_*. */
+int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, struct frame *frame);
+
+/* huffman.c: builds the table; returns whether it is valid. */
+int huffman_build(struct huffman *table);
+
+/* Copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
+int read_data(struct tfpipe_scratch *scratch, const struct frame *frame, const uint8_t *end, size_t mcus,
+              struct segments *segments);
+
+/* Reader of the coded data, and where it stands. Of `count` only the low six bits count. */
+struct bits {
+    uint64_t buffer; /* next bits, from the highest */
+    uint64_t count;  /* valid bits in it; what is below them is right, too, or zero */
+    const uint8_t *next;
+};
+
+struct scan {
+    struct frame *frame;
+    const uint8_t *data, *limit; /* data's start; the last place to be after an MCU */
+    struct segments segments;
+    size_t position; /* MCUs decoded or passed over */
+    size_t segment;  /* the one that is being read */
+    struct bits bits;
+    struct block *blocks; /* [BLOCKS], of as many whole MCUs as fit */
+    int mcu_blocks;       /* blocks of an MCU */
+    int transformed; /* components that are needed as pixels; the others' codes are only parsed */
+    int column, row; /* of the next MCU that is kept: in MCUs from the planes' left; in MCU rows */
+};
+
+/* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
+typedef int decode_run(struct scan *scan, int count, int keep);
+
+/* Transforms two blocks into pixels side by side. Returns whether a coefficient is out of range. */
+typedef int idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+                      size_t pitch);
+
+/* entropy.c: prepares a scan's blocks, once its frame is known. */
+void set_blocks(struct scan *scan, struct block *blocks);
+
+/* How chroma is upsampled: rows are `samples` long, near[-1] and near[samples] and the same of far are readable. */
+typedef void upsample_row(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples);
+
+/* Converts n pixels to RGB, or copies a gray one three times; mirrored: from the last to the first. Writes 3 * n bytes;
+ * reads up to PAD bytes beyond n. */
+typedef void ycc_row(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored);
+typedef void gray_row(uint8_t *out, const uint8_t *y, int n, int mirrored);
+
+/* A pixel of the target: its first source pixel, and the weights of this and of the next one. */
+struct tap {
+    int32_t low;
+    int16_t weight[2]; /* sum to 1 << 14 */
+};
+
+/* Interpolates between rows a and b of n bytes: 7 fractional bits; weight: of b, of 1 << 15. Writes up to n + PAD. */
+typedef void blend_rows(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight);
+/* Interpolates `width` RGB pixels along a row of blend_rows. Writes 3 * width bytes. */
+typedef void resize_row(uint8_t *out, const int16_t *row, const struct tap *taps, int width);
+
+struct kernels {
+    const char *name;
+    decode_run *decode;
+    idct_pair *idct;
+    upsample_row *h2v1, *h2v2, *h1v2_upper, *h1v2_lower;
+    ycc_row *ycc;
+    gray_row *gray;
+    blend_rows *blend;
+    resize_row *resize;
+};
+
+decode_run decode_plain, decode_avx2;
+idct_pair idct_plain, idct_avx2;
+upsample_row h2v1_plain, h2v2_plain, h1v2_upper_plain, h1v2_lower_plain;
+upsample_row h2v1_avx2, h2v2_avx2, h1v2_upper_avx2, h1v2_lower_avx2;
+ycc_row ycc_plain, ycc_avx2;
+gray_row gray_plain, gray_avx2;
+blend_rows blend_plain, blend_avx2;
+resize_row resize_plain, resize_avx2;
+
+/* Sets taps[0..size) from `source` pixels; mirrored: for the target's pixels from the last to the first. */
+void set_taps(struct tap *taps, int source, int size, int mirrored);
+
+#endif

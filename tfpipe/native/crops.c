@@ -1,0 +1,372 @@
+/* Decodes, band by band of 8 or 16 rows, what the windows need of a JPEG, and resizes the rows of each at once. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A window on its way to its crop. */
+struct crop {
+    int top, left, height, width;
+    int copied, mirrored;      /* copied: the window has the crop's size */
+    int next;                  /* crop's row to write next, unless copied */
+    struct tap *rows, *columns; /* unless copied */
+    uint8_t *out;
+};
+
+struct span { /* columns or MCUs [from, to) */
+    int from, to;
+};
+
+/* A call's state. */
+struct job {
+    const struct kernels *kernels;
+    struct frame frame;
+    struct scan scan;
+    struct crop *crops;
+    int count, height, width, channels;
+    int mcu_width, mcu_height, mcus, mcu_rows; /* pixels; MCUs in a row; rows of them */
+    int first, base, base_end;                 /* first MCU row needed; leftmost and behind the rightmost MCU needed */
+    struct span *spans;                        /* MCUs needed, by row from 0; mcu_rows behind the last one needed */
+    int last;                                  /* behind the last MCU row needed */
+    uint8_t *rgb[2];                           /* rows converted last, even and odd, from column base on */
+    int converted[2];                          /* which rows these are, or -1 */
+    uint8_t *chroma[2];                        /* a row of each, upsampled */
+    int16_t *blended;                          /* a row between two rows */
+};
+
+static const struct kernels KERNELS[] = {
+    {"plain", decode_plain, idct_plain, h2v1_plain, h2v2_plain, h1v2_upper_plain, h1v2_lower_plain, ycc_plain,
+     gray_plain, blend_plain, resize_plain},
+#if HAVE_AVX2
+    {"avx2", decode_avx2, idct_avx2, h2v1_avx2, h2v2_avx2, h1v2_upper_avx2, h1v2_lower_avx2, ycc_avx2, gray_avx2,
+     blend_avx2, resize_avx2},
+#endif
+};
+static int simd_limit = 1; /* for tests */
+
+static int simd_level(void) {
+#if HAVE_AVX2
+    int available = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+    return available && __atomic_load_n(&simd_limit, __ATOMIC_RELAXED);
+#else
+    return 0;
+#endif
+}
+
+const char *tfpipe_simd(void) { return KERNELS[simd_level()].name; }
+
+int tfpipe_use_simd(int level) {
+    __atomic_store_n(&simd_limit, level > 0, __ATOMIC_RELAXED);
+    return simd_level();
+}
+
+tfpipe_scratch *tfpipe_scratch_new(void) {
+    tfpipe_scratch *scratch = aligned_alloc(64, (sizeof *scratch + 63) / 64 * 64);
+    if (scratch) memset(scratch, 0, sizeof *scratch);
+    return scratch;
+}
+
+void tfpipe_scratch_free(tfpipe_scratch *scratch) {
+    if (!scratch) return;
+    struct buffer *buffers[] = {&scratch->data, &scratch->ends, &scratch->planes,
+                                &scratch->rows, &scratch->crops, &scratch->spans};
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->memory);
+    free(scratch);
+}
+
+void *buffer_reserve(struct buffer *buffer, size_t size) {
+    if (buffer->size >= size) return buffer->memory;
+    free(buffer->memory);
+    buffer->size = (size + size / 4 + 63) / 64 * 64;
+    buffer->memory = aligned_alloc(64, buffer->size);
+    if (!buffer->memory) buffer->size = 0;
+    return buffer->memory;
+}
+
+static int min(int a, int b) { return a < b ? a : b; }
+static int max(int a, int b) { return a > b ? a : b; }
+
+/* ---- which MCUs are needed ---- */
+
+/* Sets the crops and their taps. Windows were checked: they are within the image. */
+static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *windows, const uint8_t *flips, uint8_t *out) {
+    size_t count = (size_t)job->count, taps = (size_t)job->height + (size_t)job->width;
+    if (count > SIZE_MAX / 2 / (sizeof *job->crops + taps * sizeof(struct tap))) return TFPIPE_MEMORY;
+    job->crops = buffer_reserve(&scratch->crops, count * (sizeof *job->crops + taps * sizeof(struct tap)));
+    if (!job->crops) return TFPIPE_MEMORY;
+    struct tap *tap = (struct tap *)(void *)(job->crops + count);
+    for (size_t i = 0; i < count; i++, tap += taps) {
+        struct crop *crop = job->crops + i;
+        const int32_t *window = windows + 4 * i;
+        *crop = (struct crop){.top = window[0], .left = window[1], .height = window[2], .width = window[3]};
+        crop->mirrored = flips && flips[i];
+        crop->out = out + i * (size_t)job->height * (size_t)job->width * (size_t)job->channels;
+        crop->copied = crop->height == job->height && crop->width == job->width;
+        if (crop->copied) continue;
+        crop->rows = tap;
+        crop->columns = tap + job->height;
+        set_taps(crop->rows, crop->height, job->height, 0);
+        set_taps(crop->columns, crop->width, job->width, crop->mirrored);
+    }
+    return 0;
+}
+
+/* Sets which MCUs are needed: those of the windows, and of the neighbours of subsampled chroma. */
+static int set_spans(struct job *job, tfpipe_scratch *scratch) {
+    const struct frame *frame = &job->frame;
+    job->mcu_width = 8 * frame->hmax;
+    job->mcu_height = 8 * frame->vmax;
+    job->mcus = (frame->width + job->mcu_width - 1) / job->mcu_width;
+    job->mcu_rows = (frame->height + job->mcu_height - 1) / job->mcu_height;
+    job->spans = buffer_reserve(&scratch->spans, (size_t)job->mcu_rows * sizeof *job->spans);
+    if (!job->spans) return TFPIPE_MEMORY;
+    memset(job->spans, 0, (size_t)job->mcu_rows * sizeof *job->spans);
+    job->base = job->mcus;
+    job->first = job->mcu_rows;
+    int beside = frame->hmax > 1 ? 2 : 0, above = frame->vmax > 1 ? 2 : 0;
+    for (int i = 0; i < job->count; i++) {
+        const struct crop *crop = job->crops + i;
+        struct span columns = {max(crop->left - beside, 0) / job->mcu_width,
+                               min((crop->left + crop->width + beside - 1) / job->mcu_width + 1, job->mcus)};
+        struct span rows = {max(crop->top - above, 0) / job->mcu_height,
+                            min((crop->top + crop->height + above - 1) / job->mcu_height + 1, job->mcu_rows)};
+        job->base = min(job->base, columns.from);
+        job->base_end = max(job->base_end, columns.to);
+        job->first = min(job->first, rows.from);
+        job->last = max(job->last, rows.to);
+        for (struct span *span = job->spans + rows.from; span < job->spans + rows.to; span++) {
+            span->from = span->to ? min(span->from, columns.from) : columns.from;
+            span->to = max(span->to, columns.to);
+        }
+    }
+    return 0;
+}
+
+/* Allocates planes, of two MCU rows, and rows: all bounded by the width of the image, which is at most MAX_SIDE. */
+static int set_memory(struct job *job, tfpipe_scratch *scratch) {
+    size_t mcus = (size_t)(job->base_end - job->base), columns = mcus * (size_t)job->mcu_width, size = 0;
+    for (int c = 0; c < job->scan.transformed; c++) {
+        struct component *component = job->frame.component + c;
+        component->pitch = mcus * 8 * (size_t)component->h + 2 * PAD;
+        size += component->pitch * 16 * (size_t)component->v;
+    }
+    uint8_t *plane = buffer_reserve(&scratch->planes, size);
+    size_t rgb = 3 * columns + PAD, chroma = columns + 2 * PAD;
+    uint8_t *rows = buffer_reserve(&scratch->rows, 2 * rgb + 2 * chroma + (3 * columns + PAD) * sizeof *job->blended);
+    if (!plane || !rows) return TFPIPE_MEMORY;
+    for (int c = 0; c < job->scan.transformed; c++) {
+        struct component *component = job->frame.component + c;
+        component->plane = plane + PAD;
+        plane += component->pitch * 16 * (size_t)component->v;
+    }
+    job->blended = (int16_t *)(void *)rows;
+    rows += (3 * columns + PAD) * sizeof *job->blended;
+    for (int i = 0; i < 2; i++, rows += rgb + chroma) {
+        job->rgb[i] = rows;
+        job->converted[i] = -1;
+        job->chroma[i] = rows + rgb;
+    }
+    return 0;
+}
+
+/* ---- coded data ---- */
+
+static void open_segment(struct scan *scan, size_t segment) {
+    scan->segment = segment;
+    scan->bits = (struct bits){0, 0, scan->data + (segment ? scan->segments.ends[segment - 1] : 0)};
+    for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
+}
+
+/* Returns whether a segment's bytes were all needed, and were enough: libjpeg warns of both. */
+static int at_end(const struct scan *scan) {
+    size_t bits = (size_t)(scan->bits.next - scan->data) * 8 - (scan->bits.count & 63);
+    return (bits + 7) / 8 == scan->segments.ends[scan->segment];
+}
+
+/* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise restart intervals before it are passed over. */
+static int advance(struct job *job, size_t target, int keep) {
+    struct scan *scan = &job->scan;
+    size_t interval = (size_t)job->frame.interval, total = (size_t)job->mcus * (size_t)job->mcu_rows;
+    while (scan->position < target) {
+        size_t stop = target;
+        if (interval) {
+            size_t segment = scan->position / interval;
+            if (!keep && target / interval > segment) {
+                scan->position = target / interval * interval;
+                continue;
+            }
+            if (scan->position % interval == 0) open_segment(scan, segment);
+            if (stop > (segment + 1) * interval) stop = (segment + 1) * interval;
+        }
+        int count = (int)(stop - scan->position); /* at most an image's MCUs: below 2^27 */
+        if (job->kernels->decode(scan, count, keep)) return TFPIPE_DAMAGED;
+        scan->column += count;
+        scan->position = stop;
+        if ((stop == total || (interval && stop % interval == 0)) && !at_end(scan)) return TFPIPE_DAMAGED;
+    }
+    return 0;
+}
+
+/* ---- pixels ---- */
+
+/* Returns a row of a component's samples, from the image's column `column` of samples on. */
+static uint8_t *samples(const struct job *job, const struct component *component, int row, int column) {
+    size_t ring = (size_t)row & (size_t)(16 * component->v - 1);
+    return component->plane + component->pitch * ring + (column - job->base * 8 * component->h);
+}
+
+/* Returns columns [from, ...) of row y of a chroma component; upsamples them into job->chroma if need be. */
+static const uint8_t *chroma_row(const struct job *job, int index, int y, int from, int to) {
+    const struct frame *frame = &job->frame;
+    const struct component *component = frame->component + index;
+    int wide = component->h < frame->hmax, high = component->v < frame->vmax;
+    int row = high ? y / 2 : y, other = row;
+    if (high) other = y & 1 ? min(row + 1, component->height - 1) : max(row - 1, 0);
+    uint8_t *out = job->chroma[index - 1];
+    if (!wide && !high) return samples(job, component, row, from);
+    if (!wide) {
+        (y & 1 ? job->kernels->h1v2_lower : job->kernels->h1v2_upper)(
+            out, samples(job, component, row, from), samples(job, component, other, from), to - from);
+        return out;
+    }
+    int start = from / 2, end = (to + 1) / 2; /* end is at most component->width */
+    uint8_t *near = samples(job, component, row, start), *far = samples(job, component, other, start);
+    if (component->width <= 2) { /* too narrow for libjpeg to interpolate */
+        for (int i = 0; i < end - start; i++) out[2 * i] = out[2 * i + 1] = near[i];
+        return out + (from & 1);
+    }
+    /* Repeats the outermost samples, in the planes' padding: start is 0 only if base is. */
+    if (!start) near[-1] = near[0], far[-1] = far[0];
+    if (end == component->width) near[end - start] = near[end - start - 1], far[end - start] = far[end - start - 1];
+    (high ? job->kernels->h2v2 : job->kernels->h2v1)(out, near, far, end - start);
+    return out + (from & 1);
+}
+
+/* Writes the pixels of columns [from, to) of row y. */
+static void convert(const struct job *job, int y, int from, int to, uint8_t *out, int mirrored) {
+    const uint8_t *luma = samples(job, job->frame.component, y, from);
+    int n = to - from;
+    if (job->channels == 1) {
+        for (int i = 0; mirrored && i < n; i++) out[i] = luma[n - 1 - i];
+        if (!mirrored) memcpy(out, luma, (size_t)n);
+    } else if (job->frame.components == 1) {
+        job->kernels->gray(out, luma, n, mirrored);
+    } else {
+        const uint8_t *cb = chroma_row(job, 1, y, from, to), *cr = chroma_row(job, 2, y, from, to);
+        job->kernels->ycc(out, luma, cb, cr, n, mirrored);
+    }
+}
+
+/* Returns row y's pixels from column `left` on, for as many columns as any window needs. */
+static const uint8_t *pixels(struct job *job, int y, int left) {
+    if (job->channels == 1) return samples(job, job->frame.component, y, left);
+    int base = job->base * job->mcu_width, slot = y & 1;
+    if (job->converted[slot] != y) {
+        struct span span = {job->frame.width, 0};
+        for (const struct crop *crop = job->crops; crop < job->crops + job->count; crop++) {
+            if (crop->copied || y < crop->top || y >= crop->top + crop->height) continue;
+            span = (struct span){min(span.from, crop->left), max(span.to, crop->left + crop->width)};
+        }
+        convert(job, y, span.from, span.to, job->rgb[slot] + 3 * (span.from - base), 0);
+        job->converted[slot] = y;
+    }
+    return job->rgb[slot] + 3 * (left - base);
+}
+
+static void resize_gray(uint8_t *out, const int16_t *row, const struct tap *taps, int width) {
+    for (int i = 0; i < width; i++) {
+        const int16_t *at = row + taps[i].low;
+        out[i] = (uint8_t)((at[0] * taps[i].weight[0] + at[1] * taps[i].weight[1] + (1 << 20)) >> 21);
+    }
+}
+
+/* Writes the rows of a crop whose lower source row is y, which is the last one decoded and a row of its window. */
+static void resize_rows(struct job *job, struct crop *crop, int y) {
+    for (; crop->next < job->height; crop->next++) {
+        const struct tap *tap = crop->rows + crop->next;
+        int weight = tap->weight[1];
+        if (tap->low + (weight != 0) > y - crop->top) return;
+        const uint8_t *upper = pixels(job, crop->top + tap->low, crop->left);
+        const uint8_t *lower = weight ? pixels(job, crop->top + tap->low + 1, crop->left) : upper;
+        int n = job->channels * crop->width;
+        job->kernels->blend(job->blended, upper, lower, n, 2 * weight);
+        /* The last pixel's next one is read, with weight 0. */
+        memcpy(job->blended + n, job->blended + n - job->channels, (size_t)job->channels * sizeof *job->blended);
+        uint8_t *out = crop->out + (size_t)crop->next * (size_t)job->width * (size_t)job->channels;
+        (job->channels == 1 ? resize_gray : job->kernels->resize)(out, job->blended, crop->columns, job->width);
+    }
+}
+
+/* Writes the parts of crops that rows [from, to) complete. */
+static void emit_rows(struct job *job, int from, int to) {
+    for (int y = from; y < to; y++) {
+        for (struct crop *crop = job->crops; crop < job->crops + job->count; crop++) {
+            int row = y - crop->top;
+            if (row < 0 || row >= crop->height) continue;
+            if (!crop->copied) {
+                resize_rows(job, crop, y);
+                continue;
+            }
+            uint8_t *out = crop->out + (size_t)row * (size_t)job->width * (size_t)job->channels;
+            convert(job, y, crop->left, crop->left + crop->width, out, crop->mirrored);
+        }
+    }
+}
+
+static int decode_rows(struct job *job) {
+    int emitted = 0;
+    for (int row = job->first; row < job->last; row++) {
+        struct span span = job->spans[row];
+        size_t start = (size_t)row * (size_t)job->mcus;
+        job->scan.row = row;
+        if (span.to) {
+            int status = advance(job, start + (size_t)span.from, 0);
+            job->scan.column = span.from - job->base;
+            if (!status) status = advance(job, start + (size_t)span.to, 1);
+            if (status) return status;
+        }
+        /* The lowest row waits for the chroma below it. */
+        int ready = row == job->mcu_rows - 1 ? job->frame.height : (row + 1) * job->mcu_height - (job->frame.vmax > 1);
+        if (span.to) emit_rows(job, emitted, ready);
+        emitted = ready;
+    }
+    return 0;
+}
+
+static int check_arguments(const struct job *job, const int32_t *windows, int image_height, int image_width) {
+    if (job->count < 0 || job->height < 1 || job->width < 1 || job->height > MAX_SIDE || job->width > MAX_SIDE ||
+        (job->channels != 1 && job->channels != 3))
+        return TFPIPE_ARGUMENT;
+    for (int i = 0; i < job->count; i++) {
+        const int32_t *window = windows + 4 * i;
+        if (window[0] < 0 || window[1] < 0 || window[2] < 1 || window[3] < 1 || window[2] > image_height ||
+            window[3] > image_width || window[0] > image_height - window[2] || window[1] > image_width - window[3])
+            return TFPIPE_ARGUMENT;
+    }
+    return 0;
+}
+
+int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, int image_height, int image_width,
+                 const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
+                 uint8_t *out) {
+    struct job job = {.kernels = KERNELS + simd_level(), .count = count, .height = height, .width = width,
+                      .channels = channels};
+    int status = check_arguments(&job, windows, image_height, image_width);
+    if (status || !count) return status;
+    if (length >= MAX_BYTES) return TFPIPE_REFUSED; /* offsets have 32 bits */
+    struct frame *frame = &job.frame;
+    if ((status = read_header(scratch, jpeg, length, frame))) return status;
+    if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
+    if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
+    job.scan.frame = frame;
+    job.scan.transformed = channels == 1 ? 1 : frame->components;
+    if ((status = set_crops(&job, scratch, windows, flips, out)) || (status = set_spans(&job, scratch)) ||
+        (status = set_memory(&job, scratch)) ||
+        (status = read_data(scratch, frame, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows, &job.scan.segments)))
+        return status;
+    job.scan.data = scratch->data.memory;
+    job.scan.limit = job.scan.data + job.scan.segments.ends[job.scan.segments.count - 1] + 16;
+    set_blocks(&job.scan, scratch->blocks);
+    open_segment(&job.scan, 0);
+    return decode_rows(&job);
+}

@@ -1,0 +1,193 @@
+/* Reads a JPEG's header: everything up to the coded data. Whatever libjpeg would warn of is refused. */
+#include "core.h"
+
+#include <string.h>
+
+/* Places of coefficients: from zigzag to natural order. */
+static const uint8_t NATURAL[BLOCK] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+};
+
+/* What a header has said so far. */
+struct header {
+    struct tfpipe_scratch *scratch;
+    struct frame *frame;
+    int quants[4];             /* whether this quantisation table was defined */
+    struct huffman *tables[2][4]; /* DC, AC */
+    int jfif, adobe;           /* adobe: its transform, or -1 */
+};
+
+static int read_u16(const uint8_t *at) { return at[0] << 8 | at[1]; }
+
+static int read_quant(struct header *header, const uint8_t *at, const uint8_t *end) {
+    while (at < end) {
+        int id = *at & 15, wide = *at >> 4;
+        at++;
+        if (id > 3 || wide > 1 || end - at < BLOCK * (1 + wide)) return TFPIPE_DAMAGED;
+        for (int i = 0; i < BLOCK; i++)
+            header->scratch->quant[id][NATURAL[i]] = wide ? (uint16_t)read_u16(at + 2 * i) : at[i];
+        header->quants[id] = 1;
+        at += BLOCK * (1 + wide);
+    }
+    return 0;
+}
+
+/* Returns the kept table of these bytes, or puts them into the slot that was not used for longest: at most 8 of the 16
+ * are this file's. */
+static struct huffman *find_table(struct header *header, int dc, const uint8_t *counts, int total) {
+    struct huffman *tables = header->scratch->tables, *oldest = NULL;
+    for (int i = 0; i < TABLES; i++) {
+        struct huffman *table = tables + i;
+        if (table->total == total && table->dc == dc && !memcmp(table->counts, counts, 16) &&
+            !memcmp(table->symbols, counts + 16, (size_t)total)) {
+            table->used = header->scratch->calls;
+            return table;
+        }
+        int held = 0;
+        for (int j = 0; j < 8; j++) held |= header->tables[j >> 2][j & 3] == table;
+        /* Unsigned age: right even when the counter wraps around. */
+        if (!held && (!oldest || header->scratch->calls - table->used > header->scratch->calls - oldest->used))
+            oldest = table;
+    }
+    memcpy(oldest->counts, counts, 16);
+    memset(oldest->symbols, 0, sizeof oldest->symbols);
+    memcpy(oldest->symbols, counts + 16, (size_t)total);
+    oldest->total = total;
+    oldest->dc = dc;
+    oldest->built = 0;
+    oldest->used = header->scratch->calls;
+    return oldest;
+}
+
+static int read_huffman(struct header *header, const uint8_t *at, const uint8_t *end) {
+    while (at < end) {
+        if (end - at < 17) return TFPIPE_DAMAGED;
+        int class = *at >> 4, id = *at & 15, total = 0;
+        for (int i = 0; i < 16; i++) total += at[1 + i];
+        if (class > 1 || id > 3 || total < 1 || total > 256 || end - at < 17 + total) return TFPIPE_DAMAGED;
+        header->tables[class][id] = find_table(header, !class, at + 1, total);
+        at += 17 + total;
+    }
+    return 0;
+}
+
+static int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
+    if (frame->components || end - at < 6 || at[0] != 8) return TFPIPE_REFUSED;
+    frame->height = read_u16(at + 1);
+    frame->width = read_u16(at + 3);
+    frame->components = at[5];
+    if (frame->height < 1 || frame->width < 1 || frame->height > MAX_SIDE || frame->width > MAX_SIDE ||
+        (at[5] != 1 && at[5] != 3) || end - at != 6 + 3 * at[5])
+        return TFPIPE_REFUSED;
+    for (int i = 0; i < frame->components; i++) {
+        struct component *component = frame->component + i;
+        const uint8_t *entry = at + 6 + 3 * i;
+        component->id = entry[0];
+        component->h = entry[1] >> 4;
+        component->v = entry[1] & 15;
+        component->quant = entry[2];
+        if (component->h < 1 || component->v < 1 || component->h > 4 || component->v > 4 || component->quant > 3)
+            return TFPIPE_REFUSED;
+        for (int j = 0; j < i; j++)
+            if (frame->component[j].id == component->id) return TFPIPE_REFUSED;
+    }
+    /* A scan of one component has one block per MCU, whatever its factors. */
+    if (frame->components == 1) frame->component[0].h = frame->component[0].v = 1;
+    frame->hmax = frame->component[0].h;
+    frame->vmax = frame->component[0].v;
+    if (frame->hmax > 2 || frame->vmax > 2) return TFPIPE_REFUSED;
+    int blocks = 0;
+    for (int i = 0; i < frame->components; i++) {
+        struct component *component = frame->component + i;
+        if (component->h > frame->hmax || component->v > frame->vmax) return TFPIPE_REFUSED;
+        component->width = (frame->width * component->h + frame->hmax - 1) / frame->hmax;
+        component->height = (frame->height * component->v + frame->vmax - 1) / frame->vmax;
+        blocks += component->h * component->v;
+    }
+    return blocks > MCU_BLOCKS ? TFPIPE_REFUSED : 0;
+}
+
+/* Returns whether three components are YCbCr, by libjpeg's rules (default_decompress_parms). */
+static int is_ycc(const struct header *header) {
+    const struct component *c = header->frame->component;
+    if (header->jfif) return 1;
+    if (header->adobe >= 0) return header->adobe == 1;
+    return !(c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B');
+}
+
+static int read_scan(struct header *header, const uint8_t *at, const uint8_t *end) {
+    struct frame *frame = header->frame;
+    int n = frame->components;
+    if (!n || end - at != 4 + 2 * n || at[0] != n) return TFPIPE_REFUSED;
+    for (int i = 0; i < n; i++) {
+        struct component *component = frame->component + i;
+        int dc = at[2 + 2 * i] >> 4, ac = at[2 + 2 * i] & 15;
+        if (at[1 + 2 * i] != component->id) return TFPIPE_REFUSED;
+        if (dc > 3 || ac > 3 || !header->quants[component->quant]) return TFPIPE_DAMAGED;
+        struct huffman *dc_table = header->tables[0][dc], *ac_table = header->tables[1][ac];
+        if (!dc_table || !ac_table || !huffman_build(dc_table) || !huffman_build(ac_table)) return TFPIPE_DAMAGED;
+        component->dc_table = dc_table;
+        component->ac_table = ac_table;
+        component->factors = header->scratch->quant[component->quant];
+    }
+    at += 1 + 2 * n;
+    if (at[0] != 0 || at[1] != 63 || at[2] != 0) return TFPIPE_REFUSED;
+    frame->scan = end;
+    return n == 3 && !is_ycc(header) ? TFPIPE_REFUSED : 0;
+}
+
+/* Reads a segment, from behind its length to its end. */
+static int read_segment(struct header *header, int marker, const uint8_t *at, const uint8_t *end) {
+    switch (marker) {
+    case 0xc0:
+    case 0xc1:
+        return read_frame(header->frame, at, end);
+    case 0xc4:
+        return read_huffman(header, at, end);
+    case 0xda:
+        return read_scan(header, at, end);
+    case 0xdb:
+        return read_quant(header, at, end);
+    case 0xdd:
+        if (end - at != 2) return TFPIPE_DAMAGED;
+        header->frame->interval = read_u16(at);
+        return 0;
+    case 0xe0:
+        if (end - at >= 12 && !memcmp(at, "JFIF", 5)) {
+            if (at[5] != 1) return TFPIPE_REFUSED; /* libjpeg warns of other versions */
+            header->jfif = 1;
+        }
+        return 0;
+    case 0xee:
+        if (end - at >= 12 && !memcmp(at, "Adobe", 5)) header->adobe = at[11];
+        return 0;
+    default: /* other applications' segments, comments */
+        return marker > 0xe0 || marker == 0xfe ? 0 : TFPIPE_REFUSED;
+    }
+}
+
+int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, struct frame *frame) {
+    struct header header = {.scratch = scratch, .frame = frame, .adobe = -1};
+    memset(frame, 0, sizeof *frame);
+    scratch->calls++;
+    if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return TFPIPE_REFUSED;
+    const uint8_t *at = jpeg + 2, *end = jpeg + length;
+    while (!frame->scan) {
+        if (end - at < 4) return TFPIPE_DAMAGED;
+        if (at[0] != 0xff) return TFPIPE_DAMAGED;
+        int marker = at[1];
+        if (marker == 0xff) { /* a fill byte */
+            at++;
+            continue;
+        }
+        if (marker < 0xc0 || (marker >= 0xd0 && marker <= 0xd9) || marker > 0xfe) return TFPIPE_REFUSED;
+        int size = read_u16(at + 2);
+        if (size < 2 || end - at - 2 < size) return TFPIPE_DAMAGED;
+        int status = read_segment(&header, marker, at + 4, at + 2 + size);
+        if (status) return status;
+        at += 2 + size;
+    }
+    return 0;
+}

@@ -1,0 +1,159 @@
+/* What Python and TensorFlow call: TensorFlow's op TfpipeCrops, and whole JPEGs of a batch by ctypes. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crops.h"
+#include "tf.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to decode: headers.TOO_LARGE */
+enum { SCRATCHES = 64 };      /* kept for later calls; a call beyond frees its own */
+
+/* The interface below; tfpipe/native/__init__.py refuses a library that was built from another version. */
+EXPORT int tfpipe_native_version(void) { return 1; }
+EXPORT const char *tfpipe_native_simd(void) { return tfpipe_simd(); }
+
+/* A scratch belongs to one call at a time, not to a thread: tf.data's threads come and go. */
+static pthread_mutex_t scratches_lock = PTHREAD_MUTEX_INITIALIZER;
+static tfpipe_scratch *scratches[SCRATCHES];
+static int scratches_count;
+
+static tfpipe_scratch *take_scratch(void) {
+  tfpipe_scratch *scratch = NULL;
+  pthread_mutex_lock(&scratches_lock);
+  if (scratches_count > 0) scratch = scratches[--scratches_count];
+  pthread_mutex_unlock(&scratches_lock);
+  return scratch ? scratch : tfpipe_scratch_new();
+}
+
+static void give_scratch(tfpipe_scratch *scratch) {
+  pthread_mutex_lock(&scratches_lock);
+  int kept = scratches_count < SCRATCHES;
+  if (kept) scratches[scratches_count++] = scratch;
+  pthread_mutex_unlock(&scratches_lock);
+  if (!kept) tfpipe_scratch_free(scratch);
+}
+
+/* Decodes `count` JPEGs of height x width into `crops` (uint8 [count][height][width][channels]), mirrored where flips[i]
+ * (NULL: none). refused[i] is non-zero for a JPEG that the caller has to decode in another way, mirrored too. */
+EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *lengths, const uint8_t *flips, int64_t count,
+                                int height, int width, int channels, uint8_t *crops, uint8_t *refused) {
+  const int32_t window[4] = {0, 0, height, width};
+  const size_t size = (size_t)height * width * channels;
+  tfpipe_scratch *scratch = take_scratch();
+  for (int64_t i = 0; i < count; i++)
+    refused[i] = !scratch || tfpipe_crops(scratch, jpegs[i], (size_t)lengths[i], height, width, window,
+                                          flips ? flips + i : NULL, 1, height, width, channels, crops + i * size) != 0;
+  if (scratch) give_scratch(scratch);
+}
+
+typedef struct {
+  int32_t height, width, channels;
+} Attributes;
+
+enum { JPEGS, SIZES, IMAGES, WINDOWS, FLIPS, INPUTS }; /* of the op */
+enum { CROPS, REFUSED, OUTPUTS };
+
+static void *op_new(TF_OpKernelConstruction *construction) {
+  Attributes *op = calloc(1, sizeof *op);
+  TF_Status *status = TF_NewStatus();
+  if (!op) {
+    TF_SetStatus(status, TF_RESOURCE_EXHAUSTED, "no memory");
+  } else {
+    const struct { const char *name; int32_t *value; } all[] = {
+        {"height", &op->height}, {"width", &op->width}, {"channels", &op->channels}};
+    for (size_t i = 0; i < sizeof all / sizeof *all && TF_GetCode(status) == TF_OK; i++)
+      TF_OpKernelConstruction_GetAttrInt32(construction, all[i].name, all[i].value, status);
+  }
+  if (TF_GetCode(status) != TF_OK) TF_OpKernelConstruction_Failure(construction, status);
+  TF_DeleteStatus(status);
+  return op;
+}
+
+static void op_delete(void *op) { free(op); }
+
+/* Says what is wrong with the inputs' shapes; NULL: nothing. After it, every index below stays within its tensor. */
+static const char *wrong(TF_Tensor *const in[INPUTS]) {
+  static const int ranks[INPUTS] = {1, 2, 1, 2, 1};
+  for (int i = 0; i < INPUTS; i++)
+    if (TF_NumDims(in[i]) != ranks[i]) return "TfpipeCrops: an input has a wrong rank";
+  int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0), flips = TF_Dim(in[FLIPS], 0);
+  if (TF_Dim(in[SIZES], 0) != n || TF_Dim(in[SIZES], 1) != 2) return "TfpipeCrops: sizes are not [n, 2]";
+  if (TF_Dim(in[WINDOWS], 0) != k || TF_Dim(in[WINDOWS], 1) != 4) return "TfpipeCrops: windows are not [k, 4]";
+  if (flips != k && flips != 0) return "TfpipeCrops: flips are neither [k] nor [0]";
+  const int64_t *images = TF_TensorData(in[IMAGES]);
+  for (int64_t i = 0; i < k; i++)
+    if (images[i] < (i ? images[i - 1] : 0) || images[i] >= n) return "TfpipeCrops: images do not ascend within [0, n)";
+  return NULL;
+}
+
+static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor *const out[OUTPUTS]) {
+  int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0);
+  const TF_TString *jpegs = TF_TensorData(in[JPEGS]);
+  const int32_t *sizes = TF_TensorData(in[SIZES]), *windows = TF_TensorData(in[WINDOWS]);
+  const int64_t *images = TF_TensorData(in[IMAGES]);
+  const uint8_t *flips = TF_Dim(in[FLIPS], 0) ? TF_TensorData(in[FLIPS]) : NULL;
+  uint8_t *crops = TF_TensorData(out[CROPS]), *refused = TF_TensorData(out[REFUSED]);
+  const size_t size = (size_t)op->height * op->width * op->channels;
+  tfpipe_scratch *scratch = take_scratch();
+  memset(refused, 0, (size_t)n);
+  for (int64_t first = 0, end; first < k; first = end) {
+    int64_t image = images[first];
+    for (end = first + 1; end < k && images[end] == image;) end++;
+    const int32_t height = sizes[2 * image], width = sizes[2 * image + 1];
+    refused[image] =
+        !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels ||
+        tfpipe_crops(scratch, (const uint8_t *)TF_StringGetDataPointer(jpegs + image), TF_StringGetSize(jpegs + image),
+                     height, width, windows + 4 * first, flips ? flips + first : NULL, (int)(end - first), op->height,
+                     op->width, op->channels, crops + first * size) != 0;
+  }
+  if (scratch) give_scratch(scratch);
+}
+
+static void op_compute(void *op, TF_OpKernelContext *context) {
+  const Attributes *attributes = op;
+  TF_Status *status = TF_NewStatus();
+  TF_Tensor *in[INPUTS] = {0}, *out[OUTPUTS] = {0};
+  for (int i = 0; i < INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
+  const char *message = TF_GetCode(status) == TF_OK ? wrong(in) : NULL;
+  if (message) TF_SetStatus(status, TF_INVALID_ARGUMENT, message);
+  if (TF_GetCode(status) == TF_OK) {
+    int64_t n = TF_Dim(in[JPEGS], 0);
+    int64_t dims[4] = {TF_Dim(in[IMAGES], 0), attributes->height, attributes->width, attributes->channels};
+    size_t bytes = (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
+    out[CROPS] = TF_AllocateOutput(context, CROPS, TF_UINT8, dims, 4, bytes, status);
+    if (TF_GetCode(status) == TF_OK)
+      out[REFUSED] = TF_AllocateOutput(context, REFUSED, TF_BOOL, &n, 1, (size_t)n, status);
+    if (TF_GetCode(status) == TF_OK) decode(attributes, in, out);
+  }
+  if (TF_GetCode(status) != TF_OK) TF_OpKernelContext_Failure(context, status);
+  for (int i = 0; i < INPUTS; i++)
+    if (in[i]) TF_DeleteTensor(in[i]);
+  for (int i = 0; i < OUTPUTS; i++)
+    if (out[i]) TF_DeleteTensor(out[i]);
+  TF_DeleteStatus(status);
+}
+
+/* Registers the op when TensorFlow loads the library (tf.load_op_library). */
+__attribute__((constructor)) static void op_register(void) {
+  TF_Status *status = TF_NewStatus();
+  TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder("TfpipeCrops");
+  TF_OpDefinitionBuilderAddInput(op, "jpegs: string");  /* [n] */
+  TF_OpDefinitionBuilderAddInput(op, "sizes: int32");   /* [n, 2]: height, width */
+  TF_OpDefinitionBuilderAddInput(op, "images: int64");  /* [k]: number of the JPEG, ascending */
+  TF_OpDefinitionBuilderAddInput(op, "windows: int32"); /* [k, 4]: top, left, height, width */
+  TF_OpDefinitionBuilderAddInput(op, "flips: bool");    /* [k], or [0]: none */
+  TF_OpDefinitionBuilderAddAttr(op, "height: int >= 1");
+  TF_OpDefinitionBuilderAddAttr(op, "width: int >= 1");
+  TF_OpDefinitionBuilderAddAttr(op, "channels: int >= 1");
+  TF_OpDefinitionBuilderAddOutput(op, "crops: uint8");  /* [k, height, width, channels]; undefined for a refused JPEG */
+  TF_OpDefinitionBuilderAddOutput(op, "refused: bool"); /* [n] */
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, TF_ShapeInferenceContextSetUnknownShape);
+  TF_RegisterOpDefinition(op, status);
+  if (TF_GetCode(status) == TF_OK)
+    TF_RegisterKernelBuilder("TfpipeCrops", TF_NewKernelBuilder("TfpipeCrops", "CPU", op_new, op_compute, op_delete),
+                             status);
+  TF_DeleteStatus(status);
+}

@@ -1,0 +1,87 @@
+/* Bilinear interpolation with half-pixel centres and repeated edges: first between rows, then along the row. */
+#include "core.h"
+
+#include <string.h>
+
+#if HAVE_AVX2
+#include <immintrin.h>
+#endif
+
+void set_taps(struct tap *taps, int source, int size, int mirrored) {
+    double scale = (double)source / size;
+    for (int i = 0; i < size; i++) {
+        double at = (i + 0.5) * scale - 0.5;
+        int low = at < 0 ? 0 : (int)at; /* at most source - 1: (size - 0.5) * source / size - 0.5 < source */
+        if (low > source - 1) low = source - 1;
+        int share = at < 0 || low == source - 1 ? 0 : (int)((at - low) * (1 << 14) + 0.5);
+        if (share == 1 << 14) share--; /* twice this must fit in 16 bits: see blend_rows */
+        taps[mirrored ? size - 1 - i : i] = (struct tap){low, {(int16_t)((1 << 14) - share), (int16_t)share}};
+    }
+}
+
+void blend_plain(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight) {
+    for (int i = 0; i < n; i++) {
+        int low = a[i] << 7;
+        out[i] = (int16_t)(low + ((((b[i] << 7) - low) * weight + (1 << 14)) >> 15));
+    }
+}
+
+void resize_plain(uint8_t *out, const int16_t *row, const struct tap *taps, int width) {
+    for (int i = 0; i < width; i++) {
+        const int16_t *at = row + 3 * taps[i].low;
+        for (int c = 0; c < 3; c++)
+            out[3 * i + c] = (uint8_t)((at[c] * taps[i].weight[0] + at[3 + c] * taps[i].weight[1] + (1 << 20)) >> 21);
+    }
+}
+
+#if HAVE_AVX2
+AVX2 INLINE __m256i scaled(const uint8_t *at) { /* 16 bytes with 7 fractional bits */
+    return _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at)), 7);
+}
+
+AVX2 void blend_avx2(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight) {
+    __m256i share = _mm256_set1_epi16((short)weight); /* below 1 << 15 */
+    for (int i = 0; i < n; i += 16) {
+        __m256i low = scaled(a + i);
+        if (weight)
+            low = _mm256_add_epi16(low, _mm256_mulhrs_epi16(_mm256_sub_epi16(scaled(b + i), low), share));
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), low);
+    }
+}
+
+AVX2 INLINE __m256i two_loads(const int16_t *low, const int16_t *high) {
+    __m256i x = _mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)low));
+    return _mm256_inserti128_si256(x, _mm_loadu_si128((const __m128i *)(const void *)high), 1);
+}
+
+AVX2 INLINE __m256i two_weights(const struct tap *low, const struct tap *high) {
+    int32_t a, b;
+    memcpy(&a, low->weight, 4);
+    memcpy(&b, high->weight, 4);
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(a)), _mm_set1_epi32(b), 1);
+}
+
+AVX2 INLINE __m256i weigh(__m256i pixels, __m256i weights) { /* a pixel and the next one in each lane */
+    const __m256i pairs = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
+    __m256i sum = _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, pairs), weights);
+    return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << 20)), 21);
+}
+
+AVX2 void resize_avx2(uint8_t *out, const int16_t *row, const struct tap *taps, int width) {
+    const __m256i tight = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+    for (int i = 0; i < width; i += 4) {
+        const struct tap *t[4];
+        for (int k = 0; k < 4; k++) t[k] = taps + (i + k < width ? i + k : width - 1);
+        __m256i even = two_loads(row + 3 * t[0]->low, row + 3 * t[2]->low);
+        __m256i odd = two_loads(row + 3 * t[1]->low, row + 3 * t[3]->low);
+        even = weigh(even, two_weights(t[0], t[2]));
+        odd = weigh(odd, two_weights(t[1], t[3]));
+        __m256i pixels = _mm256_packs_epi32(even, odd);
+        pixels = _mm256_shuffle_epi8(_mm256_packus_epi16(pixels, pixels), tight); /* two pixels in each lane */
+        uint8_t last[16], *to = i + 5 <= width ? out + 3 * i : last; /* a store takes two bytes more */
+        _mm_storel_epi64((__m128i *)(void *)to, _mm256_castsi256_si128(pixels));
+        _mm_storel_epi64((__m128i *)(void *)(to + 6), _mm256_extracti128_si256(pixels, 1));
+        if (to == last) memcpy(out + 3 * i, last, 3 * (size_t)(width - i < 4 ? width - i : 4));
+    }
+}
+#endif

@@ -1,0 +1,50 @@
+/* The part of TensorFlow's C API that the op uses, declared here so that the package builds without TensorFlow, which
+ * pip's isolated builds do not have. The C API is stable over TensorFlow's versions, its C++ ABI is not. The symbols are
+ * resolved when TensorFlow's process loads the library. */
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct TF_OpDefinitionBuilder TF_OpDefinitionBuilder;
+typedef struct TF_ShapeInferenceContext TF_ShapeInferenceContext;
+typedef struct TF_KernelBuilder TF_KernelBuilder;
+typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
+typedef struct TF_OpKernelContext TF_OpKernelContext;
+typedef struct TF_Status TF_Status;
+typedef struct TF_Tensor TF_Tensor;
+/* A string of a tensor (24 bytes); its content is read by TF_StringGetDataPointer and TF_StringGetSize alone. */
+typedef union { uint64_t words[3]; void *pointer; } TF_TString;
+
+enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8 }; /* TF_Code */
+enum { TF_UINT8 = 4, TF_BOOL = 10 };                                    /* TF_DataType */
+
+TF_Status *TF_NewStatus(void);
+void TF_DeleteStatus(TF_Status *);
+void TF_SetStatus(TF_Status *, int code, const char *message);
+int TF_GetCode(const TF_Status *);
+
+TF_OpDefinitionBuilder *TF_NewOpDefinitionBuilder(const char *name);
+void TF_OpDefinitionBuilderAddInput(TF_OpDefinitionBuilder *, const char *input);
+void TF_OpDefinitionBuilderAddOutput(TF_OpDefinitionBuilder *, const char *output);
+void TF_OpDefinitionBuilderAddAttr(TF_OpDefinitionBuilder *, const char *attribute);
+void TF_OpDefinitionBuilderSetShapeInferenceFunction(TF_OpDefinitionBuilder *,
+                                                     void (*)(TF_ShapeInferenceContext *, TF_Status *));
+void TF_RegisterOpDefinition(TF_OpDefinitionBuilder *, TF_Status *);
+void TF_ShapeInferenceContextSetUnknownShape(TF_ShapeInferenceContext *, TF_Status *);
+
+TF_KernelBuilder *TF_NewKernelBuilder(const char *op, const char *device, void *(*create)(TF_OpKernelConstruction *),
+                                      void (*compute)(void *, TF_OpKernelContext *), void (*destroy)(void *));
+void TF_RegisterKernelBuilder(const char *name, TF_KernelBuilder *, TF_Status *);
+void TF_OpKernelConstruction_GetAttrInt32(TF_OpKernelConstruction *, const char *name, int32_t *value, TF_Status *);
+void TF_OpKernelConstruction_Failure(TF_OpKernelConstruction *, TF_Status *);
+void TF_OpKernelContext_Failure(TF_OpKernelContext *, TF_Status *);
+void TF_GetInput(TF_OpKernelContext *, int index, TF_Tensor **, TF_Status *);
+TF_Tensor *TF_AllocateOutput(TF_OpKernelContext *, int index, int type, const int64_t *dims, int rank, size_t bytes,
+                             TF_Status *);
+
+void TF_DeleteTensor(TF_Tensor *);
+int TF_NumDims(const TF_Tensor *);
+int64_t TF_Dim(const TF_Tensor *, int dimension);
+void *TF_TensorData(const TF_Tensor *);
+const char *TF_StringGetDataPointer(const TF_TString *);
+size_t TF_StringGetSize(const TF_TString *);
