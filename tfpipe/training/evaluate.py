@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.batches import Batches
-from tfpipe.data.failures.missing import Dropped
-from tfpipe.data.order.stream import Stream
-from tfpipe.data.pipeline import build_dataset
-from tfpipe.distributed import World
+from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
 from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.monitor.stall_limit import stall_limit
@@ -43,14 +37,10 @@ class Scores(NamedTuple):
 class Evaluator:
     """The test pass, to run repeatedly."""
 
-    def __init__(self, config: Config, world: World, catalog: Catalog, classes: int, run_dir: Path) -> None:
-        """Takes the run's config and world, the test catalog, the number of outputs, and the run's directory."""
-        self.config, self.world, self.catalog, self.classes = config.data, world, catalog, classes
-        self.stream = Stream.start(world.size)
-        build = partial(build_dataset, config, "test", world, with_positions=True, catalog=catalog)
-        dataset = build()  # once for all passes
-        self.build = lambda stream: dataset if stream is self.stream else build(resume=stream)
-        self.bad_files = BadFiles(run_dir, world, catalog, config.data.max_bad_fraction)
+    def __init__(self, config: Config, loader: Loader, classes: int, run_dir: Path) -> None:
+        """Takes the run's config, the test data with positions, the number of outputs, and the run's directory."""
+        self.loader, self.classes = loader, classes
+        self.bad_files = BadFiles(run_dir, loader)
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
         self.sums = tf.function(self._sums, reduce_retracing=True, autograph=False)
@@ -67,7 +57,6 @@ class Evaluator:
         Raises:
             TfpipeError: a file cannot be used, or the number of images seen differs from the filelist's.
         """
-        seen: list[np.ndarray] = []
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
         for images, labels, positions in self._batches():
@@ -75,32 +64,33 @@ class Evaluator:
                 stopped = 1.0
                 break
             sums += self.sums(model, images, labels, positions).numpy()
-            seen.append(positions.numpy())
-        *summed, stopped = self.world.sum(np.append(sums, stopped))
+        *summed, stopped = self.loader.world.sum(np.append(sums, stopped))
         if stopped:
             return None
         result = summarise(np.array(summed), self.classes)
-        dropped = self._dropped(seen, model) if self.config.on_error == "skip" else 0
-        if not self.catalog.by_object and result.images + dropped != len(self.catalog):
-            raise TfpipeError(f"the test pass saw {result.images} images of {len(self.catalog)} in the filelist")
+        catalog, dropped = self.loader.catalog, self._dropped(model)
+        if not catalog.by_object and result.images + dropped != len(catalog):
+            raise TfpipeError(f"the test pass saw {result.images} images of {len(catalog)} in the filelist")
         return result
 
-    def _dropped(self, seen: list[np.ndarray], model: keras.Model) -> int:
-        """Lists and counts the images that all ranks left out; `seen` holds the positions of this rank's batches."""
-        dropped = Dropped(self.catalog, self.config, self.world, self.stream).look(seen, end=True)
-        images = self.bad_files.add(model.meter.steps, dropped)
+    def _dropped(self, model: keras.Model) -> int:
+        """Lists and counts the images that all ranks left out."""
+        if self.loader.config.data.on_error != "skip":
+            return 0
+        images = self.bad_files.add(model.meter.steps)
         if images:
             logger.warning("%d test images were left out, see %s", images, self.bad_files.path)
         self.bad_files.check(images)
         return images
 
     def _batches(self) -> Iterator[tuple[tf.Tensor, ...]]:
-        meter, batches = Meter(), Batches(self.build, self.catalog, self.config, self.world, self.stream)
-        limit = stall_limit(self.config, self.world, self.catalog, self.stream, lambda: batches.reached)
-        with StallWatch(meter, self.world.rank, limit=limit, name="test batch"):
+        meter, loader = Meter(), self.loader
+        limit = stall_limit(loader.config.data, loader)
+        with StallWatch(meter, loader.world.rank, limit=limit, name="test batch"):
+            loader.restart()
             while True:
                 try:
-                    yield meter.take(batches)
+                    yield meter.take(loader)
                 except StopIteration:
                     return
                 meter.steps += 1

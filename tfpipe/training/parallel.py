@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.failures.batches import Batches
+from tfpipe.data.loader import Loader
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
 from tfpipe.training.monitor.meter import Meter
@@ -36,8 +36,8 @@ class ParallelModel(keras.Model):
     """Seconds waited for the input so far."""
     train_function: Callable[[Iterator[Any]], Any] | None
     """Keras' attribute: None until `make_train_function` has run."""
-    batches: Batches | None = None
-    """Source of the batches; None: the dataset that `fit` receives."""
+    loader: Loader | None = None
+    """Source of the batches; None: what `fit` receives."""
     positions: tf.Tensor | None = None
     """int64 [batch, 2]: stream positions and crop numbers of the batch trained last."""
     dropped_images = 0
@@ -75,7 +75,7 @@ class ParallelModel(keras.Model):
         self.meter = meter = self.meter or Meter()
 
         def train_function(iterator: Iterator[Any]) -> Any:
-            images, labels, positions, ready_at_s = meter.take(self.batches or iterator)
+            images, labels, positions, ready_at_s = meter.take(iterator if self.loader is None else self.loader)
             logs, granted, reduce_s = step((images, labels, tf.constant(self.requests, tf.float32)))
             self.positions = positions
             self.granted = Requests(*(granted.numpy() > 0))

@@ -11,7 +11,6 @@ import keras
 import numpy as np
 
 from tfpipe.config import CheckpointConfig
-from tfpipe.data.order.stream import Cursor
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, State, write
@@ -91,9 +90,8 @@ class Checkpoints(keras.callbacks.Callback):
     def _save(self, state: State, needed: bool = False) -> Path | None:
         """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`."""
         model, world = self.model, self.world
-        own = state.stream.frontiers[world.rank]
-        frontier = own if model.positions is None else Cursor.after(model.positions[-1])
-        gathered = world.gather((frontier, [variable.numpy() for variable in _generators(model)]))
+        stream = state.stream if model.loader is None else model.loader.rest()
+        gathered = world.gather((stream.frontiers[world.rank], [variable.numpy() for variable in _generators(model)]))
         frontiers, seeds = zip(*gathered, strict=True)
         state = replace(
             state,
