@@ -62,8 +62,8 @@ def run(args: argparse.Namespace) -> None:
         # Before TensorFlow loads. The other ranks report an error only after all are connected: Open MPI's mpirun may
         # hang if one rank exits while another connects.
         open_source(config.data).check(test=True)
-    # A user's ~/.keras may name another backend.
-    os.environ["KERAS_BACKEND"] = "tensorflow"
+    # A user's ~/.keras may name another backend, which the run is not meant for: only the environment counts.
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     with quiet_tensorflow(args):
         world = World.detect(args.horovod)
         from tfpipe.training import loop

@@ -43,7 +43,7 @@ class Evaluator:
         self.bad_files = BadFiles(run_dir, loader)
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
-        self.sums = tf.function(self._sums, reduce_retracing=True, autograph=False)
+        self.tested = tf.function(self._tested, reduce_retracing=True, autograph=False)
 
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
@@ -63,7 +63,7 @@ class Evaluator:
             if stop():
                 stopped = 1.0
                 break
-            sums += self.sums(model, images, labels, positions).numpy()
+            sums += self._sums(model, images, labels, positions)
         *summed, stopped = self.loader.world.sum(np.append(sums, stopped))
         if stopped:
             return None
@@ -95,22 +95,28 @@ class Evaluator:
                     return
                 meter.steps += 1
 
-    def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> np.ndarray:
         """Returns the sums over one batch, float64 [SCALARS + 2 * classes], in the order that `summarise` expects."""
-        logits = model(images, training=False)
-        hit = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), labels)
-        scalars = [
-            tf.reduce_sum(self.loss(labels, logits)),
-            tf.math.count_nonzero(hit),
-            tf.math.count_nonzero(tf.math.in_top_k(labels, logits, min(5, self.classes))),
-            tf.math.count_nonzero(tf.equal(positions[:, 1], 0)),
-            tf.size(labels),
-        ]
-        of_class = tf.one_hot(labels, self.classes, dtype=tf.float64)
-        of_class_hit = tf.linalg.matvec(of_class, tf.cast(hit, tf.float64), transpose_a=True)
-        return tf.concat(
-            [[tf.cast(scalar, tf.float64) for scalar in scalars], tf.reduce_sum(of_class, axis=0), of_class_hit], axis=0
-        )
+        if keras.backend.backend() == "tensorflow":
+            tested, truth = self.tested(model, images, labels), labels.numpy()
+        else:
+            truth = labels.numpy()
+            logits = keras.ops.convert_to_tensor(model.predict_on_batch(images.numpy()))
+            tested = self._compared(logits, keras.ops.convert_to_tensor(truth))
+        losses, hits, hits5 = (keras.ops.convert_to_numpy(values) for values in tested)
+        first = positions.numpy()[:, 1] == 0
+        scalars = [losses.sum(dtype=np.float64), hits.sum(), hits5.sum(), first.sum(), len(truth)]
+        counts = (np.bincount(some, minlength=self.classes) for some in (truth, truth[hits]))
+        return np.concatenate([scalars, *counts])
+
+    def _tested(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> tuple[Any, Any, Any]:
+        return self._compared(model(images, training=False), labels)
+
+    def _compared(self, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
+        """Returns loss, float [batch], and top-1 and top-5 hits, bool [batch], of each crop, as the backend's."""
+        ops = keras.ops
+        hits = ops.equal(ops.argmax(logits, axis=1), ops.cast(labels, "int32"))
+        return self.loss(labels, logits), hits, ops.in_top_k(labels, logits, min(5, self.classes))
 
 
 def summarise(sums: np.ndarray, classes: int) -> Scores:

@@ -33,7 +33,8 @@ from tfpipe.training.monitor.record import Display, Record, Throughput
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
-from tfpipe.training.parallel import ParallelModel
+from tfpipe.training.run_model import RunModel
+from tfpipe.training.single import check_backend, make_deterministic
 from tfpipe.training.skipping import Skipping
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.retry import retried
@@ -80,8 +81,9 @@ def train(
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
+    check_backend(config, world)
     if config.training.deterministic:
-        tf.config.experimental.enable_op_determinism()
+        make_deterministic()
     data = load_data(config, world)
     start = find_start(config, world, run_dir, data.train.catalog, data.steps, resume, anyway)
     data.train.restart(start.state.stream, start.state.total_steps)
@@ -173,7 +175,7 @@ def make_callbacks(
 
 
 def fit(
-    model: ParallelModel, config: Config, steps: int, start: State, callbacks: list[keras.callbacks.Callback]
+    model: RunModel, config: Config, steps: int, start: State, callbacks: list[keras.callbacks.Callback]
 ) -> dict[str, Any]:
     """Runs Keras' fit from `start` on, in epochs of `steps` steps, after the test pass that the run still owes.
 
@@ -190,11 +192,12 @@ def fit(
     if trained:
         return logs
     assert model.meter is not None and model.loader is not None, "compile_model and train give it them"
+    (pixels,) = model.inputs
     rank = model.world.rank
     try:
         history = model.fit(
-            # The training function takes the batches; this only keeps Keras going.
-            tf.data.Dataset.range(1).repeat(),
+            # The training function takes the batches; this shows Keras their kind, and keeps it going.
+            tf.data.Dataset.from_tensors((tf.zeros((1, *pixels.shape[1:]), pixels.dtype), [0])).repeat(),
             initial_epoch=start.epoch,
             epochs=config.training.epochs,
             steps_per_epoch=steps,
