@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.commands import COLD, ROOT, run, run_ranks
+from tests.support.commands import COLD, ROOT, run, run_ranks, run_train
 from tests.support.keras_backend import EPOCHS, STEPS, STOPPED_AFTER
 from tests.support.sample import TINY, SampleData
 from tfpipe import World, build_dataset, load_config
@@ -69,6 +69,18 @@ def test_another_backend_says_what_several_ranks_need(config: Path, tmp_path: Pa
     done = run_ranks(2, *command, KERAS_BACKEND="torch", **COLD)
     assert done.code == 2
     assert "KERAS_BACKEND=torch trains in one process, and there are 2 ranks: unset KERAS_BACKEND" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "said"),
+    [
+        ("numpy", "data.seed=0", 'KERAS_BACKEND is "numpy"; accepted: tensorflow, jax, torch'),
+        ("jax", "training.compression=fp16", 'training.compression must be "none", received "fp16"'),
+    ],
+)
+def test_what_a_backend_cannot_do_is_refused(config: Path, tmp_path: Path, name: str, override: str, said: str) -> None:
+    done = run_train("-c", config, "-l", tmp_path / "run", "--set", override, KERAS_BACKEND=name, **COLD)
+    assert done.code == 2 and said in done.err
 
 
 def test_the_number_of_batches_is_the_datasets(config: Path) -> None:

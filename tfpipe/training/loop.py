@@ -34,7 +34,7 @@ from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.run_model import RunModel
-from tfpipe.training.single import check_backend, make_deterministic
+from tfpipe.training.single import prepare_backend
 from tfpipe.training.skipping import Skipping
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.retry import retried
@@ -81,9 +81,7 @@ def train(
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
-    check_backend(config, world)
-    if config.training.deterministic:
-        make_deterministic()
+    prepare_backend(config, world)
     data = load_data(config, world)
     start = find_start(config, world, run_dir, data.train.catalog, data.steps, resume, anyway)
     data.train.restart(start.state.stream, start.state.total_steps)
