@@ -49,11 +49,10 @@ def test_a_state_goes_on_with_the_very_next_crop_on_any_number_of_ranks(config: 
     for rank in range(2):
         loader = Loader(config, world=World(rank, 2), positions=True, gather=lambda own: [own, own])
         seen += take(loader, 3)
-        cursors[rank] = tuple(loader._rest().frontiers[rank])
+        cursors[rank] = tuple(loader.rest().frontiers[rank])
         loader.close()
     gather = lambda _: [cursors[0], cursors[1]]  # noqa: E731
     loader = Loader(config, world=World(1, 2), gather=gather)
-    loader.step = 0
     state = json.loads(json.dumps(loader.state_dict()))
     for rank in range(3):
         with Loader(config, world=World(rank, 3), positions=True, gather=lambda own: [own] * 3) as third:

@@ -2,10 +2,14 @@
 
 import argparse
 import os
+from importlib.util import find_spec
 from pathlib import Path
 
 from tfpipe.cli.arguments import add_config, add_profile, quiet_tensorflow, ranks, read_config, whole
 from tfpipe.distributed import World, find_launch
+from tfpipe.errors import ConfigError
+
+BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,13 +66,16 @@ def run(args: argparse.Namespace) -> None:
         # Before TensorFlow loads. The other ranks report an error only after all are connected: Open MPI's mpirun may
         # hang if one rank exits while another connects.
         open_source(config.data).check(test=True)
-    # A user's ~/.keras may name another backend.
-    os.environ["KERAS_BACKEND"] = "tensorflow"
+    backend = choose_backend()
     with quiet_tensorflow(args):
         world = World.detect(args.horovod)
+        import tensorflow as tf
+
         from tfpipe.training import loop
         from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
 
+        if backend != "tensorflow":
+            tf.config.set_visible_devices([], "GPU")  # they are the backend's: TensorFlow would take their memory
         loop.configure_devices(world, args.interop, args.intraop)
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
@@ -76,3 +83,20 @@ def run(args: argparse.Namespace) -> None:
         loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
+
+
+def choose_backend() -> str:
+    """Returns the backend of Keras that KERAS_BACKEND names, TensorFlow's by default; must come before TensorFlow.
+
+    A user's ~/.keras may name another one, which other programs want. Raises ConfigError if it cannot be used.
+    """
+    name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if name not in BACKENDS:
+        raise ConfigError(f'KERAS_BACKEND is "{name}"; accepted: {", ".join(BACKENDS)}')
+    if find_spec(name) is None:
+        raise ConfigError(f"KERAS_BACKEND={name} needs the package {name}, which is not installed")
+    if name == "torch":
+        from tfpipe.interop.triton import load_triton
+
+        load_triton()
+    return name

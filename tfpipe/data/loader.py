@@ -1,12 +1,11 @@
 """The Loader: a rank's batches for a loop of the user's own, with exact state, named failures and a time limit."""
 
+import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config
@@ -15,17 +14,16 @@ from tfpipe.data.catalog.contract import breaches, data_contract
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped, DroppedSample
-from tfpipe.data.failures.stalled import Taker, no_batch
+from tfpipe.data.failures.stalled import Taker, describe, pending_files, unreadable_within
 from tfpipe.data.order.permutation import steps_per_epoch
+from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 
 FORMAT = 1
-# Batches before the first commit that it can still count.
-MOST_OPEN = 100
 
 
 class Loader(Iterator[Any]):
@@ -47,6 +45,7 @@ class Loader(Iterator[Any]):
         *,
         timeout_s: float | None = None,
         positions: bool = False,
+        ready: bool = False,
         catalog: Catalog | None = None,
         gather: Callable[[Any], list[Any]] | None = None,
     ) -> None:
@@ -56,8 +55,10 @@ class Loader(Iterator[Any]):
             config: config, of which the `data` section is used.
             split: "train" or "test".
             world: this process's rank and the number of ranks.
-            timeout_s: seconds without a batch after which the wait ends with an error; None: `data.stall_timeout_s`.
+            timeout_s: seconds without a batch after which the wait ends with an error; math.inf: it has no end; None:
+                `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
+            ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
             catalog: catalog of the split if already loaded.
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
 
@@ -68,21 +69,16 @@ class Loader(Iterator[Any]):
         self.catalog = catalog or load_catalog(config.data, split, world)
         if split == "train":
             check_share(self.catalog, config.data, world)
-        self.step = 0
-        """Batches handed out since the stream began; restored by `load_state_dict`."""
-        self._positions, self._gather = positions, gather or world.gather
-        self._timeout_s = config.data.stall_timeout_s if timeout_s is None else timeout_s
-        self._stream = Stream.start(world.size)
+        self._positions, self._ready, self._gather = positions, ready, gather or world.gather
+        self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
+        self._start = Stream.start(world.size)
+        self._progress = Progress(self._start, world.rank)
+        self._crops_per_step = config.data.batch_size * world.size
         self._batches: Batches | None = None
         self._taker: Taker | None = None
-        # Steps and positions of the batches handed out and not committed, and of the one that the state is of.
-        self._open: deque[tuple[int, tf.Tensor]] = deque()
-        self._counted: tuple[int, tf.Tensor | None] = (0, None)
-        self._commits = self._ended = False
-        self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
-        self._unseen: list[np.ndarray] = []
-        self._left: list[DroppedSample] = []
         self._dropped: Dropped | None = None
+        self._left: list[DroppedSample] = []
+        self._ended, self._taken, self._wait_s, self._began_s = False, 0, 0.0, time.perf_counter()
 
     def __enter__(self) -> "Loader":
         return self
@@ -92,23 +88,24 @@ class Loader(Iterator[Any]):
 
     def __iter__(self) -> "Loader":
         if self._ended:
-            self._restart(Stream.start(self.world.size), 0)
+            self.restart()
         return self
 
     def __next__(self) -> Any:
-        """Returns the next batch: images, labels and, if asked for, positions, as build_dataset does.
+        """Returns the next batch: images, labels and, if asked for, positions and the time, as build_dataset does.
 
         Raises:
             TfpipeError: a file cannot be used, or no batch came in time; the message names the file, the reason, the
                 rank, and what to do.
         """
-        batches, taker = self._opened()
-        began_s = time.perf_counter()
+        batches, began_s = self._opened(), time.perf_counter()
         try:
-            batch = next(batches) if taker is None or self._timeout_s is None else taker.take(self._timeout_s)
+            batch = next(batches) if self._taker is None else self._taker.take()
         except TimeoutError:
-            limit_s = self._timeout_s or 0.0
-            raise no_batch(self.catalog, self.config.data, self.world, batches.rest(), limit_s) from None
+            raise TfpipeError(
+                f"rank {self.world.rank}: no batch within {self._timeout_s:g} s: {self.waits_for()}; timeout_s or "
+                "data.stall_timeout_s is how long to wait"
+            ) from None
         except StopIteration:
             self._look(end=True)
             self.close()
@@ -116,13 +113,15 @@ class Loader(Iterator[Any]):
             raise
         self._wait_s += time.perf_counter() - began_s
         self._taken += 1
-        self.step += 1
-        self._open.append((self.step, batch[2]))
-        if not self._commits and len(self._open) > MOST_OPEN:
-            self._counted = self._open.popleft()
+        self._progress.add(batch[2])
         if self._dropped is not None:
-            self._unseen.append(batch[2].numpy())
-        return batch if self._positions else batch[:2]
+            self._left += self._dropped.add(batch[2].numpy())
+        return batch if self._positions else batch[:2] + batch[3:]
+
+    @property
+    def step(self) -> int:
+        """Batches handed out since the stream began; restored by `load_state_dict`."""
+        return self._progress.given
 
     def __len__(self) -> int:
         """Returns the number of this rank's batches in a test pass.
@@ -152,27 +151,21 @@ class Loader(Iterator[Any]):
             yield next(self)
 
     def commit(self, step: int | None = None) -> None:
-        """Counts the batches up to number `step` as used, None: all handed out; the state is that from now on.
-
-        For loops that learn a step late whether it succeeded.
-        """
-        self._commits = True
-        while self._open and self._open[0][0] <= (self.step if step is None else step):
-            self._counted = self._open.popleft()
+        """Counts the batches up to number `step` as used, None: all handed out; the state is of these from now on."""
+        self._progress.commit(step)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state as plain data for JSON, the same on every rank; every rank must call it.
 
         Raises ConfigError if the ranks are not connected, and there is no `gather`.
         """
-        (step, _), stream, rank = self._mark, self._rest(), self.world.rank
+        stream, rank = self.rest(), self.world.rank
         cursors = [Cursor(*values) for values in self._gather(tuple(stream.frontiers[rank]))]
         if len(cursors) != self.world.size:
             raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
-        stream = stream.at(cursors)
-        contract = data_contract(self.config.data, self.catalog)
-        about = {"format": FORMAT, "split": self.split, "crops": step * self._crops_per_step, "contract": contract}
-        return about | stream.to_dict()
+        contract, crops = data_contract(self.config.data, self.catalog), self._progress.used * self._crops_per_step
+        about = {"format": FORMAT, "split": self.split, "crops": crops, "contract": contract}
+        return about | stream.at(cursors).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to a state, of any number of ranks.
@@ -187,7 +180,25 @@ class Loader(Iterator[Any]):
             different.append(f'with data.scope "shard": {stream.size} ranks then, {self.world.size} now')
         if different:
             raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
-        self._restart(stream.over(self.world.size), state["crops"] // self._crops_per_step)
+        self.restart(stream.over(self.world.size), state["crops"] // self._crops_per_step)
+
+    def rest(self) -> Stream:
+        """Returns the stream after the batch that the state is of; the other ranks are where they were at its start."""
+        return self._progress.rest()
+
+    def restart(self, stream: Stream | None = None, step: int = 0) -> None:
+        """Ends the pipeline, and goes to the beginning of `stream`, None: all data; before it `step` steps are done."""
+        self._look()
+        if self._taker is not None:
+            self._taker.close()
+        self._batches = self._taker = self._dropped = None
+        self._progress.restart(stream or self._start, step)
+        self._ended = False
+
+    def waits_for(self) -> str:
+        """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
+        paths = pending_files(self.catalog, self.config.data, self.world, self._progress.ahead(), None)
+        return describe(paths, unreadable_within(paths))
 
     def dropped(self) -> list[DroppedSample]:
         """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why."""
@@ -197,54 +208,43 @@ class Loader(Iterator[Any]):
 
     def stats(self) -> dict[str, float]:
         """Returns this rank's batches, seconds waited for them, seconds since the pipeline began, and their rates."""
-        seconds = time.perf_counter() - self._began_s
-        crops = self._taken * self.config.data.batch_size
-        return {
-            "batches": self._taken,
-            "wait_s": self._wait_s,
-            "seconds": seconds,
-            "wait_fraction": self._wait_s / seconds,
-            "images_per_second": crops / seconds,
+        taken, waited_s, seconds = self._taken, self._wait_s, time.perf_counter() - self._began_s
+        rates = {
+            "wait_fraction": waited_s / seconds,
+            "images_per_second": taken * self.config.data.batch_size / seconds,
         }
+        return {"batches": taken, "wait_s": waited_s, "seconds": seconds, **rates}
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: a loop over the loader continues from it."""
-        self._restart(self._rest(), self._mark[0])
+        self.restart(self.rest(), self._progress.used)
 
     @property
-    def _crops_per_step(self) -> int:
-        return self.config.data.batch_size * self.world.size
+    def iterator(self) -> Any:
+        """The pipeline's own iterator, for its statistics."""
+        return self._opened().iterator
 
-    def _opened(self) -> tuple[Batches, Taker | None]:
+    def _opened(self) -> Batches:
         if self._batches is None:
-            data = self.config.data
-            build = partial(build_dataset, self.config, self.split, self.world, True, catalog=self.catalog)
-            self._batches = Batches(lambda rest: build(resume=rest), self.catalog, data, self.world, self._stream)
-            self._taker = None if self._timeout_s is None else Taker(self._batches)
+            data, stream = self.config.data, self._progress.stream
+            self._batches = Batches(self._build, self.catalog, data, self.world, stream)
+            self._taker = Taker(self._batches, self._timeout_s) if self._timeout_s < math.inf else None
             if data.on_error == "skip":
-                self._dropped = Dropped(self.catalog, data, self.world, self._stream)
+                self._dropped = Dropped(self.catalog, data, self.world, stream)
             self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
-        return self._batches, self._taker
+        return self._batches
 
-    def _rest(self) -> Stream:
-        """Returns the stream after the batch that the state is of."""
-        positions = self._mark[1]
-        return self._stream if positions is None else self._stream.moved(self.world.rank, Cursor.after(positions[-1]))
+    def _build(self, rest: Stream) -> tf.data.Dataset:
+        return self._whole if rest is self._start else self._rest(rest)
 
-    def _restart(self, stream: Stream, step: int) -> None:
-        self._look()
-        if self._taker is not None:
-            self._taker.close()
-        self._batches = self._taker = self._dropped = None
-        self._open.clear()
-        self._stream, self.step, self._counted, self._ended = stream, step, (step, None), False
+    @cached_property
+    def _whole(self) -> tf.data.Dataset:
+        """The dataset of a whole pass, which over the test data is repeated."""
+        return self._rest(self._start)
 
-    @property
-    def _mark(self) -> tuple[int, tf.Tensor | None]:
-        """Step and positions of the batch that the state is of."""
-        return self._open[-1] if self._open and not self._commits else self._counted
+    def _rest(self, rest: Stream) -> tf.data.Dataset:
+        return build_dataset(self.config, self.split, self.world, True, rest, self.catalog, self._ready)
 
     def _look(self, end: bool = False) -> None:
         if self._dropped is not None:
-            self._left += self._dropped.look(self._unseen, end)
-            self._unseen = []
+            self._left += self._dropped.look(end=end)

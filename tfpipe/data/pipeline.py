@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
+from tfpipe.data.catalog.boxes import own_crops
 from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
@@ -88,6 +89,10 @@ def build_dataset(
         dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
     dataset = transform(finish(dataset, data, with_positions), data)
     dataset = stamp(dataset) if with_ready else dataset
+    if split == "train":
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+    elif resume is None and data.on_error == "raise" and (crops := own_crops(catalog, data, world)) is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-crops // data.batch_size)))
     return prefetch(dataset, data).with_options(options(data, world))
 
 

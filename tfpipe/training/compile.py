@@ -12,12 +12,14 @@ from tfpipe.training.checkpointing.start import Start
 from tfpipe.training.models import build_model
 from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.optimizers import build_loss, build_optimizer
-from tfpipe.training.parallel import ParallelModel, broadcast, weights_digest
+from tfpipe.training.parallel import broadcast, weights_digest
+from tfpipe.training.run_model import RunModel
+from tfpipe.training.single import make_model
 
 logger = logging.getLogger(__name__)
 
 
-def check_weights(model: ParallelModel, world: World) -> None:
+def check_weights(model: RunModel, world: World) -> None:
     """Checks that every rank has the same weights. Raises TfpipeError if they differ."""
     digests = world.gather(weights_digest(model))
     if len(set(digests)) > 1:
@@ -26,16 +28,14 @@ def check_weights(model: ParallelModel, world: World) -> None:
         logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
 
 
-def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> ParallelModel:
+def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> RunModel:
     """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank."""
     # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
     keras.utils.set_random_seed(config.training.seed + world.rank)
     keras.config.set_dtype_policy(config.training.precision)
     network = build_model(config, classes)
-    model = ParallelModel(network.input, network.output, name=network.name)
-    model.world = world
+    model = make_model(network, config, world)
     model.meter = Meter(start.state.total_steps)
-    model.fp16_compression = config.training.compression == "fp16"
     model.compile(
         optimizer=build_optimizer(config, world.size, steps),
         loss=build_loss(config, classes),
@@ -43,8 +43,7 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
             keras.metrics.SparseCategoricalAccuracy(name="top1"),
             keras.metrics.SparseTopKCategoricalAccuracy(min(5, classes), name="top5"),
         ],
-        # Horovod's ops cannot be compiled by XLA.
-        jit_compile=False,
+        jit_compile=model.jit,
     )
     # LossScaleOptimizer builds its inner optimizer without tracking, which would leave Nadam's running product out of
     # the checkpoint. Adafactor would get variables that it does not need, and that earlier checkpoints do not have.

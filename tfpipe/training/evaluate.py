@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.batches import Batches
-from tfpipe.data.failures.missing import Dropped
-from tfpipe.data.order.stream import Stream
-from tfpipe.data.pipeline import build_dataset
-from tfpipe.distributed import World
+from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
 from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.monitor.stall_limit import stall_limit
@@ -43,17 +37,13 @@ class Scores(NamedTuple):
 class Evaluator:
     """The test pass, to run repeatedly."""
 
-    def __init__(self, config: Config, world: World, catalog: Catalog, classes: int, run_dir: Path) -> None:
-        """Takes the run's config and world, the test catalog, the number of outputs, and the run's directory."""
-        self.config, self.world, self.catalog, self.classes = config.data, world, catalog, classes
-        self.stream = Stream.start(world.size)
-        build = partial(build_dataset, config, "test", world, with_positions=True, catalog=catalog)
-        dataset = build()  # once for all passes
-        self.build = lambda stream: dataset if stream is self.stream else build(resume=stream)
-        self.bad_files = BadFiles(run_dir, world, catalog, config.data.max_bad_fraction)
+    def __init__(self, config: Config, loader: Loader, classes: int, run_dir: Path) -> None:
+        """Takes the run's config, the test data with positions, the number of outputs, and the run's directory."""
+        self.loader, self.classes = loader, classes
+        self.bad_files = BadFiles(run_dir, loader)
         self.loss = build_loss(config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
-        self.sums = tf.function(self._sums, reduce_retracing=True, autograph=False)
+        self.tested = tf.function(self._tested, reduce_retracing=True, autograph=False)
 
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
@@ -67,60 +57,66 @@ class Evaluator:
         Raises:
             TfpipeError: a file cannot be used, or the number of images seen differs from the filelist's.
         """
-        seen: list[np.ndarray] = []
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
         for images, labels, positions in self._batches():
             if stop():
                 stopped = 1.0
                 break
-            sums += self.sums(model, images, labels, positions).numpy()
-            seen.append(positions.numpy())
-        *summed, stopped = self.world.sum(np.append(sums, stopped))
+            sums += self._sums(model, images, labels, positions)
+        *summed, stopped = self.loader.world.sum(np.append(sums, stopped))
         if stopped:
             return None
         result = summarise(np.array(summed), self.classes)
-        dropped = self._dropped(seen, model) if self.config.on_error == "skip" else 0
-        if not self.catalog.by_object and result.images + dropped != len(self.catalog):
-            raise TfpipeError(f"the test pass saw {result.images} images of {len(self.catalog)} in the filelist")
+        catalog, dropped = self.loader.catalog, self._dropped(model)
+        if not catalog.by_object and result.images + dropped != len(catalog):
+            raise TfpipeError(f"the test pass saw {result.images} images of {len(catalog)} in the filelist")
         return result
 
-    def _dropped(self, seen: list[np.ndarray], model: keras.Model) -> int:
-        """Lists and counts the images that all ranks left out; `seen` holds the positions of this rank's batches."""
-        dropped = Dropped(self.catalog, self.config, self.world, self.stream).look(seen, end=True)
-        images = self.bad_files.add(model.meter.steps, dropped)
+    def _dropped(self, model: keras.Model) -> int:
+        """Lists and counts the images that all ranks left out."""
+        if self.loader.config.data.on_error != "skip":
+            return 0
+        images = self.bad_files.add(model.meter.steps)
         if images:
             logger.warning("%d test images were left out, see %s", images, self.bad_files.path)
         self.bad_files.check(images)
         return images
 
     def _batches(self) -> Iterator[tuple[tf.Tensor, ...]]:
-        meter, batches = Meter(), Batches(self.build, self.catalog, self.config, self.world, self.stream)
-        limit = stall_limit(self.config, self.world, self.catalog, self.stream, lambda: batches.reached)
-        with StallWatch(meter, self.world.rank, limit=limit, name="test batch"):
+        meter, loader = Meter(), self.loader
+        limit = stall_limit(loader.config.data, loader)
+        with StallWatch(meter, loader.world.rank, limit=limit, name="test batch"):
+            loader.restart()
             while True:
                 try:
-                    yield meter.take(batches)
+                    yield meter.take(loader)
                 except StopIteration:
                     return
                 meter.steps += 1
 
-    def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
+    def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> np.ndarray:
         """Returns the sums over one batch, float64 [SCALARS + 2 * classes], in the order that `summarise` expects."""
-        logits = model(images, training=False)
-        hit = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), labels)
-        scalars = [
-            tf.reduce_sum(self.loss(labels, logits)),
-            tf.math.count_nonzero(hit),
-            tf.math.count_nonzero(tf.math.in_top_k(labels, logits, min(5, self.classes))),
-            tf.math.count_nonzero(tf.equal(positions[:, 1], 0)),
-            tf.size(labels),
-        ]
-        of_class = tf.one_hot(labels, self.classes, dtype=tf.float64)
-        of_class_hit = tf.linalg.matvec(of_class, tf.cast(hit, tf.float64), transpose_a=True)
-        return tf.concat(
-            [[tf.cast(scalar, tf.float64) for scalar in scalars], tf.reduce_sum(of_class, axis=0), of_class_hit], axis=0
-        )
+        if keras.backend.backend() == "tensorflow":
+            tested, truth = self.tested(model, images, labels), labels.numpy()
+        else:
+            truth = labels.numpy()
+            logits = keras.ops.convert_to_tensor(model.predict_on_batch(images.numpy()))
+            tested = self._compared(logits, keras.ops.convert_to_tensor(truth))
+        losses, hits, hits5 = (keras.ops.convert_to_numpy(values) for values in tested)
+        first = positions.numpy()[:, 1] == 0
+        scalars = [losses.sum(dtype=np.float64), hits.sum(), hits5.sum(), first.sum(), len(truth)]
+        counts = (np.bincount(some, minlength=self.classes) for some in (truth, truth[hits]))
+        return np.concatenate([scalars, *counts])
+
+    def _tested(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor) -> tuple[Any, Any, Any]:
+        return self._compared(model(images, training=False), labels)
+
+    def _compared(self, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
+        """Returns loss, float [batch], and top-1 and top-5 hits, bool [batch], of each crop, as the backend's."""
+        ops = keras.ops
+        hits = ops.equal(ops.argmax(logits, axis=1), ops.cast(labels, "int32"))
+        return self.loss(labels, logits), hits, ops.in_top_k(labels, logits, min(5, self.classes))
 
 
 def summarise(sums: np.ndarray, classes: int) -> Scores:

@@ -1,8 +1,8 @@
 """The training run: builds, compiles, fits, tests and saves the model, or resumes an earlier run."""
 
 import logging
+import math
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,14 +10,13 @@ import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.boxes import COUNT_AT_MOST, check_share, count_crops
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.batches import Batches
+from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
+from tfpipe.data.loader import Loader
 from tfpipe.data.order.permutation import steps_per_epoch
-from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.callbacks import Evaluation, OverRanks
@@ -34,7 +33,8 @@ from tfpipe.training.monitor.record import Display, Record, Throughput
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
-from tfpipe.training.parallel import ParallelModel
+from tfpipe.training.run_model import RunModel
+from tfpipe.training.single import prepare_backend
 from tfpipe.training.skipping import Skipping
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.retry import retried
@@ -47,8 +47,8 @@ ADVICE = "once it can be written, continue the run with --resume auto"
 class Data(NamedTuple):
     """The data of a run."""
 
-    train: Catalog
-    test: Catalog | None
+    train: Loader
+    test: Loader | None
     classes: int  # number of outputs of the model
     steps: int  # steps of an epoch
 
@@ -81,10 +81,10 @@ def train(
     """
     gpus = len(tf.config.list_physical_devices("GPU"))
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
-    if config.training.deterministic:
-        tf.config.experimental.enable_op_determinism()
+    prepare_backend(config, world)
     data = load_data(config, world)
-    start = find_start(config, world, run_dir, data.train, data.steps, resume, anyway)
+    start = find_start(config, world, run_dir, data.train.catalog, data.steps, resume, anyway)
+    data.train.restart(start.state.stream, start.state.total_steps)
     saved = run_dir / "model.keras"
     trained = start.state.epoch >= config.training.epochs and start.state.untested is None
     if trained and world.from_rank0(saved.exists):
@@ -98,9 +98,10 @@ def train(
         if traced is not None:
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))
         metrics = run_dir / METRICS if world.rank == 0 else None
-        limit = stall_limit(config.data, world, data.train, start.state.stream, lambda: model.positions)
+        model.loader = data.train
+        limit = stall_limit(config.data, data.train)
         with StallWatch(model.meter, world.rank, metrics, limit=limit):
-            logs = fit(model, config, world, data, start.state, callbacks)
+            logs = fit(model, config, data.steps, start.state, callbacks)
     # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
     model.optimizer.finalize_variable_values(model.trainable_weights)
     check_weights(model, world)
@@ -116,31 +117,34 @@ def train(
 def load_data(config: Config, world: World) -> Data:
     """Loads the catalogs, and computes the steps of an epoch.
 
+    StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere.
+
     Raises:
         ConfigError: a list cannot be used, or yields no crop.
     """
-    train_catalog = load_catalog(config.data, "train", world)
-    test_catalog = load_catalog(config.data, "test", world) if open_source(config.data).has_test() else None
-    classes = config.data.num_classes or len(train_catalog.classes)
-    count = count_crops(train_catalog, config.data, world)
+    how: dict[str, Any] = {"timeout_s": math.inf, "positions": True}
+    train = Loader(config, "train", world, ready=True, **how)
+    test = Loader(config, "test", world, **how) if open_source(config.data).has_test() else None
+    catalog = train.catalog
+    classes = config.data.num_classes or len(catalog.classes)
+    count = count_crops(catalog, config.data, world)
     if count.crops == 0:
         raise ConfigError(
-            f"{train_catalog.source.place} gives no crop: none of its images has an XML with an object of the classes "
-            f"{', '.join(train_catalog.classes)}"
+            f"{catalog.source.place} gives no crop: none of its images has an XML with an object of the classes "
+            f"{', '.join(catalog.classes)}"
         )
-    check_share(train_catalog, config.data, world)
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
-    estimated = "expected from the mixture" if train_catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
+    estimated = "expected from the mixture" if catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
         "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
         steps,
         f"{world.size} ranks x " if world.size > 1 else "",
         config.data.batch_size,
-        len(train_catalog),
+        len(catalog),
         count.crops,
         "exact" if count.exact else estimated,
     )
-    return Data(train_catalog, test_catalog, classes, steps)
+    return Data(train, test, classes, steps)
 
 
 def make_callbacks(
@@ -151,17 +155,15 @@ def make_callbacks(
     throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
     checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
     record = Record(run_dir) if world.rank == 0 else None
-    visits = SampleCounter(data.train, config.data, world)
-    names = stage_names(data.train, config.data)
+    catalog = data.train.catalog
+    visits, names = SampleCounter(catalog, config.data, world), stage_names(catalog, config.data)
     callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record, names), OverRanks(world)]
     if config.data.on_error == "skip":
-        callbacks.append(
-            Skipping(data.train, config.data, world, start.stream, run_dir, training.interval, start.dropped)
-        )
+        callbacks.append(Skipping(data.train, run_dir, training.interval, start.dropped))
     if training.log_positions:
         callbacks.append(PositionsLog(run_dir, world, checkpoints))
     if data.test is not None:
-        evaluator = Evaluator(config, world, data.test, data.classes, run_dir)
+        evaluator = Evaluator(config, data.test, data.classes, run_dir)
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if world.rank == 0:
         (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
@@ -171,14 +173,9 @@ def make_callbacks(
 
 
 def fit(
-    model: ParallelModel,
-    config: Config,
-    world: World,
-    data: Data,
-    start: State,
-    callbacks: list[keras.callbacks.Callback],
+    model: RunModel, config: Config, steps: int, start: State, callbacks: list[keras.callbacks.Callback]
 ) -> dict[str, Any]:
-    """Runs Keras' fit from `start` on, after the test pass that an interrupted run still owes.
+    """Runs Keras' fit from `start` on, in epochs of `steps` steps, after the test pass that the run still owes.
 
     Raises:
         TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
@@ -192,16 +189,16 @@ def fit(
                 callback.on_epoch_end(start.epoch - 1, logs)
     if trained:
         return logs
-    assert model.meter is not None, "compile_model gives it one"
-    build = partial(build_dataset, config, "train", world, with_positions=True, catalog=data.train, with_ready=True)
-    model.batches = Batches(lambda stream: build(resume=stream), data.train, config.data, world, start.stream)
+    assert model.meter is not None and model.loader is not None, "compile_model and train give it them"
+    (pixels,) = model.inputs
+    rank = model.world.rank
     try:
         history = model.fit(
-            # The training function takes the batches; this only keeps Keras going.
-            tf.data.Dataset.range(1).repeat(),
+            # The training function takes the batches; this shows Keras their kind, and keeps it going.
+            tf.data.Dataset.from_tensors((tf.zeros((1, *pixels.shape[1:]), pixels.dtype), [0])).repeat(),
             initial_epoch=start.epoch,
             epochs=config.training.epochs,
-            steps_per_epoch=data.steps,
+            steps_per_epoch=steps,
             shuffle=False,
             verbose=0,
             callbacks=callbacks,
@@ -210,12 +207,12 @@ def fit(
         if "Horovod has been shut down" in error.message:
             # The failed rank prints the reason; the launcher then kills this rank during the sleep.
             time.sleep(10)
-            raise TfpipeError(f"rank {world.rank}: another rank has stopped") from error
-        raise TfpipeError(f"rank {world.rank}: stopped: {reason(error)}") from error
+            raise TfpipeError(f"rank {rank}: another rank has stopped") from error
+        raise TfpipeError(f"rank {rank}: stopped: {reason(error)}") from error
     finally:
         # Ends the pipeline, which waits for the reads that it has begun: a hang there is a stall as before a batch.
         with model.meter.waiting():
-            model.batches = None
+            model.loader.close()
     return {name: values[-1] for name, values in history.history.items()}
 
 

@@ -1,51 +1,27 @@
 """Data-parallel training: a model that averages its gradients over ranks, and functions that keep weights equal."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.data.failures.batches import Batches
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
-from tfpipe.training.monitor.meter import Meter
+from tfpipe.training.run_model import Requests, RunModel
 
 
-class Requests(NamedTuple):
-    """Requests of a rank to all ranks."""
-
-    save: bool = False  # write a checkpoint
-    stop: bool = False  # write a checkpoint and end the run
-
-
-class ParallelModel(keras.Model):
+class ParallelModel(RunModel):
     """A functional model whose training step averages the gradients over ranks.
 
     The allreduce precedes the optimizer's check, so that under mixed_float16 an overflow on one rank makes all ranks
     skip the step.
     """
 
-    world = World()
+    jit = False  # Horovod's ops cannot be compiled by XLA
     fp16_compression = False
-    meter: Meter | None = None
-    """Meter of the training steps; created with the training function if None."""
-    input_wait_s = 0.0
-    """Seconds waited for the input so far."""
-    train_function: Callable[[Iterator[Any]], Any] | None
-    """Keras' attribute: None until `make_train_function` has run."""
-    batches: Batches | None = None
-    """Source of the batches; None: the dataset that `fit` receives."""
-    positions: tf.Tensor | None = None
-    """int64 [batch, 2]: stream positions and crop numbers of the batch trained last."""
-    dropped_images = 0
-    """Images that `data.on_error` "skip" has left out in the current epoch, over all ranks."""
-    requests = Requests()
-    """This rank's requests for after the next step."""
-    granted = Requests()
-    """Requests that any rank made in the last step; the same on every rank."""
 
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
         """Trains one step on a batch of (images, labels, requests).
@@ -72,14 +48,11 @@ class ParallelModel(keras.Model):
             return self.train_function
         # AutoGraph would take seconds to find no Python `if` or `for` that depends on a tensor.
         step = tf.function(self.train_step, reduce_retracing=True, autograph=False)
-        self.meter = meter = self.meter or Meter()
 
-        def train_function(iterator: Iterator[Any]) -> Any:
-            images, labels, positions, ready_at_s = meter.take(self.batches or iterator)
+        def train_function(_: Iterator[Any]) -> Any:
+            images, labels, ready_at_s = self.take()
             logs, granted, reduce_s = step((images, labels, tf.constant(self.requests, tf.float32)))
-            self.positions = positions
-            self.granted = Requests(*(granted.numpy() > 0))
-            self.input_wait_s += meter.finish(float(reduce_s), float(ready_at_s)).wait_s
+            self.finish(Requests(*(granted.numpy() > 0)), float(reduce_s), ready_at_s)
             return logs
 
         self.train_function = train_function
@@ -123,15 +96,15 @@ def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> N
 
 def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
     """Returns the non-trainable weights (batch normalisation's moving statistics), averaged over ranks."""
-    values = [tf.convert_to_tensor(variable.value) for variable in model.non_trainable_weights]
-    if world.size > 1:
-        import horovod.tensorflow as hvd
+    if world.size == 1:
+        return [variable.numpy() for variable in model.non_trainable_weights]
+    import horovod.tensorflow as hvd
 
-        values = [
-            hvd.allreduce(value, op=hvd.Average, name=f"statistics.{number}") if value.dtype.is_floating else value
-            for number, value in enumerate(values)
-        ]
-    return [value.numpy() for value in values]
+    values = [tf.convert_to_tensor(variable.value) for variable in model.non_trainable_weights]
+    return [
+        (hvd.allreduce(value, op=hvd.Average, name=f"statistics.{n}") if value.dtype.is_floating else value).numpy()
+        for n, value in enumerate(values)
+    ]
 
 
 def weights_digest(model: keras.Model) -> str:

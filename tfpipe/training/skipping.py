@@ -7,11 +7,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.missing import Dropped, DroppedSample
-from tfpipe.data.order.stream import Stream
-from tfpipe.distributed import World
+from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
 
 logger = logging.getLogger(__name__)
@@ -26,34 +22,22 @@ class Skipping(keras.callbacks.Callback):
     All ranks count after the same step, in one collective.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        config: DataConfig,
-        world: World,
-        stream: Stream,
-        run_dir: Path,
-        interval: int,
-        before: int = 0,
-    ) -> None:
-        """Takes the training data and its stream, the run's directory, and the steps between two counts.
+    def __init__(self, loader: Loader, run_dir: Path, interval: int, before: int = 0) -> None:
+        """Takes the training data, the run's directory, and the steps between two counts.
 
         `before` is the number of images that the interrupted epoch had left out.
         """
         super().__init__()
-        self.dropped = Dropped(catalog, config, world, stream)
-        self.world, self.interval = world, interval
-        self.record = BadFiles(run_dir, world, catalog, config.max_bad_fraction)
-        self.positions: list[np.ndarray] = []
-        self.before = before
+        self.record, self.interval, self.before = BadFiles(run_dir, loader), interval, before
+        self.steps = 0
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         self.model.dropped_images, self.before = self.before, 0
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        self.positions.append(self.model.positions.numpy())
+        self.steps += 1
         # Before a checkpoint too: a run that continues from it must not lose what was left out before it.
-        if len(self.positions) == self.interval or any(self.model.granted):
+        if self.steps == self.interval or any(self.model.granted):
             self._look()
 
     def on_epoch_end(self, epoch: int, logs: dict) -> None:
@@ -63,26 +47,29 @@ class Skipping(keras.callbacks.Callback):
             logger.warning("epoch %d: %d images were left out, see %s", epoch + 1, images, self.record.path)
 
     def _look(self) -> None:
-        left, self.positions = self.dropped.look(self.positions), []
-        self.model.dropped_images += self.record.add(self.model.meter.steps, left)
+        self.steps = 0
+        self.model.dropped_images += self.record.add(self.model.meter.steps)
         self.record.check(self.model.dropped_images)
 
 
 class BadFiles:
     """The list of left-out samples in the run's directory; rank 0 writes it."""
 
-    def __init__(self, run_dir: Path, world: World, catalog: Catalog, max_fraction: float) -> None:
-        """Takes the run's directory, this rank, the split's catalog, and the largest share that may be left out."""
-        self.path = run_dir / BAD_FILES
-        self.world, self.catalog, self.max_fraction = world, catalog, max_fraction
+    def __init__(self, run_dir: Path, loader: Loader) -> None:
+        """Takes the run's directory, and the loader of the split."""
+        self.path, self.loader, self.world = run_dir / BAD_FILES, loader, loader.world
 
-    def add(self, step: int, found: list[DroppedSample]) -> int:
-        """Lists the samples that ranks have left out, and returns their number; every rank must call."""
+    def add(self, step: int) -> int:
+        """Lists the samples that ranks have left out since the last call, and returns their number.
+
+        Every rank must call.
+        """
+        found, split = self.loader.dropped(), self.loader.split
         count = int(self.world.sum(np.array([float(len(found))]))[0])
         if count:
             lines = self.world.gather(
                 [
-                    f"{step}\t{self.world.rank}\t{self.catalog.split}\t{position}\t{failure.path}\t{failure.reason}\n"
+                    f"{step}\t{self.world.rank}\t{split}\t{position}\t{failure.path}\t{failure.reason}\n"
                     for position, failure in found
                 ]
             )
@@ -97,10 +84,10 @@ class BadFiles:
 
         Raises TfpipeError if it exceeds `data.max_bad_fraction`.
         """
-        samples = self.catalog.samples
-        if images > self.max_fraction * samples:
+        samples, most = self.loader.catalog.samples, self.loader.config.data.max_bad_fraction
+        if images > most * samples:
             raise TfpipeError(
-                f"rank {self.world.rank}: {images} of {samples} {self.catalog.split} samples cannot be used, more than "
-                f"the {self.max_fraction:.4g} that data.max_bad_fraction lets be left out; they are listed in "
+                f"rank {self.world.rank}: {images} of {samples} {self.loader.split} samples cannot be used, more than "
+                f"the {most:.4g} that data.max_bad_fraction lets be left out; they are listed in "
                 f"{self.path}, and tfpipe check finds all such files"
             )

@@ -17,7 +17,7 @@ from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.checkpointing.start import Start
 from tfpipe.training.compile import compile_model
 from tfpipe.training.optimizers import known_optimizers
-from tfpipe.training.parallel import ParallelModel, Requests
+from tfpipe.training.run_model import Requests, RunModel
 
 # After 7 steps with an update every 4, the accumulators hold three gradients.
 STEPS, SAVED_AFTER, ACCUMULATED = 12, 7, {"gradient_accumulation_steps": 4}
@@ -44,7 +44,7 @@ def config(name: str, precision: str = "float32", **args: Any) -> Config:
     )
 
 
-def train(model: ParallelModel, steps: range) -> None:
+def train(model: RunModel, steps: range) -> None:
     """Applies a gradient for each of `steps`; under mixed_float16 that of step 3 overflows."""
     for step in steps:
         draw = np.random.default_rng(step)
@@ -54,7 +54,7 @@ def train(model: ParallelModel, steps: range) -> None:
         model.optimizer.apply(gradients, model.trainable_weights)
 
 
-def saved(model: ParallelModel, config: Config, run_dir: Path) -> Start:
+def saved(model: RunModel, config: Config, run_dir: Path) -> Start:
     """Saves the model as a run does after a step in which a checkpoint was due, and reads what it has saved."""
     checkpoints = Checkpoints(run_dir, config.training.checkpoint, World(), FRESH.state, STEPS, 1, Stop())
     checkpoints.set_model(model)

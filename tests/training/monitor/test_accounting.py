@@ -17,6 +17,7 @@ from tests.support.commands import run_ranks
 from tests.support.runs import read_intervals, read_lines, read_metrics
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
+from tfpipe.data import loader
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.training import compile, loop
 from tfpipe.training.monitor.accounting import Accounting, distributions, rank_figures
@@ -59,7 +60,7 @@ class Account:
         meter = Meter(20, lambda: self.now_s, lambda: self.now_s)
         self.model = SimpleNamespace(
             meter=meter,
-            batches=SimpleNamespace(iterator=None),
+            loader=SimpleNamespace(iterator=None),
             input_wait_s=0.0,
             granted=SimpleNamespace(stop=False),
             positions=tf.constant([[0, 0]], tf.int64),
@@ -231,7 +232,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the run's clock a batch takes 200 ms and all else nothing; it is resumed behind lines that a crash leaves."""
-    clock, build = Clock(), loop.build_dataset
+    clock, build = Clock(), loader.build_dataset
 
     def pass_time() -> bool:
         clock.now_s += 0.2
@@ -244,7 +245,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
         )
         return build(*args, **how).filter(lambda *_: tf.numpy_function(pass_time, [], tf.bool)).with_options(alone)
 
-    monkeypatch.setattr(loop, "build_dataset", timed)
+    monkeypatch.setattr(loader, "build_dataset", timed)
     monkeypatch.setattr(compile, "Meter", lambda steps: Meter(steps, clock))
     config = real_config(sample, tmp_path / "c.json", steps_per_epoch=17)
     loop.train(config, World(), tmp_path)
@@ -289,10 +290,10 @@ SLOWED = """
 import os, sys
 from tensorflow.python.data.experimental.ops import testing
 from tfpipe.cli import main
-from tfpipe.training import loop
-build = loop.build_dataset
+from tfpipe.data import loader
+build = loader.build_dataset
 if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
-    loop.build_dataset = lambda *args, **how: build(*args, **how).apply(testing.sleep(400_000))
+    loader.build_dataset = lambda *args, **how: build(*args, **how).apply(testing.sleep(400_000))
 sys.exit(main(["train", *sys.argv[1:]]))
 """
 

@@ -16,6 +16,8 @@ from tfpipe.data.order.stream import Cursor, SampleRef, Stream
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
 
+# Batches after which the samples left out are looked for if nobody asks before.
+LOOK_EVERY = 1000
 PASSED = "it could not be read when it was due, but can be read now"
 
 
@@ -74,14 +76,20 @@ class Dropped:
         self._order = catalog.order(config)
         self._gaps = MissingSamples(stream, self._order, world)
         self._known: dict[int, Failure | None] = {}
+        self._batches: list[np.ndarray] = []
 
-    def look(self, batches: Sequence[np.ndarray], end: bool = False) -> list[DroppedSample]:
-        """Returns the samples that the next batches have left out.
+    def add(self, positions: np.ndarray) -> list[DroppedSample]:
+        """Adds the next batch's positions, int64 [batch, 2]; every LOOK_EVERY batches, returns what `look` does."""
+        self._batches.append(positions)
+        return self.look() if len(self._batches) == LOOK_EVERY else []
 
-        `batches` are the positions of all batches since the last call, int64 [batch, 2] each, as build_dataset returns;
-        `end` says whether they are the last ones of a test pass. Stored crops are never left out: a bad one ends the
-        run.
+    def look(self, batches: Sequence[np.ndarray] = (), end: bool = False) -> list[DroppedSample]:
+        """Returns the samples that the batches added since the last call, and then `batches`, have left out.
+
+        `batches` are positions as for `add`; `end` says whether they are the last ones of a test pass. Stored crops are
+        never left out: a bad one ends the run.
         """
+        batches, self._batches = [*self._batches, *batches], []
         if self._catalog.source.stores != "images":
             return []
         left = self._explained(self._gaps.passed(batches))

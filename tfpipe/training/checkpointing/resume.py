@@ -11,13 +11,13 @@ import keras
 import numpy as np
 
 from tfpipe.config import CheckpointConfig
-from tfpipe.data.order.stream import Cursor
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.checkpointing.checkpoints import Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.monitor.record import Logs
-from tfpipe.training.parallel import ParallelModel, Requests, averaged_statistics
+from tfpipe.training.parallel import averaged_statistics
+from tfpipe.training.run_model import Requests, RunModel
 
 logger = logging.getLogger(__name__)
 
@@ -91,9 +91,8 @@ class Checkpoints(keras.callbacks.Callback):
     def _save(self, state: State, needed: bool = False) -> Path | None:
         """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`."""
         model, world = self.model, self.world
-        own = state.stream.frontiers[world.rank]
-        frontier = own if model.positions is None else Cursor.after(model.positions[-1])
-        gathered = world.gather((frontier, [variable.numpy() for variable in _generators(model)]))
+        stream = state.stream if model.loader is None else model.loader.rest()
+        gathered = world.gather((stream.frontiers[world.rank], [variable.numpy() for variable in _generators(model)]))
         frontiers, seeds = zip(*gathered, strict=True)
         state = replace(
             state,
@@ -137,7 +136,7 @@ class PositionsLog(keras.callbacks.Callback):
             file.writelines(f"{step},{position},{crop}\n" for position, crop in self.model.positions.numpy())
 
 
-def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
+def restore(model: RunModel, checkpoint: Checkpoint) -> None:
     """Assigns the values of a checkpoint to the model and its optimizer.
 
     Raises ConfigError if the checkpoint belongs to another model or optimizer.
@@ -156,7 +155,7 @@ def restore(model: ParallelModel, checkpoint: Checkpoint) -> None:
             variable.assign(value)
 
 
-def restore_generators(model: ParallelModel, state: State, world: World) -> None:
+def restore_generators(model: RunModel, state: State, world: World) -> None:
     """Restores the states of this rank's random generators; a rank that is not in `state` keeps its own."""
     generators = _generators(model)
     if world.rank < len(state.seeds) and len(generators) == state.seeds.shape[1]:
@@ -164,7 +163,7 @@ def restore_generators(model: ParallelModel, state: State, world: World) -> None
             variable.assign(value)
 
 
-def scale_iterations(model: ParallelModel, scale: float) -> None:
+def scale_iterations(model: RunModel, scale: float) -> None:
     """Multiplies the optimizer's step count, and with it the position in the learning rate schedule, by `scale`.
 
     The steps since the last update remain, because their gradients are accumulated (`gradient_accumulation_steps`).
@@ -176,27 +175,27 @@ def scale_iterations(model: ParallelModel, scale: float) -> None:
     steps.assign(round(updates * scale) * every + accumulated)
 
 
-def inner_optimizer(model: ParallelModel) -> Any:
+def inner_optimizer(model: RunModel) -> Any:
     """Returns the optimizer of the config, which mixed_float16 wraps in a LossScaleOptimizer."""
     return getattr(model.optimizer, "inner_optimizer", model.optimizer)
 
 
-def _slots(model: ParallelModel) -> list[keras.Variable]:
+def _slots(model: RunModel) -> list[keras.Variable]:
     """Returns the optimizer's variables without a constant learning rate, which comes from the config."""
     return [variable for variable in model.optimizer.variables if variable.name != "learning_rate"]
 
 
-def _generators(model: ParallelModel) -> list[keras.Variable]:
+def _generators(model: RunModel) -> list[keras.Variable]:
     """Returns the states of random generators, the only variables that are not weights."""
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
-def _take_metrics(model: ParallelModel) -> np.ndarray:
+def _take_metrics(model: RunModel) -> np.ndarray:
     return np.concatenate([np.ravel(variable.numpy()) for variable in model.metrics_variables]).astype(np.float64)
 
 
-def _add_metrics(model: ParallelModel, values: np.ndarray) -> None:
+def _add_metrics(model: RunModel, values: np.ndarray) -> None:
     """Adds `values` to the metrics' variables (sums and counts); does nothing if the sizes differ, e.g. without any."""
     sizes = [int(np.prod(variable.shape)) for variable in model.metrics_variables]
     if len(values) == sum(sizes):

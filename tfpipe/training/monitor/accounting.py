@@ -113,7 +113,7 @@ class Accounting(keras.callbacks.Callback):
         self._begin(used, stages_now, queued)
 
     def _stages(self) -> list[Stage]:
-        return [] if self.record is None else stages(self.model.batches.iterator, self.names)
+        return [] if self.record is None else stages(self.model.loader.iterator, self.names)
 
     def _share(self, own: RankFigures) -> list[RankFigures]:
         """Returns every rank's figures by one allreduce of a table with a row per rank, twice as fast as a gather."""
@@ -148,7 +148,7 @@ class Accounting(keras.callbacks.Callback):
             "read_bytes": spent.used.read_bytes,
             "storage_bytes": spent.used.storage_bytes,
             **spent.visited._asdict(),
-            "autotune": [vars(choice) for choice in tuned(self.model.batches.iterator, self.names)],
+            "autotune": [vars(choice) for choice in tuned(self.model.loader.iterator, self.names)],
             "stages": [_per_element(stage) for stage in spent.stages if stage.elements],
             "ranks": described,
             "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},

@@ -1,0 +1,93 @@
+"""Keras' fit and `tfpipe train` on each of its backends: the same batches, and runs that resume bit for bit."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.commands import COLD, ROOT, run, run_ranks, run_train
+from tests.support.keras_backend import EPOCHS, STEPS, STOPPED_AFTER
+from tests.support.sample import TINY, SampleData
+from tfpipe import World, build_dataset, load_config
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+@pytest.fixture(scope="module")
+def config(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sample.config(
+        tmp_path_factory.mktemp("keras") / "c.json",
+        data={"index": index, "crop_image_size": [16, 16], "crop": "random_resized", "test_crop": "boxes"},
+        model={**TINY, "args": {"dropout": 0.5}},
+        lr_schedule={"name": "CosineDecay"},
+        training={"epochs": 2, "steps_per_epoch": 8, "deterministic": True, "log_positions": True},
+    )
+
+
+@pytest.fixture(scope="module")
+def found(config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """What tests/support/keras_backend.py prints, by backend."""
+    results = {}
+    for name in BACKENDS:
+        folder = tmp_path_factory.mktemp(name)
+        command = (sys.executable, "-m", "tests.support.keras_backend", config, folder)
+        done = run(*command, KERAS_BACKEND=name, **COLD)
+        assert done.code == 0, done.err
+        results[name] = json.loads(done.out.splitlines()[-1])
+    return results
+
+
+def test_fit_trains_the_same_batches_on_every_backend_without_a_warning(found: dict[str, dict[str, Any]]) -> None:
+    first = found[BACKENDS[0]]
+    assert np.abs(first["weights"]).max() > 1e-4
+    for name, result in found.items():
+        assert result["warned"] == [] and result["same"], name
+        assert result["digest"] == first["digest"], name
+        np.testing.assert_allclose(result["weights"], first["weights"], atol=1e-5)
+        assert result["counted"] == STEPS * EPOCHS, "what fit takes ahead is not counted"
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+def test_a_run_of_another_backend_resumes_bit_for_bit(found: dict[str, dict[str, Any]], name: str) -> None:
+    result = found[name]
+    assert f"SIGTERM: stopped after epoch 1, step {STOPPED_AFTER}; --resume goes on from " in result["said"]
+    assert result["equal"]
+    whole, parts = result["positions"]
+    assert parts == whole and whole.count("\n") == 1 + 2 * 8 * 16
+    one, other = ([json.loads(line) for line in text.splitlines()] for text in result["metrics"])
+    for expected, got in zip(*([line for line in lines if "loss" in line] for lines in (one, other)), strict=True):
+        assert got["test_images"] == expected["test_images"] == 37
+        for figure in ("epoch", "step", "loss", "top1", "top5", "test_loss", "test_top1"):
+            assert got[figure] == pytest.approx(expected[figure], rel=1e-5), figure
+
+
+def test_another_backend_says_what_several_ranks_need(config: Path, tmp_path: Path) -> None:
+    command = (sys.executable, ROOT / "train.py", "-c", config, "-l", tmp_path / "run")
+    done = run_ranks(2, *command, KERAS_BACKEND="torch", **COLD)
+    assert done.code == 2
+    assert "KERAS_BACKEND=torch trains in one process, and there are 2 ranks: unset KERAS_BACKEND" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "said"),
+    [
+        ("numpy", "data.seed=0", 'KERAS_BACKEND is "numpy"; accepted: tensorflow, jax, torch'),
+        ("jax", "training.compression=fp16", 'training.compression must be "none", received "fp16"'),
+    ],
+)
+def test_what_a_backend_cannot_do_is_refused(config: Path, tmp_path: Path, name: str, override: str, said: str) -> None:
+    done = run_train("-c", config, "-l", tmp_path / "run", "--set", override, KERAS_BACKEND=name, **COLD)
+    assert done.code == 2 and said in done.err
+
+
+def test_the_number_of_batches_is_the_datasets(config: Path) -> None:
+    loaded = load_config(config)
+    assert int(build_dataset(loaded).cardinality()) == -1
+    for rank in range(2):
+        dataset = build_dataset(loaded, "test", World(rank, 2))
+        assert int(dataset.cardinality()) == len(list(dataset)) > 1
+    skipping = load_config(config, ["data.on_error=skip"])
+    assert int(build_dataset(skipping, "test").cardinality()) == -2, "how many are left out is not known before"

@@ -1,0 +1,99 @@
+"""What a backend of Keras does with the same data: `python keras_backend.py CONFIG FOLDER` prints it as JSON."""
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import tfpipe
+from tfpipe.errors import Stopped
+from tfpipe.training import loop
+from tfpipe.training.checkpointing.signals import Stop
+
+STEPS, EPOCHS, STOPPED_AFTER = 3, 2, 5
+
+
+def fitted(data: Any, shape: tuple[int, ...], callbacks: list[keras.callbacks.Callback]) -> np.ndarray:
+    """The weights of a linear model after `fit`."""
+    layers = [keras.Input(shape), keras.layers.Rescaling(1 / 255), keras.layers.Flatten()]
+    model = keras.Sequential([*layers, keras.layers.Dense(8, kernel_initializer="zeros")])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(data, steps_per_epoch=STEPS, epochs=EPOCHS, shuffle=False, verbose=0, callbacks=callbacks)
+    return model.get_weights()[0]
+
+
+def fits(config: tfpipe.Config) -> dict[str, Any]:
+    """`fit` of a dataset and of a Loader, which continues after what was trained."""
+    shape = (*config.data.crop_image_size, config.data.num_channels)
+    digest, loader = hashlib.sha256(), tfpipe.Loader(config)
+    for _, batch in zip(range(STEPS), tfpipe.keras.batches(loader), strict=False):
+        for part in batch:
+            digest.update(part.tobytes())
+    loader.restart()
+    with warnings.catch_warnings(record=True) as warned:
+        # torch's own arrays give numpy's DeprecationWarning, which Python does not show.
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)
+        weights = fitted(tfpipe.build_dataset(config), shape, [])
+        batches, commit = tfpipe.keras.batches(loader), tfpipe.keras.Commit(loader)
+        same = (fitted(batches, shape, [commit]) == weights).all()
+    return {
+        "digest": digest.hexdigest(),
+        "weights": weights.ravel()[:50].tolist(),
+        "same": bool(same),
+        "warned": [str(warning.message) for warning in warned],
+        "counted": loader.state_dict()["crops"] // config.data.batch_size,
+    }
+
+
+class StopAfter(keras.callbacks.Callback):
+    """Signals the process in a step, as a scheduler does."""
+
+    def __init__(self, stop: Stop) -> None:
+        super().__init__()
+        self.stop = stop
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch + 1 == STOPPED_AFTER:
+            os.kill(os.getpid(), signal.SIGTERM)
+            while not self.stop:
+                time.sleep(0.001)
+
+
+def runs(config: tfpipe.Config, folder: Path) -> dict[str, Any]:
+    """A whole run, and one that is stopped and resumed."""
+    whole, parts = folder / "whole", folder / "parts"
+    for run_dir in (whole, parts):
+        run_dir.mkdir()
+    loop.train(config, tfpipe.World(), whole)
+    make = loop.make_callbacks
+    loop.make_callbacks = lambda *args: [StopAfter(args[-1]), *make(*args)]
+    try:
+        loop.train(config, tfpipe.World(), parts)
+    except Stopped as stopped:
+        said = str(stopped)
+    loop.make_callbacks = make
+    loop.train(config, tfpipe.World(), parts, resume=True)
+    one, other = (keras.models.load_model(run_dir / "model.keras").get_weights() for run_dir in (whole, parts))
+    return {
+        "said": said,
+        "equal": all((a == b).all() for a, b in zip(one, other, strict=True)),
+        "positions": [(run_dir / "positions-0.csv").read_text() for run_dir in (whole, parts)],
+        "metrics": [(run_dir / "metrics.jsonl").read_text() for run_dir in (whole, parts)],
+    }
+
+
+if __name__ == "__main__":
+    given = tfpipe.load_config(sys.argv[1])
+    found = fits(given)
+    if keras.backend.backend() != "tensorflow":
+        found |= runs(given, Path(sys.argv[2]))
+    print(json.dumps(found))
