@@ -34,6 +34,7 @@ from tfpipe.training.monitor.record import Display, Record, Throughput
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
+from tfpipe.training.own_callbacks import OwnCallbacks
 from tfpipe.training.parallel import ParallelModel
 from tfpipe.training.skipping import Skipping
 from tfpipe.util.atomic_write import writing
@@ -163,6 +164,8 @@ def make_callbacks(
     if data.test is not None:
         evaluator = Evaluator(config, world, data.test, data.classes, run_dir)
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
+    if config.callbacks:
+        callbacks.append(OwnCallbacks(config, world, checkpoints))
     if world.rank == 0:
         (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
         display = Display(throughput, training.epochs, data.steps, training.status, start.step)

@@ -12,6 +12,7 @@ from tfpipe.data.failures.batches import Batches
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
 from tfpipe.training.monitor.meter import Meter
+from tfpipe.training.pretrained import weighted_layers
 
 
 class Requests(NamedTuple):
@@ -122,14 +123,21 @@ def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> N
 
 
 def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
-    """Returns the non-trainable weights (batch normalisation's moving statistics), averaged over ranks."""
-    values = [tf.convert_to_tensor(variable.value) for variable in model.non_trainable_weights]
+    """Returns the non-trainable weights (batch normalisation's moving statistics), averaged over ranks.
+
+    Those of frozen layers stay as they are: the mean of three equal numbers differs from them in the last bit.
+    """
+    frozen = {id(variable) for layer in weighted_layers(model) if not layer.trainable for variable in layer.weights}
+    variables = model.non_trainable_weights
+    values = [tf.convert_to_tensor(variable.value) for variable in variables]
     if world.size > 1:
         import horovod.tensorflow as hvd
 
         values = [
-            hvd.allreduce(value, op=hvd.Average, name=f"statistics.{number}") if value.dtype.is_floating else value
-            for number, value in enumerate(values)
+            hvd.allreduce(value, op=hvd.Average, name=f"statistics.{number}")
+            if value.dtype.is_floating and id(variable) not in frozen
+            else value
+            for number, (variable, value) in enumerate(zip(variables, values, strict=True))
         ]
     return [value.numpy() for value in values]
 
