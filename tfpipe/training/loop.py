@@ -227,7 +227,7 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
 
     Args:
         world: this rank; with several ranks, its share of the node's CPUs is the default.
-        interop: threads between ops; None for the default.
+        interop: threads between ops; None for the default. The input pipeline has a pool of its own, `data.threads`.
         intraop: threads within an op; None for the default.
     """
     default = world.threads if world.size > 1 else None
@@ -240,5 +240,8 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
-    if gpus and world.size > 1:
+    if gpus:
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
+    if len(gpus) > 1 and world.size == 1:
+        count = len(gpus)
+        logger.warning("1 of %d GPUs used: mpirun -n %d --bind-to none python train.py ... uses all", count, count)
