@@ -114,6 +114,7 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(
         model={**TINY, "args": {"dropout": 0.5}},
         lr_schedule={"name": "CosineDecay"},
         training={"epochs": 3, "deterministic": True, "log_positions": True},
+        metrics=[{"name": "tests.support.own:Recall"}],
     )
     whole, parts, auto = tmp_path / "whole", tmp_path / "parts", ("--resume", "auto")
     assert run_train("-c", config, "-l", whole).code == 0
@@ -142,7 +143,7 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(
     assert trained(parts) == trained(whole)
     for expected, got in zip(read_metrics(whole), read_metrics(parts), strict=True):
         assert got["test_images"] == expected["test_images"] == 37
-        for name in ("epoch", "step", "loss", "top1", "top5", "test_loss", "test_top1"):
+        for name in ("epoch", "step", "loss", "top1", "top5", "recall", "test_loss", "test_top1"):
             assert got[name] == pytest.approx(expected[name], rel=1e-5), name
 
     before = {path: path.stat().st_mtime_ns for path in parts.rglob("*") if path.is_file()}

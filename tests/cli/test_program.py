@@ -114,6 +114,7 @@ def test_options_train_together(sample: SampleData, tmp_path: Path, sections: di
     assert done.code == 0, done.err
     (metrics,) = read_metrics(tmp_path / "run")
     assert metrics["step"] <= 3 and metrics["loss"] > 0 and metrics["test_images"] == 37
+    assert json.loads((tmp_path / "run/config.json").read_text())["data"]["threads"] == 2
 
 
 def test_the_tutorials_config_runs_with_its_paths_changed(sample: SampleData, tmp_path: Path) -> None:

@@ -85,8 +85,36 @@ def cross_entropy(smoothing: float = 0.0) -> np.ndarray:
     ],
 )
 def test_losses_take_numbers_as_labels(loss: dict, expected: np.ndarray) -> None:
-    np.testing.assert_allclose(build_loss(config(loss=loss), 3, reduction=None)(LABELS, LOGITS), expected, rtol=1e-5)
+    np.testing.assert_allclose(build_loss(config(loss=loss), 3, reduction="none")(LABELS, LOGITS), expected, rtol=1e-5)
     np.testing.assert_allclose(build_loss(config(loss=loss), 3)(LABELS, LOGITS), expected.mean(), rtol=1e-5)
+
+
+OWN = "tests.support.own"
+
+
+@pytest.mark.parametrize("name", ["focal", "Focal"])
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
+def test_a_loss_of_the_users_own_is_of_crops_and_as_keras_reduces_it(name: str, reduction: str) -> None:
+    args = {"gamma": 3.0, **({} if reduction == "sum_over_batch_size" else {"reduction": reduction})}
+    loss = {"name": f"{OWN}:{name}", "args": args}
+    crops = (1 - np.exp(-cross_entropy())) ** 3 * cross_entropy()
+    reduced = crops.mean() if reduction == "sum_over_batch_size" else crops.sum()
+    np.testing.assert_allclose(build_loss(config(loss=loss), 3)(LABELS, LOGITS), reduced, rtol=1e-5)
+    # The test pass sums crops whatever is asked for in training.
+    np.testing.assert_allclose(build_loss(config(loss=loss), 3, reduction="none")(LABELS, LOGITS), crops, rtol=1e-5)
+
+
+def test_the_test_pass_has_a_loss_of_crops_even_if_training_has_a_sum() -> None:
+    loss = build_loss(config(loss={"args": {"reduction": "sum"}}), 3, reduction="none")
+    np.testing.assert_allclose(loss(LABELS, LOGITS), cross_entropy(), rtol=1e-5)
+
+
+def test_an_optimizer_of_the_users_own_gets_the_schedule() -> None:
+    own = {"name": f"{OWN}:Signs", "args": {"decay": 0.5}}
+    assert rates(1, [0], optimizer=own) == pytest.approx([0.01])
+    got = rates(1, [0, 5, 10], optimizer={**own, "learning_rate": 0.2}, lr_schedule={"name": "CosineDecay"})
+    assert got == pytest.approx([0.2, 0.1, 0])
+    assert build_optimizer(config(optimizer=own), 1, 10).decay == 0.5
 
 
 @pytest.mark.parametrize(
@@ -97,6 +125,12 @@ def test_losses_take_numbers_as_labels(loss: dict, expected: np.ndarray) -> None
         ({"optimizer": {"name": "MultiOptimizer"}}, 'optimizer.name "MultiOptimizer" is not known'),
         ({"optimizer": {"name": "LossScaleOptimizer"}}, "accepted: .*Lion, Muon, Nadam, RMSprop, SGD, ScheduleFree"),
         ({"optimizer": {"name": "SGD", "args": {"momentun": 0.9}}}, "optimizer.args .* do not fit SGD: .*momentun"),
+        ({"optimizer": {"name": f"{OWN}:Nothing"}}, "optimizer.name: .*own.py has no function Nothing"),
+        ({"optimizer": {"name": f"{OWN}:no_rate"}}, "optimizer.learning_rate is missing: .*no_rate has no number"),
+        ({"optimizer": {"name": f"{OWN}:no_rate", "learning_rate": 1}}, "optimizer.args .* do not fit no_rate"),
+        ({"optimizer": {"name": f"{OWN}:any_rate", "learning_rate": 1}}, "gives no keras.optimizers.Optimizer"),
+        ({"optimizer": {"name": f"{OWN}:Forgetful"}}, "own:Forgetful keeps state outside its variables"),
+        ({"optimizer": {"name": f"{OWN}:Adjusting"}}, "own:Adjusting keeps state outside its variables"),
         ({"lr_schedule": {"name": "Cosine"}}, 'lr_schedule.name "Cosine" is not known; accepted: .*CosineDecay'),
         ({"lr_schedule": {"name": "CosineDecay", "args": {"x": 1}}}, "lr_schedule.args .* do not fit CosineDecay"),
     ],
@@ -111,6 +145,12 @@ def test_what_is_not_known_is_named(sections: dict, message: str) -> None:
     [
         ({"name": "CrossEntropy"}, 'loss.name "CrossEntropy" is not known; accepted: .*SparseCategoricalCrossentropy'),
         ({"name": "Hinge"}, 'loss.name "Hinge" takes no logits'),
+        ({"name": f"{OWN}:focal", "args": {"alpha": 1}}, "loss.args .*'alpha': 1.* do not fit .*own:focal: .*alpha"),
+        ({"name": f"{OWN}:Signs"}, "loss.name: .*own:Signs is no subclass of keras.losses.Loss"),
+        (
+            {"name": f"{OWN}:mean_loss"},
+            r"own:mean_loss must return a loss for each crop.*received shape \[\] for 3 crops",
+        ),
         ({"args": {"smoothing": 1}}, "loss.args .* do not fit SparseCategoricalCrossentropy"),
     ],
 )

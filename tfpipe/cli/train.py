@@ -39,10 +39,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="connect the ranks with Horovod, or train without it [with it if a launcher started several ranks]",
     )
     group.add_argument(
-        "--interop", type=whole(1), metavar="N", help="TensorFlow's threads between ops [its own choice]"
+        "--interop",
+        type=whole(1),
+        metavar="N",
+        help="threads of the input pipeline, as --set data.threads=N, and of TensorFlow between ops [a rank's CPUs]",
     )
     group.add_argument(
-        "--intraop", type=whole(1), metavar="N", help="TensorFlow's threads within an op [its own choice]"
+        "--intraop", type=whole(1), metavar="N", help="TensorFlow's threads within an op of the model [a rank's CPUs]"
     )
 
     group = parser.add_argument_group("profiling")
@@ -60,6 +63,8 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
     one_epoch = [] if args.nsteps is None else ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
+    # TensorFlow's setting reaches neither tf.data's own pool nor a private one.
+    args.set[:0] = [] if args.interop is None else [f"data.threads={args.interop}"]
     config = read_config(args, one_epoch)
     launch = find_launch()
     if launch is None or launch.rank == 0:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveInt
 
 from tfpipe.config.data import DataConfig
-from tfpipe.config.section import Args, Section, Seed
+from tfpipe.config.section import Args, ConfigPath, Section, Seed
 
 
 class ModelConfig(Section):
@@ -17,13 +17,21 @@ class ModelConfig(Section):
     and returns a Keras model from float32 images in [0, 255] to logits."""
     args: Args = {}
     """For resnet18: {"stem": "imagenet" | "small", "width": 64, "norm": "batch" | "group"}; else Keras' arguments."""
+    weights: Literal["imagenet"] | ConfigPath | None = None
+    """Weights to start from: a .keras or .weights.h5 file of the same network, for example another run's model.keras;
+    or "imagenet": Keras' own for a keras.applications model, if they are in its cache, since nothing is downloaded. If
+    the last layer has another number of classes, it starts untrained. null: random weights."""
+    freeze: list[str] | int | None = None
+    """Layers that are not trained: names, where "conv2_*" stands for all that begin with conv2_; or a number: the first
+    ones of those that have weights, -1 for all but the last. Frozen batch normalisation keeps its statistics."""
 
 
 class OptimizerConfig(Section):
-    """The optimizer, by its Keras name."""
+    """The optimizer, by its Keras name or of your own."""
 
     name: str = "Adam"
-    """Class in keras.optimizers, e.g. "SGD"."""
+    """Class in keras.optimizers, e.g. "SGD"; or a class of your own, "package.module:Class", a subclass of
+    keras.optimizers.Optimizer that takes a learning_rate and keeps all its state in its variables."""
     args: Args = {}
     """Keras' arguments, e.g. {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5}. Biases and
     normalisation weights are exempt from weight decay (Goyal et al. 2017)."""
@@ -45,12 +53,37 @@ class LrScheduleConfig(Section):
 
 
 class LossConfig(Section):
-    """The loss, by its Keras name."""
+    """The loss, by its Keras name or of your own."""
 
     name: str = "SparseCategoricalCrossentropy"
-    """Class in keras.losses; a loss that needs one-hot labels gets them."""
+    """Class in keras.losses, where one that needs one-hot labels gets them; or of your own, "package.module:name": a
+    function of labels, logits and `args`, or a subclass of keras.losses.Loss. It receives class numbers int32 [batch]
+    and logits [batch, classes], and returns a loss for each crop, [batch]."""
     args: Args = {}
     """Keras' arguments; from_logits is true unless set. label_smoothing works with the sparse loss too."""
+
+
+class MetricConfig(Section):
+    """A metric besides loss, top1 and top5, on the training data."""
+
+    name: str
+    """Class in keras.metrics that takes class numbers and logits, e.g. "SparseTopKCategoricalAccuracy"; or of your own,
+    "package.module:name": a function of labels, logits and `args` that returns a value for each crop, or a subclass of
+    keras.metrics.Metric whose variables are sums over batches."""
+    args: Args = {}
+    """Keras' arguments, or yours; {"name": "top3"} is the metric's name in metrics.jsonl."""
+
+
+class CallbackConfig(Section):
+    """A callback of Keras' or of your own."""
+
+    name: str
+    """Class in keras.callbacks, e.g. "EarlyStopping"; or of your own, "package.module:Class", a subclass of
+    keras.callbacks.Callback."""
+    args: Args = {}
+    """Its arguments, e.g. {"monitor": "test_loss", "patience": 3}."""
+    ranks: Literal["all", "first"] = "all"
+    """"all": every rank has one, so that it may change the model. "first": only rank 0, for one that writes files."""
 
 
 class CheckpointConfig(Section):
@@ -113,6 +146,8 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     lr_schedule: LrScheduleConfig = LrScheduleConfig()
     loss: LossConfig = LossConfig()
+    metrics: list[MetricConfig] = []
+    callbacks: list[CallbackConfig] = []
     training: TrainingConfig = TrainingConfig()
     accuracy: AccuracyConfig | None = None
     validation: ValidationConfig | None = None

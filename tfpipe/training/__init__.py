@@ -1,6 +1,7 @@
 """Training with Keras, on one process or on MPI ranks with Horovod."""
 
 __all__ = [
+    "by_name",
     "callbacks",
     "checkpointing",
     "compile",
@@ -9,7 +10,10 @@ __all__ = [
     "models",
     "monitor",
     "optimizers",
+    "own_callbacks",
+    "own_metrics",
     "parallel",
+    "pretrained",
     "recovery",
     "skipping",
 ]

@@ -12,7 +12,9 @@ from tfpipe.training.checkpointing.start import Start
 from tfpipe.training.models import build_model
 from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.optimizers import build_loss, build_optimizer
+from tfpipe.training.own_metrics import build_metrics
 from tfpipe.training.parallel import broadcast, weights_digest
+from tfpipe.training.pretrained import freeze, load_weights
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.single import make_model
 
@@ -34,20 +36,22 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
     keras.utils.set_random_seed(config.training.seed + world.rank)
     keras.config.set_dtype_policy(config.training.precision)
     network = build_model(config, classes)
+    # The weights of a run that continues are those of its checkpoint.
+    if start.state.total_steps == 0:
+        load_weights(network, config)
+    freeze(network, config.model.freeze)
     model = make_model(network, config, world)
     model.meter = Meter(start.state.total_steps)
     model.compile(
         optimizer=build_optimizer(config, world.size, steps),
         loss=build_loss(config, classes),
-        metrics=[
-            keras.metrics.SparseCategoricalAccuracy(name="top1"),
-            keras.metrics.SparseTopKCategoricalAccuracy(min(5, classes), name="top5"),
-        ],
+        metrics=build_metrics(config, classes),
         jit_compile=model.jit,
     )
-    # LossScaleOptimizer builds its inner optimizer without tracking, which would leave Nadam's running product out of
-    # the checkpoint. Adafactor would get variables that it does not need, and that earlier checkpoints do not have.
-    if isinstance(inner_optimizer(model), keras.optimizers.Nadam):
+    # LossScaleOptimizer builds its inner optimizer without tracking, which would leave Nadam's running product, and
+    # perhaps the state of the user's own optimizer, out of the checkpoint. Adafactor would get variables that it does
+    # not need, and that earlier checkpoints do not have.
+    if ":" in config.optimizer.name or isinstance(inner_optimizer(model), keras.optimizers.Nadam):
         inner_optimizer(model).build(model.trainable_variables)
     # The optimizer's slots must exist before the broadcast.
     model.optimizer.build(model.trainable_variables)

@@ -33,6 +33,7 @@ from tfpipe.training.monitor.record import Display, Record, Throughput
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
+from tfpipe.training.own_callbacks import OwnCallbacks
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.single import prepare_backend
 from tfpipe.training.skipping import Skipping
@@ -165,6 +166,8 @@ def make_callbacks(
     if data.test is not None:
         evaluator = Evaluator(config, data.test, data.classes, run_dir)
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
+    if config.callbacks:
+        callbacks.append(OwnCallbacks(config, world, checkpoints))
     if world.rank == 0:
         (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
         display = Display(throughput, training.epochs, data.steps, training.status, start.step)
@@ -221,7 +224,7 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
 
     Args:
         world: this rank; with several ranks, its share of the node's CPUs is the default.
-        interop: threads between ops; None for the default.
+        interop: threads between ops; None for the default. The input pipeline has a pool of its own, `data.threads`.
         intraop: threads within an op; None for the default.
     """
     default = world.threads if world.size > 1 else None
@@ -234,5 +237,8 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
-    if gpus and world.size > 1:
+    if gpus:
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
+    if len(gpus) > 1 and world.size == 1:
+        count = len(gpus)
+        logger.warning("1 of %d GPUs used: mpirun -n %d --bind-to none python train.py ... uses all", count, count)

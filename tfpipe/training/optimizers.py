@@ -1,34 +1,89 @@
-"""Optimizer, learning rate and loss, by their Keras names."""
+"""Optimizer, learning rate and loss, by their Keras names or of the user's own."""
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
+from tfpipe.training.by_name import OWN, find, make, subclasses
+from tfpipe.util.import_function import load_function
+
+# Steps of the trial of an optimizer of the user's own, before and after its state is copied.
+TRIAL_STEPS = 4
 
 
 def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.optimizers.Optimizer:
     """Builds the optimizer of `config` with its learning rate schedule, for `size` ranks.
 
-    Raises ConfigError if Keras does not know a name or an argument.
+    Raises ConfigError if Keras does not know a name or an argument, or a run with an optimizer of the user's own could
+    not be resumed exactly.
     """
-    args = dict(config.optimizer.args)
+    args, name = dict(config.optimizer.args), config.optimizer.name
     if config.optimizer.learning_rate is not None:
         args["learning_rate"] = config.optimizer.learning_rate
-    kind = _find(known_optimizers(), config.optimizer.name, "optimizer.name")
-    base = args.get("learning_rate", inspect.signature(kind).parameters["learning_rate"].default)
+    own = ":" in name
+    kind = load_function(name, "optimizer.name") if own else find(known_optimizers(), name, "optimizer.name")
+    base = args.get("learning_rate", _default_rate(kind))
+    if not isinstance(base, int | float):
+        raise ConfigError(f"optimizer.learning_rate is missing: {name} has no number as the default of learning_rate")
     args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
-    optimizer = _make(kind, args, "optimizer.args")
+    optimizer = make(kind, args, "optimizer.args")
+    if own:
+        _check_own(optimizer, partial(make, kind, args, "optimizer.args"), name)
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
 
 
+def _default_rate(kind: Any) -> Any:
+    parameter = inspect.signature(kind).parameters.get("learning_rate")
+    return None if parameter is None else parameter.default
+
+
+def _check_own(optimizer: Any, another: Callable[[], keras.optimizers.Optimizer], name: str) -> None:
+    """Checks that an optimizer is Keras', and that its variables are all of its state: that is what checkpoints have.
+
+    Trains two weights with one optimizer, then goes on with `another()` that got its variables. Raises ConfigError if
+    the results differ in a bit.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer) or hasattr(optimizer, "inner_optimizer"):
+        raise ConfigError(f"optimizer.name: {name} gives no keras.optimizers.Optimizer; received {optimizer!r}")
+    draw = np.random.default_rng(0)
+    shapes = [(4, 3), (3,)]
+    gradients = [[draw.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(2 * TRIAL_STEPS)]
+    weights = [keras.Variable(np.ones(shape, np.float32)) for shape in shapes]
+    whole, resumed = another(), another()
+
+    def train(optimizer: keras.optimizers.Optimizer, weights: list[keras.Variable], steps: slice) -> list[bytes]:
+        for step in gradients[steps]:
+            optimizer.apply([keras.ops.convert_to_tensor(gradient) for gradient in step], weights)
+        return [weight.numpy().tobytes() for weight in weights]
+
+    whole.build(weights)
+    train(whole, weights, slice(TRIAL_STEPS))
+    copies = [keras.Variable(weight.numpy()) for weight in weights]
+    resumed.build(copies)
+    for variable, value in zip(resumed.variables, whole.variables, strict=False):
+        # As in a checkpoint: a constant rate comes from the config.
+        if variable.name != "learning_rate":
+            variable.assign(value)
+    rest = slice(TRIAL_STEPS, None)
+    if train(whole, weights, rest) != train(resumed, copies, rest):
+        raise ConfigError(
+            f"optimizer.name: {name} keeps state outside its variables, or draws random numbers, so a resumed run "
+            "would not continue exactly: keep the state in variables that build() makes, by self.add_variable or "
+            "self.add_variable_from_reference"
+        )
+
+
 def known_optimizers() -> dict[str, Any]:
     """Returns Keras' optimizers by name, without those that wrap other optimizers and have no learning rate."""
-    kinds = _subclasses(keras.optimizers, keras.optimizers.Optimizer)
+    kinds = subclasses(keras.optimizers, keras.optimizers.Optimizer)
     return {name: kind for name, kind in kinds.items() if "learning_rate" in inspect.signature(kind).parameters}
 
 
@@ -40,11 +95,11 @@ def build_schedule(
     rate: Any = base
     if section.name is not None:
         schedules = keras.optimizers.schedules
-        kind = _find(_subclasses(schedules, schedules.LearningRateSchedule), section.name, "lr_schedule.name")
+        kind = find(subclasses(schedules, schedules.LearningRateSchedule), section.name, "lr_schedule.name")
         accepted = inspect.signature(kind).parameters
         defaults = {"initial_learning_rate": base, "decay_steps": config.training.epochs * steps_per_epoch}
         args = {key: value for key, value in defaults.items() if key in accepted} | section.args
-        rate = _make(kind, args, "lr_schedule.args")
+        rate = make(kind, args, "lr_schedule.args")
     scale = float(size) if section.scale_by_ranks else 1.0
     warmup_steps = round(section.warmup_epochs * steps_per_epoch)
     if scale == 1.0 and warmup_steps == 0:
@@ -74,50 +129,64 @@ class ScaledWarmup(keras.optimizers.schedules.LearningRateSchedule):
         return {"rate": self.rate, "scale": self.scale, "warmup_steps": self.warmup_steps}
 
 
-def build_loss(config: Config, classes: int, reduction: str | None = "sum_over_batch_size") -> keras.losses.Loss:
+def build_loss(config: Config, classes: int, reduction: str | None = None) -> keras.losses.Loss:
     """Builds the loss of `config` between int labels [batch] and logits [batch, classes].
 
-    Raises ConfigError if Keras does not know a name or an argument.
+    `reduction` "none" gives a loss for each crop, whatever `loss.args` says; None leaves it to Keras and `loss.args`.
+    Raises ConfigError if Keras does not know a name or an argument, or a loss of the user's own is not one of crops.
     """
-    args = {"from_logits": True, "reduction": reduction, **config.loss.args}
-    name = config.loss.name
+    args, name = dict(config.loss.args), config.loss.name
+    if reduction is not None:
+        args["reduction"] = reduction
+    if ":" in name:
+        return _own_loss(name, classes, args)
+    args = {"from_logits": True, **args}
     if name == "SparseCategoricalCrossentropy" and "label_smoothing" in args:
         name = "CategoricalCrossentropy"
-    kind = _find(_subclasses(keras.losses, keras.losses.Loss), name, "loss.name")
+    kind = find(subclasses(keras.losses, keras.losses.Loss), name, "loss.name")
     if "from_logits" not in inspect.signature(kind).parameters:
-        raise ConfigError(f'loss.name "{name}" takes no logits; accepted: a cross-entropy of keras.losses')
-    loss = _make(kind, args, "loss.args")
-    return loss if name.startswith("Sparse") else OneHotLoss(loss, classes, reduction)
+        raise ConfigError(f'loss.name "{name}" takes no logits; accepted: a cross-entropy of keras.losses, {OWN}')
+    loss = make(kind, args, "loss.args")
+    if name.startswith("Sparse"):
+        return loss
+    return NumberedLoss(lambda labels, logits: loss.call(keras.ops.one_hot(labels, classes), logits), loss)
 
 
-class OneHotLoss(keras.losses.Loss):
-    """A loss that needs one-hot labels, made to accept class numbers."""
+def _own_loss(name: str, classes: int, args: dict[str, Any]) -> keras.losses.Loss:
+    own = load_function(name, "loss.name")
+    if inspect.isclass(own):
+        reduction = args.pop("reduction", None)
+        loss = make(own, args, "loss.args")
+        if not isinstance(loss, keras.losses.Loss):
+            raise ConfigError(f"loss.name: {name} is no subclass of keras.losses.Loss")
+        loss.reduction = reduction or loss.reduction
+        numbered = NumberedLoss(loss.call, loss)
+    else:
+        reduction = args.pop("reduction", "sum_over_batch_size")
+        numbered = NumberedLoss(partial(own, **args), keras.losses.Loss(own.__name__, reduction))
+    try:
+        losses = numbered.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"loss.args {args} do not fit {name}: {error}") from error
+    if tuple(losses.shape) != (3,):
+        raise ConfigError(
+            f"loss.name: {name} must return a loss for each crop, [batch], since the test pass sums them; received "
+            f"shape {list(losses.shape)} for 3 crops of {classes} classes: leave the mean to tfpipe"
+        )
+    return numbered
 
-    def __init__(self, loss: keras.losses.Loss, classes: int, reduction: str | None) -> None:
-        super().__init__(loss.name, reduction)
-        self.loss, self.classes = loss, classes
+
+class NumberedLoss(keras.losses.Loss):
+    """A loss for each crop, float [batch], by a function of class numbers, int32 [batch], and logits.
+
+    Keras hands losses their labels as floats, in the logits' rank.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss) -> None:
+        """Takes the function, and a loss that has the name and the reduction."""
+        super().__init__(loss.name, loss.reduction)
+        self.function = function
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         labels = keras.ops.reshape(keras.ops.cast(y_true, "int32"), [-1])
-        return self.loss.call(keras.ops.one_hot(labels, self.classes), y_pred)
-
-
-def _subclasses(module: Any, base: type) -> dict[str, Any]:
-    return {
-        name: kind
-        for name, kind in sorted(vars(module).items())
-        if inspect.isclass(kind) and issubclass(kind, base) and kind is not base
-    }
-
-
-def _find(kinds: dict[str, Any], name: str, key: str) -> Any:
-    if name not in kinds:
-        raise ConfigError(f'{key} "{name}" is not known; accepted: {", ".join(kinds)}')
-    return kinds[name]
-
-
-def _make(kind: Any, args: dict[str, Any], key: str) -> Any:
-    try:
-        return kind(**args)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{key} {args} do not fit {kind.__name__}: {error}") from error
+        return self.function(labels, y_pred)

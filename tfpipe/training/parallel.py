@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
+from tfpipe.training.pretrained import weighted_layers
 from tfpipe.training.run_model import Requests, RunModel
 
 
@@ -95,16 +96,24 @@ def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> N
 
 
 def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
-    """Returns the non-trainable weights (batch normalisation's moving statistics), averaged over ranks."""
+    """Returns the non-trainable weights (batch normalisation's moving statistics), averaged over ranks.
+
+    Those of frozen layers stay as they are: the mean of three equal numbers differs from them in the last bit.
+    """
+    variables = model.non_trainable_weights
     if world.size == 1:
-        return [variable.numpy() for variable in model.non_trainable_weights]
+        return [variable.numpy() for variable in variables]
     import horovod.tensorflow as hvd
 
-    values = [tf.convert_to_tensor(variable.value) for variable in model.non_trainable_weights]
-    return [
-        (hvd.allreduce(value, op=hvd.Average, name=f"statistics.{n}") if value.dtype.is_floating else value).numpy()
-        for n, value in enumerate(values)
-    ]
+    frozen = {id(variable) for layer in weighted_layers(model) if not layer.trainable for variable in layer.weights}
+
+    def averaged(number: int, variable: keras.Variable) -> np.ndarray:
+        value = tf.convert_to_tensor(variable.value)
+        if value.dtype.is_floating and id(variable) not in frozen:
+            value = hvd.allreduce(value, op=hvd.Average, name=f"statistics.{number}")
+        return value.numpy()
+
+    return [averaged(number, variable) for number, variable in enumerate(variables)]
 
 
 def weights_digest(model: keras.Model) -> str:

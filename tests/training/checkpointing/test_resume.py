@@ -74,7 +74,7 @@ def saved(model: RunModel, config: Config, run_dir: Path) -> Start:
         pytest.param({**AVERAGED, **ACCUMULATED}, "mixed_float16", id="all"),
     ],
 )
-@pytest.mark.parametrize("name", known_optimizers())
+@pytest.mark.parametrize("name", [*known_optimizers(), "tests.support.own:Signs"])
 def test_a_restored_run_goes_on_bit_for_bit(name: str, args: dict, precision: str, tmp_path: Path) -> None:
     how = config(name, precision, **args)
     whole = compile_model(how, World(), 3, STEPS, FRESH)

@@ -144,7 +144,10 @@ def _paths(run_dir: Path) -> list[Path]:
 
 def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
     """Returns the values that a continuation must share with a run, by name; files count by their content."""
-    return data_contract(config.data, catalog) | {"training.seed": config.training.seed}
+    return data_contract(config.data, catalog) | {
+        "training.seed": config.training.seed,
+        "model.freeze": config.model.freeze,
+    }
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
@@ -160,6 +163,14 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
         raise ConfigError(
             f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks goes on '
             f"only with as many; there are {batch.size}"
+        )
+    frozen = [values.get("model.freeze") for values in (state.contract, contract)]
+    if frozen[0] != frozen[1]:
+        # Which weights are trained decides their order in a checkpoint.
+        raise ConfigError(
+            f"model.freeze: {json.dumps(frozen[0])} then, {json.dumps(frozen[1])} now, so the checkpoint belongs to "
+            "another run: to train other layers, start a new run with another --logdir, and model.weights set to this "
+            "run's model.keras"
         )
     if different and not anyway:
         raise ConfigError(

@@ -40,6 +40,8 @@ class Checkpoints(keras.callbacks.Callback):
         self.run_dir, self.config, self.world, self.stop = run_dir, config, world, stop
         self.state, self.steps, self.epochs = start, steps, epochs
         self.saved_at = time.monotonic()
+        self.ended = False
+        """Whether the run ends with the current epoch, before its last one."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         self.model.requests = Requests(self.world.rank == 0 and self._due(), bool(self.stop))
@@ -58,9 +60,9 @@ class Checkpoints(keras.callbacks.Callback):
             self._settle(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        self.model.stop_training = False
+        self.model.stop_training = self.ended
         self.state = replace(self.state, epoch=epoch + 1, step=0, untested=None)
-        if epoch + 1 == self.epochs:
+        if self.ended or epoch + 1 == self.epochs:
             self._save(self.state)
         else:
             self._settle(self.state)

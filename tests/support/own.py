@@ -1,0 +1,146 @@
+"""What a user may bring: losses, optimizers, metrics and callbacks, such that work and such that are refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+from keras import ops
+
+
+def focal(labels: Any, logits: Any, gamma: float = 2.0) -> Any:
+    """The focal loss of each crop (Lin et al. 2017)."""
+    assert labels.dtype == "int32" and len(labels.shape) == 1
+    losses = keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    return (1 - ops.exp(-losses)) ** gamma * losses
+
+
+class Focal(keras.losses.Loss):
+    """The same as a class."""
+
+    def __init__(self, gamma: float = 2.0, **how: Any) -> None:
+        super().__init__(**how)
+        self.gamma = gamma
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return focal(y_true, y_pred, self.gamma)
+
+
+def mean_loss(labels: Any, logits: Any) -> Any:
+    return ops.mean(focal(labels, logits))
+
+
+class Signs(keras.optimizers.Optimizer):
+    """Steps of one size, by the sign of a running mean of the gradients."""
+
+    def __init__(self, learning_rate: float = 0.01, decay: float = 0.9, **how: Any) -> None:
+        super().__init__(learning_rate, **how)
+        self.decay = decay
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        if self.built:
+            return
+        super().build(variables)
+        self.means = self.add_optimizer_variables(variables, "mean")
+
+    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+        mean = self.means[self._get_variable_index(variable)]
+        self.assign(mean, self.decay * mean + (1 - self.decay) * gradient)
+        self.assign_sub(variable, ops.cast(learning_rate, variable.dtype) * ops.sign(mean))
+
+
+class Forgetful(Signs):
+    """Counts its steps in an attribute, which no checkpoint has."""
+
+    steps = 0
+
+    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+        self.steps += 1
+        super().update_step(gradient / self.steps, variable, learning_rate)
+
+
+class Adjusting(keras.optimizers.SGD):
+    """Changes its own learning rate, which a resumed run takes from the config."""
+
+    def update_step(self, gradient: Any, variable: keras.Variable, learning_rate: Any) -> None:
+        super().update_step(gradient, variable, learning_rate)
+        self._learning_rate.assign(self._learning_rate * 0.9)
+
+
+def no_rate(momentum: float = 0.0) -> keras.optimizers.Optimizer:
+    return keras.optimizers.SGD(0.1, momentum)
+
+
+def any_rate(learning_rate: float) -> str:
+    return f"no optimizer, {learning_rate}"
+
+
+def confident(labels: Any, logits: Any, above: float = 0.5) -> Any:
+    """Whether a crop's own class is given more than this probability."""
+    of_class = ops.take_along_axis(ops.softmax(logits), ops.expand_dims(labels, 1), axis=1)[:, 0]
+    return ops.cast(of_class > above, "float32")
+
+
+class Recall(keras.metrics.Metric):
+    """The recall of one class."""
+
+    def __init__(self, of_class: int = 0, name: str = "recall") -> None:
+        super().__init__(name=name)
+        self.of_class = of_class
+        self.hits = self.add_weight(name="hits", initializer="zeros")
+        self.crops = self.add_weight(name="crops", initializer="zeros")
+
+    def update_state(self, labels: Any, logits: Any, sample_weight: Any = None) -> None:
+        mine = ops.cast(ops.equal(ops.cast(labels, "int32"), self.of_class), "float32")
+        hit = ops.cast(ops.equal(ops.argmax(logits, axis=1), self.of_class), "float32")
+        self.hits.assign_add(ops.sum(mine * hit))
+        self.crops.assign_add(ops.sum(mine))
+
+    def result(self) -> Any:
+        return ops.divide_no_nan(self.hits, self.crops)
+
+
+class Largest(Recall):
+    """The largest logit so far: no sum."""
+
+    def update_state(self, labels: Any, logits: Any, sample_weight: Any = None) -> None:
+        self.hits.assign(ops.maximum(self.hits, ops.max(logits)))
+
+    def result(self) -> Any:
+        return 1.0 * self.hits
+
+
+class PerClass(Recall):
+    """Two numbers as the result."""
+
+    def result(self) -> Any:
+        return ops.stack([1.0 * self.hits, 1.0 * self.crops])
+
+
+class Diary(keras.callbacks.Callback):
+    """Writes down what it is called for, with the batch or the loss, on its rank."""
+
+    def __init__(self, path: str, stop_batch: int | None = None) -> None:
+        super().__init__()
+        self.path, self.stop_batch = Path(path), stop_batch
+
+    def write(self, *entry: Any) -> None:
+        with self.path.open("a") as file:
+            file.write(json.dumps([self.model.world.rank, *entry]) + "\n")
+
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        self.write("begin", self.params["epochs"])
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        self.write("epoch", epoch)
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        self.write("batch", batch)
+        self.model.stop_training = batch == self.stop_batch
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        self.write("end", sorted(logs))
+        logs["from_diary"] = epoch + 0.5
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        self.write("done")

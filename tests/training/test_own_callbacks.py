@@ -1,0 +1,96 @@
+"""Callbacks of the config: when they are called, also in a run that is resumed, and how they end a run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.runs import read_metrics
+from tests.support.sample import SampleData
+from tfpipe import Config, World, load_config
+from tfpipe.errors import ConfigError, Stopped, TfpipeError
+from tfpipe.training.checkpointing.signals import Stop
+from tfpipe.training.loop import train
+
+DIARY = "tests.support.own:Diary"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+def config_with(sample: SampleData, run_dir: Path, *callbacks: dict, epochs: int = 2, **sections: Any) -> Config:
+    """Epochs of 3 steps without a test pass."""
+    training = {"epochs": epochs, "steps_per_epoch": 3}
+    data = {"test_filelist": None, "annotations": "none"}
+    path = sample.config(run_dir / "c.json", data=data, training=training, callbacks=list(callbacks), **sections)
+    return load_config(path)
+
+
+def diary(run_dir: Path, **args: int) -> dict:
+    return {"name": DIARY, "args": {"path": str(run_dir / "diary"), **args}}
+
+
+def entries(run_dir: Path) -> list[list]:
+    return [json.loads(line)[1:] for line in (run_dir / "diary").read_text().splitlines()]
+
+
+def test_a_callback_is_called_as_by_fit_and_numbers_batches_by_epoch(
+    sample: SampleData, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is stopped after the second batch of its second epoch, and resumed."""
+    config = config_with(sample, run_dir, diary(run_dir), metrics=[{"name": "tests.support.own:confident"}])
+    asked: list[bool] = []
+
+    def stops(stop: Stop) -> bool:
+        asked.append(True)
+        return len(asked) == 5
+
+    monkeypatch.setattr(Stop, "__bool__", stops)
+    with pytest.raises(Stopped, match="after epoch 2, step 2"):
+        train(config, World(), run_dir)
+    batches = [["batch", number] for number in range(3)]
+    _, _, _, _, _, (_, logs), *_ = written = entries(run_dir)
+    assert {"loss", "top1", "confident", "images_per_second"} <= set(logs)
+    end = ["end", logs]
+    assert written == [["begin", 2], ["epoch", 0], *batches, end, ["epoch", 1], *batches[:2]]
+    train(config, World(), run_dir, resume=True)
+    assert entries(run_dir)[len(written) :] == [["begin", 2], ["epoch", 1], batches[2], end, ["done"]]
+    # What a callback adds to the logs is recorded.
+    assert [line["from_diary"] for line in read_metrics(run_dir)] == [0.5, 1.5]
+
+
+def test_keras_own_callbacks_are_taken_and_end_a_run_that_is_complete(sample: SampleData, run_dir: Path) -> None:
+    stopping = {"name": "EarlyStopping", "args": {"monitor": "loss", "min_delta": 1e9, "patience": 1}}
+    writing = {"name": "CSVLogger", "args": {"filename": str(run_dir / "log.csv")}, "ranks": "first"}
+    train(config_with(sample, run_dir, stopping, writing, epochs=9), World(), run_dir)
+    assert [line["epoch"] for line in read_metrics(run_dir)] == [1, 2]
+    assert len((run_dir / "log.csv").read_text().splitlines()) == 3
+    assert max(path.name for path in run_dir.glob("checkpoints/*")) == "step-000000006.npz"
+    assert (run_dir / "model.keras").exists()
+
+
+def test_a_callback_that_ends_a_run_within_an_epoch_is_named(sample: SampleData, run_dir: Path) -> None:
+    """An epoch that is cut short would count as a whole one; on several ranks the others would wait."""
+    config = config_with(sample, run_dir, diary(run_dir, stop_batch=1))
+    with pytest.raises(TfpipeError, match="rank 0: the callback Diary ended the run after step 2 of an epoch"):
+        train(config, World(), run_dir)
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        (
+            {"name": "Stopping"},
+            r'callbacks\[0\].name "Stopping" is not known; accepted: .*EarlyStopping, .*of your own',
+        ),
+        ({"name": DIARY}, r"callbacks\[0\].args \{\} do not fit Diary: .*path"),
+        ({"name": "tests.support.own:Signs"}, "own:Signs is no subclass of keras.callbacks.Callback"),
+    ],
+)
+def test_what_is_no_callback_is_named(sample: SampleData, run_dir: Path, callback: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train(config_with(sample, run_dir, callback), World(), run_dir)

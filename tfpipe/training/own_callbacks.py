@@ -1,0 +1,97 @@
+"""The callbacks of a config, Keras' or the user's own, in a run that is resumed and may have several ranks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfpipe.config import Config
+from tfpipe.config.model import CallbackConfig
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.training.by_name import find, make, subclasses
+from tfpipe.training.checkpointing.resume import Checkpoints
+from tfpipe.training.monitor.record import Logs
+from tfpipe.util.import_function import load_function
+
+
+class OwnCallbacks(keras.callbacks.Callback):
+    """The callbacks of a config on this rank, called as Keras' `fit` calls them.
+
+    Batches are numbered within the epoch, also after a resume. If a callback sets `model.stop_training` at the end of
+    an epoch on any rank, the run ends on all, complete.
+    """
+
+    def __init__(self, config: Config, world: World, checkpoints: Checkpoints) -> None:
+        """Builds the callbacks; requires `checkpoints` later in the list.
+
+        Raises ConfigError if a name or an argument is not known.
+        """
+        super().__init__()
+        self.world, self.checkpoints = world, checkpoints
+        self.start = checkpoints.state
+        self.first_batch = 0
+        self.callbacks = [
+            _build(entry, f"callbacks[{number}]")
+            for number, entry in enumerate(config.callbacks)
+            if entry.ranks == "all" or world.rank == 0
+        ]
+
+    def set_params(self, params: dict[str, Any]) -> None:
+        for callback in self.callbacks:
+            callback.set_params(params)
+
+    def set_model(self, model: keras.Model) -> None:
+        super().set_model(model)
+        for callback in self.callbacks:
+            callback.set_model(model)
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        self._call(lambda callback: callback.on_train_begin(logs))
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        self._call(lambda callback: callback.on_train_end(logs))
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        self.first_batch = self.start.step if epoch == self.start.epoch else 0
+        self._call(lambda callback: callback.on_epoch_begin(epoch, logs))
+
+    def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        self._call(lambda callback: callback.on_train_batch_begin(self.first_batch + batch, logs))
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        names = self._call(lambda callback: callback.on_train_batch_end(self.first_batch + batch, logs))
+        if names:
+            raise TfpipeError(
+                f"rank {self.world.rank}: the callback {' and '.join(names)} ended the run after step "
+                f"{self.first_batch + batch + 1} of an epoch; --resume continues from the last checkpoint"
+            )
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        names = self._call(lambda callback: callback.on_epoch_end(epoch, logs))
+        self.checkpoints.ended = bool(self.world.sum(np.array([float(len(names))]))[0])
+
+    def _call(self, call: Callable[[keras.callbacks.Callback], None]) -> list[str]:
+        """Calls the callbacks, and returns the names of those that set `model.stop_training`.
+
+        The attribute keeps the value that it had before: Checkpoints ends each epoch by it.
+        """
+        names = []
+        before = self.model.stop_training
+        for callback in self.callbacks:
+            self.model.stop_training = False
+            call(callback)
+            names += [type(callback).__name__] if self.model.stop_training else []
+        self.model.stop_training = before
+        return names
+
+
+def _build(entry: CallbackConfig, key: str) -> keras.callbacks.Callback:
+    if ":" not in entry.name:
+        kinds = subclasses(keras.callbacks, keras.callbacks.Callback)
+        return make(find(kinds, entry.name, f"{key}.name"), entry.args, f"{key}.args")
+    callback = make(load_function(entry.name, f"{key}.name"), entry.args, f"{key}.args")
+    if not isinstance(callback, keras.callbacks.Callback):
+        raise ConfigError(f"{key}.name: {entry.name} is no subclass of keras.callbacks.Callback")
+    return callback
