@@ -105,7 +105,7 @@ class Loader(Iterator[Any]):
         batches, taker = self._opened()
         began_s = time.perf_counter()
         try:
-            batch = next(batches) if taker is None or self._timeout_s is None else taker.take(self._timeout_s)
+            batch = next(batches) if taker is None else taker.take(self._timeout_s)
         except TimeoutError:
             limit_s = self._timeout_s or 0.0
             raise no_batch(self.catalog, self.config.data, self.world, batches.rest(), limit_s) from None

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -16,6 +17,8 @@ from tfpipe.errors import TfpipeError
 # Files that a message names, and seconds within which a file has to answer.
 NAMED = 3
 PATIENCE_S = 10.0
+# Seconds that a thread gets to leave a wait that was cancelled.
+END_S = 2.0
 
 
 def pending_files(
@@ -79,35 +82,61 @@ def no_batch(catalog: Catalog, config: DataConfig, world: World, rest: Stream, t
 
 
 class Taker:
-    """A thread that takes the elements of an iterator, so that its user need not wait for one for ever."""
+    """A thread that takes the elements of an iterator, so that its user need not wait for one for ever.
 
-    def __init__(self, source: Iterator[Any]) -> None:
-        """Starts the thread, a daemon: a read that hangs cannot be ended."""
-        self._source = source
+    It ends when the Taker is closed or collected, or the program ends.
+    """
+
+    def __init__(self, source: Iterator[Any], ahead: int = 0, cancel: Callable[[], None] | None = None) -> None:
+        """Starts the thread, a daemon: a read that hangs cannot be ended.
+
+        `ahead` is the number of elements to take before they are asked for; `cancel` ends a wait for an element.
+        """
         self._asked: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        threading.Thread(target=self._run, name="batches", daemon=True).start()
+        self._ended = threading.Event()
+        parts = (source, self._asked, self._answers, self._ended)
+        self._thread = threading.Thread(target=_take_all, args=parts, name="batches", daemon=True)
+        self._thread.start()
+        for _ in range(ahead):
+            self._asked.put(True)
+        self._end = weakref.finalize(self, _end, self._thread, self._asked, self._ended, cancel)
 
-    def take(self, limit_s: float) -> Any:
+    def take(self, limit_s: float | None) -> Any:
         """Returns the next element, or raises what the iterator raises; TimeoutError after `limit_s` seconds."""
         self._asked.put(True)
         try:
             element, error = self._answers.get(timeout=limit_s)
         except Empty:
+            # A pipeline whose storage hangs cannot be taken down: the thread keeps it.
+            self._end.detach()
+            self._end = weakref.finalize(self, _end, self._thread, self._asked, self._ended, None)
             raise TimeoutError from None
         if error is not None:
             raise error
         return element
 
     def close(self) -> None:
-        """Ends the thread, after the element that it waits for."""
-        self._asked.put(False)
+        """Ends the thread, or leaves it to a read that hangs."""
+        self._end()
 
-    def _run(self) -> None:
-        while self._asked.get():
-            try:
-                answer: tuple[Any, BaseException | None] = (next(self._source), None)
-            except BaseException as error:
-                answer = (None, error)
-            self._answers.put(answer)
-            del answer
+
+def _take_all(source: Iterator[Any], asked: SimpleQueue, answers: SimpleQueue, ended: threading.Event) -> None:
+    while asked.get() and not ended.is_set():
+        try:
+            answer: tuple[Any, BaseException | None] = (next(source), None)
+        except BaseException as error:
+            answer = (None, error)
+        answers.put(answer)
+        del answer
+
+
+def _end(
+    thread: threading.Thread, asked: SimpleQueue, ended: threading.Event, cancel: Callable[[], None] | None
+) -> None:
+    ended.set()
+    asked.put(False)
+    if cancel is not None:
+        cancel()
+        # A thread that comes out of TensorFlow after the interpreter has ended crashes the process.
+        thread.join(END_S)
