@@ -107,8 +107,7 @@ class Loader(Iterator[Any]):
         try:
             batch = next(batches) if taker is None else taker.take(self._timeout_s)
         except TimeoutError:
-            limit_s = self._timeout_s or 0.0
-            raise no_batch(self.catalog, self.config.data, self.world, batches.rest(), limit_s) from None
+            raise no_batch(self.catalog, self.config.data, self.world, batches.rest(), self._timeout_s or 0) from None
         except StopIteration:
             self._look(end=True)
             self.close()
@@ -169,10 +168,9 @@ class Loader(Iterator[Any]):
         cursors = [Cursor(*values) for values in self._gather(tuple(stream.frontiers[rank]))]
         if len(cursors) != self.world.size:
             raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
-        stream = stream.at(cursors)
         contract = data_contract(self.config.data, self.catalog)
         about = {"format": FORMAT, "split": self.split, "crops": step * self._crops_per_step, "contract": contract}
-        return about | stream.to_dict()
+        return about | stream.at(cursors).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to a state, of any number of ranks.
@@ -198,13 +196,12 @@ class Loader(Iterator[Any]):
     def stats(self) -> dict[str, float]:
         """Returns this rank's batches, seconds waited for them, seconds since the pipeline began, and their rates."""
         seconds = time.perf_counter() - self._began_s
-        crops = self._taken * self.config.data.batch_size
         return {
             "batches": self._taken,
             "wait_s": self._wait_s,
             "seconds": seconds,
             "wait_fraction": self._wait_s / seconds,
-            "images_per_second": crops / seconds,
+            "images_per_second": self._taken * self.config.data.batch_size / seconds,
         }
 
     def close(self) -> None:
@@ -220,11 +217,14 @@ class Loader(Iterator[Any]):
             data = self.config.data
             build = partial(build_dataset, self.config, self.split, self.world, True, catalog=self.catalog)
             self._batches = Batches(lambda rest: build(resume=rest), self.catalog, data, self.world, self._stream)
-            self._taker = None if self._timeout_s is None else Taker(self._batches)
+            self._taker = self._taker_of(self._batches)
             if data.on_error == "skip":
                 self._dropped = Dropped(self.catalog, data, self.world, self._stream)
             self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
         return self._batches, self._taker
+
+    def _taker_of(self, batches: Batches) -> Taker | None:
+        return None if self._timeout_s is None else Taker(batches)
 
     def _rest(self) -> Stream:
         """Returns the stream after the batch that the state is of."""

@@ -40,8 +40,8 @@ class AheadLoader(Loader):
         self._ahead, self._with_positions = ahead, positions
 
     @abstractmethod
-    def _preparer(self) -> Callable[[Any], Prepared]:
-        """Returns a function that prepares a batch in the thread; it must not refer to this loader."""
+    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
+        """Returns a function that prepares batches in the thread; it must not refer to this loader."""
 
     @abstractmethod
     def _finished(self, batch: Prepared) -> tuple[Any, ...]:
@@ -57,13 +57,6 @@ class AheadLoader(Loader):
         batch = self._finished(super().__next__())
         return batch if self._with_positions else batch[:2]
 
-    def _source(self, batches: Batches) -> Iterator[Any]:
-        """Returns the batches to prepare."""
-        return batches
-
-    def _opened(self) -> tuple[Batches, Taker | None]:
-        if self._batches is None:
-            batches, _ = super()._opened()
-            # The thread holds no reference to the loader, so one that is dropped ends its thread.
-            self._taker = Taker(map(self._preparer(), self._source(batches)), self._ahead, batches.cancel)
-        return super()._opened()
+    def _taker_of(self, batches: Batches) -> Taker:
+        # The thread holds no reference to the loader, so one that is dropped ends its thread.
+        return Taker(batches, self._preparer(), self._ahead)

@@ -17,7 +17,6 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.catalog.boxes import own_crops
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.failures.batches import Batches
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.interop.ahead import AheadLoader, Prepared
@@ -83,12 +82,13 @@ class Loader(AheadLoader):
         """
         return super().__len__() if self._full is None else self._full
 
-    def _preparer(self) -> Callable[[Any], Prepared]:
+    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
         rows = None if self._full is None else self.config.data.batch_size
-        return partial(_prepare, place=self._place, rows=rows)
-
-    def _source(self, batches: Batches) -> Iterator[Any]:
-        return batches if self._full is None else _filled(batches, self._full - self.step)
+        prepared = partial(map, partial(_prepare, self._place, rows))
+        if self._full is None:
+            return prepared
+        count = self._full - self.step
+        return lambda batches: prepared(_filled(batches, count))
 
     def _finished(self, batch: Prepared) -> tuple[Any, ...]:
         return batch.images, batch.labels, np.asarray(batch.positions)
@@ -122,7 +122,7 @@ def _filled(batches: Iterator[Any], count: int) -> Iterator[Any]:
         yield images[:0], labels[:0], positions
 
 
-def _prepare(batch: tuple[tf.Tensor, ...], place: Place, rows: int | None) -> Prepared:
+def _prepare(place: Place, rows: int | None, batch: tuple[tf.Tensor, ...]) -> Prepared:
     """Puts images and labels on their devices, filled up to `rows` rows."""
     images, labels = np.asarray(batch[0]), np.asarray(batch[1])
     if rows is not None and (missing := rows - len(images)):

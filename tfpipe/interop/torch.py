@@ -89,9 +89,9 @@ class Loader(AheadLoader, IterableDataset[Batch]):
     def __reduce__(self) -> NoReturn:
         raise ConfigError(WORKERS)
 
-    def _preparer(self) -> Callable[[Any], Prepared]:
+    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
         stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
-        return partial(_prepare, channels_first=self._channels_first, device=self._device, stream=stream)
+        return partial(map, partial(_prepare, self._channels_first, self._device, stream))
 
     def _finished(self, batch: Prepared) -> Batch:
         if batch.ready is not None:
@@ -168,7 +168,7 @@ def _tensors(images: tf.Tensor, labels: tf.Tensor, channels_first: bool) -> Batc
 
 
 def _prepare(
-    batch: tuple[tf.Tensor, ...], channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None
+    channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None, batch: tuple[tf.Tensor, ...]
 ) -> Prepared:
     images, labels = _tensors(batch[0], batch[1], channels_first)
     if stream is None:

@@ -39,7 +39,8 @@ class Batches(Iterator[Any]):
         """
         self._build, self._catalog, self._config, self._world = build, catalog, config, world
         self._stream, self._retry = stream, Retry(f"rank {world.rank}: ", sleep)
-        self._cancelled = False
+        self.failing = self._cancelled = False
+        """Whether a failure is being named, which takes longer than a batch, or has been."""
         self.reached: tf.Tensor | None = None
         """int64 [batch, 2]: positions of the last batch taken; None before the first."""
         self._elements = self._open(stream)
@@ -58,6 +59,7 @@ class Batches(Iterator[Any]):
                 if self._cancelled:
                     raise
                 if not self._retry.again(error, reason(error)):
+                    self.failing = True
                     start = (self._stream, self.reached)
                     raise to_named_error(error, self._catalog, self._config, self._world, *start) from error
             else:

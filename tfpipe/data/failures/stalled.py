@@ -9,6 +9,7 @@ from typing import Any
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.parallelism import READS
 from tfpipe.distributed import World
@@ -19,6 +20,8 @@ NAMED = 3
 PATIENCE_S = 10.0
 # Seconds that a thread gets to leave a wait that was cancelled.
 END_S = 2.0
+# Seconds in which a failure has to be named, beyond those that a batch may take.
+NAMING_S = 60.0
 
 
 def pending_files(
@@ -82,31 +85,34 @@ def no_batch(catalog: Catalog, config: DataConfig, world: World, rest: Stream, t
 
 
 class Taker:
-    """A thread that takes the elements of an iterator, so that its user need not wait for one for ever.
+    """A thread that takes a rank's batches, so that its user need not wait for one for ever.
 
     It ends when the Taker is closed or collected, or the program ends.
     """
 
-    def __init__(self, source: Iterator[Any], ahead: int = 0, cancel: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, batches: Batches, prepare: Callable[[Iterator[Any]], Iterator[Any]] = iter, ahead: int = 0
+    ) -> None:
         """Starts the thread, a daemon: a read that hangs cannot be ended.
 
-        `ahead` is the number of elements to take before they are asked for; `cancel` ends a wait for an element.
+        `prepare` makes of the batches what the thread takes, `ahead` of them before they are asked for.
         """
+        self._batches = batches
         self._asked: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         self._ended = threading.Event()
-        parts = (source, self._asked, self._answers, self._ended)
+        parts = (prepare(batches), self._asked, self._answers, self._ended)
         self._thread = threading.Thread(target=_take_all, args=parts, name="batches", daemon=True)
         self._thread.start()
         for _ in range(ahead):
             self._asked.put(True)
-        self._end = weakref.finalize(self, _end, self._thread, self._asked, self._ended, cancel)
+        self._end = weakref.finalize(self, _end, self._thread, self._asked, self._ended, batches.cancel)
 
     def take(self, limit_s: float | None) -> Any:
         """Returns the next element, or raises what the iterator raises; TimeoutError after `limit_s` seconds."""
         self._asked.put(True)
         try:
-            element, error = self._answers.get(timeout=limit_s)
+            element, error = self._answer(limit_s)
         except Empty:
             # A pipeline whose storage hangs cannot be taken down: the thread keeps it.
             self._end.detach()
@@ -115,6 +121,14 @@ class Taker:
         if error is not None:
             raise error
         return element
+
+    def _answer(self, limit_s: float | None) -> tuple[Any, BaseException | None]:
+        try:
+            return self._answers.get(timeout=limit_s)
+        except Empty:
+            if not self._batches.failing:
+                raise
+            return self._answers.get(timeout=NAMING_S)
 
     def close(self) -> None:
         """Ends the thread, or leaves it to a read that hangs."""
