@@ -42,7 +42,7 @@ _HOMES = {
     "load_config": "tfpipe.config",
     "make_config": "tfpipe.config",
 }
-_MODULES = {"keras", "stages", "torch"}
+_MODULES = {"jax", "keras", "stages", "torch"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,5 @@
 """Batches for PyTorch: the public name of tfpipe.interop.torch."""
 
-from tfpipe.interop.torch import iterable
+from tfpipe.interop.torch import Loader, iterable
 
-__all__ = ["iterable"]
+__all__ = ["Loader", "iterable"]

@@ -218,7 +218,7 @@ def test_another_number_of_ranks_goes_on_with_what_is_left(config: Config) -> No
 
 
 def test_a_stream_of_other_ranks_is_refused(config: Config) -> None:
-    with pytest.raises(ValueError, match=r"the stream is of 3 ranks, there are 2: take stream.over\(2\)"):
+    with pytest.raises(ValueError, match=r"the stream is of 3 ranks, not 2: take stream.over\(2\)"):
         build_dataset(config, world=World(0, 2), resume=Stream.start(3))
 
 

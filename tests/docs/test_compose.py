@@ -1,6 +1,5 @@
 """docs/compose.md: every block of Python in it runs."""
 
-import os
 import re
 import runpy
 import sys
@@ -8,14 +7,13 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-import torch
 
 from tests.support.commands import ROOT
 from tests.support.documents import blocks
 from tests.support.sample import SampleData
 from tfpipe import build_dataset, load_config
 
-TRANSFORM, LOOP, CHAIN, RESUME, TORCH = blocks(ROOT / "docs/compose.md", "python")
+TRANSFORM, LOOP, CHAIN, RESUME = blocks(ROOT / "docs/compose.md", "python")
 
 
 @pytest.fixture
@@ -23,8 +21,6 @@ def folder(sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """The folder where a user would be: beside a config.json."""
     sample.config(tmp_path / "config.json")
     monkeypatch.chdir(tmp_path)
-    for variable in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delitem(os.environ, variable, raising=False)
     return tmp_path
 
 
@@ -75,9 +71,3 @@ def test_where_to_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     whole = build_dataset(load_config("config.json"), with_positions=True).skip(names["steps"])
     for (images, labels), (want, want_labels, _) in zip(names["dataset"].take(3), whole, strict=False):
         assert tf.reduce_all(images == want) and tf.reduce_all(labels == want_labels)
-
-
-def test_torch(folder: Path) -> None:
-    names = run(TORCH)
-    assert names["images"].dtype == torch.uint8 and names["images"].shape == (16, 3, 32, 32)
-    assert torch.isfinite(names["loss"])

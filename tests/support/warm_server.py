@@ -165,7 +165,8 @@ def become(command: Command) -> None:
     np.random.seed()  # each Python that starts has other numbers
     if PIDS in os.environ:
         # Before the command does anything by which a test could know that it runs.
-        rank = os.path.join(os.environ[PIDS], os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
+        number = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ.get("RANK", "0")  # mpirun's or torchrun's
+        rank = os.path.join(os.environ[PIDS], number)
         with open(f"{rank}.new", "w") as file:
             file.write(str(os.getpid()))
         os.rename(f"{rank}.new", rank)

@@ -208,12 +208,9 @@ class Loader(Iterator[Any]):
 
     def stats(self) -> dict[str, float]:
         """Returns this rank's batches, seconds waited for them, seconds since the pipeline began, and their rates."""
-        taken, waited_s, seconds = self._taken, self._wait_s, time.perf_counter() - self._began_s
-        rates = {
-            "wait_fraction": waited_s / seconds,
-            "images_per_second": taken * self.config.data.batch_size / seconds,
-        }
-        return {"batches": taken, "wait_s": waited_s, "seconds": seconds, **rates}
+        seconds, crops = time.perf_counter() - self._began_s, self._taken * self.config.data.batch_size
+        rates = {"wait_fraction": self._wait_s / seconds, "images_per_second": crops / seconds}
+        return {"batches": self._taken, "wait_s": self._wait_s, "seconds": seconds, **rates}
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: a loop over the loader continues from it."""
@@ -228,11 +225,14 @@ class Loader(Iterator[Any]):
         if self._batches is None:
             data, stream = self.config.data, self._progress.stream
             self._batches = Batches(self._build, self.catalog, data, self.world, stream)
-            self._taker = Taker(self._batches, self._timeout_s) if self._timeout_s < math.inf else None
+            self._taker = self._taker_of(self._batches)
             if data.on_error == "skip":
                 self._dropped = Dropped(self.catalog, data, self.world, stream)
             self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
         return self._batches
+
+    def _taker_of(self, batches: Batches) -> Taker | None:
+        return Taker(batches, self._timeout_s) if self._timeout_s < math.inf else None
 
     def _build(self, rest: Stream) -> tf.data.Dataset:
         return self._whole if rest is self._start else self._rest(rest)

@@ -106,8 +106,7 @@ def load(
 ) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
     kept = crop_store(catalog, config, world)
-    dataset = visit(catalog, config, world, stream, part)
-    dataset = read(dataset, catalog, config, world, kept)
+    dataset = read(visit(catalog, config, world, stream, part), catalog, config, world, kept)
     return crop(dataset, catalog, config, world, kept, decoder)
 
 
@@ -137,9 +136,7 @@ def _visits(
     catalog: Catalog, config: DataConfig, world: World, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE
 ) -> tf.data.Dataset:
     if stream.size != world.size:
-        raise ValueError(
-            f"the stream is of {stream.size} ranks, there are {world.size}: take stream.over({world.size})"
-        )
+        raise ValueError(f"the stream is of {stream.size} ranks, not {world.size}: take stream.over({world.size})")
     order = catalog.order(config)
     end = None if catalog.split == "train" else order.count
     return sample_blocks(stream, order, world, end, look_up, part)
@@ -185,8 +182,8 @@ def crop(
             else:
                 targets = known.at(visit.item)
         with tf.name_scope("crop"):
-            windows = choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object)
-            windows = from_first(windows, visit.first_crop)
+            chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object)
+            windows = from_first(chosen, visit.first_crop)
         with tf.name_scope("decode"):
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None
@@ -243,12 +240,11 @@ def stamp(dataset: tf.data.Dataset) -> tf.data.Dataset:
     def stamp_batch(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return (*batch, now_s(batch))
 
-    # In a map of its own, some 10 microseconds per batch: tf.data never parallelises a map with a stateful clock in it.
+    # In a map of its own, for 10 microseconds per batch: tf.data never parallelises a map with a stateful clock.
     return dataset.map(stamp_batch, name="ready")
 
 
 def prefetch(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
     """Prepares batches ahead of their use."""
-    if config.prefetch_buffer_size == "auto":
-        return dataset.prefetch(tf.data.AUTOTUNE)
-    return dataset.prefetch(config.prefetch_buffer_size) if config.prefetch_buffer_size else dataset
+    size = tf.data.AUTOTUNE if config.prefetch_buffer_size == "auto" else config.prefetch_buffer_size
+    return dataset.prefetch(size) if size else dataset

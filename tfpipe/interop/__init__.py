@@ -1,3 +1,3 @@
 """Batches for other frameworks."""
 
-__all__ = ["torch", "triton"]
+__all__ = ["ahead", "jax", "torch", "triton"]

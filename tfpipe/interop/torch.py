@@ -1,10 +1,13 @@
 """PyTorch batches: build_dataset's, as torch tensors that share their memory. Import it before TensorFlow."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 try:
     import torch
+    import torch.distributed as dist
     from torch.utils.data import IterableDataset, get_worker_info
 except ImportError as error:
     raise ImportError(f"tfpipe.torch needs PyTorch ({error}): pip install 'tfpipe[torch]'") from error
@@ -15,15 +18,89 @@ load_triton()
 
 import tensorflow as tf  # noqa: E402
 
+from tfpipe.config import Config  # noqa: E402
+from tfpipe.data.catalog.types import Catalog  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
+from tfpipe.distributed import World, cpu_share  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
+from tfpipe.interop.ahead import AheadLoader, Prepared  # noqa: E402
 
 WORKERS = (
-    "tfpipe.torch.iterable works in threads of its own and cannot be taken into the processes of a DataLoader: "
+    "tfpipe.torch works in threads of its own and cannot be taken into the processes of a DataLoader: "
     "use DataLoader(..., batch_size=None, num_workers=0); data.threads and data.parallel say how many threads"
 )
 
 Batch = tuple[torch.Tensor, ...]
+
+
+class Loader(AheadLoader, IterableDataset[Batch]):
+    """tfpipe.Loader with torch tensors: the same methods, batches, state and errors.
+
+    With a CUDA device a thread copies each batch through pinned memory on a stream of its own, a batch ahead of use. On
+    the CPU the tensors share TensorFlow's memory. It is an IterableDataset, so DataLoader(loader, batch_size=None) and
+    torchdata's StatefulDataLoader take it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        split: str = "train",
+        world: World | None = None,
+        device: torch.device | str | None = None,
+        *,
+        channels_first: bool = True,
+        timeout_s: float | None = None,
+        positions: bool = False,
+        catalog: Catalog | None = None,
+        gather: Callable[[Any], list[Any]] | None = None,
+    ) -> None:
+        """Loads the catalog; the first batch taken builds the pipeline.
+
+        Args:
+            config: config, of which the `data` section is used.
+            split: "train" or "test".
+            world: this process's rank and the number of ranks; None: those of torch.distributed, if initialised.
+            device: where the tensors are; None: the CPU.
+            channels_first: as for `iterable`.
+            timeout_s: seconds without a batch after which the wait ends with an error; None: `data.stall_timeout_s`.
+            positions: whether to add the crops' positions to each batch, int64 [batch, 2], on the CPU.
+            catalog: catalog of the split if already loaded.
+            gather: function that returns every rank's value by rank; None: torch.distributed's, if initialised.
+
+        Raises:
+            ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or
+                torchrun has started several processes and torch.distributed is not initialised.
+        """
+        device = torch.device("cpu" if device is None else device)
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
+        if gather is None and dist.is_available() and dist.is_initialized():
+            gather = _gather
+        options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather}
+        super().__init__(config, split, world or _world(), 0 if device.type == "cpu" else 1, positions, **options)
+        self._device, self._channels_first = device, channels_first
+
+    def __iter__(self) -> "Loader":
+        if get_worker_info() is not None:
+            raise ConfigError(WORKERS)
+        super().__iter__()
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise ConfigError(WORKERS)
+
+    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
+        stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
+        return partial(map, partial(_prepare, self._channels_first, self._device, stream))
+
+    def _finished(self, batch: Prepared) -> Batch:
+        if batch.ready is not None:
+            used_by = torch.cuda.current_stream(self._device)
+            used_by.wait_event(batch.ready)
+            # Their memory may not be given to the next batch's copy before this stream is done with them.
+            for tensor in (batch.images, batch.labels):
+                tensor.record_stream(used_by)
+        return batch.images, batch.labels, torch.from_dlpack(batch.positions)
 
 
 def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableDataset[Batch]:
@@ -77,10 +154,47 @@ class _Batches(IterableDataset[Batch]):
 
     def _batches(self) -> Iterator[Batch]:
         # Only the loop holds the dataset's iterator, so that closing this generator ends the pipeline.
-        for batch in self.dataset:
-            images, labels, *others = map(torch.from_dlpack, batch)
-            if self.channels_first:
-                images = images.permute(0, 3, 1, 2)
-            if not labels.is_floating_point():
-                labels = labels.to(torch.int64)  # required by torch's losses
-            yield images, labels, *others
+        for images, labels, *others in self.dataset:
+            yield *_tensors(images, labels, self.channels_first), *map(torch.from_dlpack, others)
+
+
+def _tensors(images: tf.Tensor, labels: tf.Tensor, channels_first: bool) -> Batch:
+    """Returns images, of the same memory, and labels."""
+    pixels, classes = map(torch.from_dlpack, (images, labels))
+    if channels_first:
+        pixels = pixels.permute(0, 3, 1, 2)
+    # int64 is required by torch's losses.
+    return pixels, classes if classes.is_floating_point() else classes.to(torch.int64)
+
+
+def _prepare(
+    channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None, batch: tuple[tf.Tensor, ...]
+) -> Prepared:
+    images, labels = _tensors(batch[0], batch[1], channels_first)
+    if stream is None:
+        return Prepared(images.to(device), labels.to(device), batch[2])
+    with torch.cuda.stream(stream):
+        # Only from pinned memory does a copy run beside the computation.
+        images, labels = (each.pin_memory().to(device, non_blocking=True) for each in (images, labels))
+        return Prepared(images, labels, batch[2], stream.record_event())
+
+
+def _world() -> World:
+    """Returns the world of torch.distributed, or of one process."""
+    if not (dist.is_available() and dist.is_initialized()):
+        if (size := int(os.environ.get("WORLD_SIZE", 1))) > 1:
+            raise ConfigError(
+                f"WORLD_SIZE is {size}, as under torchrun, but torch.distributed is not initialised: call "
+                "torch.distributed.init_process_group() before tfpipe.torch.Loader, or give it a world"
+            )
+        return World()
+    # torchrun's; without them a process counts as the only one of its host.
+    local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+    threads = cpu_share(len(os.sched_getaffinity(0)), os.cpu_count() or 1, local_size)
+    return World(dist.get_rank(), dist.get_world_size(), "none", local_rank, local_size, threads)
+
+
+def _gather(value: Any) -> list[Any]:
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values

@@ -39,6 +39,8 @@ class Batches(Iterator[Any]):
         """
         self._build, self._catalog, self._config, self._world = build, catalog, config, world
         self._stream, self._retry = stream, Retry(f"rank {world.rank}: ", sleep)
+        self.failing = self._cancelled = False
+        """Whether a failure is being named, which takes longer than a batch, or has been."""
         self.reached: tf.Tensor | None = None
         """int64 [batch, 2]: positions of the last batch taken; None before the first."""
         self._elements = self._open(stream)
@@ -54,7 +56,10 @@ class Batches(Iterator[Any]):
                 batch = next(self._elements)
             except tf.errors.OpError as error:
                 # Raised here, where Python drops `error`: a reference from another frame would keep the pipeline alive.
+                if self._cancelled:
+                    raise
                 if not self._retry.again(error, reason(error)):
+                    self.failing = True
                     start = (self._stream, self.reached)
                     raise to_named_error(error, self._catalog, self._config, self._world, *start) from error
             else:
@@ -67,6 +72,11 @@ class Batches(Iterator[Any]):
     def iterator(self) -> Any:
         """The pipeline's own iterator, for its statistics; another one after a retry."""
         return self._elements.iterator
+
+    def cancel(self) -> None:
+        """Ends another thread's wait for a batch, with tf.errors.CancelledError; there are no more batches."""
+        self._cancelled = True
+        self._elements.cancel()
 
     def _open(self, stream: Stream) -> Cancellable:
         return Cancellable(self._build(stream))

@@ -1,13 +1,16 @@
 """Diagnoses a rank that receives no batch: lists the files it reads next, and finds those that do not respond."""
 
+import math
 import threading
 import time
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.parallelism import READS
 from tfpipe.distributed import World
@@ -15,6 +18,10 @@ from tfpipe.distributed import World
 # Files that a message names, and seconds within which a file has to answer.
 NAMED = 3
 PATIENCE_S = 10.0
+# Seconds that a thread gets to leave a wait that was cancelled.
+END_S = 2.0
+# Seconds in which a failure has to be named, beyond those that a batch may take.
+NAMING_S = 60.0
 
 
 def pending_files(
@@ -70,35 +77,77 @@ def describe(paths: list[str], silent: list[str]) -> str:
 
 
 class Taker:
-    """A thread that takes the elements of an iterator, so that its user need not wait for one for ever."""
+    """A thread that takes a rank's batches, so that its user need not wait for one for ever.
 
-    def __init__(self, source: Iterator[Any], limit_s: float) -> None:
-        """Starts the thread, a daemon: a read that hangs cannot be ended. An element may take `limit_s` seconds."""
-        self._source, self._limit_s = source, limit_s
+    It ends when the Taker is closed or collected, or the program ends.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        limit_s: float,
+        prepare: Callable[[Iterator[Any]], Iterator[Any]] = iter,
+        ahead: int = 0,
+    ) -> None:
+        """Starts the thread, a daemon: a read that hangs cannot be ended.
+
+        An element may take `limit_s` seconds, math.inf: any time; `prepare` makes of the batches what the thread takes,
+        `ahead` of them before they are asked for.
+        """
+        self._batches, self._limit_s = batches, None if math.isinf(limit_s) else limit_s
         self._asked: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        threading.Thread(target=self._run, name="batches", daemon=True).start()
+        self._ended = threading.Event()
+        parts = (prepare(batches), self._asked, self._answers, self._ended)
+        self._thread = threading.Thread(target=_take_all, args=parts, name="batches", daemon=True)
+        self._thread.start()
+        for _ in range(ahead):
+            self._asked.put(True)
+        self._end = weakref.finalize(self, _end, self._thread, self._asked, self._ended, batches.cancel)
 
     def take(self) -> Any:
         """Returns the next element, or raises what the iterator raises; TimeoutError after the limit."""
         self._asked.put(True)
         try:
-            element, error = self._answers.get(timeout=self._limit_s)
+            element, error = self._answer()
         except Empty:
+            # A pipeline whose storage hangs cannot be taken down: the thread keeps it.
+            self._end.detach()
+            self._end = weakref.finalize(self, _end, self._thread, self._asked, self._ended, None)
             raise TimeoutError from None
         if error is not None:
             raise error
         return element
 
-    def close(self) -> None:
-        """Ends the thread, after the element that it waits for."""
-        self._asked.put(False)
+    def _answer(self) -> tuple[Any, BaseException | None]:
+        try:
+            return self._answers.get(timeout=self._limit_s)
+        except Empty:
+            if not self._batches.failing:
+                raise
+            return self._answers.get(timeout=NAMING_S)
 
-    def _run(self) -> None:
-        while self._asked.get():
-            try:
-                answer: tuple[Any, BaseException | None] = (next(self._source), None)
-            except BaseException as error:
-                answer = (None, error)
-            self._answers.put(answer)
-            del answer
+    def close(self) -> None:
+        """Ends the thread, or leaves it to a read that hangs."""
+        self._end()
+
+
+def _take_all(source: Iterator[Any], asked: SimpleQueue, answers: SimpleQueue, ended: threading.Event) -> None:
+    while asked.get() and not ended.is_set():
+        try:
+            answer: tuple[Any, BaseException | None] = (next(source), None)
+        except BaseException as error:
+            answer = (None, error)
+        answers.put(answer)
+        del answer
+
+
+def _end(
+    thread: threading.Thread, asked: SimpleQueue, ended: threading.Event, cancel: Callable[[], None] | None
+) -> None:
+    ended.set()
+    asked.put(False)
+    if cancel is not None:
+        cancel()
+        # A thread that comes out of TensorFlow after the interpreter has ended crashes the process.
+        thread.join(END_S)

@@ -28,6 +28,10 @@ class Cancellable(Iterator[Any]):
             *("output_shapes", [spec.shape.as_list() for spec in specs]),
         )
 
+    def cancel(self) -> None:
+        """Ends another thread's wait for an element, with tf.errors.CancelledError."""
+        self._manager.start_cancel()
+
     def __next__(self) -> Any:
         """Returns the next element, or raises tf.errors.CancelledError after the manager has cancelled."""
         inputs = [self.iterator._iterator_resource]

@@ -1,0 +1,74 @@
+"""What the Loaders of all frameworks have in common: the same batches, and good ones before a failure."""
+
+import gc
+import hashlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tfpipe
+from tests.support.sample import SampleData
+from tfpipe import Config, TfpipeError, load_config
+
+ahead = pytest.mark.parametrize("framework", ["torch", "jax"])
+
+
+@pytest.fixture
+def config(sample: SampleData, index: str, tmp_path: Path) -> Config:
+    return load_config(sample.config(tmp_path / "c.json", data={"index": index, "batch_size": 8}))
+
+
+def loader_of(framework: str, *args: Any, **options: Any) -> tfpipe.Loader:
+    package = {"tensorflow": tfpipe, "torch": tfpipe.torch, "jax": tfpipe.jax}[framework]
+    return package.Loader(*args, **options)
+
+
+def hashes(loader: tfpipe.Loader, count: int | None) -> Iterator[str]:
+    """Yields a hash of each batch: its images, channels last, labels as int64, and positions."""
+    for number, (images, labels, positions) in enumerate(loader):
+        if number == count:
+            return
+        pixels = np.asarray(images)
+        pixels = pixels.transpose(0, 2, 3, 1) if pixels.shape[1] == 3 else pixels
+        arrays = (pixels, np.asarray(labels).astype(np.int64), np.asarray(positions))
+        yield hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_every_framework_gets_the_same_bytes(config: Config, split: str) -> None:
+    seen = []
+    for framework in ("tensorflow", "torch", "jax"):
+        with loader_of(framework, config, split, positions=True) as loader:
+            seen.append(list(hashes(loader, 5 if split == "train" else None)))
+    assert len(seen[0]) >= 5 and seen[0] == seen[1] == seen[2]
+
+
+@ahead
+def test_the_batches_before_a_failure_come_first(
+    framework: str, sample: SampleData, tree: Path, tmp_path: Path
+) -> None:
+    data = {"test_filelist": "val.txt", "batch_size": 8, "crop": "full"}
+    config = load_config(sample.config(tmp_path / "c.json", data=data))
+    image = Path(tfpipe.Loader(config, "test").catalog.paths[36])  # beyond the first 32, which are decoded together
+    image.write_bytes(image.read_bytes()[:400])
+    with loader_of(framework, config, "test") as loader:
+        assert [len(next(loader)[1]) for _ in range(4)] == [8] * 4
+        assert loader.state_dict()["crops"] == 32
+        with pytest.raises(TfpipeError, match=f"rank 0: cannot use {image} of the test data"):
+            next(loader)
+
+
+@ahead
+def test_a_loader_that_is_dropped_ends_its_thread(framework: str, config: Config) -> None:
+    before = {thread for thread in threading.enumerate() if thread.name == "batches"}
+    loader = loader_of(framework, config)
+    next(loader)
+    (mine,) = {thread for thread in threading.enumerate() if thread.name == "batches"} - before
+    del loader
+    gc.collect()
+    mine.join(60)
+    assert not mine.is_alive()

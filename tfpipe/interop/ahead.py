@@ -1,0 +1,62 @@
+"""The Loader of another framework: a thread makes its arrays of each batch, some batches ahead of use."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfpipe.config import Config
+from tfpipe.data.failures.batches import Batches
+from tfpipe.data.failures.stalled import Taker
+from tfpipe.data.loader import Loader
+from tfpipe.distributed import World
+
+
+class Prepared(NamedTuple):
+    """A batch as another framework's arrays, which may still be on their way to a device."""
+
+    images: Any
+    labels: Any
+    positions: tf.Tensor
+    """int64 [batch, 2], for the Loader's state."""
+    ready: Any = None
+    """An event after which the arrays may be used; None: at once."""
+
+
+class AheadLoader(Loader):
+    """A Loader whose thread prepares batches ahead of use; the state is that of the batch handed out last."""
+
+    def __init__(self, config: Config, split: str, world: World, ahead: int, positions: bool, **options: Any) -> None:
+        """Loads the catalog; `ahead` is the number of batches prepared before they are asked for.
+
+        `positions` says whether the user gets them; `options` are those of Loader. TensorFlow gets none of the GPUs,
+        whose memory it would take, unless it has started before.
+        """
+        with suppress(RuntimeError):
+            tf.config.set_visible_devices([], "GPU")
+        super().__init__(config, split, world, positions=True, **options)
+        self._ahead, self._with_positions = ahead, positions
+
+    @abstractmethod
+    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
+        """Returns a function that prepares batches in the thread; it must not refer to this loader."""
+
+    @abstractmethod
+    def _finished(self, batch: Prepared) -> tuple[Any, ...]:
+        """Returns images, labels and positions of a batch, as its user gets them."""
+
+    def __next__(self) -> tuple[Any, ...]:
+        """Returns the next batch: images, labels and, if asked for, positions.
+
+        Raises:
+            TfpipeError: a file cannot be used, or no batch came in time; the message names the file, the reason, the
+                rank, and what to do. The batches before the failure come first.
+        """
+        batch = self._finished(super().__next__())
+        return batch if self._with_positions else batch[:2]
+
+    def _taker_of(self, batches: Batches) -> Taker:
+        # The thread holds no reference to the loader, so one that is dropped ends its thread.
+        return Taker(batches, self._timeout_s, self._preparer(), self._ahead)

@@ -1,0 +1,149 @@
+"""JAX batches: build_dataset's, as arrays that are on their devices before they are used."""
+
+import pickle
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeAlias
+
+try:
+    import jax
+    from jax.experimental import multihost_utils
+except ImportError as error:
+    raise ImportError(f"tfpipe.jax needs JAX ({error}): pip install 'tfpipe[jax]'") from error
+
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import Config
+from tfpipe.data.catalog.boxes import own_crops
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.interop.ahead import AheadLoader, Prepared
+
+AHEAD = 2
+# The label of what only fills up a batch.
+NO_LABEL = -1
+
+Place: TypeAlias = jax.Device | jax.sharding.Sharding | None
+
+
+class Loader(AheadLoader):
+    """tfpipe.Loader with jax.Arrays: the same methods, batches, state and errors.
+
+    A thread puts each batch on its devices, two batches ahead of use. On the CPU the arrays share TensorFlow's memory,
+    which nothing else writes to.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        split: str = "train",
+        world: World | None = None,
+        device: jax.Device | None = None,
+        *,
+        sharding: jax.sharding.Sharding | None = None,
+        timeout_s: float | None = None,
+        positions: bool = False,
+        catalog: Catalog | None = None,
+        gather: Callable[[Any], list[Any]] | None = None,
+    ) -> None:
+        """Loads the catalog; the first batch taken builds the pipeline.
+
+        Args:
+            config: config, of which the `data` section is used.
+            split: "train" or "test".
+            world: this process's rank and the number of ranks; None: JAX's processes.
+            device: where the arrays are; None: JAX's default device.
+            sharding: instead of a device, how a global array, of the batches of all processes, lies on the devices of
+                all, e.g. `NamedSharding(mesh, PartitionSpec("data"))`. All batches are then of the same size, and every
+                process has the same number of them: what a test pass lacks is filled up with zeros and labels of -1.
+            timeout_s: seconds without a batch after which the wait ends with an error; None: `data.stall_timeout_s`.
+            positions: whether to add the crops' positions to each batch: NumPy's int64 [batch, 2], of this process.
+            catalog: catalog of the split if already loaded.
+            gather: function that returns every rank's value by rank; None: JAX's, between its processes.
+
+        Raises:
+            ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or the
+                number of batches of a sharded test pass is not known.
+        """
+        world = world or World(jax.process_index(), jax.process_count())
+        if gather is None and world.backend == "none":
+            gather = _gather
+        options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather}
+        super().__init__(config, split, world, AHEAD, positions, **options)
+        self._place: Place = device if sharding is None else sharding
+        self._full = _most_batches(self) if split == "test" and sharding is not None else None
+
+    def __len__(self) -> int:
+        """Returns the number of batches of a test pass: of this rank, or with a sharding of the rank that has most.
+
+        Raises TypeError for training data, which is endless, and if only reading the XMLs would tell.
+        """
+        return super().__len__() if self._full is None else self._full
+
+    def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
+        rows = None if self._full is None else self.config.data.batch_size
+        prepared = partial(map, partial(_prepare, self._place, rows))
+        if self._full is None:
+            return prepared
+        count = self._full - self.step
+        return lambda batches: prepared(_filled(batches, count))
+
+    def _finished(self, batch: Prepared) -> tuple[Any, ...]:
+        return batch.images, batch.labels, np.asarray(batch.positions)
+
+
+def _most_batches(loader: Loader) -> int:
+    """Returns the number of test batches of the rank that has most.
+
+    Raises ConfigError if it is not known, or a rank has none.
+    """
+    world, data = loader.world, loader.config.data
+    crops = [own_crops(loader.catalog, data, World(rank, world.size)) for rank in range(world.size)]
+    known = [count for count in crops if count is not None]
+    if len(known) < len(crops):
+        raise ConfigError(
+            "with a sharding every process needs the same number of test batches, and only the XMLs tell how many "
+            "crops each has: build an index (tfpipe index), or set data.test_crop to another value than boxes"
+        )
+    if not min(known):
+        raise ConfigError(f"a rank has no test data: {len(loader.catalog)} images are too few for {world.size} ranks")
+    return -(-max(known) // data.batch_size)
+
+
+def _filled(batches: Iterator[Any], count: int) -> Iterator[Any]:
+    """Yields batches and, once they end, empty ones until there are `count`."""
+    for batch in batches:
+        yield batch
+        count -= 1
+    images, labels, positions = batch
+    for _ in range(count):
+        yield images[:0], labels[:0], positions
+
+
+def _prepare(place: Place, rows: int | None, batch: tuple[tf.Tensor, ...]) -> Prepared:
+    """Puts images and labels on their devices, filled up to `rows` rows."""
+    images, labels = np.asarray(batch[0]), np.asarray(batch[1])
+    if rows is not None and (missing := rows - len(images)):
+        images, labels = _fill(images, missing, 0), _fill(labels, missing, NO_LABEL if labels.ndim == 1 else 0)
+    if isinstance(place, jax.sharding.Sharding):
+        arrays = [jax.make_array_from_process_local_data(place, part) for part in (images, labels)]
+    else:
+        arrays = jax.device_put([images, labels], place)
+    return Prepared(arrays[0], arrays[1], batch[2])
+
+
+def _fill(array: np.ndarray, count: int, value: int) -> np.ndarray:
+    return np.concatenate([array, np.full_like(array, value, shape=(count, *array.shape[1:]))])
+
+
+def _gather(value: Any) -> list[Any]:
+    """Returns the value of every JAX process, by its index."""
+    if jax.process_count() == 1:
+        return [value]
+    # As bytes, since JAX would make integers of 32 bits of those of 64.
+    contents = np.frombuffer(pickle.dumps(value), np.uint8)
+    sizes = multihost_utils.process_allgather(np.int32(len(contents)))
+    rows = multihost_utils.process_allgather(_fill(contents, int(sizes.max()) - len(contents), 0))
+    return [pickle.loads(row[:size].tobytes()) for row, size in zip(np.asarray(rows), sizes, strict=True)]
