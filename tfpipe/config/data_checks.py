@@ -43,7 +43,7 @@ def conflicts(data: "DataConfig") -> Iterator[str]:
         ("cache", data.cache is not None, "set it to null"),
         ("storage_delay_ms", data.storage_delay_ms > 0, "set it to 0"),
         ('on_error "skip"', data.on_error == "skip", 'use "raise"'),
-        ("source", data.source is not None, "packed data needs no decoding: set service to null"),
+        ("source", data.source is not None, "use filelists"),
     ):
         if data.service is not None and is_set:
             yield (

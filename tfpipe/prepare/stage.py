@@ -24,7 +24,7 @@ from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File
@@ -85,10 +85,11 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     above. Every rank must call.
 
     Raises:
-        ConfigError: a list cannot be used, `out` cannot be written, another process copies to it as the same rank, or
+        ConfigError: `data.source` is set, a list cannot be used, `out` cannot be written, another process copies to it as the same rank, or
             the disk is too small.
         TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
     """
+    open_source(config).check_use("stage")
     out = out.absolute()
     config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
     plans = {split: _plan(config, split, out, world, share) for split in splits}

@@ -12,6 +12,7 @@ from tfpipe.util.import_function import load_function
 # Imported when they are first used: pyarrow takes as long to import as a filelist takes to read.
 KINDS = {
     "files": ("tfpipe.data.sources.files", "Files"),
+    "folders": ("tfpipe.data.sources.folders", "Folders"),
     "packed": ("tfpipe.data.sources.packed.source", "Packed"),
     "tfrecord": ("tfpipe.data.sources.packed.tfrecords", "TfRecords"),
 }

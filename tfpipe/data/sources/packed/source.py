@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
 from tfpipe.data.catalog.index import Index, index_of
-from tfpipe.data.catalog.labels import check_count, class_table
-from tfpipe.data.catalog.load import check_order
+from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.packed.manifest import PREFIX, RECORDS, Manifest, manifest_path, pixel_keys
+from tfpipe.data.sources.known import check_split, known_catalog
+from tfpipe.data.sources.packed.manifest import RECORDS, Manifest, manifest_path, pixel_keys
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.source import Failure, Loader, Source, Stores
 from tfpipe.distributed import World
@@ -80,8 +79,7 @@ class Packed(Source):
                     f"data.{name} is of loose files, and data.source is packed: leave it out; if storage is slow, "
                     "copy the packed folder to a local disk"
                 )
-        if split not in PREFIX:
-            raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
+        check_split(split)
         return self.load(split, world)
 
     def load(self, split: str, world: World) -> Catalog:
@@ -115,23 +113,7 @@ class Packed(Source):
         has the boxes and which images were annotated, and is read if crops need boxes. Raises ConfigError if there are
         more classes than `data.num_classes`, or too few samples for the ranks in scope "shard".
         """
-        config = self.config
-        check_count(classes, config, f"in {self.folder}")
-        annotated, boxes = np.zeros(len(paths), bool), None
-        needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
-        if needs_boxes and config.annotations == "none":
-            full = np.repeat(WHOLE_IMAGE, len(paths), axis=0)
-            boxes = Boxes(np.arange(len(paths), dtype=np.int32), full, labels)
-        elif needs_boxes:
-            annotated, boxes = index
-        by_box = split == "train" and config.unit == "box" and needs_boxes
-        folders = [""] * len(paths.folders)
-        catalog = Catalog(
-            split, self.of_shards(shards), paths, folders, annotated, labels, classes, boxes, by_box=by_box
-        )
-        if split == "train":
-            check_order(catalog, config, world)
-        return catalog
+        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, index.boxes, index.annotated)
 
     def of_shards(self, shards: Shards) -> "Packed":
         """Returns a copy of this source that reads a split from its shards."""
