@@ -85,8 +85,8 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     above. Every rank must call.
 
     Raises:
-        ConfigError: `data.source` is set, a list cannot be used, `out` cannot be written, another process copies to it as the same rank, or
-            the disk is too small.
+        ConfigError: `data.source` is set, a list cannot be used, `out` cannot be written, another process copies to it
+            as the same rank, or the disk is too small.
         TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
     """
     open_source(config).check_use("stage")
