@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from tfpipe.config.data_checks import conflicts
-from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, SourceConfig, WeightedList
+from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
+from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.section import ConfigPath, Fraction, Kernel, Section, Seed
 
 

@@ -18,7 +18,7 @@ def conflicts(data: "DataConfig") -> Iterator[str]:
                     f'{name} "{getattr(data, name)}" makes one crop of an image, whose objects may be of several '
                     'classes; with label_source "object" use "boxes" or "random_resized"'
                 )
-        if data.classes is None:
+        if data.classes is None and data.source is None:
             yield (
                 'classes must be given (a list or a file) when label_source is "object", so that the numbering is the '
                 "same on every rank and in every run"

@@ -1,4 +1,4 @@
-"""The sections within `data`: layout, crops, parallelism, mixtures, sources, remote files and workers."""
+"""The sections within `data`: layout, crops, parallelism, mixtures, remote files and workers."""
 
 import json
 import re
@@ -6,16 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from tfpipe.config.section import Args, ConfigPath, Fraction, Section, Seed
+from tfpipe.config.section import Args, ConfigPath, Fraction, Section
 
-# Sources that come with tfpipe, besides filelists.
-KINDS = ("folders", "packed", "tfrecord")
-# Kinds that each key is for, besides kinds of the user's own; `path` is for all.
-KEYS = {
-    "test_path": ("folders",),
-    "test_share": ("folders",),
-    "test_seed": ("folders",),
-}
 # A user, and perhaps a password, in a URL.
 LOGIN = re.compile(r'://[^/"\s]*@')
 NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
@@ -66,45 +58,6 @@ class WeightedList(Section):
     """The filelist."""
     weight: Annotated[float, Field(gt=0)]
     """Share of the training samples drawn from this list, relative to the other lists' weights."""
-
-
-class SourceConfig(Section):
-    """Data that is not named by filelists."""
-
-    kind: str
-    """"folders": a folder of class folders, CLASS/*.jpg. "packed": the output of `tfpipe pack`. "tfrecord": ImageNet's
-    TFRecords as written by the scripts of TensorFlow's models and of TPUs, train-00000-of-01024 and
-    validation-00000-of-00128. "package.module:Class": a kind of your own, a subclass of tfpipe.Source, from sys.path or
-    the current directory."""
-    path: ConfigPath | None = None
-    """Folder of the data; a kind of your own may do without."""
-    test_path: ConfigPath | None = None
-    """The test data if it is elsewhere; null: with "folders" the subfolder val, valid, validation or test beside a
-    subfolder train, if there is one."""
-    test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """With "folders": share of each class's images that becomes test data and is left out of training; always the same
-    images for the same files and `test_seed`."""
-    test_seed: Seed = 0
-    """Seed of `test_share`; data.seed does not change it."""
-    args: Args = {}
-    """Settings of a kind of your own, which it finds in config.source.args."""
-
-    @model_validator(mode="after")
-    def _kind_is_known(self) -> "SourceConfig":
-        if ":" in self.kind:
-            return self
-        if self.kind not in KINDS:
-            accepted = ", ".join(f'"{kind}"' for kind in KINDS)
-            raise ValueError(f'kind: received "{self.kind}"; accepted: {accepted} or "package.module:Class"')
-        if self.path is None:
-            raise ValueError(f"path: is missing: the folder of the {self.kind} data")
-        for key, kinds in KEYS.items():
-            if self.kind not in kinds and getattr(self, key) != type(self).model_fields[key].default:
-                these = " and ".join(f'"{kind}"' for kind in kinds)
-                raise ValueError(f'{key}: is for {these}, and the kind is "{self.kind}": leave it out')
-        if self.test_path is not None and self.test_share is not None:
-            raise ValueError("test_share: takes test data from `path`, and test_path names it: leave one of them out")
-        return self
 
 
 class Remote(Section):

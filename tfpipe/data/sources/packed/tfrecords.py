@@ -24,10 +24,11 @@ from tfpipe.data.catalog.index import Index, boxes_in
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.known import known_catalog
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.shards import Records, Shards
-from tfpipe.data.sources.packed.source import Packed
+from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -55,7 +56,7 @@ SCAN = pa.schema(
 )
 
 
-class TfRecords(Packed):
+class TfRecords(Stored):
     """ImageNet's TFRecords as TensorFlow's and the TPUs' scripts write them."""
 
     def has_test(self) -> bool:
@@ -92,7 +93,8 @@ class TfRecords(Packed):
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
         shards = Shards("original", [str(path) for path in record_files(self.folder, split)], records)
-        return self.as_catalog(split, world, paths, classes, labels, _boxes(table, labels), shards)
+        annotated, boxes = _boxes(table, labels)
+        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated)
 
 
 def record_files(folder: Path, split: str) -> list[Path]:
