@@ -1,14 +1,20 @@
 """The same pictures in every form that a source reads."""
 
 import csv
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import tensorflow as tf
 
 from tests.support.images import encoded, picture
+from tfpipe.data.images.headers import header_of
+from tfpipe.data.sources.packed.examples import Example, serialized
 
 CLASSES = ("bird", "cat", "dog")
 HEIGHT, WIDTH = 24, 32
@@ -43,11 +49,11 @@ def write_files(root: Path, chosen: list[Sample], images: str = "images") -> Pat
         if sample.boxes:
             xml = root / "xmls" / sample.label / f"{sample.name}.xml"
             xml.parent.mkdir(parents=True, exist_ok=True)
-            xml.write_text(_xml(sample))
+            xml.write_text(as_xml(sample))
     return root / images
 
 
-def _xml(sample: Sample) -> str:
+def as_xml(sample: Sample) -> str:
     objects = "".join(
         f"<object><name>{sample.label}</name><bndbox><xmin>{xmin}</xmin><ymin>{ymin}</ymin>"
         f"<xmax>{xmax}</xmax><ymax>{ymax}</ymax></bndbox></object>"
@@ -121,3 +127,36 @@ def write_coco(path: Path, chosen: list[Sample]) -> Path:
     objects.sort(key=lambda entry: -entry["image_id"])
     path.write_text(json.dumps({"images": images, "annotations": objects, "categories": categories}))
     return path
+
+
+def write_tars(folder: Path, chosen: list[Sample], shards: int = 3, notes: str = "json") -> Path:
+    """Writes WebDataset's shards, with labels and boxes as "json", or the label as .cls and the boxes as .xml."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for shard in range(shards):
+        with tarfile.open(folder / f"train-{shard:04}.tar", "w") as tar:
+            for sample in chosen[shard * len(chosen) // shards : (shard + 1) * len(chosen) // shards]:
+                files = {"jpg": sample.file}
+                if notes == "json":
+                    about = {"label": sample.label, "boxes": sample.boxes, "width": WIDTH, "height": HEIGHT}
+                    files = {"json": json.dumps(about).encode(), **files}
+                else:
+                    files |= {"cls": str(CLASSES.index(sample.label)).encode(), "xml": as_xml(sample).encode()}
+                for ending, contents in files.items():
+                    member = tarfile.TarInfo(f"{sample.label}/{sample.name}.{ending}")
+                    member.size = len(contents)
+                    tar.addfile(member, io.BytesIO(contents))
+    return folder
+
+
+def write_tfrecords(folder: Path, chosen: list[Sample]) -> Path:
+    """Writes TFRecords as the scripts of TensorFlow do, in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(folder / "train-00000-of-00001")) as writer:
+        for sample in chosen:
+            label = CLASSES.index(sample.label)
+            boxes = np.float32(sample.boxes).reshape(-1, 4)[:, [1, 0, 3, 2]] / np.float32([HEIGHT, WIDTH] * 2)
+            name, header = f"{sample.name}.jpg", header_of(sample.file, sample.name)
+            labels = np.full(len(boxes), label)
+            example = Example(sample.file, header, name, label, sample.label, sample.label, boxes, labels)
+            writer.write(serialized(example))
+    return folder

@@ -7,25 +7,25 @@ from pydantic import Field, model_validator
 from tfpipe.config.section import Args, ConfigPath, Section, Seed
 
 # Sources that come with tfpipe, besides filelists.
-KINDS = ("folders", "table", "coco", "packed", "tfrecord")
+KINDS = ("folders", "table", "coco", "webdataset", "packed", "tfrecord")
 TABLES = ("table", "coco")
 # Kinds that each key is for, besides kinds of the user's own; `path` is for all.
 KEYS = {
-    "test_path": ("folders", *TABLES),
+    "test_path": ("folders", *TABLES, "webdataset"),
     "test_share": ("folders",),
     "test_seed": ("folders",),
     "images": TABLES,
     "test_images": TABLES,
-    "columns": ("table",),
+    "columns": ("table", "webdataset"),
 }
 
 
 class Columns(Section):
-    """The columns of a table; "image.path" names a field of a column."""
+    """The columns of a table, "image.path" names a field of one; and the keys in the .json files of tar shards."""
 
     path: str = "path"
     """Path of the image's file, absolute, a URL, or relative to `images`."""
-    image: str = "image"
+    bytes: str = "image"
     """Contents of the image's file: bytes, or {bytes, path} as Hugging Face's datasets writes it. A column of texts has
     paths."""
     label: str = "label"
@@ -44,16 +44,17 @@ class SourceConfig(Section):
     """Data that is not named by filelists."""
 
     kind: str
-    """"folders": a folder of class folders, CLASS/*.jpg. "table": CSV, Parquet or Arrow, with one row an image or one a
-    box. "coco": COCO's instances JSON. "packed": the output of `tfpipe pack`. "tfrecord": ImageNet's TFRecords as
-    written by the scripts of TensorFlow's models and of TPUs, train-00000-of-01024 and validation-00000-of-00128.
-    "package.module:Class": a kind of your own, a subclass of tfpipe.Source, from sys.path or the current directory."""
+    """"folders": a folder of class folders, CLASS/*.jpg. "table": CSV, Parquet or Arrow, with one row an image or
+    one a box. "coco": COCO's instances JSON. "webdataset": tar shards. "packed": the output of `tfpipe pack`.
+    "tfrecord": ImageNet's TFRecords as written by the scripts of TensorFlow's models and of TPUs,
+    train-00000-of-01024 and validation-00000-of-00128. "package.module:Class": a kind of your own, a subclass of
+    tfpipe.Source, from sys.path or the current directory."""
     path: ConfigPath | None = None
-    """Folder of the data; with "coco" a file, with "table" a file or a folder of them, of which those whose names begin
-    with train are the training data; a kind of your own may do without."""
+    """Folder of the data; with "coco" a file, with "table" and "webdataset" a file or a folder of them, of which
+    those whose names begin with train are the training data; a kind of your own may do without."""
     test_path: ConfigPath | None = None
     """The test data if it is elsewhere; null: with "folders" the subfolder val, valid, validation or test beside a
-    subfolder train, with "table" the files of `path` whose names begin so, if there are any."""
+    subfolder train, with "table" and "webdataset" the files of `path` whose names begin so, if there are any."""
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """With "folders": share of each class's images that becomes test data and is left out of training; always the same
     images for the same files and `test_seed`."""

@@ -17,6 +17,7 @@ KINDS = {
     "packed": ("tfpipe.data.sources.packed.source", "Packed"),
     "table": ("tfpipe.data.sources.tables.table", "Table"),
     "tfrecord": ("tfpipe.data.sources.packed.tfrecords", "TfRecords"),
+    "webdataset": ("tfpipe.data.sources.packed.webdataset", "WebDataset"),
 }
 
 

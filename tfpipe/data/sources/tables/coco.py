@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfpipe.data.sources.tables.columns import Rows, as_edges
+from tfpipe.data.sources.rows import Rows, as_edges
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,23 +11,12 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from tfpipe.config import Columns
+from tfpipe.data.sources.rows import Rows, as_edges, in_unit
 from tfpipe.data.sources.tables.contents import ARROW, open_arrow
 from tfpipe.errors import ConfigError
 
 SUFFIXES = (".csv", ".parquet", *ARROW)
 EDGES = ("ymin", "xmin", "ymax", "xmax")
-
-
-class Rows(NamedTuple):
-    """The images of a table, with everything that it says about them."""
-
-    names: list[str]  # [n]: path of each image, or its name if the table holds its bytes
-    labels: list[str | None]  # [n]: name or number of each image's class; None if it has none, or several
-    box_images: np.ndarray  # int64 [k]: number of each box's image
-    boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax
-    box_labels: list[str | None]  # [k]: name or number of each box's class; None for its image's
-    sizes: np.ndarray | None  # float32 [n, 2]: heights and widths if boxes are in pixels; None if in [0, 1]
-    classes: list[str] | None = None  # names in the order of their numbers, if the table has them
 
 
 def read_rows(files: list[Path], columns: Columns, stored: bool) -> Rows:
@@ -36,7 +25,7 @@ def read_rows(files: list[Path], columns: Columns, stored: bool) -> Rows:
     Raises ConfigError if a table cannot be read, a column is missing, or boxes are malformed; the message names it.
     """
     try:
-        return _checked(_rows(files, columns, stored), files)
+        return in_unit(_rows(files, columns, stored), files[0])
     except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
         raise ConfigError(f"data.source: cannot use the columns of {files[0]}: {error}") from error
 
@@ -58,18 +47,6 @@ def _rows(files: list[Path], columns: Columns, stored: bool) -> Rows:
     return Rows(names, labels, *_boxes(table, columns, files), sizes, classes)
 
 
-def _checked(rows: Rows, files: list[Path]) -> Rows:
-    """Decides whether boxes are in pixels; raises ConfigError if they are, but the images' sizes are not known."""
-    if rows.boxes.max(initial=0) <= 1:
-        return rows._replace(sizes=None)
-    if rows.sizes is None:
-        raise ConfigError(
-            f"{files[0]}: boxes beyond 1 are in pixels, which needs the columns width and height; without them boxes "
-            "must be relative to the image's size, in [0, 1]"
-        )
-    return rows
-
-
 def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
     """Returns a column, or with a name such as "image.path" a field of one; None if there is none."""
     first, *fields = name.split(".")
@@ -85,7 +62,7 @@ def _read(path: Path, columns: Columns) -> pa.Table:
     try:
         if path.suffix == ".csv":
             # As texts, since a label 007 is a name.
-            texts = {name: pa.string() for name in (columns.path, columns.image, columns.label)}
+            texts = {name: pa.string() for name in (columns.path, columns.bytes, columns.label)}
             return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=texts))
         if path.suffix == ".parquet":
             with pq.ParquetFile(path) as file:
@@ -120,7 +97,7 @@ def _texts(table: pa.Table, name: str) -> list[str | None] | None:
 
 
 def _names(table: pa.Table, columns: Columns, files: list[Path], stored: bool) -> list[str]:
-    for name in (columns.path, f"{columns.image}.path", columns.image):
+    for name in (columns.path, f"{columns.bytes}.path", columns.bytes):
         values = find(table, name)
         if values is not None and not values.null_count and _is_text(values.type):
             return values.to_pylist()
@@ -178,14 +155,6 @@ def _boxes(table: pa.Table, columns: Columns, files: list[Path]) -> tuple[np.nda
         if len(texts) != counts.sum():
             raise ConfigError(f'{files[0]}: "{columns.box_labels}" has {len(texts)} values for {counts.sum()} boxes')
     return np.repeat(np.arange(len(table)), counts), as_edges(edges.reshape(-1, 4), columns.box_format), texts
-
-
-def as_edges(boxes: np.ndarray, form: str) -> np.ndarray:
-    """Returns boxes of a format as ymin, xmin, ymax, xmax, float32 [k, 4]."""
-    if form == "yxyx":
-        return boxes
-    ends = boxes[:, 2:] + boxes[:, :2] if form == "xywh" else boxes[:, 2:]
-    return np.concatenate([boxes[:, 1::-1], ends[:, ::-1]], axis=1)
 
 
 def _joined(rows: Rows) -> Rows:
