@@ -14,6 +14,7 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.known import known_catalog
 from tfpipe.data.sources.packed.manifest import RECORDS, Manifest, manifest_path, pixel_keys
+from tfpipe.data.sources.packed.node_share import check_share
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.source import Failure, Source
@@ -32,7 +33,7 @@ class Packed(Stored):
 
     remedy = "find all changed files with tfpipe pack --verify, then pack again"
     refused: ClassVar[dict[str, str]] = {
-        **Source.refused,
+        **{command: why for command, why in Source.refused.items() if command != "stage"},
         "index": "data.source names packed data, which holds its boxes: it needs no index",
         "pack": "data.source names packed data; tfpipe pack packs files: leave it out",
         "view --errors": "view --errors opens files, and data.source is packed: use tfpipe pack --verify",
@@ -59,6 +60,7 @@ class Packed(Stored):
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
+        check_share(self.folder, split, self.config, world)
         _check_config(manifest.about, self.config, split, self.folder)
         images, records = (pq.read_table(self.folder / table["name"]) for table in manifest.tables)
         paths = replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"])
