@@ -465,9 +465,18 @@ def test_mistakes_in_a_dict_are_explained_as_those_in_a_file() -> None:
     [
         (
             {"kind": "zip"},
-            'data.source: kind: received "zip"; accepted: "packed" or "tfrecord" or "package.module:Class"',
+            'data.source: kind: received "zip"; accepted: "folders", "table", "coco", "webdataset", "packed", '
+            '"tfrecord" or "package.module:Class"',
         ),
         ({"kind": "packed"}, "data.source: path: is missing: the folder of the packed data"),
+        (
+            {"kind": "packed", "path": "x", "test_share": 0.1},
+            'data.source: test_share: is for "folders", and the kind is "packed": leave it out',
+        ),
+        (
+            {"kind": "folders", "path": "x", "test_share": 0.1, "test_path": "y"},
+            "data.source: test_share: takes test data from `path`, and test_path names it: leave one of them out",
+        ),
     ],
 )
 def test_a_source_is_of_a_kind_that_there_is(source: dict, message: str) -> None:

@@ -1,11 +1,11 @@
-"""Writes the filelists of an ILSVRC or Pascal VOC tree."""
+"""Writes the filelists of an ILSVRC or Pascal VOC tree, or of class folders."""
 
 import argparse
 from pathlib import Path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("root", type=Path, metavar="ROOT", help="an ILSVRC or a Pascal VOC tree")
+    parser.add_argument("root", type=Path, metavar="ROOT", help="an ILSVRC or a Pascal VOC tree, or class folders")
     parser.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="folder to write train.txt, val.txt ... to"
     )
@@ -13,8 +13,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.catalog.filelist import scan, write_filelist
+    from tfpipe.data.catalog.layout import LAYOUTS
 
-    for split, images in scan(args.root).items():
+    splits = scan(args.root)
+    for split, images in splits.items():
         path = args.out / f"{split}.txt"
         write_filelist(path, images)
         print(f"{path}: {len(images)} images")
+    if not any(f"/{layout.images}/" in next(iter(splits.values()))[0] for layout in LAYOUTS.values()):
+        print("class folders have no XMLs: train from the lists with --set data.annotations=none")

@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     if args.verify is not None:
         from tfpipe.data.sources.packed.manifest import verify
+        from tfpipe.data.sources.packed.node_share import check_whole
 
+        check_whole(args.verify)
         print(verify(args.verify))
         return
     if args.out is None:

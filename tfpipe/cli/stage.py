@@ -1,4 +1,4 @@
-"""Copies a filelist's data to a local disk before a job.
+"""Copies a filelist's data, or packed data, to a local disk before a job.
 
 Under mpirun or srun, it copies to each node's own disk. With data.scope "shard", each node gets only its ranks' share
 of the images.

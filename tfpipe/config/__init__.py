@@ -1,13 +1,15 @@
 """The JSON config: every key with its default and meaning, and errors that name all mistakes at once."""
 
 from tfpipe.config.data import DataConfig
-from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, SourceConfig, WeightedList
+from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
+from tfpipe.config.data_source import Columns, SourceConfig
 from tfpipe.config.load import load_config, make_config
 from tfpipe.config.model import CheckpointConfig, Config
 from tfpipe.config.section import Kernel, Section
 
 __all__ = [
     "CheckpointConfig",
+    "Columns",
     "Config",
     "DataConfig",
     "Kernel",

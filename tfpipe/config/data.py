@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from tfpipe.config.data_checks import conflicts
-from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, SourceConfig, WeightedList
+from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
+from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.section import ConfigPath, Fraction, Kernel, Section, Seed
 
 
@@ -14,7 +15,7 @@ class DataConfig(Section):
     """The input pipeline, from filelists to batches."""
 
     source: SourceConfig | None = None
-    """Packed data, used instead of the filelists; null: the filelists' files."""
+    """Data that no filelist names, e.g. class folders or packed data; null: the filelists' files."""
     train_filelist: Annotated[ConfigPath | list[WeightedList] | None, Field(validate_default=True)] = None
     """Text file, one JPEG a line; a relative path is resolved against the list's folder. Several lists, each
     {"path": FILE, "weight": NUMBER}, are mixed in proportion to their weights. null: `source` has the samples."""
@@ -140,7 +141,10 @@ class DataConfig(Section):
     @classmethod
     def _there_is_data(cls, lists: Path | list[WeightedList] | None, info: ValidationInfo) -> Any:
         if not lists and info.data.get("source") is None:
-            raise ValueError("is missing: Text file, one JPEG a line; or set data.source to packed data")
+            raise ValueError(
+                "is missing: Text file, one JPEG a line; or set data.source, e.g. to "
+                '{"kind": "folders", "path": "root/"} for class folders'
+            )
         return lists
 
     @model_validator(mode="after")

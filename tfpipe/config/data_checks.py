@@ -18,7 +18,7 @@ def conflicts(data: "DataConfig") -> Iterator[str]:
                     f'{name} "{getattr(data, name)}" makes one crop of an image, whose objects may be of several '
                     'classes; with label_source "object" use "boxes" or "random_resized"'
                 )
-        if data.classes is None:
+        if data.classes is None and data.source is None:
             yield (
                 'classes must be given (a list or a file) when label_source is "object", so that the numbering is the '
                 "same on every rank and in every run"
@@ -42,7 +42,7 @@ def conflicts(data: "DataConfig") -> Iterator[str]:
         ("cache", data.cache is not None, "set it to null"),
         ("storage_delay_ms", data.storage_delay_ms > 0, "set it to 0"),
         ('on_error "skip"', data.on_error == "skip", 'use "raise"'),
-        ("source", data.source is not None, "packed data needs no decoding: set service to null"),
+        ("source", data.source is not None, "use filelists"),
     ):
         if data.service is not None and is_set:
             yield (

@@ -1,4 +1,4 @@
-"""The sections within `data`: layout, crops, parallelism, mixtures, sources, remote files and workers."""
+"""The sections within `data`: layout, crops, parallelism, mixtures, remote files and workers."""
 
 import json
 import re
@@ -8,8 +8,6 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from tfpipe.config.section import Args, ConfigPath, Fraction, Section
 
-# Sources that come with tfpipe, besides filelists.
-KINDS = ("packed", "tfrecord")
 # A user, and perhaps a password, in a URL.
 LOGIN = re.compile(r'://[^/"\s]*@')
 NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
@@ -60,30 +58,6 @@ class WeightedList(Section):
     """The filelist."""
     weight: Annotated[float, Field(gt=0)]
     """Share of the training samples drawn from this list, relative to the other lists' weights."""
-
-
-class SourceConfig(Section):
-    """Data that is not named by filelists."""
-
-    kind: str
-    """"packed": the output of `tfpipe pack`. "tfrecord": ImageNet's TFRecords as written by the scripts of TensorFlow's
-    models and of TPUs, train-00000-of-01024 and validation-00000-of-00128. "package.module:Class": a kind of your own,
-    a subclass of tfpipe.Source, from sys.path or the current directory."""
-    path: ConfigPath | None = None
-    """Folder of the data; a kind of your own may do without."""
-    args: Args = {}
-    """Settings of a kind of your own, which it finds in config.source.args."""
-
-    @model_validator(mode="after")
-    def _kind_is_known(self) -> "SourceConfig":
-        if ":" in self.kind:
-            return self
-        if self.kind not in KINDS:
-            accepted = " or ".join(f'"{kind}"' for kind in KINDS)
-            raise ValueError(f'kind: received "{self.kind}"; accepted: {accepted} or "package.module:Class"')
-        if self.path is None:
-            raise ValueError(f"path: is missing: the folder of the {self.kind} data")
-        return self
 
 
 class Remote(Section):

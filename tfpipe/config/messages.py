@@ -31,8 +31,8 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
             accepted.setdefault(path, []).append(message)
             received[path] = detail["input"]
     for path, messages in accepted.items():
-        # A union reports one error per member; an error inside the intended member says more.
-        if any(other.startswith((f"{path}.", f"{path}[")) for other in (*lines, *accepted)):
+        # A union reports one error per member; an error inside the intended member, or of its value, says more.
+        if any(other.startswith((f"{path}.", f"{path}[", f"{path}: ")) for other in (*lines, *accepted)):
             continue
         got = json.dumps(received[path], default=str)
         got = got if len(got) <= 80 else got[:77] + "..."

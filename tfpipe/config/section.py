@@ -4,12 +4,20 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
 
 def _beside_config(path: Path, info: ValidationInfo) -> Path:
     base = (info.context or {}).get("base", Path())
     return (base / path.expanduser()).resolve()
+
+
+def _local(value: Any) -> Any:
+    if isinstance(value, str) and "://" in value:
+        raise ValueError(
+            f'received "{value}"; accepted: a path of a file system; URLs are for the images of filelists and tables'
+        )
+    return value
 
 
 def _finite(args: dict[str, Any]) -> dict[str, Any]:
@@ -21,7 +29,7 @@ def _finite(args: dict[str, Any]) -> dict[str, Any]:
 
 
 # A relative path is resolved against the config file's folder.
-ConfigPath = Annotated[Path, AfterValidator(_beside_config)]
+ConfigPath = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside_config)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 # Arguments that are passed on; Section refuses Infinity and NaN only in fields of its own.

@@ -14,7 +14,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -24,34 +23,21 @@ from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.packed.source import Packed
+from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import ConfigError
 from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File
+from tfpipe.prepare.stage_shards import stage_shards
+from tfpipe.prepare.staging import MAX_ERRORS, Share, Staged, check_errors, on_all
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 from tfpipe.util.sampling import evenly_spaced
 
-T = TypeVar("T")
 LISTS = {"train": "train.txt", "test": "val.txt"}
 # Number of files sampled for the mean size, and share of the disk to keep free, since the size is an estimate.
 SAMPLED = 200
 SPARE = 0.1
-MAX_ERRORS = 20
-
-
-class Share(NamedTuple):
-    """A share of a list: the images whose number modulo `size` is `rank`."""
-
-    rank: int = 0
-    size: int = 1
-
-
-class Staged(NamedTuple):
-    """Result of staging, over all ranks."""
-
-    copied: Copied
-    overrides: list[str]  # arguments KEY=VALUE for --set, with which a config trains from the copy
 
 
 @dataclass(frozen=True)
@@ -85,11 +71,16 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     above. Every rank must call.
 
     Raises:
-        ConfigError: a list cannot be used, `out` cannot be written, another process copies to it as the same rank, or
-            the disk is too small.
+        ConfigError: `data.source` is of a kind that cannot be copied, a list cannot be used, `out` cannot be written,
+            another process copies to it as the same rank, or the disk is too small.
         TfpipeError: files cannot be copied; the message names up to 20 of them, and the copied ones stay.
     """
     out = out.absolute()
+    source = open_source(config)
+    source.check_use("stage")
+    source.check("test" in splits)
+    if isinstance(source, Packed):
+        return stage_shards(source, config, splits, out, world, share)
     config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
     plans = {split: _plan(config, split, out, world, share) for split in splits}
     scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
@@ -113,31 +104,11 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
                 _write_lists(config, split, plan, out)
 
     with ExitStack() as held:
-        copied = functools.reduce(Copied.plus, _on_all(world, copy, out))
-        if copied.errors:
-            count = f"at least {MAX_ERRORS}" if len(copied.errors) >= MAX_ERRORS else len(copied.errors)
-            lines = [f"{count} file(s) cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
-            raise TfpipeError("\n  ".join(lines))
+        copied = functools.reduce(Copied.plus, on_all(world, copy, out))
+        check_errors(copied)
         # Lists are written last: if they exist, the copy is complete.
-        _on_all(world, write, out)
+        on_all(world, write, out)
     return Staged(copied, _overrides(config, splits, out))
-
-
-def _on_all(world: World, work: Callable[[], T], out: Path) -> list[T]:
-    """Runs `work()` on every rank; returns all results, by rank, or raises an error of one rank on all of them."""
-    outcome: T | TfpipeError
-    try:
-        outcome = work()
-    except OSError as error:
-        outcome = ConfigError(f"rank {world.rank}: cannot write to {out}: {error}")
-    except TfpipeError as error:
-        outcome = error
-    results = []
-    for result in world.gather(outcome):
-        if isinstance(result, TfpipeError):
-            raise result
-        results.append(result)
-    return results
 
 
 def target_of(out: Path, source: str) -> str:

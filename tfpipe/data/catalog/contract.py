@@ -21,6 +21,9 @@ FREE = {
 }  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
 KNOWN_AT_TIMES = ("boxes", "layout")
+# The base names of the images, in order, stand for their paths: a continuation may read the same samples from another
+# folder, or from another kind of source. Contracts of earlier versions have the paths' digest only.
+NAMES, PATHS = "file names", "data.train_filelist"
 
 
 def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
@@ -28,7 +31,8 @@ def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
     order = catalog.order(config)
     data = {name: value for name, value in config.model_dump(mode="json").items() if name not in FREE}
     return {
-        "data.train_filelist": catalog.paths.digest,
+        PATHS: catalog.paths.digest,
+        NAMES: hashlib.sha256(catalog.paths.names).hexdigest(),
         "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
         # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
         "crops as JPEG": catalog.source.jpeg,
@@ -47,7 +51,9 @@ def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
 def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns a message for each value in which two contracts differ."""
     known = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
-    names = [name for name in {**then, **now} if name not in KNOWN_AT_TIMES or name in known]
+    by_name = NAMES in then and NAMES in now
+    left = {*KNOWN_AT_TIMES, PATHS if by_name else NAMES} - {*known}
+    names = [name for name in {**then, **now} if name not in left]
     return differences(then, now, "then", "now", names)
 
 

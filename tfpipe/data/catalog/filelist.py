@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tfpipe.config.data_sections import LOGIN, NETRC
+from tfpipe.data.catalog.class_folders import SCAN_THREADS, find_splits, images_below
 from tfpipe.data.catalog.paths import REMOTE, FileList, packed
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -15,8 +16,6 @@ from tfpipe.util.progress import progress
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg")
 VOC_SPLITS = ("train", "val", "test", "trainval")
-# Listing folders waits for the file system, not for the CPU.
-SCAN_THREADS = 16
 # Characters of lines read at a time.
 CHUNK_CHARS = 2**18
 # Python reads a byte of a file's name that is not UTF-8 as a surrogate.
@@ -103,11 +102,12 @@ def write_filelist(path: Path, images: Iterable[str]) -> None:
 
 
 def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
-    """Finds the images of an ILSVRC or Pascal VOC tree; returns absolute paths by split, sorted.
+    """Finds the images of an ILSVRC or Pascal VOC tree, or of class folders; returns absolute paths by split, sorted.
 
     ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the images in JPEGImages that
-    the lists in ImageSets/Main name. `root` holds Data or JPEGImages, or is the ILSVRC folder's parent. Raises
-    ConfigError if `root` is neither tree, an ILSVRC tree has no training image, or a VOC list names a missing image.
+    the lists in ImageSets/Main name. `root` holds Data or JPEGImages, or is the ILSVRC folder's parent. Class folders:
+    ROOT/CLASS/*.jpg, or the same below ROOT/train, ROOT/val ... Raises ConfigError if `root` is none of these, an
+    ILSVRC tree has no training image, or a VOC list names a missing image.
     """
     root = Path(root).absolute()
     for base in (root, root / "ILSVRC"):
@@ -115,9 +115,13 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
             return _scan_ilsvrc(base / "Data/CLS-LOC", show)
     if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
         return _scan_voc(root)
-    raise ConfigError(
-        f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main)"
-    )
+    splits = {split: images_below(folder, show) for split, folder in find_splits(root).items()} if root.is_dir() else {}
+    if len({os.path.dirname(path) for path in splits.get("train", [])}) < 2:
+        raise ConfigError(
+            f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main) "
+            "nor does it hold class folders with images (CLASS/*.jpg or train/CLASS/*.jpg, of two classes or more)"
+        )
+    return {split: images for split, images in splits.items() if images}
 
 
 def _scan_ilsvrc(images: Path, show: bool) -> dict[str, list[str]]:

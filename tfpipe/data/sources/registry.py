@@ -11,9 +11,13 @@ from tfpipe.util.import_function import load_function
 
 # Imported when they are first used: pyarrow takes as long to import as a filelist takes to read.
 KINDS = {
+    "coco": ("tfpipe.data.sources.tables.coco", "Coco"),
     "files": ("tfpipe.data.sources.files", "Files"),
+    "folders": ("tfpipe.data.sources.folders", "Folders"),
     "packed": ("tfpipe.data.sources.packed.source", "Packed"),
+    "table": ("tfpipe.data.sources.tables.table", "Table"),
     "tfrecord": ("tfpipe.data.sources.packed.tfrecords", "TfRecords"),
+    "webdataset": ("tfpipe.data.sources.packed.webdataset", "WebDataset"),
 }
 
 

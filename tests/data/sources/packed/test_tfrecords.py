@@ -136,7 +136,7 @@ def test_they_are_scanned_once(
     """And anew where a shard has changed, which is said; in data.index where that is set."""
     scanned = []
     scan = module._scan_shard
-    monkeypatch.setattr(module, "_scan_shard", lambda shard: scanned.append(shard[1].name) or scan(shard))
+    monkeypatch.setattr(module, "_scan_shard", lambda path, size: scanned.append(path.name) or scan(path, size))
     config = config_of(sample, tmp_path, "tfrecord", records)
     first = load_catalog(config.data, "train", World())
     assert len(scanned) == 4 and (records / "train.tfrecord-index.parquet").exists()
@@ -148,7 +148,7 @@ def test_they_are_scanned_once(
         writer.write(kept)
     with caplog.at_level(logging.WARNING):
         changed = load_catalog(config.data, "train", World())
-    assert "is of other shards; the TFRecords are scanned anew" in caplog.text
+    assert "is of other shards; the TFRecords are scanned again" in caplog.text
     assert len(scanned) == 8 and len(changed) == len(first) - 23
     (tmp_path / "indexes").mkdir()
     load_catalog(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())

@@ -1,24 +1,23 @@
 """Packed data as a source: the output of `tfpipe pack`."""
 
 from collections.abc import Callable
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
-from tfpipe.data.catalog.index import Index, index_of
-from tfpipe.data.catalog.labels import check_count, class_table
-from tfpipe.data.catalog.load import check_order
+from tfpipe.data.catalog.index import index_of
+from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.packed.manifest import PREFIX, RECORDS, Manifest, manifest_path, pixel_keys
+from tfpipe.data.sources.known import known_catalog
+from tfpipe.data.sources.packed.manifest import RECORDS, Manifest, manifest_path, pixel_keys
+from tfpipe.data.sources.packed.node_share import check_share
 from tfpipe.data.sources.packed.shards import Records, Shards
-from tfpipe.data.sources.source import Failure, Loader, Source, Stores
+from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.source import Failure, Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.differences import differences
@@ -29,31 +28,16 @@ if TYPE_CHECKING:
     from tfpipe.data.sources.cache import Store
 
 
-STORES: dict[str, Stores] = {"original": "images", "crops": "crops", "raw": "pixels"}
-
-
-class Packed(Source):
+class Packed(Stored):
     """Images or crops in shards."""
 
     remedy = "find all changed files with tfpipe pack --verify, then pack again"
     refused: ClassVar[dict[str, str]] = {
-        **Source.refused,
+        **{command: why for command, why in Source.refused.items() if command != "stage"},
         "index": "data.source names packed data, which holds its boxes: it needs no index",
         "pack": "data.source names packed data; tfpipe pack packs files: leave it out",
         "view --errors": "view --errors opens files, and data.source is packed: use tfpipe pack --verify",
     }
-    shards: Shards
-    """Location of the records; known once `catalog` has made a copy of this source for a split."""
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the packed data."""
-        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
-        return self.config.source.path
-
-    @property
-    def place(self) -> str:
-        return str(self.folder)
 
     def has_test(self) -> bool:
         return manifest_path(self.folder, "test").exists()
@@ -73,20 +57,10 @@ class Packed(Source):
             )
         super().check_use(command)
 
-    def catalog(self, split: str, world: World) -> Catalog:
-        for name, plain in (("cache", None), ("storage_delay_ms", 0.0)):
-            if getattr(self.config, name) != plain:
-                raise ConfigError(
-                    f"data.{name} is of loose files, and data.source is packed: leave it out; if storage is slow, "
-                    "copy the packed folder to a local disk"
-                )
-        if split not in PREFIX:
-            raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
-        return self.load(split, world)
-
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
+        check_share(self.folder, split, self.config, world)
         _check_config(manifest.about, self.config, split, self.folder)
         images, records = (pq.read_table(self.folder / table["name"]) for table in manifest.tables)
         paths = replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"])
@@ -97,56 +71,8 @@ class Packed(Source):
             manifest.about["jpeg"],
         )
         labels, classes = images["label"].to_numpy(), tuple(manifest.about["classes"])
-        return self.as_catalog(split, world, paths, classes, labels, index_of(images), shards)
-
-    def as_catalog(
-        self,
-        split: str,
-        world: World,
-        paths: FileList,
-        classes: tuple[str, ...],
-        labels: np.ndarray,
-        index: Index,
-        shards: Shards,
-    ) -> Catalog:
-        """Makes the catalog of packed data.
-
-        `paths` are the images' original paths; `labels` (int32 [len(paths)]) are class numbers or BY_OBJECT; `index`
-        has the boxes and which images were annotated, and is read if crops need boxes. Raises ConfigError if there are
-        more classes than `data.num_classes`, or too few samples for the ranks in scope "shard".
-        """
-        config = self.config
-        check_count(classes, config, f"in {self.folder}")
-        annotated, boxes = np.zeros(len(paths), bool), None
-        needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
-        if needs_boxes and config.annotations == "none":
-            full = np.repeat(WHOLE_IMAGE, len(paths), axis=0)
-            boxes = Boxes(np.arange(len(paths), dtype=np.int32), full, labels)
-        elif needs_boxes:
-            annotated, boxes = index
-        by_box = split == "train" and config.unit == "box" and needs_boxes
-        folders = [""] * len(paths.folders)
-        catalog = Catalog(
-            split, self.of_shards(shards), paths, folders, annotated, labels, classes, boxes, by_box=by_box
-        )
-        if split == "train":
-            check_order(catalog, config, world)
-        return catalog
-
-    def of_shards(self, shards: Shards) -> "Packed":
-        """Returns a copy of this source that reads a split from its shards."""
-        source = copy(self)
-        source.shards, source.jpeg = shards, shards.jpeg
-        source.stores = STORES[shards.kind]
-        return source
-
-    def image(self, catalog: Catalog, item: int) -> bytes:
-        return self.shards.contents(item)
-
-    def loader(self, catalog: Catalog) -> Loader:
-        from tfpipe.data.sources.packed.crops import file_loader
-
-        return file_loader(self.shards, catalog.paths)
+        annotated, boxes = index_of(images)
+        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated)
 
     def read(
         self, samples: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World, store: "Store | None"
@@ -176,18 +102,10 @@ class Packed(Source):
     def record(self, catalog: Catalog, number: int) -> bytes:
         return self.shards.contents(number)
 
-    def name(self, catalog: Catalog, item: int) -> str:
-        return self.shards.name(item, catalog.paths)
-
     def explain(self, catalog: Catalog, config: DataConfig, item: int, error: "tf.errors.OpError") -> Failure:
         from tfpipe.data.runtime.op_errors import reason
 
         return Failure(self.name(catalog, item), reason(error))
-
-    def cause(self, error: "tf.errors.OpError", split: str) -> str | None:
-        from tfpipe.data.runtime.op_errors import reason
-
-        return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None
 
 
 def _checked(folder: Path, split: str) -> Manifest:

@@ -1,22 +1,13 @@
-"""Loads TFRecords of ImageNet made by other tools: scans them once, then treats them like the output of `tfpipe pack`.
+"""Loads TFRecords of ImageNet made by other tools: scans them once, then treats them like `tfpipe pack`'s output."""
 
-The scan is stored as a Parquet file next to them, or in `data.index`, with one row per record, SCAN. The key of the
-stored file is the shards' names and sizes; if these change, the shards are scanned again.
-"""
-
-import hashlib
-import json
-import logging
 import os
 import struct
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Annotated, targets
@@ -24,21 +15,16 @@ from tfpipe.data.catalog.index import Index, boxes_in
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.known import known_catalog
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
+from tfpipe.data.sources.packed.scan import Scan, scanned
 from tfpipe.data.sources.packed.shards import Records, Shards
-from tfpipe.data.sources.packed.source import Packed
+from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.progress import progress
-
-logger = logging.getLogger(__name__)
 
 FORMAT = 1
-KEY = b"tfpipe.shards"
-# Scanning alternates between waiting for storage and running Python.
-THREADS = 8
 # Stands for the class of a box that has another class than its image.
 OTHER_CLASS = np.iinfo(np.int32).max
 SCAN = pa.schema(
@@ -48,14 +34,14 @@ SCAN = pa.schema(
         "label": pa.int64(),
         "boxes": pa.list_(pa.list_(pa.float32(), 4)),
         "box_labels": pa.list_(pa.int64()),
-        "shard": pa.int32(),
         "offset": pa.int64(),
         "length": pa.int64(),
+        "shard": pa.int32(),
     }
 )
 
 
-class TfRecords(Packed):
+class TfRecords(Stored):
     """ImageNet's TFRecords as TensorFlow's and the TPUs' scripts write them."""
 
     def has_test(self) -> bool:
@@ -92,7 +78,8 @@ class TfRecords(Packed):
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
         shards = Shards("original", [str(path) for path in record_files(self.folder, split)], records)
-        return self.as_catalog(split, world, paths, classes, labels, _boxes(table, labels), shards)
+        annotated, boxes = _boxes(table, labels)
+        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated)
 
 
 def record_files(folder: Path, split: str) -> list[Path]:
@@ -126,97 +113,28 @@ def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
 
 
 def _scanned(config: DataConfig, folder: Path, split: str, world: World) -> pa.Table:
-    """Returns the scan of a split's shards: reads the stored one, or makes it with all ranks together and stores it."""
-    shards = world.from_rank0(lambda: _sizes(folder, split))
-    key = json.dumps([FORMAT, [[path.name, size] for path, size in shards]]).encode()
-    path = _scan_path(config, folder, split)
-    kept = world.from_rank0(lambda: _is_kept(path, key))
-    if kept:
-        return pq.read_table(path)
-    mine = range(len(shards)) if world.backend == "none" else range(world.rank, len(shards), world.size)
-    outcome = world.gather(_scan([(number, *shards[number]) for number in mine], split, world))
-    errors = [error for _, messages in outcome for error in messages]
-    if errors:
-        raise ConfigError("\n  ".join([f"cannot read the TFRecords in {folder}:", *errors[:20]]))
-    parts = {number: part for tables, _ in outcome for number, part in tables.items()}
-    table = pa.concat_tables(parts[number] for number in range(len(shards))).combine_chunks()
-
-    def keep() -> None:
-        with writing(path, "set data.index to a folder that can be written"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as partial:
-                pq.write_table(table.replace_schema_metadata({KEY: key}), partial, compression="zstd")
-
-    world.from_rank0(keep)
-    return table
+    scan = Scan("TFRecords", "tfrecord-index", FORMAT, SCAN, _scan_shard)
+    return scanned(scan, lambda: _whole_set(folder, split), PREFIX[split], config, folder, world)
 
 
-def _scan_path(config: DataConfig, folder: Path, split: str) -> Path:
-    if config.index is None:
-        return folder / f"{PREFIX[split]}.tfrecord-index.parquet"
-    where = hashlib.sha256(os.fsencode(folder)).hexdigest()
-    return config.index / f"{PREFIX[split]}-{where[:8]}.tfrecord-index.parquet"
-
-
-def _sizes(folder: Path, split: str) -> list[tuple[Path, int]]:
-    shards = [(path, path.stat().st_size) for path in record_files(folder, split)]
+def _whole_set(folder: Path, split: str) -> list[Path]:
+    shards = record_files(folder, split)
     if not shards:
         raise ConfigError(f"data.source: there is no {folder}/{PREFIX[split]}-*-of-*")
-    count = int(shards[0][0].name.rsplit("-", 1)[1])
+    count = int(shards[0].name.rsplit("-", 1)[1])
     if len(shards) != count:
         raise ConfigError(f"{folder}: {len(shards)} of {count} shards {PREFIX[split]}-*-of-{count:05} are there")
     return shards
 
 
-def _is_kept(path: Path, key: bytes) -> bool:
-    try:
-        stored = (pq.read_schema(path).metadata or {}).get(KEY)
-    except FileNotFoundError:
-        return False
-    except (OSError, pa.ArrowInvalid) as error:
-        logger.warning("cannot read %s (%s); the TFRecords are scanned anew", path, error)
-        return False
-    if stored != key:
-        logger.warning("%s is of other shards; the TFRecords are scanned anew", path)
-    return stored == key
-
-
-def _scan(shards: list[tuple[int, Path, int]], split: str, world: World) -> tuple[dict[int, pa.Table], list[str]]:
-    """Scans shards; returns tables by shard number, and error messages, which must not be raised on one rank alone."""
-    parts, errors = {}, []
-    with ThreadPoolExecutor(THREADS) as pool:
-        results = pool.map(_scan_shard, shards)
-        for result in progress(results, len(shards), f"scanning {split} data", "shard", world.rank == 0):
-            if isinstance(result, str):
-                errors.append(result)
-            else:
-                parts[result[0]] = result[1]
-    return parts, errors
-
-
-def _scan_shard(shard: tuple[int, Path, int]) -> tuple[int, pa.Table] | str:
-    number, path, size = shard
-    rows: dict[str, list[Any]] = {name: [] for name in SCAN.names}
-    try:
-        for count, (start, data) in enumerate(_records(path, size)):
-            parsed = _parse(data, path, count)
-            values = (
-                parsed.filename or f"{path.name}:{count}",
-                parsed.synset,
-                parsed.label,
-                parsed.boxes.tolist(),
-                parsed.box_labels,
-                number,
-                start + data.index(parsed.contents),
-                len(parsed.contents),
-            )
-            for name, value in zip(SCAN.names, values, strict=True):
-                rows[name].append(value)
-    except OSError as error:
-        return f"cannot read {path}: {error.strerror}"
-    except ValueError as error:
-        return str(error)
-    return number, pa.table(rows, SCAN)
+def _scan_shard(path: Path, size: int) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for count, (start, data) in enumerate(_records(path, size)):
+        parsed = _parse(data, path, count)
+        place = start + data.index(parsed.contents), len(parsed.contents)
+        name, boxes = parsed.filename or f"{path.name}:{count}", parsed.boxes.tolist()
+        rows.append((name, parsed.synset, parsed.label, boxes, parsed.box_labels, *place))
+    return rows
 
 
 def _parse(data: bytes, path: Path, count: int) -> Parsed:

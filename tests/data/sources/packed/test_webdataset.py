@@ -1,0 +1,110 @@
+"""WebDataset's tar shards: labels and boxes beside the images, scanned once, and damage by name."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, samples, write_tars
+from tfpipe import World
+from tfpipe.cli import main
+from tfpipe.config import make_config
+from tfpipe.data.sources.packed import webdataset as module
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError
+
+SAMPLES = samples(12)
+
+
+def catalog_of(folder: Path, split: str = "train", world: World = World(), source: dict | None = None, **data: object):
+    source = {"kind": "webdataset", "path": str(folder), **(source or {})}
+    return load_catalog(make_config({"data": {**SMALL, "source": source, **data}}).data, split, world)
+
+
+def write(path: Path, **members: bytes) -> Path:
+    """Writes a tar of these members; two underscores stand for a dot."""
+    with tarfile.open(path, "w") as tar:
+        for name, contents in members.items():
+            member = tarfile.TarInfo(name.replace("__", "."))
+            member.size = len(contents)
+            tar.addfile(member, io.BytesIO(contents))
+    return path
+
+
+@pytest.mark.parametrize("notes", ["json", "cls and xml"])
+def test_labels_and_boxes_are_beside_the_images(tmp_path: Path, notes: str) -> None:
+    write_tars(tmp_path, SAMPLES, notes=notes)
+    catalog = catalog_of(tmp_path, classes=list(CLASSES))
+    assert list(catalog.paths) == [f"{sample.label}/{sample.name}.jpg" for sample in SAMPLES]
+    assert [catalog.source.image(catalog, item) for item in range(12)] == [sample.file for sample in SAMPLES]
+    assert [catalog.classes[label] for label in catalog.labels] == [sample.label for sample in SAMPLES]
+    edges = [box for sample in SAMPLES for box in sample.boxes or [[0, 0, WIDTH, HEIGHT]]]
+    wanted = np.array(edges)[:, [1, 0, 3, 2]] / [HEIGHT, WIDTH, HEIGHT, WIDTH]
+    assert np.allclose(catalog.boxes.boxes, wanted)
+
+
+def test_shards_are_scanned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scanned, scan = [], module.scan_tar
+    monkeypatch.setattr(module, "scan_tar", lambda path, columns: scanned.append(path.name) or scan(path, columns))
+    write_tars(tmp_path, SAMPLES)
+    for _ in range(2):
+        assert len(catalog_of(tmp_path)) == 12
+    assert sorted(scanned) == [f"train-{shard:04}.tar" for shard in range(3)]
+    write_tars(tmp_path, SAMPLES[:7])
+    assert len(catalog_of(tmp_path)) == 7 and len(scanned) == 6
+
+
+def test_test_shards_begin_with_the_split(tmp_path: Path) -> None:
+    write_tars(tmp_path, SAMPLES)
+    write_tars(tmp_path / "other", SAMPLES[:5], shards=1)
+    (tmp_path / "other/train-0000.tar").rename(tmp_path / "val-0000.tar")
+    assert [len(catalog_of(tmp_path, split)) for split in ("train", "test")] == [12, 5]
+
+
+def test_boxes_may_lack_a_size_or_be_relative(tmp_path: Path) -> None:
+    file = SAMPLES[0].file
+    pixels, relative = ({"label": 1, "boxes": [box]} for box in ([8, 6, 16, 24], [0.25, 0.25, 0.5, 1]))
+    write(tmp_path / "a.tar", a__jpg=file, a__json=json.dumps(pixels).encode(), b__jpg=file,
+          b__json=json.dumps(relative).encode())  # fmt: skip
+    assert np.allclose(catalog_of(tmp_path / "a.tar").boxes.boxes, [[0.25, 0.25, 1, 0.5]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("members", "problem"),
+    [
+        ({"a__jpg": b"x"}, r"has no labels"),
+        ({"a__jpg": b"x", "a__json": b"{"}, r"t\.tar: a\.json: Expecting"),
+        ({"a__jpg": b"x", "a__json": b"[]"}, r"t\.tar: a\.json: 'list' object"),
+        ({"a__jpg": b"x", "a__xml": b"<a/>"}, r"t\.tar: .*a\.xml"),
+        ({"a__txt": b"x"}, r"hold no image with a name that ends in \.jpeg"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, members: dict[str, bytes], problem: str) -> None:
+    write(tmp_path / "t.tar", **members)
+    with pytest.raises(ConfigError, match=problem):
+        catalog_of(tmp_path)
+
+
+def test_a_shard_that_is_cut_or_no_tar_is_named(tmp_path: Path) -> None:
+    write_tars(tmp_path, SAMPLES, shards=1)
+    whole = (tmp_path / "train-0000.tar").read_bytes()
+    # Within the image: tarfile itself takes a member's word for its size.
+    (tmp_path / "train-0000.tar").write_bytes(whole[: whole.index(SAMPLES[5].file) + 100])
+    with pytest.raises(ConfigError, match=r"train-0000\.tar: .*(ends within|unexpected end)"):
+        catalog_of(tmp_path)
+    (tmp_path / "train-0000.tar").write_bytes(b"no tar" * 200)
+    with pytest.raises(ConfigError, match=r"train-0000\.tar: "):
+        catalog_of(tmp_path)
+    with pytest.raises(ConfigError, match=r"no train shard in .*; expected \*\.tar"):
+        catalog_of(tmp_path / "nowhere")
+
+
+def test_check_names_a_bad_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tars(tmp_path / "tars", [*SAMPLES[:-1], SAMPLES[-1]._replace(file=SAMPLES[-1].file[:700])])
+    data = {**SMALL, "source": {"kind": "webdataset", "path": "tars"}}
+    (tmp_path / "c.json").write_text(json.dumps({"data": data}))
+    assert main(["check", "-c", str(tmp_path / "c.json")]) == 1
+    assert "dog/011.jpg: Premature end of JPEG file" in capsys.readouterr().out

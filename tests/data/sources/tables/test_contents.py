@@ -1,0 +1,61 @@
+"""The bytes of images in tables: where they are, copied only if they are encoded, and copied again if they change."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.routes import samples, write_arrow, write_parquet
+from tfpipe import World
+from tfpipe.config import DataConfig, make_config
+from tfpipe.data.sources.tables.contents import locate
+from tfpipe.errors import ConfigError
+
+SAMPLES = samples(24)
+FILES = [sample.file for sample in SAMPLES]
+
+
+def data_of(**data: object) -> DataConfig:
+    return make_config({"data": {"source": {"kind": "table", "path": "x"}, **data}}).data
+
+
+def contents(files: list[Path], config: DataConfig) -> list[bytes]:
+    shards = locate(files, "image", config, World())
+    return [shards.contents(record) for record in range(len(shards.records.image))]
+
+
+@pytest.mark.parametrize("how", [{}, {"stream": True}], ids=str)
+def test_arrow_is_read_where_it_is(tmp_path: Path, how: dict) -> None:
+    path = write_arrow(tmp_path / "a.arrow", SAMPLES, **how)
+    assert contents([path], data_of()) == FILES
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_is_encoded_is_copied_once(tmp_path: Path) -> None:
+    tables = [
+        write_parquet(tmp_path / "a.parquet", SAMPLES[:13]),
+        write_arrow(tmp_path / "b.arrow", SAMPLES[13:], compression="lz4"),
+    ]
+    assert contents(tables, data_of()) == FILES
+    copies = sorted(tmp_path.glob("*.images.arrow"))
+    assert [copy.name for copy in copies] == ["a.images.arrow", "b.images.arrow"]
+    before = [copy.stat().st_ino for copy in copies]
+    assert contents(tables, data_of()) == FILES
+    assert [copy.stat().st_ino for copy in copies] == before
+    write_parquet(tables[0], SAMPLES[::-1])
+    assert contents(tables[:1], data_of()) == FILES[::-1]
+
+
+def test_copies_may_be_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    table = write_parquet(tmp_path / "data/a.parquet", SAMPLES)
+    assert contents([table], data_of(index=str(tmp_path / "index"))) == FILES
+    assert os.listdir(tmp_path / "data") == ["a.parquet"]
+    assert len(os.listdir(tmp_path / "index")) == 1
+
+
+def test_a_copy_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    table = write_parquet(tmp_path / "a.parquet", SAMPLES)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"a\.parquet: cannot write .*; set data\.index to a folder that can be"):
+        contents([table], data_of(index=str(tmp_path / "file")))

@@ -1,0 +1,132 @@
+"""Tables as a source: the samples are those of the same files and XMLs, and what a table lacks is named."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.routes import (
+    CLASSES,
+    SMALL,
+    samples,
+    write_files,
+    write_parquet,
+)  # fmt: skip
+from tfpipe import Config, World
+from tfpipe.cli import main
+from tfpipe.config import make_config
+from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.errors import ConfigError
+
+SAMPLES = samples(12)
+
+
+def config_of(source: dict, **data: object) -> Config:
+    return make_config({"data": {**SMALL, "source": {"kind": "table", **source}, **data}})
+
+
+def catalog_of(source: dict, split: str = "train", world: World = World(), **data: object):
+    return load_catalog(config_of(source, **data).data, split, world)
+
+
+def test_a_split_is_the_files_that_begin_with_its_name(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "train-00000-of-00002.parquet", SAMPLES[:7])
+    write_parquet(tmp_path / "train-00001-of-00002.parquet", SAMPLES[7:])
+    write_parquet(tmp_path / "test-00000-of-00001.parquet", SAMPLES[:5])
+    for _ in range(2):  # the second time from the copies
+        train, test = (catalog_of({"path": str(tmp_path)}, split) for split in ("train", "test"))
+        assert [train.source.image(train, item) for item in range(12)] == [sample.file for sample in SAMPLES]
+        assert (len(train), len(test), train.classes) == (12, 5, CLASSES)
+    assert not open_source(config_of({"path": str(tmp_path / "test-00000-of-00001.parquet")}).data).has_test()
+
+
+def test_numbers_are_class_numbers_and_texts_names(tmp_path: Path) -> None:
+    images = write_files(tmp_path, SAMPLES)
+    paths = [f"{sample.label}/{sample.name}.jpg" for sample in SAMPLES[:3]]
+    for labels, classes in (([2, 0, 3], tuple("0123")), (["02", "00", "3"], ("00", "02", "3"))):
+        pq.write_table(pa.table({"file": paths, "y": labels}), tmp_path / "t.parquet")
+        columns = {"path": "file", "label": "y"}
+        catalog = catalog_of({"path": str(tmp_path / "t.parquet"), "images": str(images), "columns": columns})
+        assert catalog.classes == classes
+        assert [classes[label] for label in catalog.labels] == list(map(str, labels))
+        assert catalog.source.image(catalog, 1) == SAMPLES[1].file
+    (tmp_path / "t.csv").write_text("image,label\na.jpg,007\nb.jpg,7\n")
+    assert catalog_of({"path": str(tmp_path / "t.csv")}).classes == ("007", "7")
+
+
+@pytest.mark.parametrize("form", ["xyxy", "xywh", "yxyx"])
+@pytest.mark.parametrize("relative", [False, True])
+def test_boxes_are_read_in_each_format(tmp_path: Path, form: str, relative: bool) -> None:
+    box = {"xyxy": [4, 6, 20, 12], "xywh": [4, 6, 16, 6], "yxyx": [6, 4, 12, 20]}[form]
+    scale = {"xyxy": [32, 24], "xywh": [32, 24], "yxyx": [24, 32]}[form] * 2 if relative else [1] * 4
+    rows = {
+        "path": ["a.jpg", "b.jpg"],
+        "label": ["x", "y"],
+        "objects": [{"bbox": [np.divide(box, scale)]}, {"bbox": []}],
+    }
+    sizes = {} if relative else {"width": [32, 32], "height": [24, 24]}
+    pq.write_table(pa.table({**rows, **sizes}), tmp_path / "t.parquet")
+    columns = {"boxes": "objects.bbox", "box_format": form}
+    catalog = catalog_of({"path": str(tmp_path / "t.parquet"), "columns": columns})
+    assert np.allclose(catalog.boxes.boxes, [[6 / 24, 4 / 32, 12 / 24, 20 / 32], [0, 0, 1, 1]])
+    assert catalog.annotated.tolist() == [True, False]
+
+
+def test_objects_may_have_the_labels(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(
+        "path,label,xmin,ymin,xmax,ymax\na.jpg,dog,0,0,0.5,1\nb.jpg,cat,,,,\na.jpg,cat,0.5,0,1,1\n"
+    )
+    with pytest.raises(
+        ConfigError, match=r'1 of 2 images have no class, e\.g\. .*a\.jpg has .*label_source to "object"'
+    ):
+        catalog_of({"path": str(tmp_path / "t.csv")})
+    catalog = catalog_of({"path": str(tmp_path / "t.csv")}, label_source="object")
+    assert catalog.classes == ("cat", "dog")
+    assert [list(column) for column in (catalog.boxes.images, catalog.boxes.labels)] == [[0, 0], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "source", "problem"),
+    [
+        ({"file": ["a"], "label": ["x"]}, {}, r'no column "path", but file, label: set data\.source\.columns\.path'),
+        ({"path": ["a"], "y": ["x"]}, {"columns": {"label": "z"}}, r'no column "z", .* data\.source\.columns\.label'),
+        ({"path": ["a"], "y": ["x"]}, {}, r"has no labels: set data\.source\.columns\.label"),
+        ({"path": ["a", "b"], "label": ["x", None]}, {}, r"1 of 2 images have no class, e\.g\. .*/b has no label"),
+        ({"path": ["a"], "label": ["x"], "boxes": [[[1, 2, 3, 4.0]]]}, {}, "boxes beyond 1 are in pixels, which needs"),
+        (
+            {"path": ["a"], "label": ["x"], "boxes": [[[1, 2, 3.0]]]},
+            {},
+            '"boxes" must hold lists of boxes of 4 numbers',
+        ),
+        ({"path": ["a"], "label": ["x"], "boxes": ["1 2 3 4"]}, {}, "must hold lists of boxes; received string"),
+        ({"path": ["a"], "label": ["x"], "boxes": [[["x"] * 4]]}, {}, "cannot use the columns of .*: "),
+        ({"path": [], "label": []}, {}, "has no row"),
+        ({"image": [b"x", None], "label": ["x", "y"]}, {}, 'images have no bytes in the column "image"'),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, rows: dict, source: dict, problem: str) -> None:
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match=problem):
+        catalog_of({"path": str(tmp_path / "t.parquet"), **source})
+
+
+def test_a_missing_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no train table in .*nowhere.csv; expected a file, or a folder of them"):
+        catalog_of({"path": str(tmp_path / "nowhere.csv")})
+    (tmp_path / "t.parquet").write_bytes(b"PAR1 or not")
+    with pytest.raises(ConfigError, match=r"cannot read .*t\.parquet"):
+        catalog_of({"path": str(tmp_path / "t.parquet")})
+
+
+def test_commands_work_with_bytes_in_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_parquet(tmp_path / "t.parquet", [*SAMPLES[:-1], SAMPLES[-1]._replace(file=SAMPLES[-1].file[:700])])
+    data = {**SMALL, "source": {"kind": "table", "path": "t.parquet"}}
+    (tmp_path / "c.json").write_text(json.dumps({"data": data}))
+    config = str(tmp_path / "c.json")
+    assert main(["check", "-c", config]) == 1
+    assert "Premature end of JPEG file" in capsys.readouterr().out
+    assert main(["pack", "-c", config, "--out", str(tmp_path / "out"), "--kind", "crops"]) == 2
+    assert "of 011.jpg" in capsys.readouterr().err

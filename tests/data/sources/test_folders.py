@@ -1,0 +1,137 @@
+"""Class folders as a source: the same samples as their filelist, splits, and errors by name."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.support.batches import crops
+from tests.support.images import encoded, picture
+from tests.support.sample import TINY
+from tfpipe import World, load_config
+from tfpipe.cli import main
+from tfpipe.config import Config
+from tfpipe.data.catalog.contract import breaches, data_contract
+from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.errors import ConfigError
+
+CLASSES = ("cat", "wild/fox", "dog")
+SMALL = {"crop_image_size": [16, 16], "batch_size": 4}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """12 training and 4 test images of each of three classes; one is a PNG."""
+    root = tmp_path_factory.mktemp("folders")
+    for split, count in (("train", 12), ("val", 4)):
+        for place, name in enumerate(CLASSES):
+            (root / split / name).mkdir(parents=True)
+            for number in range(count):
+                (root / split / name / f"{number}.jpg").write_bytes(encoded(picture(24, 32, 100 * place + number)))
+    (root / "train/cat/0.jpg").unlink()
+    picture(24, 32, 0).save(root / "train/cat/00.png")
+    return root
+
+
+def config_of(folder: Path, data: dict, name: str = "c.json", **sections: object) -> Path:
+    (folder / name).write_text(json.dumps({"data": {**SMALL, **data}, "model": TINY, **sections}))
+    return folder / name
+
+
+def folders(root: Path, **source: object) -> dict:
+    return {"source": {"kind": "folders", "path": str(root), **source}}
+
+
+def config_with(tmp_path: Path, data: dict) -> Config:
+    return load_config(config_of(tmp_path, data))
+
+
+def test_they_give_what_their_filelists_give(tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["filelist", str(root), "--out", str(tmp_path)]) == 0
+    assert "train from the lists with --set data.annotations=none" in capsys.readouterr().out
+    lists = {"train_filelist": "train.txt", "test_filelist": "val.txt", "annotations": "none"}
+    listed, direct = config_with(tmp_path, lists), config_with(tmp_path, folders(root))
+    for split, steps in (("train", 20), ("test", -1)):
+        expected = crops(listed, split, steps=steps)
+        assert crops(direct, split, steps=steps) == expected
+        assert len({place[0] for place in expected}) == (80 if split == "train" else 12)
+    catalog = load_catalog(direct.data, "train", World())
+    # So a run that began on one goes on with the other.
+    then = data_contract(listed.data, load_catalog(listed.data, "train", World()))
+    assert breaches(then, data_contract(direct.data, catalog)) == []
+    assert catalog.classes == ("cat", "dog", "fox")
+    assert Counter(catalog.labels.tolist()) == {0: 12, 1: 12, 2: 12}
+
+
+def test_test_data_may_be_elsewhere(tmp_path: Path, root: Path) -> None:
+    config = config_with(tmp_path, folders(root / "train", test_path=str(root / "val")))
+    assert len(load_catalog(config.data, "train", World())) == 36
+    assert len(load_catalog(config.data, "test", World())) == 12
+
+
+def test_a_share_of_each_class_is_test_data(tmp_path: Path, root: Path) -> None:
+    def split(**source: object) -> tuple[set[str], set[str]]:
+        config = config_with(tmp_path, {"seed": 5, **folders(root / "train", test_share=0.25, **source)})
+        train, test = (load_catalog(config.data, name, World()) for name in ("train", "test"))
+        assert Counter(test.labels.tolist()) == {0: 3, 1: 3, 2: 3}
+        assert train.classes == test.classes
+        return set(train.paths), set(test.paths)
+
+    train, test = split()
+    assert not train & test and len(train | test) == 36
+    assert split() == (train, test)
+    assert split(test_seed=1)[1] != test
+
+
+def test_test_data_may_be_missing(tmp_path: Path, root: Path) -> None:
+    config = config_with(tmp_path, folders(root / "train"))
+    assert not open_source(config.data).has_test()
+    with pytest.raises(ConfigError, match=r"no test data: .* set data\.source\.test_path, or data\.source\.test_share"):
+        load_catalog(config.data, "test", World())
+
+
+@pytest.mark.parametrize(
+    ("images", "data", "problem"),
+    [
+        ([], {}, r"no image below .*; expected class folders: .*/CLASS/\*\.jpg"),
+        (["a/1.jpg", "a/2.jpg"], {}, "are of one class, a, which is their folder; expected class folders"),
+        (["train/a/1.jpg", "train/b/1.jpg"], {"num_classes": 1}, "num_classes is 1, but there are 2 classes"),
+        (["a/1.jpg", "b/1.jpg"], {"label_source": "object", "classes": ["a"]}, "needs XMLs, and class folders have"),
+        (["a/1.jpg", "b/1.jpg"], {"scope": "shard"}, "2 samples are too few for 3 ranks"),
+    ],
+)
+def test_what_cannot_be_used_is_named(tmp_path: Path, images: list[str], data: dict, problem: str) -> None:
+    (tmp_path / "root").mkdir()
+    for name in images:
+        (tmp_path / "root" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / name).write_bytes(encoded(picture(8, 8)))
+    config = config_with(tmp_path, {**folders(tmp_path / "root"), **data})
+    with pytest.raises(ConfigError, match=problem):
+        load_catalog(config.data, "train", World(0, 3))
+
+
+def test_a_class_of_the_test_data_alone_is_refused(tmp_path: Path, root: Path) -> None:
+    (tmp_path / "test/cow").mkdir(parents=True)
+    (tmp_path / "test/cow/1.jpg").write_bytes(encoded(picture(8, 8)))
+    config = config_with(tmp_path, folders(root / "train", test_path=str(tmp_path / "test")))
+    with pytest.raises(ConfigError, match=r'1 of 1 images have a label that is no class, e\.g\. .*cow/1\.jpg: "cow"'):
+        load_catalog(config.data, "test", World())
+
+
+def test_commands_name_a_bad_image_or_say_what_they_need(
+    tmp_path: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, name in enumerate(("a", "b")):
+        (tmp_path / "bad" / name).mkdir(parents=True)
+        (tmp_path / "bad" / name / "1.jpg").write_bytes(encoded(picture(24, 32))[: 700 if number else None])
+    config = str(config_of(tmp_path, folders(tmp_path / "bad")))
+    assert main(["check", "-c", config]) == 1
+    assert "b/1.jpg: Premature end of JPEG file" in capsys.readouterr().out
+    for command, advice in (
+        (["index"], "need no index"),
+        (["stage", "--out", str(tmp_path / "out")], "make these with tfpipe filelist"),
+        (["view", "-o", str(tmp_path / "v.png"), "--errors"], "use tfpipe check"),
+    ):
+        assert main([command[0], "-c", config, *command[1:]]) == 2
+        assert advice in capsys.readouterr().err

@@ -1,0 +1,142 @@
+"""Copies of packed data: whole or a node's share, checked on the way, and continued after a kill."""
+
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.batches import crops
+from tests.support.commands import finish, start
+from tests.support.routes import SMALL, samples, write_tars
+from tests.support.sample import SampleData
+from tfpipe import Config, World
+from tfpipe.cli import main
+from tfpipe.config import make_config
+from tfpipe.data.sources.packed.node_share import check_whole
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare.pack import PackPlan, pack
+from tfpipe.prepare.stage import Share, stage
+
+SAMPLES = samples(60)
+# Copies 1 kB in 2 ms, so that a kill hits it somewhere in a shard.
+SLOWLY = """
+import hashlib, sys, time, types
+from tfpipe.prepare import stage_shards
+class Slow:
+    def __init__(self): self.real = hashlib.sha256()
+    def update(self, block): time.sleep(0.002), self.real.update(block)
+    def hexdigest(self): return self.real.hexdigest()
+stage_shards.BLOCK, stage_shards.hashlib = 1024, types.SimpleNamespace(sha256=Slow)
+from tfpipe.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """60 pictures, packed in 10 shards of each kind."""
+    root = tmp_path_factory.mktemp("packed")
+    tars = {"source": {"kind": "webdataset", "path": str(write_tars(root / "tars", SAMPLES))}}
+    config = make_config({"data": {**SMALL, **tars}})
+    for kind in ("original", "raw"):
+        pack(config.data, "train", root / kind, PackPlan(kind, 10), World())
+    return {kind: root / kind for kind in ("original", "raw")}
+
+
+def config_of(folder: Path, **data: object) -> Config:
+    return make_config({"data": {**SMALL, "source": {"kind": "packed", "path": str(folder)}, **data}})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name[0] != "."}
+
+
+def test_a_copy_is_whole_and_trained_from_as_it_says(
+    originals: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original, out = originals["original"], tmp_path / "out"
+    (tmp_path / "c.json").write_text(config_of(original).model_dump_json())
+    for said in ("12 files copied", "0 files copied (0.0 MB), 12 were there"):
+        assert main(["stage", "-c", str(tmp_path / "c.json"), "--out", str(out)]) == 0
+        printed = capsys.readouterr().out
+        assert said in printed and f"train from it with: --set data.source.path={out}\n" in printed
+    assert contents(out) == contents(original)
+    assert main(["pack", "--verify", str(out)]) == 0
+
+
+def test_a_changed_shard_is_named_and_the_rest_is_copied(originals: dict[str, Path], tmp_path: Path) -> None:
+    config = config_of(tmp_path / "spoilt")
+    stage(config_of(originals["original"]).data, ["train"], tmp_path / "spoilt", World())
+    shard = tmp_path / "spoilt/train-00003-of-00010"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    with pytest.raises(TfpipeError, match=r"1 file\(s\) .*\n.*train-00003-of-00010 is not what was packed: find"):
+        stage(config.data, ["train"], tmp_path / "out", World())
+    left = contents(tmp_path / "out")
+    assert len(left) == 11 and not {"train.json", shard.name} & left.keys()
+    with pytest.raises(ConfigError, match=r"there is no .*out/train\.json"):
+        stage(config_of(tmp_path / "out").data, ["train"], tmp_path / "x", World())
+    shard.write_bytes((originals["original"] / shard.name).read_bytes())
+    assert stage(config.data, ["train"], tmp_path / "out", World()).copied.files == 1
+    assert contents(tmp_path / "out") == contents(originals["original"])
+
+
+@pytest.mark.parametrize(("kind", "unit"), [("original", "image"), ("raw", "box")])
+def test_a_share_holds_what_its_ranks_read(originals: dict[str, Path], tmp_path: Path, kind: str, unit: str) -> None:
+    how = {"scope": "shard", "unit": unit}
+    original = config_of(originals[kind], **how)
+    staged = stage(original.data, ["train"], tmp_path, World(), Share(1, 3))
+    copy = config_of(tmp_path, **how)
+    assert crops(copy, "train", World(1, 3), steps=8) == crops(original, "train", World(1, 3), steps=8)
+    records = sum(path.stat().st_size for path in originals[kind].glob("train-*"))
+    assert staged.copied.bytes < 0.6 * records
+    for world, scope in ((World(0, 3), "shard"), (World(1, 4), "shard"), (World(1, 3), "global")):
+        with pytest.raises(ConfigError, match=r"holds a copy for ranks 1 of 3 of the data \w+ with data\.scope"):
+            load_catalog(config_of(tmp_path, **{**how, "scope": scope}).data, "train", world)
+    with pytest.raises(ConfigError, match="checksums are of whole shards: verify the original"):
+        check_whole(tmp_path)
+    with pytest.raises(ConfigError, match=r"holds a copy for ranks 1 of 3 .*, and this is a copy for ranks 2 of 3"):
+        stage(original.data, ["train"], tmp_path, World(), Share(2, 3))
+
+
+@pytest.mark.parametrize(
+    "kills", [3, pytest.param(20, marks=pytest.mark.full(reason="as 3, at more moments"))], ids=str
+)
+def test_a_copy_that_is_killed_goes_on(originals: dict[str, Path], tmp_path: Path, kills: int) -> None:
+    original, out = originals["original"], tmp_path / "out"
+    (tmp_path / "c.json").write_text(config_of(original).model_dump_json())
+    moments = random.Random(0)
+    for _ in range(kills):
+        copying = start(sys.executable, "-c", SLOWLY, "stage", "-c", tmp_path / "c.json", "--out", out)
+        try:
+            wanted, deadline = (
+                len(contents(out) if out.exists() else ()) + moments.choice((0, 1, 1)),
+                time.monotonic() + 60,
+            )
+            while copying.poll() is None and time.monotonic() < deadline:
+                partial = [file for folder in out.glob(".partial-*") if folder.is_dir() for file in folder.iterdir()]
+                if partial and len(contents(out)) >= wanted:
+                    break
+                time.sleep(0.001)
+            time.sleep(moments.uniform(0, 0.01))
+        finally:
+            copying.send_signal(signal.SIGKILL)
+            finish(copying)
+        for name, copied in contents(out).items():
+            assert copied == (original / name).read_bytes(), name
+    stage(config_of(original).data, ["train"], out, World())
+    assert contents(out) == contents(original)
+    assert not [name for name in os.listdir(out) if name.startswith(".partial") and not name.endswith(".lock")]
+
+
+def test_what_cannot_be_copied_says_so(sample: SampleData, originals: dict[str, Path], tmp_path: Path) -> None:
+    tars = originals["original"].parent / "tars"
+    with pytest.raises(ConfigError, match="tfpipe stage copies the files of filelists"):
+        config = make_config({"data": {"source": {"kind": "webdataset", "path": str(tars)}}})
+        stage(config.data, ["train"], tmp_path, World())
+    with pytest.raises(ConfigError, match="is the folder of the packed data itself"):
+        stage(config_of(originals["original"]).data, ["train"], originals["original"], World())

@@ -1,0 +1,162 @@
+"""The same pictures in every form that a source reads."""
+
+import csv
+import io
+import json
+import tarfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow as tf
+
+from tests.support.images import encoded, picture
+from tfpipe.data.images.headers import header_of
+from tfpipe.data.sources.packed.examples import Example, serialized
+
+CLASSES = ("bird", "cat", "dog")
+HEIGHT, WIDTH = 24, 32
+SMALL = {"crop_image_size": [16, 16], "batch_size": 4}
+
+
+class Sample(NamedTuple):
+    """A picture with its label and its boxes, in pixels: xmin, ymin, xmax, ymax."""
+
+    label: str
+    name: str
+    file: bytes
+    boxes: list[list[int]]
+
+
+def samples(count: int = 24) -> list[Sample]:
+    """Pictures in the order of their paths; every third has no box, the others one or two."""
+    chosen = []
+    for number in range(count):
+        boxes = [[1 + number % 5, 2, 20, 12 + number % 7], [8, 3, 31, 23]][: number % 3]
+        label = CLASSES[number * len(CLASSES) // count]
+        chosen.append(Sample(label, f"{number:03}", encoded(picture(HEIGHT, WIDTH, number)), boxes))
+    return chosen
+
+
+def write_files(root: Path, chosen: list[Sample], images: str = "images") -> Path:
+    """Writes root/images/CLASS/NAME.jpg and, for those with boxes, root/xmls/CLASS/NAME.xml."""
+    for sample in chosen:
+        path = root / images / sample.label / f"{sample.name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(sample.file)
+        if sample.boxes:
+            xml = root / "xmls" / sample.label / f"{sample.name}.xml"
+            xml.parent.mkdir(parents=True, exist_ok=True)
+            xml.write_text(as_xml(sample))
+    return root / images
+
+
+def as_xml(sample: Sample) -> str:
+    objects = "".join(
+        f"<object><name>{sample.label}</name><bndbox><xmin>{xmin}</xmin><ymin>{ymin}</ymin>"
+        f"<xmax>{xmax}</xmax><ymax>{ymax}</ymax></bndbox></object>"
+        for xmin, ymin, xmax, ymax in sample.boxes
+    )
+    size = f"<size><width>{WIDTH}</width><height>{HEIGHT}</height></size>"
+    return f"<annotation>{size}{objects}</annotation>"
+
+
+def write_csv(path: Path, chosen: list[Sample], images: Path) -> Path:
+    """Writes a table with one row a box; an image without a box has a row without edges."""
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["path", "label", "width", "height", "xmin", "ymin", "xmax", "ymax"])
+        for sample in chosen:
+            for box in sample.boxes or [["", "", "", ""]]:
+                rows.writerow([f"{images}/{sample.label}/{sample.name}.jpg", sample.label, WIDTH, HEIGHT, *box])
+    return path
+
+
+def as_table(chosen: list[Sample]) -> pa.Table:
+    """A table with the images' bytes as Hugging Face's datasets writes them, class numbers, and lists of boxes."""
+    names = {"info": {"features": {"label": {"names": list(CLASSES), "_type": "ClassLabel"}}}}
+    schema = pa.schema(
+        {
+            "image": pa.struct({"bytes": pa.binary(), "path": pa.string()}),
+            "label": pa.int64(),
+            "width": pa.int32(),
+            "height": pa.int32(),
+            "boxes": pa.list_(pa.list_(pa.float32())),
+        },
+        {b"huggingface": json.dumps(names).encode()},
+    )
+    rows = {
+        "image": [{"bytes": sample.file, "path": f"{sample.name}.jpg"} for sample in chosen],
+        "label": [CLASSES.index(sample.label) for sample in chosen],
+        "width": [WIDTH] * len(chosen),
+        "height": [HEIGHT] * len(chosen),
+        "boxes": [sample.boxes for sample in chosen],
+    }
+    return pa.table(rows, schema)
+
+
+def write_parquet(path: Path, chosen: list[Sample]) -> Path:
+    """Writes that table as Parquet, with several row groups and compressed."""
+    pq.write_table(as_table(chosen), path, row_group_size=10, compression="snappy")
+    return path
+
+
+def write_arrow(path: Path, chosen: list[Sample], stream: bool = False, compression: str | None = None) -> Path:
+    """Writes that table as an Arrow file, or stream."""
+    table = as_table(chosen)
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    new = pa.ipc.new_stream if stream else pa.ipc.new_file
+    with new(str(path), table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=7)
+    return path
+
+
+def write_coco(path: Path, chosen: list[Sample]) -> Path:
+    """Writes COCO's JSON: annotations in another order than the images, numbers with gaps, and a crowd."""
+    images, objects = [], []
+    for number, sample in enumerate(chosen):
+        name = f"{sample.label}/{sample.name}.jpg"
+        images.append({"id": 100 + 7 * number, "file_name": name, "width": WIDTH, "height": HEIGHT})
+        for xmin, ymin, xmax, ymax in sample.boxes:
+            box = {"image_id": 100 + 7 * number, "category_id": 10 * (1 + CLASSES.index(sample.label))}
+            objects.append({**box, "bbox": [xmin, ymin, xmax - xmin, ymax - ymin], "iscrowd": 0})
+    objects.append({"image_id": 100, "category_id": 10, "bbox": [0, 0, 9, 9], "iscrowd": 1})
+    categories = [{"id": 10 * (1 + number), "name": name} for number, name in reversed(list(enumerate(CLASSES)))]
+    objects.sort(key=lambda entry: -entry["image_id"])
+    path.write_text(json.dumps({"images": images, "annotations": objects, "categories": categories}))
+    return path
+
+
+def write_tars(folder: Path, chosen: list[Sample], shards: int = 3, notes: str = "json") -> Path:
+    """Writes WebDataset's shards, with labels and boxes as "json", or the label as .cls and the boxes as .xml."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for shard in range(shards):
+        with tarfile.open(folder / f"train-{shard:04}.tar", "w") as tar:
+            for sample in chosen[shard * len(chosen) // shards : (shard + 1) * len(chosen) // shards]:
+                files = {"jpg": sample.file}
+                if notes == "json":
+                    about = {"label": sample.label, "boxes": sample.boxes, "width": WIDTH, "height": HEIGHT}
+                    files = {"json": json.dumps(about).encode(), **files}
+                else:
+                    files |= {"cls": str(CLASSES.index(sample.label)).encode(), "xml": as_xml(sample).encode()}
+                for ending, contents in files.items():
+                    member = tarfile.TarInfo(f"{sample.label}/{sample.name}.{ending}")
+                    member.size = len(contents)
+                    tar.addfile(member, io.BytesIO(contents))
+    return folder
+
+
+def write_tfrecords(folder: Path, chosen: list[Sample]) -> Path:
+    """Writes TFRecords as the scripts of TensorFlow do, in order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tf.io.TFRecordWriter(str(folder / "train-00000-of-00001")) as writer:
+        for sample in chosen:
+            label = CLASSES.index(sample.label)
+            boxes = np.float32(sample.boxes).reshape(-1, 4)[:, [1, 0, 3, 2]] / np.float32([HEIGHT, WIDTH] * 2)
+            name, header = f"{sample.name}.jpg", header_of(sample.file, sample.name)
+            labels = np.full(len(boxes), label)
+            example = Example(sample.file, header, name, label, sample.label, sample.label, boxes, labels)
+            writer.write(serialized(example))
+    return folder

@@ -1,0 +1,130 @@
+"""Class folders as a source: ROOT/CLASS/*.jpg, without a filelist and without XMLs."""
+
+import hashlib
+import logging
+import os
+from collections import defaultdict
+from pathlib import Path
+from typing import ClassVar
+
+from tfpipe.data.catalog.class_folders import TESTS, find_splits, images_below
+from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.files import Files
+from tfpipe.data.sources.known import check_split, known_catalog
+from tfpipe.data.sources.source import REPAIR, Source
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class Folders(Files):
+    """Images in class folders; each is used whole."""
+
+    remedy = REPAIR
+    listed = False
+    refused: ClassVar[dict[str, str]] = {
+        **Source.refused,
+        "index": "class folders have no boxes: they need no index",
+        "stage": "tfpipe stage copies the files of filelists: make these with tfpipe filelist",
+    }
+
+    @property
+    def root(self) -> Path:
+        """Folder of the class folders, or of the folders train and val."""
+        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
+        return self.config.source.path
+
+    @property
+    def place(self) -> str:
+        return str(self.root)
+
+    def has_test(self) -> bool:
+        assert self.config.source is not None
+        return self.config.source.test_share is not None or self._test_folder() is not None
+
+    def check(self, test: bool = False) -> None:
+        assert self.config.source is not None
+        for key, folder in (("path", self.root), ("test_path", self.config.source.test_path)):
+            if folder is not None and not folder.is_dir():
+                raise ConfigError(f"data.source.{key}: there is no folder {folder}")
+
+    def catalog(self, split: str, world: World) -> Catalog:
+        check_split(split)
+        self.check()
+        config = self.config
+        if config.label_source == "object":
+            raise ConfigError(
+                'data.label_source "object" needs XMLs, and class folders have none: use "directory", or filelists'
+            )
+        paths = self._images(split, world)
+        numbered = split == "train" or config.classes is not None
+        classes = class_table(config, paths if numbered else self._images("train", world))
+        if len(classes) == 1 and config.classes is None and config.train_label_file is None:
+            raise ConfigError(
+                f"all images of {self._folder('train')} are of one class, {classes[0]}, which is their folder; "
+                "expected class folders, e.g. ROOT/cat/1.jpg and ROOT/dog/2.jpg"
+            )
+        labels = image_labels(paths, classes, config, config.label_file_for(split))
+        logger.info("%s: %d images of %d classes below %s", split, len(paths), len(classes), self._folder(split))
+        return known_catalog(self, split, world, paths, classes, labels)
+
+    def _test_folder(self) -> Path | None:
+        assert self.config.source is not None
+        if self.config.source.test_path is not None:
+            return self.config.source.test_path
+        splits = find_splits(self.root) if self.root.is_dir() else {}
+        return next((splits[name] for name in TESTS if name in splits), None)
+
+    def _folder(self, split: str) -> Path:
+        assert self.config.source is not None
+        if split == "test" and self.config.source.test_share is None:
+            folder = self._test_folder()
+            if folder is None:
+                raise ConfigError(
+                    f"there is no test data: {self.root} holds no folder train beside one of {', '.join(TESTS)}; set "
+                    "data.source.test_path, or data.source.test_share to take a share of the training images"
+                )
+            return folder
+        return find_splits(self.root)["train"]
+
+    def _images(self, split: str, world: World) -> FileList:
+        """Returns the images of a split, listed by rank 0 alone."""
+        folder = self._folder(split)
+
+        def find() -> FileList:
+            try:
+                paths = images_below(folder, show=world.rank == 0)
+            except OSError as error:
+                raise ConfigError(f"cannot list {error.filename or folder}: {error.strerror}") from error
+            return FileList.of(self._share(paths, split))
+
+        images = world.from_rank0(find)
+        if not images:
+            raise ConfigError(f"no image below {folder}; expected class folders: {folder}/CLASS/*.jpg")
+        return images
+
+    def _share(self, paths: list[str], split: str) -> list[str]:
+        """Returns those of the paths that are in `split`: with `test_share`, a share of each class is test data.
+
+        An image's rank in its class is a hash, so that new images move few others; no class loses its last one.
+        """
+        source = self.config.source
+        assert source is not None
+        if source.test_share is None:
+            return paths
+        classes: dict[str, list[str]] = defaultdict(list)
+        for path in paths:
+            classes[folder_of(path)].append(path)
+        test: set[str] = set()
+        for members in classes.values():
+            count = min(round(len(members) * source.test_share), len(members) - 1)
+            test.update(sorted(members, key=self._hash)[:count])
+        return [path for path in paths if (path in test) == (split == "test")]
+
+    def _hash(self, path: str) -> bytes:
+        assert self.config.source is not None
+        name = os.path.relpath(path, self.root)
+        return hashlib.sha256(f"{self.config.source.test_seed}\n{name}".encode()).digest()

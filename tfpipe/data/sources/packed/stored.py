@@ -1,0 +1,74 @@
+"""The base of the sources whose images are byte ranges of a few large files."""
+
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.known import check_split
+from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.source import Loader, Source, Stores
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+STORES: dict[str, Stores] = {"original": "images", "crops": "crops", "raw": "pixels"}
+
+
+class Stored(Source):
+    """Images in shards, each read at once by its shard, offset and length."""
+
+    shards: Shards
+    """Location of the records; known once `catalog` has made a copy of this source for a split."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the data."""
+        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
+        return self.config.source.path
+
+    @property
+    def place(self) -> str:
+        return str(self.folder)
+
+    def catalog(self, split: str, world: World) -> Catalog:
+        for name, plain in (("cache", None), ("storage_delay_ms", 0.0)):
+            if getattr(self.config, name) != plain:
+                raise ConfigError(
+                    f"data.{name} is of loose files, and data.source is packed: leave it out; if storage is "
+                    "slow, copy the folder to a local disk"
+                )
+        check_split(split)
+        return self.load(split, world)
+
+    def load(self, split: str, world: World) -> Catalog:
+        """Loads the catalog of a split; raises ConfigError as `catalog` does."""
+        raise NotImplementedError
+
+    def of_shards(self, shards: Shards) -> "Stored":
+        """Returns a copy of this source that reads a split from its shards."""
+        source = copy(self)
+        source.shards, source.jpeg = shards, shards.jpeg
+        source.stores = STORES[shards.kind]
+        return source
+
+    def image(self, catalog: Catalog, item: int) -> bytes:
+        contents = self.shards.contents(item)
+        if len(contents) != self.shards.records.length[item]:
+            raise ValueError("the shard ends within it")
+        return contents
+
+    def loader(self, catalog: Catalog) -> Loader:
+        from tfpipe.data.sources.packed.crops import file_loader
+
+        return file_loader(self.shards, catalog.paths)
+
+    def name(self, catalog: Catalog, item: int) -> str:
+        return self.shards.name(item, catalog.paths)
+
+    def cause(self, error: "tf.errors.OpError", split: str) -> str | None:
+        from tfpipe.data.runtime.op_errors import reason
+
+        return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None

@@ -1,0 +1,177 @@
+"""WebDataset's tar shards: scans them once, then reads any image at once by its shard, offset and length.
+
+A sample is the members of a shard that share a name up to its first dot: n01/7.jpg with n01/7.cls, 7.json or 7.xml.
+"""
+
+import json
+import tarfile
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tfpipe.config import Columns
+from tfpipe.data.annotations.cleaning import is_stated
+from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.catalog.class_folders import SUFFIXES
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.headers import header_of
+from tfpipe.data.sources.known import files_of, known_catalog
+from tfpipe.data.sources.packed.scan import Scan, scanned
+from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.rows import Rows, as_edges, classes_of, targets_of
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+SCAN = pa.schema(
+    {
+        "name": pa.string(),
+        "label": pa.string(),
+        "height": pa.float32(),
+        "width": pa.float32(),
+        "boxes": pa.list_(pa.list_(pa.float32(), 4)),
+        "box_labels": pa.list_(pa.string()),
+        "offset": pa.int64(),
+        "length": pa.int64(),
+        "shard": pa.int32(),
+    }
+)
+FORMAT = 1
+TAR = (".tar",)
+
+Members = list[tuple[str, tarfile.TarInfo]]
+"""A sample's members: the part of each name after the first dot, in lower case, and the member."""
+
+
+class WebDataset(Stored):
+    """Images in tar shards, with their labels and boxes beside them."""
+
+    def has_test(self) -> bool:
+        return bool(self._shards("test"))
+
+    def check(self, test: bool = False) -> None:
+        for split in ("train", "test") if test else ("train",):
+            if not self._shards(split):
+                raise ConfigError(
+                    f"data.source: there is no {split} shard in {self.place}; expected *.tar, those of training "
+                    "beginning with train if others are there"
+                )
+
+    def load(self, split: str, world: World) -> Catalog:
+        """Loads the catalog of a split from a scan of its shards.
+
+        Raises ConfigError if a shard is missing or damaged, or an image has no class.
+        """
+        config = self.config
+        self.check(test=split == "test")
+        table = self._scanned(split, world)
+        rows = train = _rows(table)
+        if split == "test" and config.classes is None:
+            train = _rows(self._scanned("train", world))
+        classes = classes_of(config, train, self.place)
+        labels, boxes = targets_of(config, rows, classes, self.place)
+        places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
+        records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
+        source = self.of_shards(Shards("original", [str(path) for path in self._shards(split)], records))
+        paths = FileList.of(rows.names)
+        return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated)
+
+    def _shards(self, split: str) -> list[Path]:
+        assert self.config.source is not None
+        return files_of(self.config.source, split, TAR)
+
+    def _scanned(self, split: str, world: World) -> pa.Table:
+        assert self.config.source is not None
+        columns = self.config.source.columns
+        folder = world.from_rank0(lambda: self._shards(split)[0].parent)
+        scan = Scan("tar shards", "tar-index", FORMAT, SCAN, lambda path, _size: scan_tar(path, columns))
+        table = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
+        if not len(table):
+            raise ConfigError(
+                f"the tar shards in {folder} hold no image with a name that ends in {', '.join(SUFFIXES)}"
+            )
+        return table
+
+
+def _rows(table: pa.Table) -> Rows:
+    lists = table["boxes"].combine_chunks()
+    images = np.repeat(np.arange(len(table)), np.diff(lists.offsets.to_numpy()))
+    edges = lists.flatten().flatten().to_numpy().reshape(-1, 4)
+    sizes = np.stack([table[side].to_numpy() for side in ("height", "width")], axis=1)
+    texts = table["box_labels"].combine_chunks().flatten().to_pylist()
+    return Rows(table["name"].to_pylist(), table["label"].to_pylist(), images, edges, texts, sizes)
+
+
+def scan_tar(path: Path, columns: Columns) -> list[tuple[Any, ...]]:
+    """Returns the values of SCAN without the shard for each image of a tar file, in its order.
+
+    Raises OSError, or ValueError if it is no tar file, a member is damaged, or the file ends within one.
+    """
+    size, rows = path.stat().st_size, []
+    try:
+        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+            for key, members in _samples(tar):
+                for ending, member in members:
+                    if member.offset_data + member.size > size:
+                        raise ValueError(f"the file ends within {member.name}")
+                    if f".{ending.rpartition('.')[2]}" in SUFFIXES:
+                        about = _about(tar, key, members, member, columns)
+                        rows.append((member.name, *about, member.offset_data, member.size))
+    except (tarfile.TarError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    return rows
+
+
+def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Members]]:
+    """Yields the name of each sample, up to its first dot, and its members; its members follow each other."""
+
+    def split(member: tarfile.TarInfo) -> tuple[str, str]:
+        folder, slash, base = member.name.rpartition("/")
+        stem, _, ending = base.partition(".")
+        return f"{folder}{slash}{stem}", ending.lower()
+
+    files = (member for member in tar if member.isfile() and not member.name.rpartition("/")[2].startswith("."))
+    for key, members in groupby(files, lambda member: split(member)[0]):
+        yield key, [(split(member)[1], member) for member in members]
+
+
+def _about(
+    tar: tarfile.TarFile, key: str, members: Members, image: tarfile.TarInfo, columns: Columns
+) -> tuple[str | None, float, float, list[list[float]], list[str | None]]:
+    """Returns the label, the height and width that boxes are divided by, the boxes and their labels."""
+    label: str | None = None
+    edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
+    height = width = 1.0
+
+    def contents(member: tarfile.TarInfo) -> bytes:
+        file = tar.extractfile(member)
+        assert file is not None, "it is a file"
+        return file.read()
+
+    for ending, member in members:
+        if ending == "cls":
+            label = contents(member).decode().strip()
+        elif ending == "json":
+            try:
+                found = json.loads(contents(member))
+                own, boxes = found.get(columns.label), found.get(columns.boxes) or []
+                label = label if own is None else str(own)
+                edges = as_edges(np.array(boxes, np.float32).reshape(-1, 4), columns.box_format)
+                labels = [str(text) for text in found.get(columns.box_labels) or []] or [None] * len(edges)
+                if edges.max(initial=0) > 1:
+                    height, width = found.get("height", 0), found.get("width", 0)
+            except (ValueError, TypeError, AttributeError) as error:
+                raise ValueError(f"{member.name}: {error}") from error
+        elif ending == "xml":
+            objects = find_objects(contents(member), member.name)
+            edges, labels, (height, width) = objects.boxes, list(objects.names), objects.size
+    if len(labels) != len(edges):
+        raise ValueError(f"{key} has {len(labels)} labels for {len(edges)} boxes")
+    if len(edges) and not is_stated(np.array([[height, width]]))[0]:
+        height, width = header_of(contents(image), image.name)[:2]
+    return label, max(height, 1), max(width, 1), edges.tolist(), labels

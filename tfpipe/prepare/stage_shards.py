@@ -1,0 +1,191 @@
+"""Copies packed data to a node-local disk: shards, tables and manifest, or only the records of the node's ranks."""
+
+import functools
+import hashlib
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.packed.manifest import Manifest, manifest_path
+from tfpipe.data.sources.packed.node_share import NodeShare
+from tfpipe.data.sources.packed.source import Packed
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.prepare.copier import Copied
+from tfpipe.prepare.staging import Share, Staged, check_errors, on_all
+from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import sha256
+from tfpipe.util.locks import locked
+from tfpipe.util.progress import progress
+from tfpipe.util.retry import retried
+
+BLOCK = 2**20
+# Shards copied at once by a rank.
+TOGETHER = 4
+
+
+class Ranges(NamedTuple):
+    """Parts of a file, in bytes, ascending."""
+
+    starts: np.ndarray  # int64 [n]
+    ends: np.ndarray  # int64 [n]
+
+
+class Part(NamedTuple):
+    """A shard or table to copy."""
+
+    source: Path
+    size: int  # bytes
+    sha256: str
+    ranges: Ranges | None = None  # parts to copy; None for all
+
+    @property
+    def wanted(self) -> int:
+        """Bytes to copy."""
+        return self.size if self.ranges is None else int((self.ranges.ends - self.ranges.starts).sum())
+
+
+def stage_shards(
+    source: Packed, config: DataConfig, splits: list[str], out: Path, world: World, share: Share | None
+) -> Staged:
+    """Copies packed data to `out`, as `stage` does files; the manifests come last, so if they exist, all files do.
+
+    With `data.scope` "shard" or a `share` only the records of the node's ranks are copied, and the shards have holes
+    for the others. Whole files are compared with the manifest's checksums on the way.
+
+    Raises:
+        ConfigError: the data cannot be used, `out` cannot be written or holds another copy, or the disk is too small.
+        TfpipeError: files cannot be copied, or are not as they were packed; the copied ones stay.
+    """
+    manifests = {split: Manifest.read(manifest_path(source.folder, split)) for split in splits}
+    shares = {split: _share(source.folder, split, config, world, share) for split in splits}
+    parts = [part for split in splits for part in _parts(source, manifests[split], split, world, shares[split])]
+    mine = parts if share is not None else parts[world.local_rank :: world.local_size]
+    scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
+
+    def prepare() -> None:
+        if out.resolve() == source.folder.resolve():
+            raise ConfigError(f"--out is the folder of the packed data itself, {out}")
+        out.mkdir(parents=True, exist_ok=True)
+        held.enter_context(locked(out / f"{scratch.name}.lock", "copying to this folder"))
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        if world.local_rank == 0:
+            for split in splits:
+                shares[split].hold(out, split)
+
+    def copy() -> Copied:
+        _check_room(mine, out, world)
+        with ThreadPoolExecutor(TOGETHER) as pool:
+            copies = pool.map(lambda part: _copied(part, out, scratch), mine)
+            done = list(progress(copies, len(mine), "copying packed data", "file", world.rank == 0))
+        shutil.rmtree(scratch)
+        return functools.reduce(Copied.plus, done, Copied())
+
+    def finish() -> None:
+        if world.local_rank == 0:
+            for split in splits:
+                path = manifest_path(source.folder, split)
+                with atomic_write(out / path.name, sync=True) as partial:
+                    shutil.copyfile(path, partial)
+
+    with ExitStack() as held:
+        on_all(world, prepare, out)
+        copied = functools.reduce(Copied.plus, on_all(world, copy, out))
+        check_errors(copied)
+        on_all(world, finish, out)
+    return Staged(copied, [f"data.source.path={out}"])
+
+
+def _share(folder: Path, split: str, config: DataConfig, world: World, share: Share | None) -> NodeShare:
+    """Returns the ranks whose images this node needs."""
+    key = sha256(manifest_path(folder, split))
+    if share is not None:
+        return NodeShare(key, share.size, (share.rank,))
+    if config.scope != "shard" or world.size == 1:
+        return NodeShare(key, 1)
+    hosts = world.gather(socket.gethostname())
+    ranks = [rank for rank, host in enumerate(hosts) if host == hosts[world.rank]] if len(hosts) > 1 else [world.rank]
+    return NodeShare(key, world.size, tuple(ranks))
+
+
+def _parts(source: Packed, manifest: Manifest, split: str, world: World, share: NodeShare) -> Iterator[Part]:
+    catalog = None if share.whole else source.catalog(split, world)
+    needed = None if catalog is None else _needed(catalog, share)
+    for number, shard in enumerate(manifest.shards):
+        ranges = None if catalog is None or needed is None else _ranges(catalog, number, needed)
+        yield Part(source.folder / shard["name"], shard["bytes"], shard["sha256"], ranges)
+    for table in manifest.tables:
+        yield Part(source.folder / table["name"], table["bytes"], table["sha256"])
+
+
+def _needed(catalog: Catalog, share: NodeShare) -> np.ndarray:
+    """Returns bool [images]: those that the ranks of a share read."""
+    needed = np.zeros(len(catalog), bool)
+    boxes = catalog.sampled_boxes
+    for rank in share.ranks:
+        needed[slice(rank, None, share.size) if boxes is None else boxes.images[rank :: share.size]] = True
+    return needed
+
+
+def _ranges(catalog: Catalog, shard: int, needed: np.ndarray) -> Ranges:
+    assert isinstance(catalog.source, Packed), "packed data is copied"
+    records = catalog.source.shards.records
+    chosen = np.flatnonzero((records.shard == shard) & needed[records.image])
+    chosen = chosen[np.argsort(records.offset[chosen])]
+    return Ranges(records.offset[chosen], records.offset[chosen] + records.length[chosen])
+
+
+def _check_room(parts: list[Part], out: Path, world: World) -> None:
+    missing = sum(part.wanted for part in parts if not (out / part.source.name).exists())
+    free = shutil.disk_usage(out).free // world.local_size
+    if missing > free:
+        raise ConfigError(
+            f"{out}: the packed data needs {missing / 1e9:.3g} GB, of {free / 1e9:.3g} GB free; use a larger disk, or "
+            'copy a share with --share or, under a launcher, with data.scope "shard"'
+        )
+
+
+def _copied(part: Part, out: Path, scratch: Path) -> Copied:
+    """Copies a file unless it is there; returns errors instead of raising them."""
+    target = out / part.source.name
+    if target.exists() and target.stat().st_size == part.size:
+        return Copied(there=1)
+    try:
+        retried(_copy)(part, target, scratch)
+    except OSError as error:
+        return Copied(errors=(f"cannot copy {part.source} to {target}: {error.strerror or error}",))
+    except ValueError as error:
+        return Copied(errors=(f"{part.source} {error}: find all such files with tfpipe pack --verify",))
+    return Copied(files=1, bytes=part.wanted)
+
+
+def _copy(part: Part, target: Path, scratch: Path) -> None:
+    """Copies a file, atomically and to the disk; raises OSError, or ValueError if it is not as it was packed."""
+    digest, size = hashlib.sha256(), 0
+    with part.source.open("rb", buffering=0) as file:
+        with atomic_write(target, sync=True, scratch=scratch) as partial, partial.open("wb") as copy:
+            if part.ranges is None:
+                while block := file.read(BLOCK):
+                    digest.update(block)
+                    copy.write(block)
+                    size += len(block)
+                if (size, digest.hexdigest()) != (part.size, part.sha256):
+                    raise ValueError("is not what was packed")
+            else:
+                copy.truncate(part.size)
+                for start, end in zip(*map(np.ndarray.tolist, part.ranges), strict=True):
+                    block = os.pread(file.fileno(), end - start, start)
+                    if len(block) != end - start:
+                        raise ValueError("is not what was packed")
+                    copy.seek(start)
+                    copy.write(block)
