@@ -32,9 +32,7 @@ def test_one_process_uses_one_gpu_and_says_how_to_use_all(
     assert "1 of 4 GPUs used: mpirun -n 4 " in caplog.text
 
 
-def test_a_rank_has_a_gpu_and_its_share_of_the_cpus(
-    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_rank_has_a_gpu_and_its_share_of_the_cpus(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     configure_devices(World(5, 8, local_rank=5, local_size=8, threads=6), intraop=2)
     assert settings == {"GPU": "gpu1", "inter": 6, "intra": 2}

@@ -1,4 +1,4 @@
-"""Filelists: written once from a folder tree, read by training, which never walks a tree."""
+"""Filelists: written once from a folder tree and read by training; or a folder of class folders, listed each time."""
 
 import os
 import re
@@ -25,12 +25,14 @@ HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
 def read_filelist(path: str | Path) -> FileList:
-    """Reads the list at `path`, one path a line; blank lines are skipped.
+    """Reads the list at `path`, one path a line; blank lines are skipped. Of a folder, lists the JPEGs of its folders.
 
     A relative line is relative to the list's folder; a URL is left as it is. Raises ConfigError if the list cannot be
-    read, holds no line, holds both URLs and paths, or a URL with a user or a password.
+    read, holds no line, holds both URLs and paths, or a URL with a user or a password; or a folder holds no JPEG.
     """
     path = Path(path)
+    if path.is_dir():
+        return read_folder(path)
     try:
         paths = packed(read_lines(path), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
@@ -52,6 +54,25 @@ def read_filelist(path: str | Path) -> FileList:
     return paths
 
 
+def read_folder(folder: Path) -> FileList:
+    """Lists the JPEGs of a folder and of its folders, sorted: the list that would hold them, relative to the folder.
+
+    Raises ConfigError if there is none, or the folder cannot be listed.
+    """
+    root = str(folder.absolute())
+    try:
+        images = _images_below(root, f"listing {folder.name}", show=False)
+    except OSError as error:
+        raise ConfigError(f"cannot list the folder {folder}: {error.strerror}") from error
+    if not images:
+        raise ConfigError(_no_image(folder))
+    return packed([[image[len(root) + 1 :] for image in images]], root)
+
+
+def _no_image(folder: Path) -> str:
+    return f"no image in {folder} or its folders; expected {folder.name}/CLASS/*{IMAGE_SUFFIXES[1]}, a folder a class"
+
+
 def read_lines(path: Path) -> Iterator[list[str]]:
     """Yields a filelist's lines, stripped, without blank ones: thousands at a time, to save memory.
 
@@ -63,12 +84,15 @@ def read_lines(path: Path) -> Iterator[list[str]]:
 
 
 def check_filelists(paths: Iterable[Path | None]) -> None:
-    """Checks, without reading them completely, that the lists can be read and hold a line.
+    """Checks, without reading them completely, that the lists can be read and hold a line, and folders an image.
 
     Raises ConfigError if a list cannot be read or holds no line; the message names all such lists.
     """
     errors = []
     for path in filter(None, paths):
+        if path.is_dir():
+            errors += [] if any(map(_images_in, [str(path), *_folders_in(str(path))])) else [_no_image(path)]
+            continue
         try:
             with open_text(path) as lines:
                 if not any(line.strip() for line in lines):
@@ -103,36 +127,47 @@ def write_filelist(path: Path, images: Iterable[str]) -> None:
 
 
 def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
-    """Finds the images of an ILSVRC or Pascal VOC tree; returns absolute paths by split, sorted.
+    """Finds the images of an ILSVRC or Pascal VOC tree, or of class folders; returns absolute paths by split, sorted.
 
     ILSVRC: Data/CLS-LOC/train/WNID/*.JPEG and Data/CLS-LOC/val/, flat or in folders. VOC: the images in JPEGImages that
-    the lists in ImageSets/Main name. `root` holds Data or JPEGImages, or is the ILSVRC folder's parent. Raises
-    ConfigError if `root` is neither tree, an ILSVRC tree has no training image, or a VOC list names a missing image.
+    the lists in ImageSets/Main name. `root` holds Data or JPEGImages, or is the ILSVRC folder's parent. Class folders:
+    train/CLASS/*.jpg and val/. Raises ConfigError if `root` is no such tree, there is no training image, or a VOC list
+    names a missing image.
     """
     root = Path(root).absolute()
     for base in (root, root / "ILSVRC"):
         if (base / "Data/CLS-LOC").is_dir():
-            return _scan_ilsvrc(base / "Data/CLS-LOC", show)
+            return _scan_splits(base / "Data/CLS-LOC", show)
     if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
         return _scan_voc(root)
+    if (root / "train").is_dir():
+        return _scan_splits(root, show)
     raise ConfigError(
-        f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main)"
+        f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main), nor "
+        "has it class folders (train/CLASS)"
     )
 
 
-def _scan_ilsvrc(images: Path, show: bool) -> dict[str, list[str]]:
+def _scan_splits(images: Path, show: bool) -> dict[str, list[str]]:
     splits = {}
     for split in ("train", "val"):
-        if not (images / split).is_dir():
-            continue
-        folders = [entry.path for entry in os.scandir(images / split) if entry.is_dir()]
-        with ThreadPoolExecutor(SCAN_THREADS) as pool:
-            listings = pool.map(_images_in, [str(images / split), *folders])
-            shown = progress(listings, len(folders) + 1, f"listing {split}", "folder", show)
-            splits[split] = sorted(path for listing in shown for path in listing)
+        if (images / split).is_dir():
+            splits[split] = _images_below(str(images / split), f"listing {split}", show)
     if not splits.get("train"):
         raise ConfigError(f"no image below {images / 'train'}; expected WNID folders of .JPEG files")
     return splits
+
+
+def _images_below(root: str, title: str, show: bool) -> list[str]:
+    """Returns the paths of the images in a folder and in its folders, sorted."""
+    folders = [root, *_folders_in(root)]
+    with ThreadPoolExecutor(SCAN_THREADS) as pool:
+        listings = progress(pool.map(_images_in, folders), len(folders), title, "folder", show)
+        return sorted(path for listing in listings for path in listing)
+
+
+def _folders_in(root: str) -> list[str]:
+    return [entry.path for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(".")]
 
 
 def _images_in(folder: str) -> list[str]:
