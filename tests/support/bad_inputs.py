@@ -36,10 +36,10 @@ INPUTS: list[Input] = [
         f"cannot read the filelist PATH/list.txt: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte; {HOW}",
     ),
     Input(
-        "a list that is a folder",
+        "a folder without pictures",
         {"list.txt": None},
         DATA,
-        f"cannot read the filelist PATH/list.txt: Is a directory; {HOW}",
+        "no image in PATH/list.txt or its folders; expected list.txt/CLASS/*.jpg, a folder a class",
     ),
     Input(
         "a list of nowhere's files",

@@ -17,10 +17,11 @@ class DataConfig(Section):
     source: SourceConfig | None = None
     """Data that no filelist names, e.g. class folders or packed data; null: the filelists' files."""
     train_filelist: Annotated[ConfigPath | list[WeightedList] | None, Field(validate_default=True)] = None
-    """Text file, one JPEG a line; a relative path is resolved against the list's folder. Several lists, each
-    {"path": FILE, "weight": NUMBER}, are mixed in proportion to their weights. null: `source` has the samples."""
+    """Text file, one JPEG a line; a relative path is resolved against the list's folder. A folder of class folders,
+    CLASS/*.jpg, is listed at each start. Several lists, each {"path": FILE, "weight": NUMBER}, are mixed in proportion
+    to their weights. null: `source` has the samples."""
     test_filelist: ConfigPath | None = None
-    """Filelist of the test data; null: no test pass."""
+    """Filelist or folder of the test data; null: no test pass."""
     remote: Remote = Remote()
     """How to fetch URLs in filelists."""
     service: Service | None = None

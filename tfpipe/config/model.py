@@ -81,7 +81,7 @@ class CallbackConfig(Section):
     """Class in keras.callbacks, e.g. "EarlyStopping"; or of your own, "package.module:Class", a subclass of
     keras.callbacks.Callback."""
     args: Args = {}
-    """Its arguments, e.g. {"monitor": "test_loss", "patience": 3}."""
+    """Its arguments, e.g. {"monitor": "test_loss", "mode": "min", "patience": 3}."""
     ranks: Literal["all", "first"] = "all"
     """"all": every rank has one, so that it may change the model. "first": only rank 0, for one that writes files."""
 

@@ -50,11 +50,38 @@ def test_a_list_without_a_line_is_refused(tmp_path, text):
 def test_a_list_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nothing\.txt: No such file.*tfpipe filelist"):
         read_filelist(tmp_path / "nothing.txt")
-    with pytest.raises(ConfigError, match="directory"):
-        read_filelist(tmp_path)
     (tmp_path / "image.JPEG").write_bytes(b"\xff\xd8\xff\xe0")
     with pytest.raises(ConfigError, match=r"image\.JPEG"):
         read_filelist(tmp_path / "image.JPEG")
+
+
+def test_a_folder_is_as_the_list_of_its_images_would_be(tmp_path):
+    touch(tmp_path / "train", "b/2.jpg", "b/1.JPEG", "a/3.jpg", "a/notes.txt", ".b/4.jpg", "a/deep/5.jpg", "0.jpg")
+    lines = ["0.jpg", "a/3.jpg", "b/1.JPEG", "b/2.jpg"]
+    (tmp_path / "train/list.txt").write_text("\n".join(lines))
+    listed, written = read_filelist(tmp_path / "train"), read_filelist(tmp_path / "train/list.txt")
+    assert below(tmp_path / "train", listed) == lines
+    assert listed == written and listed.digest == written.digest
+    check_filelists([tmp_path / "train"])
+
+
+@pytest.mark.parametrize("names", [[], ["a/notes.txt"], ["a/deep/5.jpg"]])
+def test_a_folder_without_images_is_refused(tmp_path, names):
+    (tmp_path / "train").mkdir()
+    touch(tmp_path / "train", *names)
+    message = rf"no image in {tmp_path}/train or its folders; expected train/CLASS/\*\.jpg"
+    for read in (read_filelist, lambda path: check_filelists([path])):
+        with pytest.raises(ConfigError, match=message):
+            read(tmp_path / "train")
+
+
+def test_class_folders_become_lists(tmp_path):
+    touch(tmp_path, "train/b/2.jpg", "train/a/1.jpg", "val/a/3.jpg", "notes/4.jpg")
+    found = scan(tmp_path, show=False)
+    assert {split: below(tmp_path, images) for split, images in found.items()} == {
+        "train": ["train/a/1.jpg", "train/b/2.jpg"],
+        "val": ["val/a/3.jpg"],
+    }
 
 
 def test_all_unusable_lists_are_named_at_once(tmp_path):

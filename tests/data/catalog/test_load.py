@@ -1,6 +1,7 @@
 """The catalog: each image with its own label and its own XML, whatever the list's order."""
 
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,23 @@ def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Pat
     assert [catalog.annotation(item) for item in range(len(catalog))] == [
         xml if exists else "" for xml, exists in zip(xmls, there, strict=True)
     ]
+
+
+def test_class_folders_in_no_known_layout_need_no_xml(sample: SampleData, tmp_path: Path) -> None:
+    """In a known layout a folder is as good as its list."""
+    train = sample.root / "Data/CLS-LOC/train"
+    shutil.copytree(train, tmp_path / "train")
+    whole = sample.config(tmp_path / "a.json", data={"train_filelist": str(tmp_path / "train")})
+    catalog = load_catalog(load_config(whole).data, "train", World())
+    lines = sample.train.read_text().splitlines()
+    assert [str(train / Path(path).relative_to(tmp_path / "train")) for path in catalog.paths] == lines
+    assert [catalog.classes[label] for label in catalog.labels] == [folder_of(line) for line in lines]
+    assert not catalog.annotated.any()
+    known = load_config(sample.config(tmp_path / "b.json", data={"train_filelist": str(train)})).data
+    listed = load_config(sample.config(tmp_path / "c.json")).data
+    catalogs = [load_catalog(config, "train", World()) for config in (known, listed)]
+    assert catalogs[0].paths == catalogs[1].paths
+    assert np.array_equal(*(catalog.annotated for catalog in catalogs)) and catalogs[0].annotated.any()
 
 
 def test_where_no_annotation_is_needed_none_is_looked_for(sample: SampleData, tmp_path: Path) -> None:

@@ -45,6 +45,19 @@ def images_below(root: Path, show: bool = False) -> list[str]:
     return sorted(images)
 
 
+def has_image(root: Path) -> bool:
+    """Returns whether there is an image in `root` or its folders; lists only as many as that takes. Raises OSError."""
+    folders, seen = [str(root)], set()
+    while folders:
+        listing = _list(folders.pop())
+        if listing.images:
+            return True
+        if listing.identity not in seen:
+            seen.add(listing.identity)
+            folders += listing.folders
+    return False
+
+
 class _Listing(NamedTuple):
     """The contents of a folder."""
 

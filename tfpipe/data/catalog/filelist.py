@@ -1,20 +1,18 @@
-"""Filelists: written once from a folder tree, read by training, which never walks a tree."""
+"""Filelists: written once from a folder tree and read by training; or a folder of class folders, listed each time."""
 
 import os
 import re
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tfpipe.config.data_sections import LOGIN, NETRC
-from tfpipe.data.catalog.class_folders import SCAN_THREADS, find_splits, images_below
+from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below
 from tfpipe.data.catalog.paths import REMOTE, FileList, packed
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import open_text, read_text
-from tfpipe.util.progress import progress
 
-IMAGE_SUFFIXES = (".jpeg", ".jpg")
+JPEG_SUFFIXES = (".jpeg", ".jpg")
 VOC_SPLITS = ("train", "val", "test", "trainval")
 # Characters of lines read at a time.
 CHUNK_CHARS = 2**18
@@ -24,12 +22,14 @@ HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
 def read_filelist(path: str | Path) -> FileList:
-    """Reads the list at `path`, one path a line; blank lines are skipped.
+    """Reads the list at `path`, one path a line; blank lines are skipped. Of a folder, lists its images.
 
     A relative line is relative to the list's folder; a URL is left as it is. Raises ConfigError if the list cannot be
-    read, holds no line, holds both URLs and paths, or a URL with a user or a password.
+    read, holds no line, holds both URLs and paths, or a URL with a user or a password; or a folder holds no image.
     """
     path = Path(path)
+    if path.is_dir():
+        return read_folder(path)
     try:
         paths = packed(read_lines(path), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
@@ -51,6 +51,25 @@ def read_filelist(path: str | Path) -> FileList:
     return paths
 
 
+def read_folder(folder: Path) -> FileList:
+    """Lists the images of a folder and of its folders, sorted: the list that would hold them, relative to the folder.
+
+    Raises ConfigError if there is none, or the folder cannot be listed.
+    """
+    root = str(folder.absolute())
+    try:
+        images = images_below(Path(root))
+    except OSError as error:
+        raise ConfigError(f"cannot list the folder {folder}: {error.strerror}") from error
+    if not images:
+        raise ConfigError(_no_image(folder))
+    return packed([[image[len(root) + 1 :] for image in images]], root)
+
+
+def _no_image(folder: Path) -> str:
+    return f"no image in {folder} or its folders; expected {folder.name}/CLASS/*.jpg, a folder a class"
+
+
 def read_lines(path: Path) -> Iterator[list[str]]:
     """Yields a filelist's lines, stripped, without blank ones: thousands at a time, to save memory.
 
@@ -62,12 +81,15 @@ def read_lines(path: Path) -> Iterator[list[str]]:
 
 
 def check_filelists(paths: Iterable[Path | None]) -> None:
-    """Checks, without reading them completely, that the lists can be read and hold a line.
+    """Checks, without reading them completely, that the lists can be read and hold a line, and folders an image.
 
     Raises ConfigError if a list cannot be read or holds no line; the message names all such lists.
     """
     errors = []
     for path in filter(None, paths):
+        if path.is_dir():
+            errors += [] if has_image(path) else [_no_image(path)]
+            continue
         try:
             with open_text(path) as lines:
                 if not any(line.strip() for line in lines):
@@ -127,28 +149,19 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
 def _scan_ilsvrc(images: Path, show: bool) -> dict[str, list[str]]:
     splits = {}
     for split in ("train", "val"):
-        if not (images / split).is_dir():
-            continue
-        folders = [entry.path for entry in os.scandir(images / split) if entry.is_dir()]
-        with ThreadPoolExecutor(SCAN_THREADS) as pool:
-            listings = pool.map(_images_in, [str(images / split), *folders])
-            shown = progress(listings, len(folders) + 1, f"listing {split}", "folder", show)
-            splits[split] = sorted(path for listing in shown for path in listing)
+        if (images / split).is_dir():
+            splits[split] = _jpegs(images_below(images / split, show))
     if not splits.get("train"):
         raise ConfigError(f"no image below {images / 'train'}; expected WNID folders of .JPEG files")
     return splits
 
 
-def _images_in(folder: str) -> list[str]:
-    return [
-        entry.path
-        for entry in os.scandir(folder)
-        if entry.name.lower().endswith(IMAGE_SUFFIXES) and not entry.name.startswith(".")
-    ]
+def _jpegs(paths: list[str]) -> list[str]:
+    return [path for path in paths if path.lower().endswith(JPEG_SUFFIXES)]
 
 
 def _scan_voc(root: Path) -> dict[str, list[str]]:
-    by_name = {os.path.splitext(os.path.basename(path))[0]: path for path in _images_in(str(root / "JPEGImages"))}
+    by_name = {os.path.splitext(os.path.basename(path))[0]: path for path in _jpegs(images_below(root / "JPEGImages"))}
     splits = {}
     for split in VOC_SPLITS:
         names = root / "ImageSets/Main" / f"{split}.txt"

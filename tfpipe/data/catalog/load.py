@@ -10,7 +10,7 @@ import numpy as np
 from tfpipe.config import DataConfig, Layout, WeightedList
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.labels import class_table, image_labels
-from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout, is_optional
+from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, is_optional
 from tfpipe.data.catalog.lists import index_path, read_lists
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
@@ -33,13 +33,17 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     if split not in ("train", "test") or (split == "test" and config.test_filelist is None):
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
     filelist = config.filelist_for(split)
-    paths, lists = read_lists(filelist)
+    folder = isinstance(filelist, Path) and filelist.is_dir()
+    # All ranks have the same images, even if some are added meanwhile.
+    paths, lists = world.from_rank0(lambda: read_lists(filelist)) if folder else read_lists(filelist)
     classes = classes_of(config, split, paths)
     labels = image_labels(paths, classes, config, config.label_file_for(split))
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     catalog = Catalog(split, source.of(paths), paths, folders, annotated, labels, classes, lists=lists)
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
-    if config.annotations != "none" and needs_boxes:
+    if folder and config.annotations == "auto" and not may_have_annotations(config, split, paths):
+        logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
+    elif config.annotations != "none" and needs_boxes:
         catalog = _with_annotations(catalog, config, filelist, world)
     known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
     count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
@@ -60,6 +64,12 @@ def classes_of(config: DataConfig, split: str, paths: FileList) -> tuple[str, ..
     # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
     return class_table(config, paths if numbered else read_lists(config.filelist_for("train"))[0])
+
+
+def may_have_annotations(config: DataConfig, split: str, paths: FileList) -> bool:
+    """Returns whether the config, or the images' paths, say where boxes are."""
+    known = config.layout != "auto" or any(f"/{rule.images}/" in paths[0] for rule in LAYOUTS.values())
+    return known or config.label_source == "object" or config.box_file_for(split) is not None
 
 
 def check_order(catalog: Catalog, config: DataConfig, world: World) -> None:
