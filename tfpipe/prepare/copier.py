@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tfpipe.data.catalog.filelist import SCAN_THREADS
+from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.util.atomic_write import atomic_write

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.filelist import SCAN_THREADS
+from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.index import MAKE, STAMPS
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.types import Catalog

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from tfpipe.config import Layout
-from tfpipe.data.catalog.filelist import SCAN_THREADS
+from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
 from tfpipe.util.progress import progress
