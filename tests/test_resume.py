@@ -111,7 +111,7 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(
     config = sample.config(
         tmp_path / "c.json",
         data={"crop": "random_resized", "batch_size": 4},
-        model={**TINY, "args": {"dropout": 0.5}},
+        model={**TINY, "args": {"dropout": 0.5}, "freeze": 1},
         lr_schedule={"name": "CosineDecay"},
         training={"epochs": 3, "deterministic": True, "log_positions": True},
         metrics=[{"name": "tests.support.own:Recall"}],

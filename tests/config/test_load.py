@@ -130,7 +130,7 @@ def test_an_unknown_key_names_the_nearest_known_one(complain, raw, path, nearest
 
 def test_an_unknown_key_like_no_other_lists_those_known_there(complain):
     (line,) = complain(with_data() | {"model": {"zzzzzzzz": 1}})[1:]
-    assert line == "model.zzzzzzzz: unknown key; known here: model.name, model.args"
+    assert line == "model.zzzzzzzz: unknown key; known here: model.name, model.args, model.weights, model.freeze"
 
 
 def test_all_mistakes_are_reported_at_once(complain):
