@@ -126,9 +126,9 @@ struct scan {
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
 typedef int decode_run(struct scan *scan, int count, int keep);
 
-/* Transforms two blocks into pixels side by side. Returns whether a coefficient is out of range. */
-typedef int idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
-                      size_t pitch);
+/* Transforms two blocks into pixels side by side. */
+typedef void idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+                       size_t pitch);
 
 /* entropy.c: prepares a scan's blocks, once its frame is known. */
 void set_blocks(struct scan *scan, struct block *blocks);

@@ -147,24 +147,23 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
 
 /* Adds up DC and transforms blocks of one component, pairs of them: of an MCU if it has two in a row, else of two MCUs.
  * `blocks`: the first of `count` MCUs; `column`: theirs. */
-INLINE int transform(const struct scan *scan, struct component *component, struct block *blocks, int column, int count,
-                     int keep, idct_pair *idct) {
-    int n = component->h * component->v, range = 0;
+INLINE void transform(const struct scan *scan, struct component *component, struct block *blocks, int column, int count,
+                      int keep, idct_pair *idct) {
+    int n = component->h * component->v;
     for (int i = 0; i < count; i++)
         for (struct block *block = blocks + i * scan->mcu_blocks; block < blocks + i * scan->mcu_blocks + n; block++)
             block->coefficients[0] = (int16_t)(component->prediction += (uint32_t)(int32_t)block->coefficients[0]);
-    if (!keep) return 0;
+    if (!keep) return;
     uint8_t *ring = component->plane + component->pitch * (size_t)(8 * component->v * (scan->row & 1));
     for (int v = 0; v < component->v; v++, ring += 8 * component->pitch) {
         struct block *left = blocks + v * component->h;
         uint8_t *out = ring + 8 * component->h * column;
         for (int i = 0; i < count; i += component->h == 2 ? 1 : 2, out += 16) {
             const struct block *right = component->h == 2 ? left + 1 : i + 1 < count ? left + scan->mcu_blocks : left;
-            range |= idct(left, right, component->factors, out, component->pitch);
+            idct(left, right, component->factors, out, component->pitch);
             left += component->h == 2 ? scan->mcu_blocks : 2 * scan->mcu_blocks;
         }
     }
-    return range;
 }
 
 INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct) {
@@ -177,8 +176,7 @@ INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct) {
         struct block *blocks = scan->blocks;
         for (int c = 0; c < frame->components; c++) {
             struct component *component = frame->component + c;
-            if (transform(scan, component, blocks, scan->column + at, n, keep && c < scan->transformed, idct))
-                return TFPIPE_DAMAGED;
+            transform(scan, component, blocks, scan->column + at, n, keep && c < scan->transformed, idct);
             blocks += component->h * component->v;
         }
         /* SLACK makes what is read beyond the limit readable. */

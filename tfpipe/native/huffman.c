@@ -44,11 +44,11 @@ static void combine(uint32_t *fast, const uint32_t *single) {
     }
 }
 
-/* Makes DC entries: a value of 9 bits is the sum of two. */
+/* Makes DC entries: a value of 9 bits is the sum of two of 8, which 255 is not. */
 static void split(uint32_t *fast, const uint32_t *single) {
     for (int i = 0; i < 1 << FAST; i++) {
         int value = (int32_t)single[i] >> 16, half = value / 2;
-        fast[i] = (single[i] & 31) | (uint32_t)(half & 255) << 16 | (uint32_t)(value - half) << 24;
+        fast[i] = value == 255 ? 0 : (single[i] & 31) | (uint32_t)(half & 255) << 16 | (uint32_t)(value - half) << 24;
     }
 }
 
