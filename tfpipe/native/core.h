@@ -99,6 +99,9 @@ int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t leng
 /* huffman.c: builds the table; returns whether it is valid. */
 int huffman_build(struct huffman *table);
 
+/* Returns the entry of the code at the start of `buffer` and of nothing else; 0 if there is none. */
+uint32_t find_code(const struct huffman *table, uint64_t buffer);
+
 /* Copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
 int read_data(struct tfpipe_scratch *scratch, const struct frame *frame, const uint8_t *end, size_t mcus,
               struct segments *segments);
