@@ -1,5 +1,6 @@
 """The peers in TensorFlow's Python: tfpipe, and the chain that the ALCF tutorial on tf.data teaches."""
 
+import os
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,6 +8,7 @@ import tensorflow as tf
 from work import BATCH, SIZE, Work, read_boxes
 
 import tfpipe as package
+from tfpipe.native import OFF
 
 READERS = 8  # the tutorial's, and as many batches ahead
 SHUFFLE = 1000
@@ -20,6 +22,17 @@ def tfpipe(work: Work) -> Iterator[tf.Tensor]:
 def tfpipe_index(work: Work) -> Iterator[tf.Tensor]:
     """The default config, after `tfpipe index`: no XML is read."""
     return _tfpipe(work, ["data.annotations=index", f"data.index={work.index}"])
+
+
+def tfpipe_service(work: Work) -> Iterator[tf.Tensor]:
+    """With an index and two workers on this machine."""
+    return _tfpipe(work, ["data.annotations=index", f"data.index={work.index}", 'data.service={"workers": 2}'])
+
+
+def tfpipe_libraries(work: Work) -> Iterator[tf.Tensor]:
+    """With an index and without tfpipe's decoder in C: by simplejpeg and OpenCV."""
+    os.environ[OFF] = "0"
+    return tfpipe_index(work)
 
 
 def _tfpipe(work: Work, overrides: list[str]) -> Iterator[tf.Tensor]:
@@ -66,4 +79,5 @@ def _tutorial(work: Work, readers: int | None) -> Iterator[tf.Tensor]:
         yield images
 
 
-PEERS = {each.__name__: each for each in (tfpipe, tfpipe_index, tutorial, tutorial_serial)}
+OURS = (tfpipe, tfpipe_index, tfpipe_service, tfpipe_libraries, tutorial, tutorial_serial)
+PEERS = {each.__name__: each for each in OURS}

@@ -21,6 +21,8 @@ HERE = Path(__file__).parent
 OURS = {
     "tfpipe": "tfpipe",
     "tfpipe_index": "tfpipe, with an index",
+    "tfpipe_service": "tfpipe, with an index and 2 workers of data.service",
+    "tfpipe_libraries": "tfpipe, with an index, by simplejpeg + OpenCV",
     "tutorial": "the tutorial's chain, 8 readers",
     "tutorial_serial": "the tutorial's chain, serial",
 }
@@ -93,12 +95,20 @@ def table(turns: list[dict[str, dict[str, float]]], cpus: int) -> str:
 
     def row(name: str) -> str:
         each = figures[name]
-        spreads = f"{spread(each.ratios, '.2f')} | {spread(each.rates, '.0f')}"
+        of_cpu = f"{each.each / figures['limit'].each:.2f}"
+        spreads = f"{spread(each.ratios, '.2f')} | {of_cpu} | {spread(each.rates, '.0f')}"
         return f"| {LABELS[name]} | {spreads} | {each.each:.0f} | {each.busy:.2f} |"
 
     figures = {name: columns(turns, name, "limit", cpus) for name in turns[0]}
     names = sorted(figures, key=lambda name: median(figures[name].rates), reverse=True)
-    titles = ["", "of the limit, median (min to max)", "crops/s, median (min to max)", "crops per CPU s", "CPUs busy"]
+    titles = [
+        "",
+        "of the limit, median (min to max)",
+        "by CPU time",
+        "crops/s, median (min to max)",
+        "crops per CPU s",
+        "CPUs busy",
+    ]
     head = [f"| {' | '.join(titles)} |", "|---" * len(titles) + "|"]
     return "\n".join([*head, *map(row, names)])
 

@@ -1,4 +1,4 @@
-"""Changed files at random through the readers: python -m tests.fuzz xmls 100000; python -m tests.fuzz pictures 20000.
+"""Changed files at random through the readers: python -m tests.fuzz xmls 100000; pictures 20000; jpegs 1000000.
 
 Ends with an error at the first that is read as something else; a crash of a library ends the process.
 """
@@ -6,10 +6,11 @@ Ends with an error at the first that is read as something else; a crash of a lib
 import argparse
 import time
 
+from tests.fuzz.jpegs import fuzz_generated, fuzz_jpegs
 from tests.fuzz.pictures import fuzz_pictures
 from tests.fuzz.xmls import fuzz_xmls
 
-KINDS = {"xmls": fuzz_xmls, "pictures": fuzz_pictures}
+KINDS = {"xmls": fuzz_xmls, "pictures": fuzz_pictures, "jpegs": fuzz_jpegs, "generated": fuzz_generated}
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
 parser.add_argument("kind", choices=KINDS)

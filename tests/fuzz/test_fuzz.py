@@ -1,5 +1,6 @@
 """Some of what `python -m tests.fuzz` does at length."""
 
+from tests.fuzz.jpegs import fuzz_generated, fuzz_jpegs
 from tests.fuzz.pictures import DECODERS, fuzz_pictures
 from tests.fuzz.xmls import fuzz_xmls
 from tests.support.examples import examples
@@ -18,3 +19,15 @@ def test_a_changed_file_gives_a_picture_or_an_error() -> None:
     for decoder in DECODERS:
         read, refused = outcomes[f"{decoder}: a picture"], outcomes[f"{decoder}: an error"]
         assert read + refused == count and read > 0.1 * count and refused > 0.1 * count
+
+
+def test_a_changed_jpeg_gives_libjpeg_turbos_picture_or_a_refusal() -> None:
+    count = examples(10_000)
+    outcomes = fuzz_jpegs(count, seed=1)
+    assert sum(outcomes.values()) == count
+    assert min(outcomes["a picture"], outcomes["damaged"], outcomes["refused"]) > 0.05 * count
+
+
+def test_generated_jpegs_are_decoded_to_the_bit() -> None:
+    count = examples(500)
+    assert sum(fuzz_generated(count, seed=1).values()) == count

@@ -14,7 +14,7 @@ from PIL import Image
 SOURCES = Path(__file__).resolve().parents[2] / "tfpipe" / "native"
 REFUSED, DAMAGED, MEMORY, ARGUMENT = 1, 2, 3, 4
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
-SANITIZERS = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+SANITIZERS = ["-O0", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 SAMPLINGS = ("444", "422", "420", "440", "Gray")
 
 

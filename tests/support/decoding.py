@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, Service
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import Decoder, choose_decoder
 
@@ -40,10 +40,13 @@ def traced(decoder: str, channels: int) -> tuple[int, Callable[..., tf.Tensor]]:
     return chosen.images, tf.function(decode, input_signature=signature, autograph=False)
 
 
-def decoder_of(decoder: str, channels: int, shape: tuple[int, int] = (40, 56)) -> Decoder:
+def decoder_of(
+    decoder: str, channels: int, shape: tuple[int, int] = (40, 56), service: Service | None = None
+) -> Decoder:
     """The decoder "native" or "graph", or "libraries", which is "native" where the one in C is not built."""
     name = "native" if decoder == "libraries" else decoder
-    config = DataConfig(train_filelist=Path("x"), decoder=name, crop_image_size=shape, num_channels=channels)
+    keys = {"decoder": name, "crop_image_size": shape, "num_channels": channels, "service": service}
+    config = DataConfig(train_filelist=Path("x"), **keys)
     absent = patch("tfpipe.data.images.decode.native", return_value=None)
     with absent if decoder == "libraries" else nullcontext():
         return choose_decoder(config)

@@ -99,6 +99,9 @@ int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t leng
 /* huffman.c: builds the table; returns whether it is valid. */
 int huffman_build(struct huffman *table);
 
+/* Returns the entry of the code at the start of `buffer` and of nothing else; 0 if there is none. */
+uint32_t find_code(const struct huffman *table, uint64_t buffer);
+
 /* Copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
 int read_data(struct tfpipe_scratch *scratch, const struct frame *frame, const uint8_t *end, size_t mcus,
               struct segments *segments);
@@ -126,9 +129,9 @@ struct scan {
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
 typedef int decode_run(struct scan *scan, int count, int keep);
 
-/* Transforms two blocks into pixels side by side. Returns whether a coefficient is out of range. */
-typedef int idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
-                      size_t pitch);
+/* Transforms two blocks into pixels side by side. */
+typedef void idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+                       size_t pitch);
 
 /* entropy.c: prepares a scan's blocks, once its frame is known. */
 void set_blocks(struct scan *scan, struct block *blocks);

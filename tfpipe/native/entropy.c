@@ -37,25 +37,6 @@ INLINE void take(struct bits *bits, uint32_t entry) {
     bits->count -= entry;
 }
 
-/* Decodes a single symbol and the value behind it, from at least 27 bits: a code of 16, a value of 11. Returns
- * bits taken | symbol << 8 | value << 32, or 0 if there is no such code. By value, so that the state stays in registers. */
-static __attribute__((noinline)) uint64_t decode_single(uint64_t buffer, const struct huffman *table) {
-    int code = table->codes[buffer >> (64 - FAST)], symbol = code & 255, length = code >> 8;
-    if (!length) {
-        int prefix = (int)(buffer >> 48);
-        length = FAST + 1;
-        while (length <= 16 && prefix >= table->limit[length]) length++;
-        if (length > 16) return 0;
-        symbol = table->symbols[((prefix >> (16 - length)) + table->offset[length]) & 255];
-    }
-    int extra = symbol & 15, value = 0; /* extra is at most 11 */
-    if (extra) {
-        value = (int)(buffer << length >> (64 - extra));
-        if (value < 1 << (extra - 1)) value -= (1 << extra) - 1;
-    }
-    return (uint64_t)(length + extra) | (uint64_t)symbol << 8 | (uint64_t)(uint32_t)value << 32;
-}
-
 /* A quarter of a block, which any compiler clears at once: a short memset may become slow string instructions. */
 typedef uint64_t quarter __attribute__((vector_size(32), may_alias));
 
@@ -82,10 +63,26 @@ typedef uint64_t quarter __attribute__((vector_size(32), may_alias));
     } while (0)
 #endif
 
+/* Returns `bits` bits of an entry; bmi: in one instruction instead of three. */
+INLINE uint32_t field(uint32_t entry, uint32_t from, uint32_t bits, int bmi) {
+#if HAVE_AVX2
+    uint32_t out;
+    if (bmi) {
+        __asm__("bextrl %[control], %[entry], %[out]" : [out] "=r"(out) : [entry] "r"(entry), [control] "r"(from | bits << 8));
+        return out;
+    }
+#endif
+    (void)bmi;
+    return entry >> from & ((1u << bits) - 1);
+}
+
+/* Returns one of an entry's values. */
+INLINE int16_t value_of(uint32_t entry, int from) { return (int16_t)((int32_t)(entry << (25 - from)) >> 25); }
+
 /* Decodes blocks up to `stop`; keep: all of their coefficients, otherwise coefficients[0] alone is right. That is the
  * difference of DC. Returns whether there was a bad code. DC and AC entries have the same form: see SELECT. */
 INLINE int decode_blocks(struct bits *state, struct block *block, const struct block *stop, const struct huffman *table,
-                         int keep) {
+                         int keep, int bmi) {
     struct bits bits = *state; /* in registers */
     unsigned place = 0, first, second;
     uint32_t entry;
@@ -96,19 +93,13 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
     }
 #define STEP                                                                      \
     entry = table->fast[bits.buffer >> (64 - FAST)];                              \
-    if (UNLIKELY(!entry)) goto special;                                           \
-    first = place + (entry >> FIRST & FIRST_MASK);                                \
-    second = first + (entry >> SECOND & SECOND_MASK);                             \
+    first = place + field(entry, FIRST, 5, bmi);                                  \
+    second = first + field(entry, SECOND, 6, bmi);                                \
     if (UNLIKELY(second >= BLOCK - 1)) goto special;                              \
     take(&bits, entry);                                                           \
-    if (keep) {                                                                   \
-        block->coefficients[NATURAL[first]] += (int8_t)(entry >> 16);             \
-        block->coefficients[NATURAL[second]] += (int16_t)((int32_t)entry >> 24);  \
-        block->last = second;                                                     \
-    } else {                                                                      \
-        block->coefficients[first] += (int8_t)(entry >> 16);                      \
-        block->coefficients[second] += (int16_t)((int32_t)entry >> 24);           \
-    }                                                                             \
+    block->coefficients[keep ? NATURAL[first] : first] += value_of(entry, VALUE); \
+    block->coefficients[keep ? NATURAL[second] : second] += value_of(entry, OTHER);\
+    if (keep) block->last = second;                                               \
     SELECT(entry, table, place, block);                                           \
     if (UNLIKELY(block == stop)) break;
 
@@ -118,24 +109,20 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
         continue;
     special:
         refill(&bits);
-        uint64_t single = decode_single(bits.buffer, table);
-        unsigned symbol = single >> 8 & 255;
-        int16_t value = (int16_t)(single >> 32);
-        if (UNLIKELY(!single)) return 1;
-        take(&bits, (uint32_t)single);
-        if (table->dc) {
-            block->coefficients[0] = value;
-            block->last = 0;
-            table = block->ac;
-            continue;
+        if (UNLIKELY((entry >> SECOND & SPECIAL) < SPECIAL || !(entry & 63))) {
+            entry = find_code(table, bits.buffer); /* the second value is beyond the block, or the code is long */
+            if (!entry) return 1;
         }
-        if (symbol & 15 || symbol == 0xf0) {
-            place += (symbol >> 4) + 1;
-            if (UNLIKELY(place > BLOCK - 1)) return 1;
-            block->coefficients[keep ? NATURAL[place] : place] = value;
-            block->last = place;
-            if (place < BLOCK - 1) continue;
-        }
+        place += field(entry, FIRST, 5, 0);
+        if (UNLIKELY(place > BLOCK - 1)) return 1;
+        uint32_t extra = field(entry, VALUE, 7, 0); /* at most 11 */
+        int value = (int)(bits.buffer << ((entry & 63) - extra) >> 1 >> (63 - extra));
+        if (value < 1 << extra >> 1) value -= (1 << extra) - 1;
+        take(&bits, entry);
+        block->coefficients[keep ? NATURAL[place] : place] += (int16_t)value;
+        block->last = place;
+        table = block->ac;
+        if (place < BLOCK - 1 && !(entry & ENDS)) continue;
         table = block->next_dc;
         place = 0;
         if (++block == stop) break;
@@ -147,38 +134,35 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
 
 /* Adds up DC and transforms blocks of one component, pairs of them: of an MCU if it has two in a row, else of two MCUs.
  * `blocks`: the first of `count` MCUs; `column`: theirs. */
-INLINE int transform(const struct scan *scan, struct component *component, struct block *blocks, int column, int count,
-                     int keep, idct_pair *idct) {
-    int n = component->h * component->v, range = 0;
+INLINE void transform(const struct scan *scan, struct component *component, struct block *blocks, int column, int count,
+                      int keep, idct_pair *idct) {
+    int n = component->h * component->v;
     for (int i = 0; i < count; i++)
         for (struct block *block = blocks + i * scan->mcu_blocks; block < blocks + i * scan->mcu_blocks + n; block++)
             block->coefficients[0] = (int16_t)(component->prediction += (uint32_t)(int32_t)block->coefficients[0]);
-    if (!keep) return 0;
+    if (!keep) return;
     uint8_t *ring = component->plane + component->pitch * (size_t)(8 * component->v * (scan->row & 1));
     for (int v = 0; v < component->v; v++, ring += 8 * component->pitch) {
         struct block *left = blocks + v * component->h;
         uint8_t *out = ring + 8 * component->h * column;
         for (int i = 0; i < count; i += component->h == 2 ? 1 : 2, out += 16) {
             const struct block *right = component->h == 2 ? left + 1 : i + 1 < count ? left + scan->mcu_blocks : left;
-            range |= idct(left, right, component->factors, out, component->pitch);
+            idct(left, right, component->factors, out, component->pitch);
             left += component->h == 2 ? scan->mcu_blocks : 2 * scan->mcu_blocks;
         }
     }
-    return range;
 }
 
-INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct) {
+INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct, int bmi) {
     struct frame *frame = scan->frame;
     int most = BLOCKS / scan->mcu_blocks & ~1; /* even: pairs */
     for (int at = 0; at < count; at += most) {
         int n = count - at < most ? count - at : most;
-        if (decode_blocks(&scan->bits, scan->blocks, scan->blocks + n * scan->mcu_blocks, frame->component->dc_table, keep))
-            return TFPIPE_DAMAGED;
-        struct block *blocks = scan->blocks;
+        struct block *blocks = scan->blocks, *stop = blocks + n * scan->mcu_blocks;
+        if (decode_blocks(&scan->bits, blocks, stop, frame->component->dc_table, keep, bmi)) return TFPIPE_DAMAGED;
         for (int c = 0; c < frame->components; c++) {
             struct component *component = frame->component + c;
-            if (transform(scan, component, blocks, scan->column + at, n, keep && c < scan->transformed, idct))
-                return TFPIPE_DAMAGED;
+            transform(scan, component, blocks, scan->column + at, n, keep && c < scan->transformed, idct);
             blocks += component->h * component->v;
         }
         /* SLACK makes what is read beyond the limit readable. */
@@ -188,18 +172,18 @@ INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct) {
 }
 
 int decode_plain(struct scan *scan, int count, int keep) {
-    return keep ? decode_any(scan, count, 1, idct_plain) : decode_any(scan, count, 0, idct_plain);
+    return keep ? decode_any(scan, count, 1, idct_plain, 0) : decode_any(scan, count, 0, idct_plain, 0);
 }
 
 #if HAVE_AVX2
 AVX2 int decode_avx2(struct scan *scan, int count, int keep) {
-    return keep ? decode_any(scan, count, 1, idct_avx2) : decode_any(scan, count, 0, idct_avx2);
+    return keep ? decode_any(scan, count, 1, idct_avx2, 1) : decode_any(scan, count, 0, idct_avx2, 1);
 }
 #endif
 
 void set_blocks(struct scan *scan, struct block *blocks) {
     const struct frame *frame = scan->frame;
-    const struct component *of[MCU_BLOCKS]; /* each block's component */
+    const struct component *of[MCU_BLOCKS] = {0}; /* each block's component */
     int n = 0;
     for (int c = 0; c < frame->components; c++) /* read_frame bounds the sum */
         for (int i = frame->component[c].h * frame->component[c].v; i > 0; i--) of[n++] = frame->component + c;

@@ -101,7 +101,10 @@ static int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end
     int blocks = 0;
     for (int i = 0; i < frame->components; i++) {
         struct component *component = frame->component + i;
-        if (component->h > frame->hmax || component->v > frame->vmax) return TFPIPE_REFUSED;
+        const struct component *chroma = frame->component + (i ? 1 : 0); /* both have the same factors */
+        if (component->h > frame->hmax || component->v > frame->vmax || component->h != chroma->h ||
+            component->v != chroma->v)
+            return TFPIPE_REFUSED;
         component->width = (frame->width * component->h + frame->hmax - 1) / frame->hmax;
         component->height = (frame->height * component->v + frame->vmax - 1) / frame->vmax;
         blocks += component->h * component->v;
@@ -164,7 +167,7 @@ static int read_segment(struct header *header, int marker, const uint8_t *at, co
         if (end - at >= 12 && !memcmp(at, "Adobe", 5)) header->adobe = at[11];
         return 0;
     default: /* other applications' segments, comments */
-        return marker > 0xe0 || marker == 0xfe ? 0 : TFPIPE_REFUSED;
+        return (marker > 0xe0 && marker <= 0xef) || marker == 0xfe ? 0 : TFPIPE_REFUSED;
     }
 }
 

@@ -4,52 +4,50 @@
 
 #include <string.h>
 
-/* One code with the value behind it: bits (0: too many) | its run << 8 | ENDS_BLOCK | value << 16. */
-enum { RUN = 8, ENDS_BLOCK = 1 << 15 };
+/* Returns the entry of a code whose value is behind it. */
+static uint32_t code_entry(int dc, int symbol, int length) {
+    uint32_t run = dc ? 0 : (uint32_t)symbol >> 4 << FIRST, extra = symbol & 15;
+    uint32_t entry = ((uint32_t)length + extra) | run | SPECIAL << SECOND | extra << VALUE;
+    if (dc) return entry;
+    return extra || symbol == 0xf0 ? entry + (1 << FIRST) : (uint32_t)length | ENDS | SPECIAL << SECOND;
+}
 
 /* Fills the entries of one code of `length` bits, from `to` on; returns the next one. */
 static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
-    int run = dc ? 0 : symbol >> 4, extra = symbol & 15;
-    if (!extra || length + extra > FAST || extra > (dc ? 8 : 7)) {
-        uint32_t entry = (uint32_t)length;
-        if (extra)
-            entry = 0;
-        else if (!dc)
-            entry |= symbol == 0xf0 ? 15 << RUN : ENDS_BLOCK;
-        for (int k = 0; k < 1 << (FAST - length); k++) *to++ = entry;
+    uint32_t special = code_entry(dc, symbol, length), plain = special & ~(uint32_t)(SPECIAL << SECOND | 127 << VALUE);
+    int extra = symbol & 15, same = FAST - length - extra, half = extra ? 1 << (extra - 1) : 0;
+    if (same < 0 || extra > (dc ? 7 : 6)) {
+        for (int k = 0; k < 1 << (FAST - length); k++) *to++ = special;
         return to;
     }
-    int same = 1 << (FAST - length - extra), half = 1 << (extra - 1);
-    for (int bits = 0; bits < 2 * half; bits++) {
-        int value = bits < half ? bits - 2 * half + 1 : bits;
-        uint32_t entry = (uint32_t)(length + extra) | (uint32_t)run << RUN | (uint32_t)value << 16;
-        for (int k = 0; k < same; k++) *to++ = entry;
+    for (int bits = 0; bits < 1 << extra; bits++) {
+        int value = bits < half ? bits - 2 * half + 1 : bits, other = dc ? value / 2 : 0;
+        uint32_t entry = plain | (uint32_t)((value - other) & 127) << VALUE | (uint32_t)other << OTHER;
+        if (value == 127) entry = special; /* no sum of two of 7 bits */
+        for (int k = 0; k < 1 << same; k++) *to++ = entry;
     }
     return to;
 }
 
-/* Makes AC entries from `single` ones: of two coefficients, or of one and the block's end, if FAST bits hold both. */
-static void combine(uint32_t *fast, const uint32_t *single) {
-    for (uint32_t i = 0; i < 1 << FAST; i++) {
-        uint32_t first = single[i], bits = first & 31, entry = bits;
-        if (first & ENDS_BLOCK) {
-            entry |= ENDS;
-        } else if (bits) {
-            uint32_t second = single[i << bits & ((1 << FAST) - 1)], more = second & 31, run = second >> RUN & 15;
-            entry |= ((first >> RUN & 15) + 1) << FIRST | (first >> 16 & 255) << 16;
-            if (more && bits + more <= FAST && (second & ENDS_BLOCK || run < 15))
-                entry += second & ENDS_BLOCK ? more | ENDS : more | (run + 1) << SECOND | (second >> 16) << 24;
-        }
-        fast[i] = entry;
-    }
+/* Returns an AC entry with what the FAST - bits behind it hold, too: another coefficient, or the block's end. */
+static uint32_t combine(const uint32_t *single, uint32_t i) {
+    uint32_t entry = single[i], bits = entry & 63;
+    if (entry >> SECOND & SPECIAL || entry & ENDS) return entry;
+    uint32_t next = single[i << bits & ((1 << FAST) - 1)];
+    if (next >> SECOND & SPECIAL || bits + (next & 63) > FAST) return entry;
+    return entry + (next & 63) + (next & ENDS) + ((next >> FIRST & 31) << SECOND) + ((next >> VALUE & 127) << OTHER);
 }
 
-/* Makes DC entries: a value of 9 bits is the sum of two. */
-static void split(uint32_t *fast, const uint32_t *single) {
-    for (int i = 0; i < 1 << FAST; i++) {
-        int value = (int32_t)single[i] >> 16, half = value / 2;
-        fast[i] = (single[i] & 31) | (uint32_t)(half & 255) << 16 | (uint32_t)(value - half) << 24;
+uint32_t find_code(const struct huffman *table, uint64_t buffer) {
+    int code = table->codes[buffer >> (64 - FAST)], symbol = code & 255, length = code >> 8;
+    if (!length) {
+        int prefix = (int)(buffer >> 48);
+        length = FAST + 1;
+        while (length <= 16 && prefix >= table->limit[length]) length++;
+        if (length > 16) return 0;
+        symbol = table->symbols[((prefix >> (16 - length)) + table->offset[length]) & 255];
     }
+    return code_entry(table->dc, symbol, length);
 }
 
 int huffman_build(struct huffman *table) {
@@ -72,11 +70,8 @@ int huffman_build(struct huffman *table) {
         table->limit[length] = code << (16 - length);
         code <<= 1;
     }
-    while (short_code < table->codes + (1 << FAST)) *to++ = *short_code++ = 0;
-    if (table->dc)
-        split(table->fast, single);
-    else
-        combine(table->fast, single);
+    while (short_code < table->codes + (1 << FAST)) *to++ = SPECIAL << SECOND, *short_code++ = 0;
+    for (uint32_t i = 0; i < 1 << FAST; i++) table->fast[i] = table->dc ? single[i] : combine(single, i);
     table->built = 1;
     return 1;
 }

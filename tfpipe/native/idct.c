@@ -1,7 +1,7 @@
 /* The inverse DCT: libjpeg-turbo's "islow" as its vector code does it, with its 16-bit intermediates, two blocks a call.
  *
- * Coefficients of a picture are within 1,200 or so. Those of forged files may be beyond what 16 bits hold after the
- * first pass, where libjpeg-turbo's result depends on a shortcut: these are reported. */
+ * Coefficients of a picture are within 1,200 or so. Forged ones may be beyond what 16 bits hold after the first pass,
+ * where libjpeg-turbo's own implementations differ, too. */
 #include "core.h"
 
 #include <string.h>
@@ -13,8 +13,7 @@
 /* Constants of jidctint.c, 13 fractional bits. */
 enum {
     F_0_298 = 2446, F_0_390 = 3196, F_0_541 = 4433, F_0_765 = 6270, F_0_899 = 7373, F_1_175 = 9633,
-    F_1_501 = 12299, F_1_847 = 15137, F_1_961 = 16069, F_2_053 = 16819, F_2_562 = 20995, F_3_072 = 25172,
-    MOST = 8191, /* of a dequantised coefficient: times 4 it fits in 16 bits */
+    F_1_501 = 12299, F_1_847 = 15137, F_1_961 = 16069, F_2_053 = 16819, F_2_562 = 20995, F_3_072 = 25172
 };
 
 /* Returns a block's only value from its DC: of all its pixels. */
@@ -53,31 +52,26 @@ static void pass_plain(int16_t *at, int step, int shift) {
     }
 }
 
-static int block_plain(const int16_t *block, const uint16_t *factors, uint8_t *out, size_t pitch) {
+static void block_plain(const int16_t *block, const uint16_t *factors, uint8_t *out, size_t pitch) {
     int16_t work[BLOCK];
-    int range = 0;
     for (int i = 0; i < BLOCK; i++) work[i] = (int16_t)((uint32_t)block[i] * factors[i]);
-    for (int i = 0; i < 8; i++) range |= work[i] > MOST || work[i] < -MOST;
     for (int i = 0; i < 8; i++) pass_plain(work + i, 8, 11);
     for (int i = 0; i < 8; i++) pass_plain(work + 8 * i, 1, 18);
     for (int i = 0; i < BLOCK; i++) {
         int value = work[i] < -128 ? -128 : work[i] > 127 ? 127 : work[i];
         out[pitch * (size_t)(i >> 3) + (size_t)(i & 7)] = (uint8_t)(value + 128);
     }
-    return range;
 }
 
-int idct_plain(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
-               size_t pitch) {
-    int range = 0;
+void idct_plain(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+                size_t pitch) {
     for (int i = 0; i < 2; i++, left = right, out += 8) {
         if (left->last)
-            range |= block_plain(left->coefficients, factors, out, pitch);
+            block_plain(left->coefficients, factors, out, pitch);
         else
             for (int row = 0; row < 8; row++)
                 memset(out + pitch * (size_t)row, flat_value(left->coefficients[0], factors[0]), 8);
     }
-    return range;
 }
 
 #if HAVE_AVX2
@@ -134,8 +128,8 @@ AVX2 INLINE void transpose_avx2(__m256i *r) {
     }
 }
 
-AVX2 INLINE int blocks_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors,
-                            uint8_t *out, size_t pitch, int sparse) {
+AVX2 INLINE void blocks_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors,
+                             uint8_t *out, size_t pitch, int sparse) {
     __m256i r[8];
     for (int i = 0; i < 8; i++) {
         if (sparse && i > 3) {
@@ -147,10 +141,6 @@ AVX2 INLINE int blocks_avx2(const int16_t *left, const int16_t *right, const uin
         __m128i factor = _mm_load_si128((const __m128i *)(const void *)(factors + 8 * i));
         r[i] = _mm256_mullo_epi16(row, _mm256_broadcastsi128_si256(factor));
     }
-    /* x and 4 * x / 4 differ where x is out of range; -8192, too, is taken for it. */
-    __m256i most = _mm256_set1_epi16(MOST);
-    __m256i range = _mm256_or_si256(_mm256_cmpgt_epi16(r[0], most),
-                                    _mm256_cmpgt_epi16(_mm256_set1_epi16(-MOST), r[0]));
     pass_avx2(r, 11, sparse);
     transpose_avx2(r);
     if (sparse) r[4] = r[5] = r[6] = r[7] = _mm256_setzero_si256(); /* columns that were zero are so still */
@@ -163,27 +153,31 @@ AVX2 INLINE int blocks_avx2(const int16_t *left, const int16_t *right, const uin
         _mm_storeu_si128((__m128i *)(void *)(out + pitch * (size_t)i), _mm256_castsi256_si128(rows));
         _mm_storeu_si128((__m128i *)(void *)(out + pitch * (size_t)(i + 1)), _mm256_extracti128_si256(rows, 1));
     }
-    return !_mm256_testz_si256(range, range);
 }
 
-static AVX2 __attribute__((noinline)) int dense_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors,
+static AVX2 __attribute__((noinline)) void dense_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors,
                                                      uint8_t *out, size_t pitch) {
-    return blocks_avx2(left, right, factors, out, pitch, 0);
+    blocks_avx2(left, right, factors, out, pitch, 0);
 }
 
-static AVX2 __attribute__((noinline)) int sparse_avx2(const int16_t *left, const int16_t *right,
+static AVX2 __attribute__((noinline)) void sparse_avx2(const int16_t *left, const int16_t *right,
                                                       const uint16_t *factors, uint8_t *out, size_t pitch) {
-    return blocks_avx2(left, right, factors, out, pitch, 1);
+    blocks_avx2(left, right, factors, out, pitch, 1);
 }
 
-AVX2 int idct_avx2(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+AVX2 void idct_avx2(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
                    size_t pitch) {
     const int16_t *a = left->coefficients, *b = right->coefficients;
-    if (left->last > 9 || right->last > 9) return dense_avx2(a, b, factors, out, pitch);
-    if (left->last || right->last) return sparse_avx2(a, b, factors, out, pitch); /* places 1 to 9 are within 4 x 4 */
+    if (left->last > 9 || right->last > 9) {
+        dense_avx2(a, b, factors, out, pitch);
+        return;
+    }
+    if (left->last || right->last) { /* places 1 to 9 are within 4 x 4 */
+        sparse_avx2(a, b, factors, out, pitch);
+        return;
+    }
     __m128i value = _mm_set_epi64x((int64_t)(0x0101010101010101u * (uint64_t)flat_value(b[0], factors[0])),
                                    (int64_t)(0x0101010101010101u * (uint64_t)flat_value(a[0], factors[0])));
     for (int i = 0; i < 8; i++) _mm_storeu_si128((__m128i *)(void *)(out + pitch * (size_t)i), value);
-    return 0;
 }
 #endif

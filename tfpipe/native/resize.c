@@ -81,6 +81,7 @@ AVX2 void resize_avx2(uint8_t *out, const int16_t *row, const struct tap *taps, 
         uint8_t last[16], *to = i + 5 <= width ? out + 3 * i : last; /* a store takes two bytes more */
         _mm_storel_epi64((__m128i *)(void *)to, _mm256_castsi256_si128(pixels));
         _mm_storel_epi64((__m128i *)(void *)(to + 6), _mm256_extracti128_si256(pixels, 1));
+        /* cppcheck-suppress uninitvar; the stores have written it */
         if (to == last) memcpy(out + 3 * i, last, 3 * (size_t)(width - i < 4 ? width - i : 4));
     }
 }

@@ -6,10 +6,13 @@
 
 #include <string.h>
 
-/* An entry: bits taken | ENDS if the block ends | advance to the second value << SECOND | advance to the first value << FIRST |
- * first value << 16 | second value << 24. Both values are added at their places: what is not there is 0. For a DC
- * difference, both advances are 0. An entry of 0 needs a closer look: more than FAST bits, or a value beyond 8 bits. */
-enum { ENDS = 64, SECOND = 7, SECOND_MASK = 15, FIRST = 11, FIRST_MASK = 31 };
+/* An entry, from its lowest bit: 6 of how many bits are taken, 5 of the advance to a first value, 6 of the advance from it
+ * to a second, 1 if the block ends, 7 of the first value, 7 of the second. Both values are added at their places: what is
+ * not there is 0. For a DC difference both advances are 0, and the values are its parts.
+ *
+ * An advance of SPECIAL leads beyond the block: the value is behind the code, and of as many bits as the first value
+ * says; or, if no bits are taken, the code is longer than FAST bits, or there is none. */
+enum { FIRST = 6, SECOND = 11, ENDS = 1 << 17, VALUE = 18, OTHER = 25, SPECIAL = 63 };
 
 /* Copies bytes other than 0xff until one of them or the end; writes up to 7 bytes more. Returns where it stopped. */
 INLINE const uint8_t *copy_plain(uint8_t **to, const uint8_t *at, const uint8_t *end) {

@@ -9,6 +9,7 @@ from PIL import Image
 
 from tests.support.decoding import decode, decoder_of
 from tests.support.images import bilinear, encoded, picture
+from tfpipe.config import Service
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import NATIVE_IMAGES, mirror_in_place
 
@@ -144,3 +145,30 @@ def test_a_jpeg_that_is_cut_off_is_an_error_wherever_that_is(decoder: str, optio
     for share in (0.1, 0.5, 0.9):
         with pytest.raises(tf.errors.OpError, match="Invalid JPEG data"):
             decode(decoder, [whole, cut_off(whole, share)], [[[0, 0, 60, 120]]] * 2)
+
+
+def test_what_the_decoder_in_c_refuses_is_decoded_in_graph_for_workers() -> None:
+    """Without Python, which they do not run."""
+    files = [
+        encoded(picture(90, 120, 1), progressive=True),
+        encoded(picture(90, 120)),
+        encoded(picture(90, 120, 2), format="PNG"),
+    ]
+    windows = Windows(
+        tf.constant([0, 0, 1, 2], tf.int64),
+        tf.zeros(4, tf.int64),
+        tf.constant(some_windows(90, 120, 4, 5)),
+        tf.zeros(4, tf.int32),
+    )
+    inputs = tf.constant(files), tf.constant([[90, 120]] * 3), windows, tf.constant([True, False, True, True])
+    services = (None, Service(workers=2))
+    here, there = (
+        tf.function(decoder_of("native", 3, service=service).decode, autograph=False) for service in services
+    )
+    graph = there.get_concrete_function(*inputs).graph.as_graph_def()
+    ops = {node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes}
+    assert "TfpipeCrops" in ops and not ops & {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+    difference = np.abs(here(*inputs).numpy().astype(int) - there(*inputs).numpy())
+    assert difference.max() <= LEVELS and (difference[2] == 0).all()
+    with pytest.raises(tf.errors.OpError, match="Invalid JPEG data"):
+        there(tf.constant([*files[:2], cut_off(files[1], 0.9)]), *inputs[1:])

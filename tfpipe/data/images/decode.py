@@ -19,6 +19,9 @@ from tfpipe.util.buffer_pool import aligned
 # Images per call: half as many take 2 % more time, twice as many save none.
 NATIVE_IMAGES = 32
 Array = np.ndarray
+Decode = Callable[[tf.Tensor, tf.Tensor, Windows, tf.Tensor], tf.Tensor]
+"""(JPEGs (string [n]), their sizes (int32 [n, 2]), windows, which of these to mirror (bool [k], or [0] for none)) ->
+crops (uint8 [k, height, width, channels])."""
 
 
 class Decoder(NamedTuple):
@@ -26,9 +29,7 @@ class Decoder(NamedTuple):
 
     images: int
     """Number of images per call."""
-    decode: Callable[[tf.Tensor, tf.Tensor, Windows, tf.Tensor], tf.Tensor]
-    """(JPEGs (string [n]), their sizes (int32 [n, 2]), windows, which of these to mirror (bool [k], or [0] for none))
-    -> crops (uint8 [k, height, width, channels])."""
+    decode: Decode
     mirror: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     """(crops (uint8 [k, height, width, channels]), which of them to mirror (bool [k])) -> crops."""
 
@@ -41,11 +42,13 @@ def choose_decoder(config: DataConfig) -> Decoder:
     """
     target, channels = config.crop_image_size, config.num_channels
     library = native() if config.native else None
+    by_libraries = partial(_decode_by_libraries, target=target, channels=channels)
     if library is not None:
-        decode_in_c = partial(_decode_in_c, library=library, target=target, channels=channels)
+        whole = partial(_decode_whole, target=target, channels=channels)
+        otherwise = by_libraries if config.service is None else whole
+        decode_in_c = partial(_decode_in_c, library=library, otherwise=otherwise, target=target, channels=channels)
         return Decoder(NATIVE_IMAGES, decode_in_c, _mirror_by_opencv)
     if config.native and config.service is None:
-        by_libraries = partial(_decode_by_libraries, target=target, channels=channels)
         return Decoder(NATIVE_IMAGES, by_libraries, _mirror_by_opencv)
     if config.decoder == "native":
         raise ConfigError(f'data.decoder "native" with data.service needs a decoder without Python: {missing()}')
@@ -66,30 +69,44 @@ def _decode_in_c(
     windows: Windows,
     flips: tf.Tensor,
     library: Native,
+    otherwise: Decode,
     target: tuple[int, int],
     channels: int,
 ) -> tf.Tensor:
     """Decodes only the parts of each image that its windows need, in one op for all images.
 
-    TensorFlow decodes the images that the op refuses: kinds of JPEG that it does not know, other formats, damage. It
-    decodes them whole, so that damage anywhere in a file is an error, with TensorFlow's message.
+    `otherwise` decodes the images that the op refuses, as a whole: kinds of JPEG that it does not know, other formats,
+    and damage, so that damage anywhere in a file is an error, with TensorFlow's message.
     """
     shape = {"height": target[0], "width": target[1], "channels": channels}
     crops, refused = library.crops(jpegs, sizes, windows.images, windows.windows, flips, **shape)
+    crops, refused = tf.ensure_shape(crops, [None, *target, channels]), tf.ensure_shape(refused, [None])
 
-    def replaced(crops: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    def replaced() -> tf.Tensor:
+        images, own = tf.where(refused)[:, 0], tf.where(tf.gather(refused, windows.images))
+        numbers = tf.cumsum(tf.cast(refused, tf.int64)) - 1  # of a refused image among these
+        chosen = Windows(*(tf.gather_nd(field, own) for field in windows))
+        chosen = chosen._replace(images=tf.gather(numbers, chosen.images))
+        mirrored = flips if flips.shape[0] == 0 else tf.gather_nd(flips, own)
+        others = otherwise(tf.gather(jpegs, images), tf.gather(sizes, images), chosen, mirrored)
+        return tf.tensor_scatter_nd_update(crops, own, others)
+
+    return tf.cond(tf.reduce_any(refused), replaced, lambda: crops)
+
+
+def _decode_whole(
+    jpegs: tf.Tensor, _: tf.Tensor, windows: Windows, flips: tf.Tensor, target: tuple[int, int], channels: int
+) -> tf.Tensor:
+    """Decodes each image as a whole, in graph, for the workers of `data.service`."""
+
+    def put(crops: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
         own = tf.where(tf.equal(windows.images, number))
         image = tf.ensure_shape(decode_image(jpegs[number], channels), [None, None, channels])
-        images = cut_crops(image, tf.gather_nd(windows.windows, own), target)
-        if flips.shape[0] != 0:
-            images = mirror(images, tf.gather_nd(flips, own))
-        return tf.tensor_scatter_nd_update(crops, own, images)
+        return tf.tensor_scatter_nd_update(crops, own, cut_crops(image, tf.gather_nd(windows.windows, own), target))
 
-    return tf.cond(
-        tf.reduce_any(refused),
-        lambda: tf.foldl(replaced, tf.where(refused)[:, 0], tf.ensure_shape(crops, [None, *target, channels])),
-        lambda: crops,
-    )
+    empty = tf.zeros([tf.size(windows.images), *target, channels], tf.uint8)
+    crops = tf.foldl(put, tf.range(tf.size(jpegs, tf.int64)), empty)
+    return crops if flips.shape[0] == 0 else mirror(crops, flips)
 
 
 def _decode_by_libraries(

@@ -110,7 +110,7 @@ def _advice(use: Use, run: Run) -> str:
         return "tfpipe index parses every XML once for all runs"
     return (
         "more CPUs for each rank, if the launcher binds it to few or data.threads or data.cpu_fraction is low; images "
-        "stored smaller, or data.scaled_decode for small crops of large images"
+        "stored smaller, or packed ahead of time"
     )
 
 

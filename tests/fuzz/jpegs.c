@@ -1,0 +1,143 @@
+/* Feeds bytes to the native core: by libFuzzer, or (with STANDALONE) from files, each also with random changes.
+ *
+ * The first 8 bytes of an input say what is asked of the JPEG behind them: windows, the crops' size, channels.
+ *
+ *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/jpegs.c tfpipe/native/{colour,...}.c && ./a.out CORPUS
+ *     cc -DSTANDALONE -fsanitize=address,undefined ... && ./a.out SECONDS SEED FILE... */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../tfpipe/native/crops.h"
+
+enum { ASKED = 8, MOST_WINDOWS = 4, MOST_SIDE = 64 };
+
+/* Finds the size that a frame's header states, anywhere in the bytes, so that most inputs get beyond it. */
+static void find_size(const uint8_t *jpeg, size_t length, int *height, int *width) {
+    *height = *width = 16;
+    for (size_t i = 2; i + 9 < length; i++) {
+        if (jpeg[i] != 0xff || (jpeg[i + 1] != 0xc0 && jpeg[i + 1] != 0xc1)) continue;
+        *height = jpeg[i + 5] << 8 | jpeg[i + 6];
+        *width = jpeg[i + 7] << 8 | jpeg[i + 8];
+        return;
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static tfpipe_scratch *scratch;
+    if (!scratch) scratch = tfpipe_scratch_new();
+    if (!scratch || size < ASKED) return 0;
+    /* Copies of exact size: reading beyond either's end is noticed. */
+    size_t length = size - ASKED;
+    uint8_t *jpeg = malloc(length ? length : 1);
+    if (!jpeg) return 0;
+    memcpy(jpeg, data + ASKED, length);
+    int height, width, count = 1 + data[0] % MOST_WINDOWS, channels = data[1] & 1 ? 1 : 3;
+    find_size(jpeg, length, &height, &width);
+    int target_height = 1 + data[2] % MOST_SIDE, target_width = 1 + data[3] % MOST_SIDE;
+    int32_t windows[4 * MOST_WINDOWS];
+    uint8_t flips[MOST_WINDOWS];
+    uint32_t state = data[4] * 0x01010101u + data[5] * 0x3779u;
+    for (int i = 0; i < count; i++) {
+        int32_t *window = windows + 4 * i, draws[4];
+        for (int k = 0; k < 4; k++) draws[k] = (int32_t)((state = state * 1664525u + 1013904223u) >> 8);
+        window[2] = height ? 1 + draws[0] % height : 1;
+        window[3] = width ? 1 + draws[1] % width : 1;
+        if (data[6] & 1 && i == 0) window[2] = height, window[3] = width; /* all of it */
+        if (data[6] & 2 && window[2] >= target_height && window[3] >= target_width) /* not resized */
+            window[2] = target_height, window[3] = target_width;
+        window[0] = height > window[2] ? draws[2] % (height - window[2] + 1) : 0;
+        window[1] = width > window[3] ? draws[3] % (width - window[3] + 1) : 0;
+        flips[i] = draws[3] >> 20 & 1;
+    }
+    tfpipe_use_simd(!(data[6] & 4));
+    size_t bytes = (size_t)count * (size_t)target_height * (size_t)target_width * (size_t)channels;
+    uint8_t *out = malloc(bytes);
+    if (out && !tfpipe_crops(scratch, jpeg, length, height, width, windows, data[7] & 1 ? flips : NULL, count,
+                             target_height, target_width, channels, out)) {
+        /* Branches on every byte, for MemorySanitizer. */
+        unsigned sum = 0;
+        for (size_t i = 0; i < bytes; i++) sum += out[i] > 127;
+        if (sum > bytes) abort();
+    }
+    free(out);
+    free(jpeg);
+    if (data[7] & 2) { /* a new scratch from time to time: kept tables must not hide a fault */
+        tfpipe_scratch_free(scratch);
+        scratch = NULL;
+    }
+    return 0;
+}
+
+#ifdef STANDALONE
+#include <time.h>
+
+static uint64_t random_state;
+
+static uint32_t draw(uint32_t below) {
+    random_state = random_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(random_state >> 33) % (below ? below : 1);
+}
+
+/* Changes a few bytes or bits, or takes out, repeats or cuts off a piece. Returns the new size. */
+static size_t change(uint8_t *data, size_t size, size_t room) {
+    for (uint32_t n = 1 + draw(draw(2) ? 3 : 16); n > 0 && size > ASKED + 2; n--) {
+        size_t at = draw((uint32_t)(draw(2) && size > 700 ? 700 : size)), length = 1 + draw(draw(2) ? 4 : 200);
+        if (length > size - at) length = size - at;
+        switch (draw(8)) {
+        case 0: data[at] = (uint8_t)draw(256); break;
+        case 1: data[at] ^= (uint8_t)(1u << draw(8)); break;
+        case 2: data[at] = 0xff; break;
+        case 3: data[at] = (uint8_t)(0xc0 + draw(64)); break;
+        case 4: /* out */
+            memmove(data + at, data + at + length, size - at - length);
+            size -= length;
+            break;
+        case 5: /* twice */
+            if (size + length > room) break;
+            memmove(data + at + length, data + at, size - at);
+            size += length;
+            break;
+        case 6: /* from elsewhere */
+            memmove(data + at, data + draw((uint32_t)(size - length + 1)), length);
+            break;
+        default:
+            if (!draw(8)) size = at;
+        }
+    }
+    return size;
+}
+
+int main(int count, char **names) {
+    if (count < 4) return fprintf(stderr, "usage: %s SECONDS SEED FILE...\n", names[0]), 2;
+    time_t end = time(NULL) + atoi(names[1]);
+    random_state = (uint64_t)atoll(names[2]) * 0x9e3779b97f4a7c15u + 1;
+    int files = count - 3;
+    uint8_t **contents = calloc((size_t)files, sizeof *contents);
+    size_t *sizes = calloc((size_t)files, sizeof *sizes), most = 1 << 20;
+    uint8_t *changed = malloc(most);
+    for (int i = 0; i < files; i++) {
+        FILE *file = fopen(names[3 + i], "rb");
+        contents[i] = malloc(most);
+        if (!file || !contents[i] || !changed) return 2;
+        sizes[i] = fread(contents[i], 1, most / 2, file);
+        fclose(file);
+        contents[i] = realloc(contents[i], sizes[i] + 1);
+        LLVMFuzzerTestOneInput(contents[i], sizes[i]);
+    }
+    unsigned long runs = 0;
+    while (time(NULL) < end)
+        for (int k = 0; k < 256; k++, runs++) {
+            int i = (int)draw((uint32_t)files);
+            memcpy(changed, contents[i], sizes[i]);
+            LLVMFuzzerTestOneInput(changed, change(changed, sizes[i], most));
+        }
+    printf("%d files, %lu changed\n", files, runs);
+    for (int i = 0; i < files; i++) free(contents[i]);
+    free(contents);
+    free(sizes);
+    free(changed);
+    return 0;
+}
+#endif

@@ -1,0 +1,212 @@
+"""The native core: libjpeg-turbo's pixels, OpenCV's resize within one level, and no more than a refusal of the rest."""
+
+import io
+import os
+import random
+import struct
+import subprocess
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import simplejpeg
+from PIL import Image
+
+from tests.fuzz.jpegs import write_corpus
+from tests.support.core import (
+    ARGUMENT,
+    DAMAGED,
+    REFUSED,
+    SANITIZERS,
+    WARNINGS,
+    Core,
+    core_sources,
+    generated_jpeg,
+    reference,
+)
+from tests.support.examples import examples
+from tests.support.images import cmyk, encoded, picture, ycck
+
+HARNESS = Path(__file__).resolve().parents[1] / "fuzz" / "jpegs.c"
+SIZE = (200, 120)
+
+
+def window_of(draw: random.Random, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    height, width = draw.randint(1, size[0]), draw.randint(1, size[1])
+    return draw.randint(0, size[0] - height), draw.randint(0, size[1] - width), height, width
+
+
+def test_pixels_are_those_of_libjpeg_turbo(core: Core) -> None:
+    draw = random.Random(1)
+    for _ in range(examples(1000)):
+        jpeg, size = generated_jpeg(draw)
+        channels = draw.choice((3, 3, 1))
+        expected = reference(jpeg, channels)
+        assert (core.whole(jpeg, size, channels) == expected).all()
+        window = top, left, height, width = window_of(draw, size)
+        plain, mirrored = core.crops(jpeg, size, [window] * 2, (height, width), channels, [False, True])
+        expected = expected[top : top + height, left : left + width]
+        assert (plain == expected).all() and (mirrored == expected[:, ::-1]).all()
+
+
+def test_large_images_too(core: Core) -> None:
+    draw = random.Random(2)
+    for _ in range(examples(40)):
+        jpeg, size = generated_jpeg(draw, 900)
+        assert (core.whole(jpeg, size) == reference(jpeg)).all()
+
+
+def test_crops_are_opencvs_within_one_level(core: Core) -> None:
+    draw = random.Random(3)
+    for _ in range(examples(500)):
+        jpeg, size = generated_jpeg(draw)
+        channels = draw.choice((3, 3, 1))
+        windows = [window_of(draw, size) for _ in range(draw.randint(1, 4))]
+        target = draw.randint(1, 90), draw.randint(1, 90)
+        flips = [draw.random() < 0.5 for _ in windows]
+        crops = core.crops(jpeg, size, windows, target, channels, flips)
+        pixels = reference(jpeg, channels)
+        for crop, flip, (top, left, height, width) in zip(crops, flips, windows, strict=True):
+            window = pixels[top : top + height, left : left + width]
+            expected = cv2.resize(window, target[::-1], interpolation=cv2.INTER_LINEAR).reshape(crop.shape)
+            mirrored = expected[:, ::-1] if flip else expected
+            assert abs(crop.astype(int) - mirrored).max() <= 1
+
+
+def test_both_kinds_of_instructions_give_the_same_crops(library: Path) -> None:
+    draw, core = random.Random(4), Core(library)
+    for _ in range(examples(300)):
+        jpeg, size = generated_jpeg(draw)
+        windows, target = [window_of(draw, size) for _ in range(3)], (draw.randint(1, 90), draw.randint(1, 90))
+        crops = []
+        for level in (0, 1):
+            core.library.tfpipe_use_simd(level)
+            crops.append(core.crops(jpeg, size, windows, target, 3, [True, False, True]))
+        assert (crops[0] == crops[1]).all()
+
+
+def factors(image: Image.Image, *changes: int) -> bytes:
+    """Returns a JPEG whose frame states other sampling factors, one byte for each component."""
+    jpeg = bytearray(encoded(image, subsampling=0))
+    at = jpeg.index(b"\xff\xc0")
+    for i, change in enumerate(changes):
+        jpeg[at + 11 + 3 * i] = change
+    return bytes(jpeg)
+
+
+def with_frame(marker: int) -> bytes:
+    jpeg = encoded(picture(*SIZE))
+    return jpeg.replace(b"\xff\xc0", bytes([0xFF, marker]), 1)
+
+
+def with_scan(where: int, value: int) -> bytes:
+    """Returns a JPEG whose scan's header has another byte: 10 is its first coefficient, 11 its last."""
+    jpeg = bytearray(encoded(picture(*SIZE)))
+    jpeg[jpeg.index(b"\xff\xda") + where] = value
+    return bytes(jpeg)
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        *(encoded(picture(*SIZE), progressive=True), encoded(picture(*SIZE), keep_rgb=True)),
+        *(cmyk(picture(*SIZE)), ycck(picture(*SIZE)), encoded(picture(*SIZE), format="PNG")),
+        simplejpeg.encode_jpeg(np.asarray(picture(*SIZE)), 90, "RGB", "411"),
+        *(
+            factors(picture(*SIZE), 0x31),
+            factors(picture(*SIZE), 0x11, 0x21),
+            factors(picture(*SIZE), 0x22, 0x22, 0x22),
+        ),
+        *(with_frame(0xC3), with_frame(0xC9), with_frame(0xCA)),
+        *(with_scan(11, 1), with_scan(12, 62), with_scan(13, 1)),
+        *(b"", b"\xff\xd8", b"\xff\xd8\xff\xd9", bytes(5000), b"\xff" * 5000),
+        encoded(picture(*SIZE)).replace(b"JFIF\0\1", b"JFIF\0\2"),
+        encoded(picture(*SIZE)).replace(struct.pack(">HH", *SIZE), struct.pack(">HH", SIZE[0], 0), 1),
+    ],
+    ids=[
+        *("progressive", "RGB", "CMYK", "YCCK", "PNG", "4:1:1", "3:1:1", "uneven", "too many blocks"),
+        *("lossless", "arithmetic", "arithmetic progressive", "from 1", "up to 62", "approximation"),
+        *("empty", "start", "start and end", "zeros", "fill bytes", "JFIF 2", "no width"),
+    ],
+)
+def test_the_rest_is_refused(core: Core, contents: bytes) -> None:
+    assert core.whole(contents, SIZE) in (REFUSED, DAMAGED)
+
+
+def test_a_size_that_is_not_the_callers_is_refused(core: Core) -> None:
+    jpeg = encoded(picture(*SIZE))
+    assert core.crops(jpeg, (SIZE[0] - 1, SIZE[1]), [(0, 0, 9, 9)], (9, 9)) == REFUSED
+    assert core.crops(jpeg, SIZE[::-1], [(0, 0, 9, 9)], (9, 9)) == REFUSED
+
+
+@pytest.mark.parametrize("window", [(-1, 0, 5, 5), (0, 0, 0, 5), (0, 0, 5, 0), (196, 0, 5, 5), (0, 116, 5, 5)])
+def test_windows_beyond_the_image_are_an_error(core: Core, window: tuple[int, int, int, int]) -> None:
+    jpeg = encoded(picture(*SIZE))
+    assert core.crops(jpeg, SIZE, [(0, 0, 5, 5), window], (5, 5)) == ARGUMENT
+    assert core.crops(jpeg, SIZE, [(2**31 - 1,) * 4], (5, 5)) == ARGUMENT
+    assert core.crops(jpeg, SIZE, [(0, 0, 5, 5)], (5, 5), 2) == ARGUMENT
+    assert core.crops(jpeg, SIZE, [], (5, 5)).shape == (0, 5, 5, 3)
+
+
+@pytest.mark.parametrize("rest", [b"", bytes(500)], ids=["cut off", "zeros"])
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"restart_marker_blocks": 3}], ids=str)
+def test_a_file_that_is_cut_off_is_noticed_wherever_the_window_is(core: Core, options: dict, rest: bytes) -> None:
+    jpeg = encoded(picture(*SIZE), **options)
+    start = jpeg.index(b"\xff\xda") + 14
+    window = [(0, 0, 20, 20)]
+    assert not isinstance(core.crops(jpeg + rest, SIZE, window, (9, 9)), int)
+    for end in (*range(start, len(jpeg) - 1, 97), len(jpeg) - 2, len(jpeg) - 1):
+        assert core.crops(jpeg[:end] + rest, SIZE, window, (9, 9)) == DAMAGED
+
+
+@pytest.mark.parametrize("options", [{}, {"restart_marker_rows": 1}, {"restart_marker_blocks": 3}], ids=str)
+def test_damage_is_noticed_if_libjpeg_turbo_does(core: Core, options: dict) -> None:
+    """Bytes of the coded data are changed, left out and put in: the core has what libjpeg-turbo has, or refuses."""
+    jpeg = encoded(picture(60, 80), **options)
+    start, draw, accepted = jpeg.index(b"\xff\xda") + 14, random.Random(5), 0
+    for _ in range(examples(1000)):
+        at = draw.randrange(start, len(jpeg) - 2)
+        piece = bytes([draw.randrange(256)]) * draw.randint(0, 2)
+        changed = jpeg[:at] + piece + jpeg[at + draw.randint(0, 2) :]
+        pixels = core.whole(changed, (60, 80))
+        if not isinstance(pixels, int):
+            assert (pixels == reference(changed)).all()
+            accepted += 1
+    assert accepted
+
+
+def test_restart_intervals_that_no_window_needs_are_passed_over(core: Core) -> None:
+    jpeg = bytearray(encoded(picture(*SIZE), restart_marker_rows=1))
+    expected = reference(bytes(jpeg))
+    start = jpeg.index(b"\xff\xda") + 14
+    jpeg[start + 5 : start + 15] = bytes(10)
+    assert core.whole(bytes(jpeg), SIZE) == DAMAGED
+    crop = core.crops(bytes(jpeg), SIZE, [(100, 8, 60, 70)], (60, 70))
+    assert (crop[0] == expected[100:160, 8:78]).all()
+
+
+def test_tables_are_kept_by_their_bytes(core: Core) -> None:
+    """Files with more tables than are kept, in turn, so that each of these is replaced."""
+    draw, files = random.Random(6), []
+    for quality in range(20, 100, 8):
+        file = io.BytesIO()
+        picture(90, 70, quality).save(file, "JPEG", quality=quality, optimize=True)
+        files.append((file.getvalue(), reference(file.getvalue())))
+    for _ in range(40):
+        jpeg, expected = draw.choice(files)
+        assert (core.whole(jpeg, (90, 70)) == expected).all()
+
+
+def test_the_corpus_passes_under_sanitizers(tmp_path: Path) -> None:
+    """Both sanitizers, every allocation of exact size; each file as it is, then changed for two seconds."""
+    program = tmp_path / "harness"
+    build = ["cc", *WARNINGS, *SANITIZERS, "-DSTANDALONE", str(HARNESS), *core_sources(), "-o", str(program)]
+    subprocess.run(build, check=True)
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    files = write_corpus(corpus)
+    environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1"}
+    run = subprocess.run([program, "2", "1", *files], env=environment, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.startswith(f"{len(files)} files, ")
