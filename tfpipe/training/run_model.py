@@ -1,8 +1,10 @@
 """A model in training, on any backend of Keras: its batches, their times, and the requests of its rank."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.loader import Loader
@@ -40,9 +42,13 @@ class RunModel(keras.Model):
     dropped_images = 0
     """Images that `data.on_error` "skip" has left out in the current epoch, over all ranks."""
     requests = Requests()
-    """This rank's requests for after the next step."""
+    """This rank's requests, which are met after the step that follows the next one; on one rank, after the next."""
+    agreed = Requests()
+    """Requests that every rank makes for after the next step, and that need no agreement."""
     granted = Requests()
-    """Requests that any rank made in the last step; the same on every rank."""
+    """Requests to meet now, of any rank; the same on every rank."""
+    _unread: tuple[Mapping[str, Any], Any] | None = None
+    """Logs and requests of the last step, which the device may not have ended yet."""
 
     def take(self) -> tuple[tf.Tensor, tf.Tensor, float]:
         """Takes the next batch, which begins a step: images, labels, and the time at which they were ready."""
@@ -50,8 +56,31 @@ class RunModel(keras.Model):
         images, labels, self.positions, ready_at_s = self.meter.take(self.loader)
         return images, labels, float(ready_at_s)
 
-    def finish(self, granted: Requests, reduce_s: float, ready_at_s: float) -> None:
-        """Ends the step; it spent `reduce_s` seconds averaging over ranks."""
+    def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any, ready_at_s: float) -> dict[str, float]:
+        """Ends the step, but reads what the step before gave: a device that is a step behind is never idle.
+
+        Args:
+            logs: the step's metrics, scalars of the backend.
+            asked: what the ranks asked in it: float [2], above 0 where any did; not read with one rank.
+            reduce_s: seconds spent averaging over ranks: a float, or a scalar of the backend.
+            ready_at_s: when the batch was ready.
+
+        Returns:
+            The metrics after the step before, in the first step of an epoch those of the step itself.
+        """
         assert self.meter is not None, "take() has used it"
-        self.granted = granted
+        before, self._unread = self._unread, (logs, asked)
+        values = {name: float(value) for name, value in (before or self._unread)[0].items()}
+        self.granted = self._any(self.agreed, before)
         self.input_wait_s += self.meter.finish(reduce_s, ready_at_s).wait_s
+        return values
+
+    def settle(self) -> None:
+        """Adds what the ranks asked in the last step of an epoch to `granted`."""
+        self.granted, self._unread = self._any(self.granted, self._unread), None
+
+    def _any(self, granted: Requests, unread: tuple[Mapping[str, Any], Any] | None) -> Requests:
+        own = self.requests
+        if self.world.size > 1:
+            own = Requests() if unread is None else Requests(*(np.asarray(unread[1]) > 0).tolist())
+        return Requests(granted.save or own.save, granted.stop or own.stop)
