@@ -88,7 +88,7 @@ class Taker:
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         threading.Thread(target=self._run, name="batches", daemon=True).start()
 
-    def take(self, limit_s: float) -> Any:
+    def take(self, limit_s: float | None) -> Any:
         """Returns the next element, or raises what the iterator raises; TimeoutError after `limit_s` seconds."""
         self._asked.put(True)
         try:
