@@ -15,7 +15,7 @@ from tests.support.documents import blocks
 from tests.support.sample import SampleData
 from tfpipe import build_dataset, load_config
 
-TRANSFORM, LOOP, CHAIN, RESUME, KERAS, TORCH = blocks(ROOT / "docs/compose.md", "python")
+TRANSFORM, LOOP, KERAS, CHAIN, RESUME, TORCH = blocks(ROOT / "docs/compose.md", "python")
 
 
 @pytest.fixture
@@ -53,6 +53,11 @@ def test_a_loop_of_your_own(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert [line.split(" steps")[0] for line in capsys.readouterr().out.splitlines()] == [str(steps), str(2 * steps)]
 
 
+def test_keras_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(KERAS)["loader"].config.data.batch_size == 16
+    assert capsys.readouterr().out.splitlines()[-1] == "160 crops trained", "10 batches, not those taken ahead"
+
+
 def test_the_chain_by_hand(folder: Path) -> None:
     names = run(CHAIN)
     images, labels = next(iter(names["dataset"]))
@@ -75,11 +80,6 @@ def test_where_to_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     whole = build_dataset(load_config("config.json"), with_positions=True).skip(names["steps"])
     for (images, labels), (want, want_labels, _) in zip(names["dataset"].take(3), whole, strict=False):
         assert tf.reduce_all(images == want) and tf.reduce_all(labels == want_labels)
-
-
-def test_keras_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(KERAS)["loader"].config.data.batch_size == 16
-    assert capsys.readouterr().out.splitlines()[-1] == "160 crops trained", "10 batches, not those taken ahead"
 
 
 def test_torch(folder: Path) -> None:

@@ -14,14 +14,14 @@ from tfpipe.data.catalog.contract import breaches, data_contract
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped, DroppedSample
-from tfpipe.data.failures.stalled import Taker, no_batch
+from tfpipe.data.failures.stalled import Taker, describe, pending_files, unreadable_within
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_dataset
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 
 FORMAT = 1
 
@@ -70,8 +70,7 @@ class Loader(Iterator[Any]):
         if split == "train":
             check_share(self.catalog, config.data, world)
         self._positions, self._ready, self._gather = positions, ready, gather or world.gather
-        limit_s = timeout_s or config.data.stall_timeout_s
-        self._timeout_s = None if limit_s == math.inf else limit_s
+        self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
         self._start = Stream.start(world.size)
         self._progress = Progress(self._start, world.rank)
         self._crops_per_step = config.data.batch_size * world.size
@@ -101,9 +100,12 @@ class Loader(Iterator[Any]):
         """
         batches, began_s = self._opened(), time.perf_counter()
         try:
-            batch = next(batches) if self._taker is None else self._taker.take(self._timeout_s)
+            batch = next(batches) if self._taker is None else self._taker.take()
         except TimeoutError:
-            raise no_batch(self.catalog, self.config.data, self.world, self.ahead(), self._timeout_s or 0) from None
+            raise TfpipeError(
+                f"rank {self.world.rank}: no batch within {self._timeout_s:g} s: {self.waits_for()}; timeout_s or "
+                "data.stall_timeout_s is how long to wait"
+            ) from None
         except StopIteration:
             self._look(end=True)
             self.close()
@@ -193,9 +195,10 @@ class Loader(Iterator[Any]):
         self._progress.restart(stream or self._start, step)
         self._ended = False
 
-    def ahead(self) -> Stream:
-        """Returns the stream after the last batch handed out, as `rest` does."""
-        return self._progress.ahead()
+    def waits_for(self) -> str:
+        """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
+        paths = pending_files(self.catalog, self.config.data, self.world, self._progress.ahead(), None)
+        return describe(paths, unreadable_within(paths))
 
     def dropped(self) -> list[DroppedSample]:
         """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why."""
@@ -225,14 +228,11 @@ class Loader(Iterator[Any]):
         if self._batches is None:
             data, stream = self.config.data, self._progress.stream
             self._batches = Batches(self._build, self.catalog, data, self.world, stream)
-            self._taker = self._taker_of(self._batches)
+            self._taker = Taker(self._batches, self._timeout_s) if self._timeout_s < math.inf else None
             if data.on_error == "skip":
                 self._dropped = Dropped(self.catalog, data, self.world, stream)
             self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
         return self._batches
-
-    def _taker_of(self, batches: Batches) -> Taker | None:
-        return None if self._timeout_s is None else Taker(batches)
 
     def _build(self, rest: Stream) -> tf.data.Dataset:
         return self._whole if rest is self._start else self._rest(rest)

@@ -11,7 +11,6 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.parallelism import READS
 from tfpipe.distributed import World
-from tfpipe.errors import TfpipeError
 
 # Files that a message names, and seconds within which a file has to answer.
 NAMED = 3
@@ -70,29 +69,21 @@ def describe(paths: list[str], silent: list[str]) -> str:
     return f"the next files can be read by now, e.g. {', '.join(paths[:NAMED])}"
 
 
-def no_batch(catalog: Catalog, config: DataConfig, world: World, rest: Stream, timeout_s: float) -> TfpipeError:
-    """Returns the error of a rank that received no batch in time; `rest` is its stream after the last one."""
-    paths = pending_files(catalog, config, world, rest, None)
-    files = describe(paths, unreadable_within(paths))
-    advice = "timeout_s or data.stall_timeout_s is how long to wait"
-    return TfpipeError(f"rank {world.rank}: no batch within {timeout_s:g} s: {files}; {advice}")
-
-
 class Taker:
     """A thread that takes the elements of an iterator, so that its user need not wait for one for ever."""
 
-    def __init__(self, source: Iterator[Any]) -> None:
-        """Starts the thread, a daemon: a read that hangs cannot be ended."""
-        self._source = source
+    def __init__(self, source: Iterator[Any], limit_s: float) -> None:
+        """Starts the thread, a daemon: a read that hangs cannot be ended. An element may take `limit_s` seconds."""
+        self._source, self._limit_s = source, limit_s
         self._asked: SimpleQueue[bool] = SimpleQueue()
         self._answers: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
         threading.Thread(target=self._run, name="batches", daemon=True).start()
 
-    def take(self, limit_s: float | None) -> Any:
-        """Returns the next element, or raises what the iterator raises; TimeoutError after `limit_s` seconds."""
+    def take(self) -> Any:
+        """Returns the next element, or raises what the iterator raises; TimeoutError after the limit."""
         self._asked.put(True)
         try:
-            element, error = self._answers.get(timeout=limit_s)
+            element, error = self._answers.get(timeout=self._limit_s)
         except Empty:
             raise TimeoutError from None
         if error is not None:

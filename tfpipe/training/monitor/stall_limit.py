@@ -1,7 +1,6 @@
 """The limit of a stall: after how long it ends the run, and the message that names the files waited for."""
 
 from tfpipe.config import DataConfig
-from tfpipe.data.failures.stalled import describe, pending_files, unreadable_within
 from tfpipe.data.loader import Loader
 from tfpipe.training.monitor.stalls import Stall, StallLimit
 
@@ -16,7 +15,6 @@ def stall_limit(config: DataConfig, loader: Loader) -> StallLimit | None:
     def reason(stall: Stall) -> str:
         if stall.part != "input":
             return f"this rank's own step does not end, or another rank has stopped; {SET_WITH}"
-        paths = pending_files(loader.catalog, config, loader.world, loader.ahead(), None)
-        return f"{describe(paths, unreadable_within(paths))}; {SET_WITH}"
+        return f"{loader.waits_for()}; {SET_WITH}"
 
     return StallLimit(config.stall_timeout_s, reason)
