@@ -43,8 +43,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         every = self.config.every_steps
-        self.model.agreed = Requests(save=every is not None and (self.state.total_steps + 1) % every == 0)
-        self.model.requests = Requests(self.world.rank == 0 and self._due(), bool(self.stop))
+        agreed = Requests(save=every is not None and (self.state.total_steps + 1) % every == 0)
+        self.model.ask(Requests(self.world.rank == 0 and self._due(), bool(self.stop)), agreed)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
