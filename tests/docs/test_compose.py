@@ -13,7 +13,7 @@ from tests.support.documents import blocks
 from tests.support.sample import SampleData
 from tfpipe import build_dataset, load_config
 
-TRANSFORM, LOOP, CHAIN, RESUME = blocks(ROOT / "docs/compose.md", "python")
+TRANSFORM, LOOP, KERAS, CHAIN, RESUME = blocks(ROOT / "docs/compose.md", "python")
 
 
 @pytest.fixture
@@ -47,6 +47,11 @@ def test_a_loop_of_your_own(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     steps = run(LOOP)["loader"].steps_per_epoch
     assert run(LOOP)["loader"].step == 2 * steps
     assert [line.split(" steps")[0] for line in capsys.readouterr().out.splitlines()] == [str(steps), str(2 * steps)]
+
+
+def test_keras_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(KERAS)["loader"].config.data.batch_size == 16
+    assert capsys.readouterr().out.splitlines()[-1] == "160 crops trained", "10 batches, not those taken ahead"
 
 
 def test_the_chain_by_hand(folder: Path) -> None:

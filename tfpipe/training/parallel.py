@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
 from tfpipe.training.pretrained import weighted_layers
-from tfpipe.training.run_model import Requests, RunModel
+from tfpipe.training.run_model import RunModel
 
 
 class ParallelModel(RunModel):
@@ -53,8 +53,7 @@ class ParallelModel(RunModel):
         def train_function(_: Iterator[Any]) -> Any:
             images, labels, ready_at_s = self.take()
             logs, granted, reduce_s = step((images, labels, tf.constant(self.requests, tf.float32)))
-            self.finish(Requests(*(granted.numpy() > 0)), float(reduce_s), ready_at_s)
-            return logs
+            return self.finish(logs, granted, reduce_s, ready_at_s)
 
         self.train_function = train_function
         return train_function

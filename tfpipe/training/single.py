@@ -31,19 +31,14 @@ class SingleModel(RunModel):
         def jax_function(state: Any, _: Iterator[Any]) -> Any:
             images, labels, ready_at_s = self.take()
             logs, state = step(state, iter([(images.numpy(), labels.numpy())]))
-            return self._finished(logs, ready_at_s), state
+            return self.finish(logs, None, 0.0, ready_at_s), state
 
         def torch_function(_: Any) -> Any:
             images, labels, ready_at_s = self.take()
             self._seed_torch()
-            return self._finished(step([(images.numpy(), labels.numpy())]), ready_at_s)
+            return self.finish(step([(images.numpy(), labels.numpy())]), None, 0.0, ready_at_s)
 
         self.train_function = jax_function if keras.backend.backend() == "jax" else torch_function
-
-    def _finished(self, logs: dict[str, Any], ready_at_s: float) -> dict[str, float]:
-        values = {name: float(value) for name, value in logs.items()}  # waits for the end of the step
-        self.finish(self.requests, 0.0, ready_at_s)
-        return values
 
     def _seed_torch(self) -> None:
         """Seeds PyTorch's generator from the run's seed and the step: so a checkpoint need not hold its state."""

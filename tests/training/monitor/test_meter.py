@@ -38,10 +38,11 @@ def test_a_step_is_split_exactly(clock: Clock, meter: Meter) -> None:
     assert meter.take(batches) == "batch"
     assert batches.seen == OpenStep("input", began_s) and meter.open == OpenStep("step", began_s)
     clock.now_s += 2
-    step = meter.finish(reduce_s=0.75, ready_at_s=ready_at_s)
+    times = meter.finish(reduce_s=0.75, ready_at_s=ready_at_s)
+    step = times.read()
     assert step == Step(step_s=2.75, wait_s=0.25, compute_s=1.25, reduce_s=0.75, delay_s=0.125)
     assert step.own_s == 2
-    assert (meter.steps, meter.open, meter.last, list(meter.recent_s)) == (41, None, step, [2.25])
+    assert (meter.steps, meter.open, meter.last, list(meter.recent_s)) == (41, None, times, [2.25])
 
 
 def test_steps_leave_no_gap_between_them_but_a_restart_does(clock: Clock, meter: Meter) -> None:
@@ -60,5 +61,5 @@ def test_steps_leave_no_gap_between_them_but_a_restart_does(clock: Clock, meter:
 
 def test_clocks_that_disagree_make_no_time_negative(clock: Clock, meter: Meter) -> None:
     meter.take(Batches(clock, 0, meter))
-    step = meter.finish(reduce_s=0.001, ready_at_s=clock.of_day() + 1)
+    step = meter.finish(reduce_s=0.001, ready_at_s=clock.of_day() + 1).read()
     assert (step.compute_s, step.delay_s) == (0, 0)

@@ -44,7 +44,9 @@ class Checkpoints(keras.callbacks.Callback):
         """Whether the run ends with the current epoch, before its last one."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
-        self.model.requests = Requests(self.world.rank == 0 and self._due(), bool(self.stop))
+        every = self.config.every_steps
+        agreed = Requests(save=every is not None and (self.state.total_steps + 1) % every == 0)
+        self.model.ask(Requests(self.world.rank == 0 and self._due(), bool(self.stop)), agreed)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
@@ -56,6 +58,7 @@ class Checkpoints(keras.callbacks.Callback):
         if self.state.step == self.steps:
             # fit would run a full epoch, but only the rest of an interrupted one is left.
             self.model.stop_training = True
+            self.model.settle()
         elif self.model.granted.stop or self.model.granted.save:
             self._settle(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
 
@@ -73,17 +76,19 @@ class Checkpoints(keras.callbacks.Callback):
         self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
 
     def _settle(self, state: State) -> None:
-        """Stops or saves, as granted in the last step."""
+        """Stops or saves, as granted."""
         if self.model.granted.stop:
             self._end(state)
         elif self.model.granted.save:
             self._save(state)
 
     def _due(self) -> bool:
-        """Returns whether a checkpoint is due after the next step."""
-        steps, minutes = self.config.every_steps, self.config.every_minutes
-        by_steps = steps is not None and (self.state.total_steps + 1) % steps == 0
-        return by_steps or (minutes is not None and time.monotonic() - self.saved_at >= 60 * minutes)
+        """Returns whether a checkpoint is due by the time; then the next one's time begins."""
+        minutes, now_s = self.config.every_minutes, time.monotonic()
+        if minutes is None or now_s - self.saved_at < 60 * minutes:
+            return False
+        self.saved_at = now_s
+        return True
 
     def _end(self, state: State) -> NoReturn:
         path = self._save(state, needed=True)

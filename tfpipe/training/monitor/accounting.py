@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.data.runtime.autotune import STAGES, Stage, since, stages, tuned
 from tfpipe.distributed import World
-from tfpipe.training.monitor.meter import Step
+from tfpipe.training.monitor.meter import Step, Times
 from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
 from tfpipe.training.monitor.stragglers import describe_stragglers, find_straggler
@@ -74,13 +74,13 @@ class Accounting(keras.callbacks.Callback):
         if self.throughput.steps == 0:
             self._begin(usage(), self._stages(), queued_s())
             return
-        self.steps.append(self.model.meter.last)
+        self.times.append(self.model.meter.last)
         self.positions.append(self.model.positions.numpy())
-        if len(self.steps) == self.interval or self.model.granted.stop:
+        if len(self.times) == self.interval or self.model.granted.stop:
             self._close()
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
-        if self.steps:
+        if self.times:
             self._close()
         straggling = describe_stragglers(self.of_epoch)
         if straggling is not None:
@@ -88,14 +88,15 @@ class Accounting(keras.callbacks.Callback):
 
     def _begin(self, used: Usage, stages: Sequence[Stage], queued: Mapping[str, float]) -> None:
         self.used, self.stages, self.queued = used, stages, queued
-        self.steps: list[Step] = []
+        self.times: list[Times] = []
         self.positions: list[np.ndarray] = []
 
     def _close(self) -> None:
         used, stages_now, queued = usage(), self._stages(), queued_s()
-        seconds = sum(step.step_s for step in self.steps)
+        steps = [times.read() for times in self.times]
+        seconds = sum(step.step_s for step in steps)
         cpu_s = used.cpu_s - self.used.cpu_s
-        own = rank_figures(self.steps, cpu_s / (seconds * allowed_cores(self.world)), resident_bytes())
+        own = rank_figures(steps, cpu_s / (seconds * allowed_cores(self.world)), resident_bytes())
         ranks = self._share(own)
         if self.record is not None:
             spent = RankUsage(
@@ -104,7 +105,7 @@ class Accounting(keras.callbacks.Callback):
                 since(self.stages, stages_now),
                 queued_since(self.queued, queued),
             )
-            interval = self._describe(seconds, ranks, spent)
+            interval = self._describe(steps, ranks, spent)
             self.of_epoch.append(interval)
             meter = self.model.meter
             append(self.record.path, {"epoch": meter.epoch, "step": meter.steps, "interval": interval})
@@ -121,8 +122,8 @@ class Accounting(keras.callbacks.Callback):
         table[self.world.rank] = own
         return [RankFigures(*row) for row in self.world.sum(table).tolist()]
 
-    def _describe(self, seconds: float, ranks: Sequence[RankFigures], spent: RankUsage) -> dict[str, Any]:
-        steps, cores = len(self.steps), allowed_cores(self.world)
+    def _describe(self, steps: Sequence[Step], ranks: Sequence[RankFigures], spent: RankUsage) -> dict[str, Any]:
+        seconds, cores = sum(step.step_s for step in steps), allowed_cores(self.world)
         described = [
             {
                 "rank": rank,
@@ -136,11 +137,11 @@ class Accounting(keras.callbacks.Callback):
         straggler = find_straggler(described)
         mean_wait_s = float(np.mean([figures.wait_ms for figures in ranks])) / 1000
         return {
-            "steps": steps,
+            "steps": len(steps),
             "seconds": round(seconds, 6),
-            "images_per_second": round(steps * self.throughput.images_per_step / seconds, 3),
-            "input_wait_fraction": round(steps * mean_wait_s / seconds, FRACTION_DIGITS),
-            **distributions(self.steps),
+            "images_per_second": round(len(steps) * self.throughput.images_per_step / seconds, 3),
+            "input_wait_fraction": round(len(steps) * mean_wait_s / seconds, FRACTION_DIGITS),
+            **distributions(steps),
             "cpu_fraction": described[self.world.rank]["cpu_fraction"],
             "cores": cores,
             "queued_fraction": round(spent.queued_s / (seconds * cores), FRACTION_DIGITS),

@@ -24,6 +24,21 @@ class Step(NamedTuple):
         return self.step_s - self.reduce_s
 
 
+class Times(NamedTuple):
+    """Times of a step of which a device may not have ended the allreduce yet."""
+
+    step_s: float
+    wait_s: float
+    busy_s: float  # training step with the allreduce
+    reduce_s: Any  # a float, or a scalar that converts to one
+    delay_s: float
+
+    def read(self) -> Step:
+        """Returns the times as floats; waits for the device if it has not ended the step."""
+        reduce_s = float(self.reduce_s)
+        return Step(self.step_s, self.wait_s, max(0.0, self.busy_s - reduce_s), reduce_s, self.delay_s)
+
+
 class OpenStep(NamedTuple):
     """A step that has not ended."""
 
@@ -46,7 +61,7 @@ class Meter:
         """Steps of the run that have ended."""
         self.epoch = 1
         """Current epoch, counted from 1."""
-        self.last: Step | None = None
+        self.last: Times | None = None
         self.open: OpenStep | None = None
         self.recent_s: deque[float] = deque(maxlen=RECENT)
         """Durations of the last steps, from taking the batch to the end."""
@@ -72,19 +87,20 @@ class Meter:
         yield
         self.open = None
 
-    def finish(self, reduce_s: float, ready_at_s: float) -> Step:
+    def finish(self, reduce_s: Any, ready_at_s: float) -> Times:
         """Ends the step that `take` began.
 
-        It spent `reduce_s` seconds in the allreduce; its batch was ready at the time of day `ready_at_s`.
+        It spent `reduce_s` seconds, a float or a scalar to be read later, in the allreduce; its batch was ready at the
+        time of day `ready_at_s`.
         """
         now_s = self.clock()
         assert self.open is not None, "take() begins a step"
         began_s = self.open.since_s
         self.open = None
-        self.last = Step(
+        self.last = Times(
             now_s - self._ended_s,
             self._taken_s - began_s,
-            max(0.0, now_s - self._taken_s - reduce_s),
+            now_s - self._taken_s,
             reduce_s,
             max(0.0, self._taken_at_s - ready_at_s),
         )

@@ -1,0 +1,73 @@
+"""What a step waits for: what the device has not ended is read a step late, so that the device is never idle."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.support.sample import SampleData
+from tfpipe import World, load_config
+from tfpipe.training import loop
+from tfpipe.training.monitor.meter import Meter
+from tfpipe.training.run_model import Requests, RunModel
+
+STEPS = 6
+
+
+class Given:
+    """A scalar that a step gave, which notes in which step it is read."""
+
+    def __init__(self, value: Any, step: int, reads: list[tuple[int, int]], model: RunModel) -> None:
+        self.value, self.step, self.reads, self.model = value, step, reads, model
+
+    def __float__(self) -> float:
+        # A step is open from the moment when its batch is taken.
+        begun = self.model.meter.steps + (self.model.meter.open is not None)
+        self.reads.append((self.step, begun))
+        return float(self.value)
+
+
+def test_nothing_is_read_in_the_step_that_gives_it(
+    sample: SampleData, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But in the first step of an epoch, whose metrics have no step before, and where an interval is summed up."""
+    reads: list[tuple[int, int]] = []
+    finish = RunModel.finish
+
+    def noting(model: RunModel, logs: Mapping[str, Any], asked: Any, reduce_s: Any, ready_at_s: float) -> Any:
+        step = model.meter.steps + 1
+        given = {name: Given(value, step, reads, model) for name, value in logs.items()}
+        return finish(model, given, asked, Given(reduce_s, step, reads, model), ready_at_s)
+
+    monkeypatch.setattr(RunModel, "finish", noting)
+    training = {"epochs": 2, "steps_per_epoch": STEPS, "interval": 100}
+    config = load_config(sample.config(tmp_path / "c.json", data={"index": index}, training=training))
+    (tmp_path / "run").mkdir()
+    loop.train(config, World(), tmp_path / "run")
+    at_once = [step for step, read in reads if read <= step]
+    assert set(at_once) == {1, STEPS, STEPS + 1, 2 * STEPS}, "an interval ends with its epoch"
+    assert {step for step, read in reads if read == step + 1} >= {2, 3, 4, STEPS + 2}
+
+
+def test_what_ranks_ask_is_granted_a_step_later_and_once() -> None:
+    inputs = keras.Input((1,))
+    model = RunModel(inputs, inputs)
+    model.world, model.meter = World(1, 2), Meter()
+    granted = []
+    for asked in ([0, 0], [0.5, 0], [0, 0], [0, 0.5], [0, 0]):
+        model.meter.take(iter([None]))
+        model.finish({"loss": 1.0}, np.array(asked), 0.0, 0.0)
+        granted.append(model.granted)
+    none = Requests()
+    assert granted == [none, none, Requests(save=True), none, Requests(stop=True)]
+    model.settle()
+    assert model.granted == Requests(stop=True)
+    model.agreed = Requests(save=True)
+    model.meter.take(iter([None]))
+    model.finish({"loss": 1.0}, np.array([0, 0.5]), 0.0, 0.0)
+    assert model.granted == Requests(save=True), "what all know of is not asked for"
+    model.settle()
+    assert model.granted == Requests(save=True, stop=True), "an epoch's end waits for no further step"
