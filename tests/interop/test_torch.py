@@ -134,6 +134,39 @@ def test_other_datasets_are_refused(dataset: tf.data.Dataset) -> None:
         tfpipe.torch.iterable(dataset)
 
 
+def test_a_loader_gives_tensors_and_is_taken_by_a_dataloader(config: Config) -> None:
+    expected = list(build_dataset(config, "test", with_positions=True).as_numpy_iterator())
+    with tfpipe.torch.Loader(config, "test", positions=True) as batches:
+        check_batches(list(DataLoader(batches, batch_size=None)), expected)
+    with tfpipe.torch.Loader(config, channels_first=False) as batches:
+        images, labels = next(batches)
+        assert images.shape == (16, 32, 32, 3) and labels.dtype == torch.int64
+        assert batches.step == 1 and batches.state_dict()["crops"] == 16
+    with pytest.raises(ConfigError, match=r"use .* num_workers=0"):
+        next(iter(DataLoader(batches, batch_size=None, num_workers=1, timeout=240)))
+
+
+def test_ranks_that_are_not_connected_are_refused(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"WORLD_SIZE is 2, .*: call torch.distributed.init_process_group\(\) before"):
+        tfpipe.torch.Loader(config)
+    assert tfpipe.torch.Loader(config, world=tfpipe.World(1, 2)).world.rank == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_batches_are_on_the_gpu_before_they_are_used(config: Config) -> None:
+    expected = list(build_dataset(config, with_positions=True).take(20).as_numpy_iterator())
+    with tfpipe.torch.Loader(config, device="cuda", positions=True) as batches:
+        seen = []
+        for want in expected:
+            images, labels, positions = next(batches)
+            assert images.is_cuda and labels.is_cuda and not positions.is_cuda
+            total = images.sum(dtype=torch.int64)  # at once, on the stream of the user
+            assert int(total) == want[0].sum(dtype=int)
+            seen.append([images.cpu(), labels.cpu(), positions])
+        check_batches(seen, expected)
+
+
 LEAVING = """
 import gc, os, sys, time
 import torch

@@ -18,24 +18,26 @@ TORCHRUN = (*WARM, "-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--r
 
 
 def crops_of_tensorflow(run: Path) -> int:
-    """Returns the crops that a run's last checkpoint counts as trained."""
+    """Returns the crops that a run's last checkpoint counts as trained, 0 without one."""
     import tensorflow as tf
 
-    latest = tf.train.latest_checkpoint(str(run / "checkpoints"))
+    if (latest := tf.train.latest_checkpoint(str(run / "checkpoints"))) is None:
+        return 0
     state = tf.train.load_checkpoint(latest).get_tensor("loader/.ATTRIBUTES/VARIABLE_VALUE")
     return json.loads(state)["crops"]
 
 
 def crops_of_torch(run: Path) -> int:
-    """Returns the crops that a run's last checkpoint counts as trained."""
+    """Returns the crops that a run's last checkpoint counts as trained, 0 without one."""
     import torch
 
-    return torch.load(run / "checkpoint.pt")["loader"]["crops"]
+    saved = run / "checkpoint.pt"
+    return torch.load(saved)["loader"]["crops"] if saved.exists() else 0
 
 
 def crops_of_jax(run: Path) -> int:
-    """Returns the crops that a run's last checkpoint counts as trained."""
-    return max(int(path.name) for path in (run / "checkpoints").iterdir() if path.name.isdecimal())
+    """Returns the crops that a run's last checkpoint counts as trained, 0 without one."""
+    return max((int(path.name) for path in (run / "checkpoints").glob("*") if path.name.isdecimal()), default=0)
 
 
 class Loop(NamedTuple):

@@ -1,5 +1,7 @@
 """The Loader of another framework: a thread makes its arrays of each batch, some batches ahead of use."""
 
+import os
+import socket
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,7 +13,9 @@ from tfpipe.config import Config
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.stalled import Taker
 from tfpipe.data.loader import Loader
-from tfpipe.distributed import World
+from tfpipe.distributed import World, cpu_share
+
+Gather = Callable[[Any], list[Any]]
 
 
 class Prepared(NamedTuple):
@@ -60,3 +64,11 @@ class AheadLoader(Loader):
     def _taker_of(self, batches: Batches) -> Taker:
         # The thread holds no reference to the loader, so one that is dropped ends its thread.
         return Taker(batches, self._timeout_s, self._preparer(), self._ahead)
+
+
+def world_of(rank: int, size: int, gather: Gather) -> World:
+    """Returns the world of a framework's ranks, who share the CPUs of their host; every rank must call it."""
+    hosts = gather(socket.gethostname())
+    local_size = hosts.count(hosts[rank])
+    threads = cpu_share(len(os.sched_getaffinity(0)), os.cpu_count() or 1, local_size)
+    return World(rank, size, "none", hosts[:rank].count(hosts[rank]), local_size, threads)

@@ -19,7 +19,7 @@ from tfpipe.data.catalog.boxes import own_crops
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.interop.ahead import AheadLoader, Prepared
+from tfpipe.interop.ahead import AheadLoader, Gather, Prepared, world_of
 
 AHEAD = 2
 # The label of what only fills up a batch.
@@ -46,7 +46,7 @@ class Loader(AheadLoader):
         timeout_s: float | None = None,
         positions: bool = False,
         catalog: Catalog | None = None,
-        gather: Callable[[Any], list[Any]] | None = None,
+        gather: Gather | None = None,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
@@ -67,7 +67,7 @@ class Loader(AheadLoader):
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or the
                 number of batches of a sharded test pass is not known.
         """
-        world = world or World(jax.process_index(), jax.process_count())
+        world = world or world_of(jax.process_index(), jax.process_count(), _gather)
         if gather is None and world.backend == "none":
             gather = _gather
         options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather}

@@ -21,9 +21,9 @@ import tensorflow as tf  # noqa: E402
 from tfpipe.config import Config  # noqa: E402
 from tfpipe.data.catalog.types import Catalog  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
-from tfpipe.distributed import World, cpu_share  # noqa: E402
+from tfpipe.distributed import World  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
-from tfpipe.interop.ahead import AheadLoader, Prepared  # noqa: E402
+from tfpipe.interop.ahead import AheadLoader, Gather, Prepared, world_of  # noqa: E402
 
 WORKERS = (
     "tfpipe.torch works in threads of its own and cannot be taken into the processes of a DataLoader: "
@@ -52,7 +52,7 @@ class Loader(AheadLoader, IterableDataset[Batch]):
         timeout_s: float | None = None,
         positions: bool = False,
         catalog: Catalog | None = None,
-        gather: Callable[[Any], list[Any]] | None = None,
+        gather: Gather | None = None,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
@@ -188,10 +188,7 @@ def _world() -> World:
                 "torch.distributed.init_process_group() before tfpipe.torch.Loader, or give it a world"
             )
         return World()
-    # torchrun's; without them a process counts as the only one of its host.
-    local_rank, local_size = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1))
-    threads = cpu_share(len(os.sched_getaffinity(0)), os.cpu_count() or 1, local_size)
-    return World(dist.get_rank(), dist.get_world_size(), "none", local_rank, local_size, threads)
+    return world_of(dist.get_rank(), dist.get_world_size(), _gather)
 
 
 def _gather(value: Any) -> list[Any]:

@@ -1,13 +1,16 @@
-"""What is said of a rank that gets no batch: the next files, and those that do not answer."""
+"""What is said of a rank that gets no batch: the next files, and those that do not answer; and who waits for it."""
 
 import os
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.support.sample import SampleData
-from tfpipe import Cursor, Stream, World, load_config
-from tfpipe.data.failures.stalled import pending_files, unreadable_within
+from tfpipe import Cursor, Stream, TfpipeError, World, load_config
+from tfpipe.data.failures.stalled import Taker, pending_files, unreadable_within
 from tfpipe.data.runtime.parallelism import READS
 from tfpipe.data.sources.registry import load_catalog
 
@@ -43,3 +46,55 @@ def test_files_that_do_not_answer_are_told_from_those_that_cannot_be_opened(tmp_
         f"{paths[2]}: No such file or directory",
     ]
     assert unreadable_within(paths[:1]) == []
+
+
+class Source(Iterator[int]):
+    """Batches that count up, as far as `work` lets them."""
+
+    def __init__(self, work: Callable[["Source"], None]) -> None:
+        self.work, self.taken, self.failing, self.cancelled = work, 0, False, threading.Event()
+
+    def __next__(self) -> int:
+        self.work(self)
+        self.taken += 1
+        return self.taken
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+def test_a_failure_may_be_named_for_longer_than_a_batch_may_take() -> None:
+    def name(source: Source) -> None:
+        source.failing = True
+        source.cancelled.wait(0.5)
+        raise TfpipeError("cannot use it")
+
+    with pytest.raises(TfpipeError, match="cannot use it"):
+        Taker(Source(name)).take(0.05)
+
+
+def test_as_many_are_taken_ahead_as_asked_for_and_in_order() -> None:
+    third = threading.Event()
+    source = Source(lambda source: third.set() if source.taken == 2 else None)
+    taker = Taker(source, lambda batches: (10 * batch for batch in batches), ahead=2)
+    assert taker.take(60) == 10 and third.wait(60)
+    assert [taker.take(60) for _ in range(3)] == [20, 30, 40]
+    taker.close()
+    assert source.taken <= 6
+
+
+def test_a_wait_ends_with_its_taker_unless_storage_hangs() -> None:
+    source = Source(lambda source: source.cancelled.wait())
+    taker = Taker(source, ahead=1)
+    taker.close()
+    assert source.cancelled.is_set() and not taker._thread.is_alive()
+
+    source = Source(lambda source: source.cancelled.wait())
+    taker = Taker(source)
+    with pytest.raises(TimeoutError):
+        taker.take(0.05)
+    taker.close()
+    assert not source.cancelled.is_set()
+    source.cancel()
+    taker._thread.join(60)
+    assert not taker._thread.is_alive()
