@@ -1,5 +1,6 @@
 """What is said of a rank that gets no batch: the next files, and those that do not answer; and who waits for it."""
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -70,29 +71,29 @@ def test_a_failure_may_be_named_for_longer_than_a_batch_may_take() -> None:
         raise TfpipeError("cannot use it")
 
     with pytest.raises(TfpipeError, match="cannot use it"):
-        Taker(Source(name)).take(0.05)
+        Taker(Source(name), 0.05).take()
 
 
 def test_as_many_are_taken_ahead_as_asked_for_and_in_order() -> None:
     third = threading.Event()
     source = Source(lambda source: third.set() if source.taken == 2 else None)
-    taker = Taker(source, lambda batches: (10 * batch for batch in batches), ahead=2)
-    assert taker.take(60) == 10 and third.wait(60)
-    assert [taker.take(60) for _ in range(3)] == [20, 30, 40]
+    taker = Taker(source, 60, lambda batches: (10 * batch for batch in batches), ahead=2)
+    assert taker.take() == 10 and third.wait(60)
+    assert [taker.take() for _ in range(3)] == [20, 30, 40]
     taker.close()
     assert source.taken <= 6
 
 
 def test_a_wait_ends_with_its_taker_unless_storage_hangs() -> None:
     source = Source(lambda source: source.cancelled.wait())
-    taker = Taker(source, ahead=1)
+    taker = Taker(source, math.inf, ahead=1)
     taker.close()
     assert source.cancelled.is_set() and not taker._thread.is_alive()
 
     source = Source(lambda source: source.cancelled.wait())
-    taker = Taker(source)
+    taker = Taker(source, 0.05)
     with pytest.raises(TimeoutError):
-        taker.take(0.05)
+        taker.take()
     taker.close()
     assert not source.cancelled.is_set()
     source.cancel()
