@@ -13,7 +13,7 @@ from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.data.sources.packed import webdataset as module
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.errors import ConfigError
 
 SAMPLES = samples(12)
@@ -62,6 +62,18 @@ def test_test_shards_begin_with_the_split(tmp_path: Path) -> None:
     write_tars(tmp_path / "other", SAMPLES[:5], shards=1)
     (tmp_path / "other/train-0000.tar").rename(tmp_path / "val-0000.tar")
     assert [len(catalog_of(tmp_path, split)) for split in ("train", "test")] == [12, 5]
+
+
+def test_without_test_shards_there_is_no_test_pass(tmp_path: Path) -> None:
+    source = {"kind": "webdataset", "path": str(write_tars(tmp_path, SAMPLES))}
+    plain = open_source(make_config({"data": {"source": source}}).data)
+    assert not plain.has_test()
+    plain.check(test=True)
+    with pytest.raises(ConfigError, match="no test shard in"):
+        catalog_of(tmp_path, "test")
+    elsewhere = {"source": {**source, "test_path": str(tmp_path / "nowhere")}}
+    with pytest.raises(ConfigError, match=r"no test shard in .*nowhere"):
+        open_source(make_config({"data": elsewhere}).data).check(test=True)
 
 
 def test_boxes_may_lack_a_size_or_be_relative(tmp_path: Path) -> None:

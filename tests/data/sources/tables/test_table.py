@@ -40,7 +40,9 @@ def test_a_split_is_the_files_that_begin_with_its_name(tmp_path: Path) -> None:
         train, test = (catalog_of({"path": str(tmp_path)}, split) for split in ("train", "test"))
         assert [train.source.image(train, item) for item in range(12)] == [sample.file for sample in SAMPLES]
         assert (len(train), len(test), train.classes) == (12, 5, CLASSES)
-    assert not open_source(config_of({"path": str(tmp_path / "test-00000-of-00001.parquet")}).data).has_test()
+    alone = open_source(config_of({"path": str(tmp_path / "test-00000-of-00001.parquet")}).data)
+    assert not alone.has_test()
+    alone.check(test=True)
 
 
 def test_numbers_are_class_numbers_and_texts_names(tmp_path: Path) -> None:

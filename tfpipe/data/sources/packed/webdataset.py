@@ -55,12 +55,19 @@ class WebDataset(Stored):
         return bool(self._shards("test"))
 
     def check(self, test: bool = False) -> None:
-        for split in ("train", "test") if test else ("train",):
-            if not self._shards(split):
-                raise ConfigError(
-                    f"data.source: there is no {split} shard in {self.place}; expected *.tar, those of training "
-                    "beginning with train if others are there"
-                )
+        assert self.config.source is not None
+        for split in ("train", "test") if test and self.config.source.test_path is not None else ("train",):
+            self._check_split(split)
+
+    def _check_split(self, split: str) -> None:
+        assert self.config.source is not None
+        if not self._shards(split):
+            test_path = self.config.source.test_path
+            place = test_path if split == "test" and test_path is not None else self.place
+            raise ConfigError(
+                f"data.source: there is no {split} shard in {place}; expected *.tar, those of training beginning "
+                "with train if others are there"
+            )
 
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from a scan of its shards.
@@ -68,7 +75,8 @@ class WebDataset(Stored):
         Raises ConfigError if a shard is missing or damaged, or an image has no class.
         """
         config = self.config
-        self.check(test=split == "test")
+        self._check_split("train")
+        self._check_split(split)
         table = self._scanned(split, world)
         rows = train = _rows(table)
         if split == "test" and config.classes is None:

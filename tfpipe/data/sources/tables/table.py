@@ -45,12 +45,16 @@ class Table(Files):
         return bool(self.tables("test"))
 
     def check(self, test: bool = False) -> None:
-        for split in ("train", "test") if test else ("train",):
-            if not self.tables(split):
-                raise ConfigError(
-                    f"data.source: there is no {split} table in {self.place}; expected a file, or a folder of them, "
-                    f"that ends with {' or '.join(self.suffixes)}"
-                )
+        for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
+            self._check_split(split)
+
+    def _check_split(self, split: str) -> None:
+        if not self.tables(split):
+            place = self.about.test_path if split == "test" and self.about.test_path is not None else self.place
+            raise ConfigError(
+                f"data.source: there is no {split} table in {place}; expected a file, or a folder of them, that "
+                f"ends with {' or '.join(self.suffixes)}"
+            )
 
     def tables(self, split: str) -> list[Path]:
         """Returns the files of a split."""
@@ -58,7 +62,8 @@ class Table(Files):
 
     def catalog(self, split: str, world: World) -> Catalog:
         check_split(split)
-        self.check(test=split == "test")
+        self._check_split("train")
+        self._check_split(split)
         tables, columns = self.tables(split), self.about.columns
         stored = world.from_rank0(lambda: self.stored(tables))
         rows = world.from_rank0(lambda: self.rows(split, stored))
