@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any
 
 import tensorflow as tf
@@ -234,16 +234,16 @@ class Loader(Iterator[Any]):
     def _taker_of(self, batches: Batches) -> Taker | None:
         return Taker(batches, self._timeout_s) if self._timeout_s < math.inf else None
 
-    def _build(self, rest: Stream) -> tf.data.Dataset:
-        return self._whole if rest is self._start else self._rest(rest)
-
     @cached_property
-    def _whole(self) -> tf.data.Dataset:
-        """The dataset of a whole pass, which over the test data is repeated."""
-        return self._rest(self._start)
+    def _build(self) -> Callable[[Stream], tf.data.Dataset]:
+        """Builds the dataset from a point of the stream on; that of a whole pass once, since test passes repeat it.
 
-    def _rest(self, rest: Stream) -> tf.data.Dataset:
-        return build_dataset(self.config, self.split, self.world, True, rest, self.catalog, self._ready)
+        It holds no reference to the loader: a thread has it, and ends when the loader is dropped.
+        """
+        about, start = (self.config, self.split, self.world, True), self._start
+        build = partial(build_dataset, *about, catalog=self.catalog, with_ready=self._ready)
+        whole = cache(lambda: build(resume=start))
+        return lambda rest: whole() if rest is start else build(resume=rest)
 
     def _look(self, end: bool = False) -> None:
         if self._dropped is not None:
