@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import simplejpeg
-from PIL import Image
+from PIL import Image, ImageFile
 
 SOURCES = Path(__file__).resolve().parents[2] / "tfpipe" / "native"
 REFUSED, DAMAGED, MEMORY, ARGUMENT = 1, 2, 3, 4
@@ -156,6 +156,8 @@ def _by_pillow(draw: random.Random, pixels: np.ndarray, quality: int, sampling: 
         options["exif"] = exif
     if draw.random() < 0.3:
         options["comment"] = bytes(draw.randrange(256) for _ in range(draw.randrange(40)))
+    # Pillow's own estimate of how many bytes an optimised JPEG takes is too small for noise.
+    ImageFile.MAXBLOCK = max(ImageFile.MAXBLOCK, 4 * pixels.size)
     file = io.BytesIO()
     image.save(file, "JPEG", **options, **restart)
     return file.getvalue()

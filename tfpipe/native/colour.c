@@ -7,37 +7,26 @@
 #include <immintrin.h>
 #endif
 
-/* ---- upsampling: triangle filters of libjpeg's "fancy" upsampling ---- */
-
-/* At the image's edges the caller repeats the outermost sample, which gives what libjpeg's special cases do. */
-void h2v1_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
-    (void)far;
+/* Triangle filters of libjpeg's "fancy" upsampling. At the image's edges the caller repeats the outermost sample, which
+ * gives what libjpeg's special cases do. */
+void h2v1(uint8_t *restrict out, const uint8_t *near, int samples) {
     for (int i = 0; i < samples; i++) {
-        out[2 * i] = (uint8_t)((3 * near[i] + near[i - 1] + 1) >> 2);
-        out[2 * i + 1] = (uint8_t)((3 * near[i] + near[i + 1] + 2) >> 2);
+        out[2 * i] = (uint8_t)((uint16_t)(3 * near[i] + near[i - 1] + 1) >> 2);
+        out[2 * i + 1] = (uint8_t)((uint16_t)(3 * near[i] + near[i + 1] + 2) >> 2);
     }
+}
+
+void h1v2(uint8_t *restrict out, const uint8_t *near, const uint8_t *far, int samples, int bias) {
+    for (int i = 0; i < samples; i++) out[i] = (uint8_t)((uint16_t)(3 * near[i] + far[i] + bias) >> 2);
 }
 
 void h2v2_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
-    int before = 3 * near[-1] + far[-1], here = 3 * near[0] + far[0];
     for (int i = 0; i < samples; i++) {
-        int after = 3 * near[i + 1] + far[i + 1];
+        int before = 3 * near[i - 1] + far[i - 1], here = 3 * near[i] + far[i], after = 3 * near[i + 1] + far[i + 1];
         out[2 * i] = (uint8_t)((3 * here + before + 8) >> 4);
         out[2 * i + 1] = (uint8_t)((3 * here + after + 7) >> 4);
-        before = here;
-        here = after;
     }
 }
-
-void h1v2_upper_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
-    for (int i = 0; i < samples; i++) out[i] = (uint8_t)((3 * near[i] + far[i] + 1) >> 2);
-}
-
-void h1v2_lower_plain(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
-    for (int i = 0; i < samples; i++) out[i] = (uint8_t)((3 * near[i] + far[i] + 2) >> 2);
-}
-
-/* ---- colour: jdcolor.c's tables have these values ---- */
 
 static uint8_t clamp(int value) { return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value); }
 
@@ -51,31 +40,12 @@ void ycc_plain(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t 
     }
 }
 
-void gray_plain(uint8_t *out, const uint8_t *y, int n, int mirrored) {
-    for (int i = 0; i < n; i++) memset(out + 3 * (mirrored ? n - 1 - i : i), y[i], 3);
-}
-
 #if HAVE_AVX2
 AVX2 INLINE __m256i load16(const uint8_t *at) { /* 16 bytes as 16-bit values */
     return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 
 AVX2 INLINE __m256i triple(__m256i x) { return _mm256_add_epi16(x, _mm256_add_epi16(x, x)); }
-
-/* Stores pairs of columns: even in the low bytes, odd in the high ones. */
-AVX2 INLINE void store_pairs(uint8_t *out, __m256i even, __m256i odd) {
-    _mm256_storeu_si256((__m256i *)(void *)out, _mm256_or_si256(even, _mm256_slli_epi16(odd, 8)));
-}
-
-AVX2 void h2v1_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
-    (void)far;
-    for (int i = 0; i < samples; i += 16) {
-        __m256i here = triple(load16(near + i));
-        __m256i even = _mm256_add_epi16(_mm256_add_epi16(here, load16(near + i - 1)), _mm256_set1_epi16(1));
-        __m256i odd = _mm256_add_epi16(_mm256_add_epi16(here, load16(near + i + 1)), _mm256_set1_epi16(2));
-        store_pairs(out + 2 * i, _mm256_srli_epi16(even, 2), _mm256_srli_epi16(odd, 2));
-    }
-}
 
 AVX2 void h2v2_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
     for (int i = 0; i < samples; i += 16) {
@@ -84,28 +54,13 @@ AVX2 void h2v2_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int s
         __m256i here = triple(_mm256_add_epi16(triple(load16(near + i)), load16(far + i)));
         __m256i even = _mm256_add_epi16(_mm256_add_epi16(here, before), _mm256_set1_epi16(8));
         __m256i odd = _mm256_add_epi16(_mm256_add_epi16(here, after), _mm256_set1_epi16(7));
-        store_pairs(out + 2 * i, _mm256_srli_epi16(even, 4), _mm256_srli_epi16(odd, 4));
+        odd = _mm256_slli_epi16(_mm256_srli_epi16(odd, 4), 8);
+        _mm256_storeu_si256((__m256i *)(void *)(out + 2 * i), _mm256_or_si256(_mm256_srli_epi16(even, 4), odd));
     }
 }
 
 AVX2 INLINE __m128i bytes(__m256i x) { /* 16-bit values as saturated bytes */
     return _mm_packus_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
-}
-
-AVX2 INLINE void h1v2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples, int bias) {
-    for (int i = 0; i < samples; i += 16) {
-        __m256i sum = _mm256_add_epi16(_mm256_add_epi16(triple(load16(near + i)), load16(far + i)),
-                                       _mm256_set1_epi16((short)bias));
-        _mm_storeu_si128((__m128i *)(void *)(out + i), bytes(_mm256_srli_epi16(sum, 2)));
-    }
-}
-
-AVX2 void h1v2_upper_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
-    h1v2(out, near, far, samples, 1);
-}
-
-AVX2 void h1v2_lower_avx2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
-    h1v2(out, near, far, samples, 2);
 }
 
 /* Stores 16 RGB pixels, or the first n of them; mirrored: pixel 0 last. */
@@ -170,12 +125,5 @@ AVX2 void ycc_avx2(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint
         ycc_any(out, y, cb, cr, n, 1);
     else
         ycc_any(out, y, cb, cr, n, 0);
-}
-
-AVX2 void gray_avx2(uint8_t *out, const uint8_t *y, int n, int mirrored) {
-    for (int i = 0; i < n; i += 16) {
-        __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(y + i));
-        store_rgb(place(out, i, n, mirrored), x, x, x, n - i, mirrored);
-    }
 }
 #endif

@@ -7,6 +7,9 @@
 
 #include "crops.h"
 
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "bytes are read in words, the lowest first"
+#endif
 #if defined(__x86_64__) && defined(__GNUC__)
 #define HAVE_AVX2 1
 #define AVX2 __attribute__((target("avx2,bmi,bmi2")))
@@ -15,12 +18,11 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 enum {
     BLOCK = 64,          /* coefficients of a block of 8 x 8 */
-    MCU_BLOCKS = 10,     /* blocks of an MCU at most, as in libjpeg; here at most 12 = 3 * 2 * 2 are refused to that */
+    MCU_BLOCKS = 10,     /* blocks of an MCU at most, as in libjpeg */
     PAD = 64,            /* bytes that vector code may read or write behind (planes: also before) a row */
     MAX_SIDE = 65500,    /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
     MAX_BYTES = 1 << 29, /* of a decoded image, as in TensorFlow */
@@ -30,6 +32,21 @@ enum {
     /* Bytes behind the coded data that are readable. Overruns are noticed after these blocks, which take at most
      * 27 + 63 * 26 bits each: 9,990 bytes. */
     SLACK = 10240,
+};
+
+/* An entry, from its lowest bit: 6 of how many bits are taken, 5 of the advance to a first value, 6 of the advance from
+ * it to a second, 1 if the block ends, 7 of the first value, 7 of the second. Both values are added at their places:
+ * what is not there is 0. For a DC difference both advances are 0, and the values are its parts.
+ *
+ * An advance of SPECIAL leads beyond the block: the value is behind the code, and of as many bits as the first value
+ * says; or, if no bits are taken, the code is longer than FAST bits, or there is none. */
+enum { FIRST = 6, SECOND = 11, ENDS = 1 << 17, VALUE = 18, OTHER = 25, SPECIAL = 63 };
+
+/* Places of coefficients: from zigzag to natural order. */
+static const uint8_t NATURAL[BLOCK] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
+    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
+    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 };
 
 struct buffer {
@@ -46,7 +63,7 @@ struct huffman {
     uint32_t used;                    /* the call that last used it */
     int32_t limit[18], offset[17];    /* by length: first 16-bit prefix beyond its codes; symbol index minus code */
     uint16_t codes[1 << FAST];        /* by the next bits: length << 8 | symbol; 0: longer, or none */
-    uint32_t fast[1 << FAST];         /* see table.h */
+    uint32_t fast[1 << FAST];         /* by the next bits: entries, see FIRST */
 };
 
 /* A block that is being decoded, and what decodes it and the one behind it. */
@@ -58,7 +75,7 @@ struct block {
 
 struct component {
     int id, h, v;           /* sampling factors, 1 or 2 */
-    int quant, dc, ac;      /* numbers of its tables, 0 to 3 */
+    int quant;              /* number of its quantisation table, 0 to 3 */
     int width, height;      /* samples that are coded of the image, without padding */
     uint32_t prediction;    /* DC of the previous block, modulo 1 << 32; its low 16 bits count */
     uint8_t *plane;         /* ring of two MCU rows, from the leftmost MCU needed */
@@ -74,13 +91,6 @@ struct frame {
     struct component component[3];
     const uint8_t *scan; /* coded data */
 };
-
-struct segments { /* restart intervals */
-    uint32_t *ends;  /* offset of each one's end in the data, in bytes */
-    size_t count;
-};
-
-struct kernels;
 
 struct tfpipe_scratch {
     _Alignas(64) uint16_t quant[4][BLOCK];
@@ -102,10 +112,6 @@ int huffman_build(struct huffman *table);
 /* Returns the entry of the code at the start of `buffer` and of nothing else; 0 if there is none. */
 uint32_t find_code(const struct huffman *table, uint64_t buffer);
 
-/* Copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
-int read_data(struct tfpipe_scratch *scratch, const struct frame *frame, const uint8_t *end, size_t mcus,
-              struct segments *segments);
-
 /* Reader of the coded data, and where it stands. Of `count` only the low six bits count. */
 struct bits {
     uint64_t buffer; /* next bits, from the highest */
@@ -115,16 +121,18 @@ struct bits {
 
 struct scan {
     struct frame *frame;
-    const uint8_t *data, *limit; /* data's start; the last place to be after an MCU */
-    struct segments segments;
-    size_t position; /* MCUs decoded or passed over */
-    size_t segment;  /* the one that is being read */
+    const uint8_t *data, *limit; /* coded data without stuffing and markers; the last place to be after some MCUs */
+    uint32_t *ends;              /* offsets in it: where each restart interval ends */
     struct bits bits;
-    struct block *blocks; /* [BLOCKS], of as many whole MCUs as fit */
-    int mcu_blocks;       /* blocks of an MCU */
-    int transformed; /* components that are needed as pixels; the others' codes are only parsed */
-    int column, row; /* of the next MCU that is kept: in MCUs from the planes' left; in MCU rows */
+    size_t position, segment; /* MCUs decoded or passed over; the restart interval that is being read */
+    struct block *blocks;     /* [BLOCKS], of as many whole MCUs as fit */
+    int mcu_blocks;           /* blocks of an MCU */
+    int transformed;          /* components that are needed as pixels; the others' codes are only parsed */
+    int column, row;          /* of the next MCU that is kept: in MCUs from the planes' left; in MCU rows */
 };
+
+/* Copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
+int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end, size_t mcus);
 
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
 typedef int decode_run(struct scan *scan, int count, int keep);
@@ -136,13 +144,14 @@ typedef void idct_pair(const struct block *left, const struct block *right, cons
 /* entropy.c: prepares a scan's blocks, once its frame is known. */
 void set_blocks(struct scan *scan, struct block *blocks);
 
-/* How chroma is upsampled: rows are `samples` long, near[-1] and near[samples] and the same of far are readable. */
+/* Upsampling of a row: near[-1] and near[samples], and the same of far, are readable. Vector code reads and writes up
+ * to PAD bytes beyond. h1v2's bias is 1 for an upper row, 2 for a lower one. */
 typedef void upsample_row(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples);
+void h2v1(uint8_t *out, const uint8_t *near, int samples);
+void h1v2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples, int bias);
 
-/* Converts n pixels to RGB, or copies a gray one three times; mirrored: from the last to the first. Writes 3 * n bytes;
- * reads up to PAD bytes beyond n. */
+/* Converts n pixels to RGB; mirrored: from the last to the first. Writes 3 * n bytes; reads up to PAD beyond n. */
 typedef void ycc_row(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored);
-typedef void gray_row(uint8_t *out, const uint8_t *y, int n, int mirrored);
 
 /* A pixel of the target: its first source pixel, and the weights of this and of the next one. */
 struct tap {
@@ -158,20 +167,16 @@ typedef void resize_row(uint8_t *out, const int16_t *row, const struct tap *taps
 struct kernels {
     const char *name;
     decode_run *decode;
-    idct_pair *idct;
-    upsample_row *h2v1, *h2v2, *h1v2_upper, *h1v2_lower;
+    upsample_row *h2v2;
     ycc_row *ycc;
-    gray_row *gray;
     blend_rows *blend;
     resize_row *resize;
 };
 
 decode_run decode_plain, decode_avx2;
 idct_pair idct_plain, idct_avx2;
-upsample_row h2v1_plain, h2v2_plain, h1v2_upper_plain, h1v2_lower_plain;
-upsample_row h2v1_avx2, h2v2_avx2, h1v2_upper_avx2, h1v2_lower_avx2;
+upsample_row h2v2_plain, h2v2_avx2;
 ycc_row ycc_plain, ycc_avx2;
-gray_row gray_plain, gray_avx2;
 blend_rows blend_plain, blend_avx2;
 resize_row resize_plain, resize_avx2;
 

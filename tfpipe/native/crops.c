@@ -35,11 +35,9 @@ struct job {
 };
 
 static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, idct_plain, h2v1_plain, h2v2_plain, h1v2_upper_plain, h1v2_lower_plain, ycc_plain,
-     gray_plain, blend_plain, resize_plain},
+    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, idct_avx2, h2v1_avx2, h2v2_avx2, h1v2_upper_avx2, h1v2_lower_avx2, ycc_avx2, gray_avx2,
-     blend_avx2, resize_avx2},
+    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -86,10 +84,9 @@ void *buffer_reserve(struct buffer *buffer, size_t size) {
 static int min(int a, int b) { return a < b ? a : b; }
 static int max(int a, int b) { return a > b ? a : b; }
 
-/* ---- which MCUs are needed ---- */
-
 /* Sets the crops and their taps. Windows were checked: they are within the image. */
-static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *windows, const uint8_t *flips, uint8_t *out) {
+static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *windows, const uint8_t *flips,
+                     uint8_t *out) {
     size_t count = (size_t)job->count, taps = (size_t)job->height + (size_t)job->width;
     if (count > SIZE_MAX / 2 / (sizeof *job->crops + taps * sizeof(struct tap))) return TFPIPE_MEMORY;
     job->crops = buffer_reserve(&scratch->crops, count * (sizeof *job->crops + taps * sizeof(struct tap)));
@@ -169,18 +166,16 @@ static int set_memory(struct job *job, tfpipe_scratch *scratch) {
     return 0;
 }
 
-/* ---- coded data ---- */
-
 static void open_segment(struct scan *scan, size_t segment) {
     scan->segment = segment;
-    scan->bits = (struct bits){0, 0, scan->data + (segment ? scan->segments.ends[segment - 1] : 0)};
+    scan->bits = (struct bits){0, 0, scan->data + (segment ? scan->ends[segment - 1] : 0)};
     for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
 }
 
 /* Returns whether a segment's bytes were all needed, and were enough: libjpeg warns of both. */
 static int at_end(const struct scan *scan) {
     size_t bits = (size_t)(scan->bits.next - scan->data) * 8 - (scan->bits.count & 63);
-    return (bits + 7) / 8 == scan->segments.ends[scan->segment];
+    return (bits + 7) / 8 == scan->ends[scan->segment];
 }
 
 /* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise restart intervals before it are passed over. */
@@ -207,8 +202,6 @@ static int advance(struct job *job, size_t target, int keep) {
     return 0;
 }
 
-/* ---- pixels ---- */
-
 /* Returns a row of a component's samples, from the image's column `column` of samples on. */
 static uint8_t *samples(const struct job *job, const struct component *component, int row, int column) {
     size_t ring = (size_t)row & (size_t)(16 * component->v - 1);
@@ -225,8 +218,8 @@ static const uint8_t *chroma_row(const struct job *job, int index, int y, int fr
     uint8_t *out = job->chroma[index - 1];
     if (!wide && !high) return samples(job, component, row, from);
     if (!wide) {
-        (y & 1 ? job->kernels->h1v2_lower : job->kernels->h1v2_upper)(
-            out, samples(job, component, row, from), samples(job, component, other, from), to - from);
+        const uint8_t *near = samples(job, component, row, from), *far = samples(job, component, other, from);
+        h1v2(out, near, far, to - from, y & 1 ? 2 : 1);
         return out;
     }
     int start = from / 2, end = (to + 1) / 2; /* end is at most component->width */
@@ -238,7 +231,10 @@ static const uint8_t *chroma_row(const struct job *job, int index, int y, int fr
     /* Repeats the outermost samples, in the planes' padding: start is 0 only if base is. */
     if (!start) near[-1] = near[0], far[-1] = far[0];
     if (end == component->width) near[end - start] = near[end - start - 1], far[end - start] = far[end - start - 1];
-    (high ? job->kernels->h2v2 : job->kernels->h2v1)(out, near, far, end - start);
+    if (high)
+        job->kernels->h2v2(out, near, far, end - start);
+    else
+        h2v1(out, near, end - start);
     return out + (from & 1);
 }
 
@@ -250,7 +246,7 @@ static void convert(const struct job *job, int y, int from, int to, uint8_t *out
         for (int i = 0; mirrored && i < n; i++) out[i] = luma[n - 1 - i];
         if (!mirrored) memcpy(out, luma, (size_t)n);
     } else if (job->frame.components == 1) {
-        job->kernels->gray(out, luma, n, mirrored);
+        for (int i = 0; i < n; i++, out += 3) out[0] = out[1] = out[2] = luma[mirrored ? n - 1 - i : i];
     } else {
         const uint8_t *cb = chroma_row(job, 1, y, from, to), *cr = chroma_row(job, 2, y, from, to);
         job->kernels->ycc(out, luma, cb, cr, n, mirrored);
@@ -362,10 +358,8 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, in
     job.scan.transformed = channels == 1 ? 1 : frame->components;
     if ((status = set_crops(&job, scratch, windows, flips, out)) || (status = set_spans(&job, scratch)) ||
         (status = set_memory(&job, scratch)) ||
-        (status = read_data(scratch, frame, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows, &job.scan.segments)))
+        (status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows)))
         return status;
-    job.scan.data = scratch->data.memory;
-    job.scan.limit = job.scan.data + job.scan.segments.ends[job.scan.segments.count - 1] + 16;
     set_blocks(&job.scan, scratch->blocks);
     open_segment(&job.scan, 0);
     return decode_rows(&job);

@@ -2,25 +2,13 @@
  *
  * The loop is as fast as its chain of look-ups: shift, load, shift. So everything else stays off this chain. */
 #include "core.h"
-#include "table.h"
 
 #include <string.h>
-
-/* Places from zigzag to natural order. */
-static const uint8_t NATURAL[BLOCK] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-};
 
 INLINE uint64_t load_be64(const uint8_t *at) {
     uint64_t word;
     memcpy(&word, at, 8);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    return word;
-#else
     return __builtin_bswap64(word);
-#endif
 }
 
 /* Tops the buffer up to at least 56 bits. The load does not wait for the count: `next` was set by the refill before. */
@@ -68,7 +56,7 @@ INLINE uint32_t field(uint32_t entry, uint32_t from, uint32_t bits, int bmi) {
 #if HAVE_AVX2
     uint32_t out;
     if (bmi) {
-        __asm__("bextrl %[control], %[entry], %[out]" : [out] "=r"(out) : [entry] "r"(entry), [control] "r"(from | bits << 8));
+        __asm__("bextrl %2, %1, %0" : "=r"(out) : "r"(entry), "r"(from | bits << 8));
         return out;
     }
 #endif

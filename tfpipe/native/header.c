@@ -3,13 +3,6 @@
 
 #include <string.h>
 
-/* Places of coefficients: from zigzag to natural order. */
-static const uint8_t NATURAL[BLOCK] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
-    41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
-    30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
-};
-
 /* What a header has said so far. */
 struct header {
     struct tfpipe_scratch *scratch;
@@ -178,8 +171,7 @@ int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t leng
     if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return TFPIPE_REFUSED;
     const uint8_t *at = jpeg + 2, *end = jpeg + length;
     while (!frame->scan) {
-        if (end - at < 4) return TFPIPE_DAMAGED;
-        if (at[0] != 0xff) return TFPIPE_DAMAGED;
+        if (end - at < 4 || at[0] != 0xff) return TFPIPE_DAMAGED;
         int marker = at[1];
         if (marker == 0xff) { /* a fill byte */
             at++;

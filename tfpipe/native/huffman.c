@@ -1,6 +1,5 @@
 /* Builds Huffman tables; takes byte stuffing and markers out of coded data. */
 #include "core.h"
-#include "table.h"
 
 #include <string.h>
 
@@ -76,16 +75,38 @@ int huffman_build(struct huffman *table) {
     return 1;
 }
 
-int read_data(struct tfpipe_scratch *scratch, const struct frame *frame, const uint8_t *end, size_t mcus,
-              struct segments *segments) {
+/* Copies bytes other than 0xff until one of them or the end; writes up to 7 bytes more. Returns where it stopped. */
+INLINE const uint8_t *copy_plain(uint8_t **to, const uint8_t *at, const uint8_t *end) {
+    uint8_t *out = *to;
+    while (end - at >= 8) {
+        uint64_t word;
+        memcpy(&word, at, 8);
+        memcpy(out, &word, 8);
+        /* The highest bit of each byte that is 0xff: the sum carries into it from seven ones, and never beyond. */
+        uint64_t ones = word & 0x8080808080808080u & ((word & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u);
+        if (ones) {
+            int n = __builtin_ctzll(ones) >> 3;
+            *to = out + n;
+            return at + n;
+        }
+        out += 8;
+        at += 8;
+    }
+    while (at < end && *at != 0xff) *out++ = *at++;
+    *to = out;
+    return at;
+}
+
+int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end, size_t mcus) {
+    const struct frame *frame = scan->frame;
     const uint8_t *at = frame->scan;
     size_t expected = frame->interval ? (mcus + (size_t)frame->interval - 1) / (size_t)frame->interval : 1;
     /* A segment's marker takes two bytes, so a forged interval makes this no larger than a few times the file. */
     if (expected - 1 > (size_t)(end - at) / 2) return TFPIPE_DAMAGED;
     uint8_t *data = buffer_reserve(&scratch->data, (size_t)(end - at) + SLACK + 32);
-    segments->ends = buffer_reserve(&scratch->ends, expected * sizeof *segments->ends);
-    if (!data || !segments->ends) return TFPIPE_MEMORY;
-    segments->count = 0;
+    uint32_t *ends = buffer_reserve(&scratch->ends, expected * sizeof *ends);
+    if (!data || !ends) return TFPIPE_MEMORY;
+    size_t count = 0;
     uint8_t *to = data;
     for (;;) {
         at = copy_plain(&to, at, end); /* to the next 0xff */
@@ -100,12 +121,15 @@ int read_data(struct tfpipe_scratch *scratch, const struct frame *frame, const u
             *to++ = 0xff;
             continue;
         }
-        if (segments->count == expected) return TFPIPE_DAMAGED;
-        segments->ends[segments->count++] = (uint32_t)(to - data);
+        if (count == expected) return TFPIPE_DAMAGED;
+        ends[count++] = (uint32_t)(to - data);
         if (marker == 0xd9) break;
-        if (marker != 0xd0 + (int)((segments->count - 1) & 7)) return TFPIPE_DAMAGED;
+        if (marker != 0xd0 + (int)((count - 1) & 7)) return TFPIPE_DAMAGED;
     }
-    if (segments->count != expected) return TFPIPE_DAMAGED;
+    if (count != expected) return TFPIPE_DAMAGED;
     memset(to, 0, SLACK);
+    scan->data = data;
+    scan->ends = ends;
+    scan->limit = to + 16;
     return 0;
 }

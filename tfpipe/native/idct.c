@@ -1,4 +1,4 @@
-/* The inverse DCT: libjpeg-turbo's "islow" as its vector code does it, with its 16-bit intermediates, two blocks a call.
+/* The inverse DCT: libjpeg-turbo's "islow" as its vector code does it, with 16-bit intermediates, two blocks a call.
  *
  * Coefficients of a picture are within 1,200 or so. Forged ones may be beyond what 16 bits hold after the first pass,
  * where libjpeg-turbo's own implementations differ, too. */
@@ -155,29 +155,17 @@ AVX2 INLINE void blocks_avx2(const int16_t *left, const int16_t *right, const ui
     }
 }
 
-static AVX2 __attribute__((noinline)) void dense_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors,
-                                                     uint8_t *out, size_t pitch) {
-    blocks_avx2(left, right, factors, out, pitch, 0);
-}
-
-static AVX2 __attribute__((noinline)) void sparse_avx2(const int16_t *left, const int16_t *right,
-                                                      const uint16_t *factors, uint8_t *out, size_t pitch) {
-    blocks_avx2(left, right, factors, out, pitch, 1);
-}
-
 AVX2 void idct_avx2(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
                    size_t pitch) {
     const int16_t *a = left->coefficients, *b = right->coefficients;
     if (left->last > 9 || right->last > 9) {
-        dense_avx2(a, b, factors, out, pitch);
-        return;
+        blocks_avx2(a, b, factors, out, pitch, 0);
+    } else if (left->last || right->last) { /* places 1 to 9 are within 4 x 4 */
+        blocks_avx2(a, b, factors, out, pitch, 1);
+    } else {
+        uint64_t ones = 0x0101010101010101u, x = ones * (uint64_t)flat_value(a[0], factors[0]);
+        __m128i value = _mm_set_epi64x((int64_t)(ones * (uint64_t)flat_value(b[0], factors[0])), (int64_t)x);
+        for (int i = 0; i < 8; i++) _mm_storeu_si128((__m128i *)(void *)(out + pitch * (size_t)i), value);
     }
-    if (left->last || right->last) { /* places 1 to 9 are within 4 x 4 */
-        sparse_avx2(a, b, factors, out, pitch);
-        return;
-    }
-    __m128i value = _mm_set_epi64x((int64_t)(0x0101010101010101u * (uint64_t)flat_value(b[0], factors[0])),
-                                   (int64_t)(0x0101010101010101u * (uint64_t)flat_value(a[0], factors[0])));
-    for (int i = 0; i < 8; i++) _mm_storeu_si128((__m128i *)(void *)(out + pitch * (size_t)i), value);
 }
 #endif

@@ -62,13 +62,15 @@ AVX2 INLINE __m256i two_weights(const struct tap *low, const struct tap *high) {
 }
 
 AVX2 INLINE __m256i weigh(__m256i pixels, __m256i weights) { /* a pixel and the next one in each lane */
-    const __m256i pairs = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1));
+    const __m128i order = _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1);
+    const __m256i pairs = _mm256_broadcastsi128_si256(order);
     __m256i sum = _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, pairs), weights);
     return _mm256_srai_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(1 << 20)), 21);
 }
 
 AVX2 void resize_avx2(uint8_t *out, const int16_t *row, const struct tap *taps, int width) {
-    const __m256i tight = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1));
+    const __m128i order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i tight = _mm256_broadcastsi128_si256(order);
     for (int i = 0; i < width; i += 4) {
         const struct tap *t[4];
         for (int k = 0; k < 4; k++) t[k] = taps + (i + k < width ? i + k : width - 1);
