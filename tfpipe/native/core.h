@@ -145,7 +145,7 @@ typedef void idct_pair(const struct block *left, const struct block *right, cons
 void set_blocks(struct scan *scan, struct block *blocks);
 
 /* Upsampling of a row: near[-1] and near[samples], and the same of far, are readable. Vector code reads and writes up
- * to PAD bytes beyond. h1v2's bias is 1 for an upper row, 2 for a lower one. */
+ * to PAD bytes beyond. The bias of h1v2 is 1 for an upper row, 2 for a lower one. */
 typedef void upsample_row(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples);
 void h2v1(uint8_t *out, const uint8_t *near, int samples);
 void h1v2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples, int bias);

@@ -20,11 +20,8 @@ enum {
     TFPIPE_ARGUMENT = 4, /* a window outside of the image, a size below 1, another number of channels than 1 or 3 */
 };
 
-/* One thread's memory, reused between calls. It keeps Huffman tables by their bytes: building one takes as long as a
- * tenth of a small image. */
+/* One thread's memory, reused between calls; Huffman tables are kept in it by their bytes. NULL: no memory. */
 typedef struct tfpipe_scratch tfpipe_scratch;
-
-/* Returns a new scratch, or NULL if there is no memory. */
 tfpipe_scratch *tfpipe_scratch_new(void);
 void tfpipe_scratch_free(tfpipe_scratch *scratch);
 
