@@ -75,7 +75,7 @@ MUTANTS = (
     Mutant("data/sources/remote/fetcher.py", "if done == tries or not may_pass(failure):", "if True:"),
     Mutant("data/sources/remote/fetcher.py", "PAUSE_S * 2 ** (tries - 1)", "PAUSE_S * 2 ** tries"),
     Mutant("data/sources/cache.py", 'return tf.where(intact, contents, "")', "return contents"),
-    Mutant("data/sources/packed/crops.py", "len(beyond := np.flatnonzero(", "len(beyond := 0 * np.flatnonzero("),
+    Mutant("data/sources/packed/pixels.py", "len(beyond := np.flatnonzero(", "len(beyond := 0 * np.flatnonzero("),
     Mutant("data/sources/packed/manifest.py", 'yield "" if same else', 'yield "" if True else'),
     # Failures.
     Mutant("data/failures/missing.py", "missing = new & ~np.isin(", "missing = ~np.isin("),

@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from tests.recorded.make_before import KINDS, SLOWLY, TRAIN, digest
+from tests.support.batches import batches
 from tests.support.commands import run_train
 from tests.support.runs import read_intervals, read_metrics, steps, trained
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.sources.registry import load_catalog
+from tfpipe.native import OFF
 
 RECORDED = Path(__file__).parent / "recorded/before"
 EXPECTED = json.loads((RECORDED / "expected.json").read_text())
@@ -28,6 +30,13 @@ OF_THE_INDEX = "boxes are those of the index"
 def before(tmp_path: Path) -> Path:
     """A copy of what was recorded, elsewhere than it was made."""
     return Path(shutil.copytree(RECORDED, tmp_path / "before"))
+
+
+@pytest.fixture
+def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decoder of then, in this process and in commands: the one in C differs from it by at most a level."""
+    monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
+    monkeypatch.setenv(OFF, "0")
 
 
 def wrong(kind: str) -> str:
@@ -47,7 +56,9 @@ def test_a_config_loads(name: str) -> None:
 
 
 @pytest.mark.parametrize("config", ["config", "alcf"])
-def test_an_index_is_used_and_no_xml_is_opened(before: Path, config: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_index_is_used_and_no_xml_is_opened(
+    before: Path, as_before: None, config: str, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.rmtree(before / "Annotations")
     with caplog.at_level(logging.INFO):
         assert digest(before / f"{config}.json") == EXPECTED["digests"]["loose"], wrong("loose")
@@ -56,12 +67,21 @@ def test_an_index_is_used_and_no_xml_is_opened(before: Path, config: str, caplog
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_xmls_give_what_they_gave(before: Path) -> None:
+def test_xmls_give_what_they_gave(before: Path, as_before: None) -> None:
     assert digest(before / "config.json", "data.annotations=xml") == EXPECTED["digests"]["xmls"], wrong("xmls")
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_decoder_in_c_gives_the_crops_of_then_within_a_level(before: Path, split: str) -> None:
+    """Packed pixels are those of then, to the bit."""
+    then, now = (batches(load_config(before / f"{name}.json"), split, 6) for name in ("raw", "config"))
+    for (pixels, *rest), (others, *same) in zip(then, now, strict=True):
+        assert all((one == other).all() for one, other in zip(rest, same, strict=True))
+        assert np.abs(pixels.astype(int) - others).max() <= 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_packed_data_gives_what_it_gave(before: Path, kind: str) -> None:
+def test_packed_data_gives_what_it_gave(before: Path, as_before: None, kind: str) -> None:
     for left in ("Data", "Annotations", *(other for other in KINDS if other != kind)):
         shutil.rmtree(before / left)
     seen, expected = digest(before / f"{kind}.json"), EXPECTED["digests"]
@@ -81,7 +101,7 @@ def test_packed_data_is_verified(before: Path, kind: str, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("config", ["config", "raw"])
-def test_a_stopped_run_goes_on_to_its_end(before: Path, config: str) -> None:
+def test_a_stopped_run_goes_on_to_its_end(before: Path, as_before: None, config: str) -> None:
     run_dir = before / "run"
     reached, old = steps(run_dir), read_intervals(run_dir)
     done = run_train("-c", before / f"{config}.json", "-l", run_dir, "--resume")
