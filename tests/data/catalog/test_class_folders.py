@@ -29,15 +29,15 @@ def test_a_link_to_a_folder_above_is_followed_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "splits"),
     [
-        (["train/a/1.jpg", "val/a/1.jpg", "test/a/1.jpg", "other/a/1.jpg"], {"train", "val", "test"}),
-        (["train/a/1.jpg", "validation/1.jpg"], {"train", "validation"}),
-        (["a/1.jpg", "val/1.jpg"], {""}),
-        (["train/1.jpg", "bus/1.jpg"], {""}),  # classes
+        (["train/a/1.jpg", "val/a/1.jpg", "test/a/1.jpg", "other/a/1.jpg"], ["train", "val", "test"]),
+        (["train/a/1.jpg", "validation/1.jpg"], ["train", "validation"]),
+        (["a/1.jpg", "val/1.jpg"], [""]),
+        (["train/1.jpg", "bus/1.jpg"], [""]),  # classes
     ],
     ids=str,
 )
 def test_splits_are_folders_beside_a_folder_train_of_folders(
-    tmp_path: Path, images: list[str], splits: set[str]
+    tmp_path: Path, images: list[str], splits: list[str]
 ) -> None:
     touch(tmp_path, *images)
     folders = find_splits(tmp_path)
