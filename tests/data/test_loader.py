@@ -26,6 +26,13 @@ def take(loader: Loader, count: int) -> list[list[int]]:
     return positions([next(loader) for _ in range(count)])
 
 
+def test_ranks_that_were_launched_are_never_loaders_of_the_same_share(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "detect", lambda: World(1, 2))
+    assert take(Loader(config, positions=True), 2) == take(Loader(config, world=World(1, 2), positions=True), 2)
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_batches_are_those_of_the_dataset(config: Config, split: str) -> None:
     dataset = build_dataset(config, split, World(1, 2)).take(7 if split == "train" else -1)

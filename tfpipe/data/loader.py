@@ -41,7 +41,7 @@ class Loader(Iterator[Any]):
         self,
         config: Config,
         split: str = "train",
-        world: World = World(),
+        world: World | None = None,
         *,
         timeout_s: float | None = None,
         positions: bool = False,
@@ -54,7 +54,7 @@ class Loader(Iterator[Any]):
         Args:
             config: config, of which the `data` section is used.
             split: "train" or "test".
-            world: this process's rank and the number of ranks.
+            world: this process's rank and the number of ranks; None: as launched, which Horovod connects.
             timeout_s: seconds without a batch after which the wait ends with an error; math.inf: it has no end; None:
                 `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
@@ -65,7 +65,7 @@ class Loader(Iterator[Any]):
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, or this rank would get no crop.
         """
-        self.config, self.split, self.world = config, split, world
+        self.config, self.split, self.world = config, split, (world := world or World.detect())
         self.catalog = catalog or load_catalog(config.data, split, world)
         if split == "train":
             check_share(self.catalog, config.data, world)
