@@ -88,6 +88,7 @@ def test_storage_that_hangs_after_the_last_step_ends_the_run_which_goes_on_later
     assert run_train(*args, *short).code == 0 and (tmp_path / "run/model.keras").exists()
 
 
+@pytest.mark.full("waits for the limit and what follows, 30 s; tests/training/monitor has the limit")
 def test_a_rank_that_is_stopped_ends_the_run(config: Path, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     ranks = Processes(tmp_path / "pids")

@@ -181,7 +181,8 @@ def test_sample_and_filelist_make_what_training_needs(tmp_path: Path, tfpipe_com
     done = tfpipe_command("filelist", tmp_path / "s", "--out", tmp_path / "lists")
     assert done.code == 0
     assert done.out.splitlines() == [f"{tmp_path}/lists/train.txt: 16 images", f"{tmp_path}/lists/val.txt: 8 images"]
-    assert tfpipe_command("filelist", tmp_path, "--out", tmp_path).code == 2
+    above = tfpipe_command("filelist", tmp_path, "--out", tmp_path)
+    assert above.code == 2 and f"{tmp_path} holds a tree of its own, {tmp_path}/s: give that instead" in above.err
 
 
 @pytest.mark.parametrize("name", [path.name for path in sorted((ROOT / "configs").glob("*.json"))])

@@ -32,7 +32,10 @@ WRITTEN = {
     **{"train": "run/[!l]*", "test pass": "run/metrics.jsonl", "bench": "out.json", "view": ".out.png*"},
     **{"pack": "out/.train-*", "index": "*.parts/*", "check": "out.json", "stage": "out/.partial-*/*"},
 }
+RUNS = "tests/test_faults.py and tests/test_resume.py have it, with more of its circumstances"
 FULL = {
+    **{(tool, fault): RUNS for tool in TRAINS for fault in ("hang", "SIGTERM", "SIGKILL")},
+    **{("train", fault): RUNS for fault in ("EIO", "full")},
     "EMFILE": "the same retries as after EIO",
     "cut JPEG": "tests/faults/test_files.py has it, and more of them, in the tests' own process",
     "EACCES": "the same error, of the same open, as of a missing file",
@@ -140,7 +143,8 @@ class Cell(NamedTuple):
 
 def parameters() -> Iterator[Any]:
     for row, tool in cells():
-        marks = [pytest.mark.full(FULL[row.fault])] if row.fault in FULL else []
+        reason = FULL.get(row.fault) or FULL.get((tool, row.fault))
+        marks = [pytest.mark.full(reason)] if reason else []
         yield pytest.param(row, tool, marks=marks, id=f"{tool}-{row.fault}".replace(" ", "-"))
 
 

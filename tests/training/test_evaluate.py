@@ -58,7 +58,7 @@ def test_a_pass_that_misses_an_image_is_an_error(
 ) -> None:
     config = load_config(sample.config(tmp_path / "c.json"))
     build = loader.build_dataset
-    monkeypatch.setattr(loader, "build_dataset", lambda *args: build(*args).skip(1))
+    monkeypatch.setattr(loader, "build_dataset", lambda *args, **keys: build(*args, **keys).skip(1))
     evaluator = Evaluator(config, Loader(config, "test", positions=True), 8, tmp_path)
     with pytest.raises(TfpipeError, match=r"saw \d+ images of 37"):
         evaluator.run(build_model(config, 8))

@@ -57,7 +57,7 @@ def test_a_list_that_cannot_be_read_is_named(tmp_path):
 
 def test_a_folder_is_as_the_list_of_its_images_would_be(tmp_path):
     touch(tmp_path / "train", "b/2.jpg", "b/1.JPEG", "a/3.jpg", "a/notes.txt", ".b/4.jpg", "a/deep/5.jpg", "0.jpg")
-    lines = ["0.jpg", "a/3.jpg", "b/1.JPEG", "b/2.jpg"]
+    lines = ["0.jpg", "a/3.jpg", "a/deep/5.jpg", "b/1.JPEG", "b/2.jpg"]
     (tmp_path / "train/list.txt").write_text("\n".join(lines))
     listed, written = read_filelist(tmp_path / "train"), read_filelist(tmp_path / "train/list.txt")
     assert below(tmp_path / "train", listed) == lines
@@ -65,7 +65,7 @@ def test_a_folder_is_as_the_list_of_its_images_would_be(tmp_path):
     check_filelists([tmp_path / "train"])
 
 
-@pytest.mark.parametrize("names", [[], ["a/notes.txt"], ["a/deep/5.jpg"]])
+@pytest.mark.parametrize("names", [[], ["a/notes.txt"], [".a/5.jpg"]])
 def test_a_folder_without_images_is_refused(tmp_path, names):
     (tmp_path / "train").mkdir()
     touch(tmp_path / "train", *names)

@@ -46,6 +46,7 @@ def check_positions(run_dir: Path, config: Path, epochs: int) -> None:
     assert max(seen.values()) == 1
 
 
+@pytest.mark.full("tests/test_resume.py has the same with files: a run asks no source for its kind")
 def test_two_ranks_are_stopped_and_go_on(tmp_path: Path) -> None:
     slow = {"parallel": {"read": 1}, "prefetch_buffer_size": 1}
     config, run_dir = config_of(tmp_path, epochs=4, data=slow, delay_s=0.05), tmp_path / "run"

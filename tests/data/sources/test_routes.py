@@ -82,11 +82,19 @@ def crops_in(loader: Loader, batches: int) -> list[tuple]:
     return crops_of([part.numpy() for part in batch] for batch in islice(loader, batches))
 
 
-def test_a_run_goes_on_from_route_to_route(routes: dict[str, dict]) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("filelist", "parquet", "coco", "tar"),
+        pytest.param(tuple(ROUTES), marks=pytest.mark.full("each route's samples are compared in make test")),
+    ],
+    ids=len,
+)
+def test_a_run_goes_on_from_route_to_route(routes: dict[str, dict], names: tuple[str, ...]) -> None:
     """Two batches from each, over more than an epoch; class folders have no boxes, so the crops are of the middle."""
-    configs = [config_of(routes[name], crop="center") for name in ROUTES]
+    configs = [config_of(routes[name], crop="center") for name in names]
     with Loader(configs[0], "train", World(), positions=True) as loader:
-        expected = crops_in(loader, 2 * len(ROUTES))
+        expected = crops_in(loader, 2 * len(names))
     state, seen = None, []
     for config in configs:
         with Loader(config, "train", World(), positions=True) as loader:
@@ -95,7 +103,7 @@ def test_a_run_goes_on_from_route_to_route(routes: dict[str, dict]) -> None:
             seen += crops_in(loader, 2)
             state = json.loads(json.dumps(loader.state_dict()))
     assert seen == expected
-    assert len({position for position, *_ in seen}) == len(seen) == 8 * len(ROUTES) > len(SAMPLES)
+    assert len({position for position, *_ in seen}) == len(seen) == 8 * len(names) > len(SAMPLES)
 
 
 def changed(number: int, **values: object) -> list[Sample]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tfpipe.config.data_sections import LOGIN, NETRC
 from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below
+from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import REMOTE, FileList, packed
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -138,7 +139,12 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
     if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
         return _scan_voc(root)
     splits = {split: images_below(folder, show) for split, folder in find_splits(root).items()} if root.is_dir() else {}
-    if len({os.path.dirname(path) for path in splits.get("train", [])}) < 2:
+    images = splits.get("train", [])
+    for rule in LAYOUTS.values():
+        tree, found, _ = "".join(images[:1]).partition(f"/{rule.images}/")
+        if found and Path(tree) != root:
+            raise ConfigError(f"{root} holds a tree of its own, {tree}: give that instead")
+    if len({os.path.dirname(path) for path in images}) < 2:
         raise ConfigError(
             f"{root} is neither an ILSVRC tree (Data/CLS-LOC/train) nor a Pascal VOC one (JPEGImages, ImageSets/Main) "
             "nor does it hold class folders with images (CLASS/*.jpg or train/CLASS/*.jpg, of two classes or more)"
