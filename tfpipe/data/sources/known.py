@@ -55,12 +55,14 @@ def known_catalog(
     labels: np.ndarray,
     boxes: Boxes | None = None,
     annotated: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> Catalog:
     """Makes the catalog of a split, read by `source`.
 
     `paths` name the images; `labels` (int32 [len(paths)]) are class numbers or BY_OBJECT; `boxes` are those to crop, of
-    the images that are `annotated` (bool [len(paths)]), and None if every image is used whole. Raises ConfigError if
-    there are more classes than `data.num_classes`, or too few samples for the ranks in scope "shard".
+    the images that are `annotated` (bool [len(paths)]), and None if every image is used whole; `weights` (float64
+    [len(paths)]) are those of training images. Raises ConfigError if there are more classes than `data.num_classes`, or
+    too few samples for the ranks in scope "shard".
     """
     config = source.config
     check_count(classes, config, f"in {source.place}")
@@ -80,6 +82,7 @@ def known_catalog(
         classes,
         boxes if needs_boxes else None,
         by_box=split == "train" and config.unit == "box" and needs_boxes,
+        weights=weights if split == "train" else None,
     )
     if split == "train":
         check_order(catalog, config, world)

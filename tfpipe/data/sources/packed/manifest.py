@@ -130,8 +130,8 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
     return keys
 
 
-def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
-    """Writes both tables; returns their entries for the manifest."""
+def write_tables(folder: Path, catalog: Catalog, records: Records, weights: np.ndarray | None) -> list[dict[str, Any]]:
+    """Writes both tables, with the images' weights if they have any; returns their entries for the manifest."""
     prefix = PREFIX[catalog.split]
     boxes = catalog.boxes or Boxes(np.zeros(0, np.int32), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))
     images = {
@@ -140,8 +140,11 @@ def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[
         "annotated": pa.array(catalog.annotated),
         **box_columns(boxes, len(catalog)),
     }
+    about = pa.table(images, IMAGES)
+    if weights is not None:
+        about = about.append_column("weight", pa.array(weights, pa.float64()))
     entries = []
-    for name, table in (("images", pa.table(images, IMAGES)), ("records", pa.table(records._asdict(), RECORDS))):
+    for name, table in (("images", about), ("records", pa.table(records._asdict(), RECORDS))):
         path = folder / f"{prefix}.{name}.parquet"
         with atomic_write(path) as partial:
             pq.write_table(table, partial, compression="zstd")

@@ -72,7 +72,8 @@ class Packed(Stored):
         )
         labels, classes = images["label"].to_numpy(), tuple(manifest.about["classes"])
         annotated, boxes = index_of(images)
-        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated)
+        weights = images["weight"].to_numpy() if "weight" in images.column_names else None
+        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated, weights)
 
     def read(
         self, samples: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World, store: "Store | None"

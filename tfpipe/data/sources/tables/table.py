@@ -76,7 +76,7 @@ class Table(Files):
         source: Source = self.of(paths)
         if stored:
             source = Stored(self.config).of_shards(locate(tables, columns.bytes, self.config, world))
-        return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated)
+        return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated, rows.weights)
 
     def stored(self, tables: list[Path]) -> bool:
         """Returns whether the tables hold the images' bytes; raises ConfigError if they cannot be read."""
