@@ -9,7 +9,7 @@ import numpy as np
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.order.weighted import WeightedOrder
+from tfpipe.data.order.weighted import WeightedOrder, widths
 from tfpipe.util.differences import differences
 
 # Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
@@ -38,7 +38,7 @@ def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
         PATHS: catalog.paths.digest,
         NAMES: hashlib.sha256(catalog.paths.names).hexdigest(),
         "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
-        "weights": _digest(order.weights.astype("<f8")) if isinstance(order, WeightedOrder) else None,
+        "weights": _digest(widths(order.weights).astype("<i8")) if isinstance(order, WeightedOrder) else None,
         # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
         "crops as JPEG": catalog.source.jpeg,
         "images": len(catalog),
