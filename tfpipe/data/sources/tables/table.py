@@ -7,7 +7,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from tfpipe.config import SourceConfig
-from tfpipe.data.catalog.paths import REMOTE, FileList
+from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.files import Files
 from tfpipe.data.sources.known import check_split, files_of, known_catalog
@@ -97,6 +97,4 @@ class Table(Files):
         base = str(images or table.parent)
         if stored:
             return rows
-        return rows._replace(
-            names=[name if name.startswith(REMOTE) else os.path.join(base, name) for name in rows.names]
-        )
+        return rows._replace(names=[name if is_url(name) else os.path.join(base, name) for name in rows.names])
