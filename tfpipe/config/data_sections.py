@@ -1,16 +1,11 @@
 """The sections within `data`: layout, crops, parallelism, mixtures, remote files and workers."""
 
 import json
-import re
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from tfpipe.config.section import Args, ConfigPath, Fraction, Section
-
-# A user, and perhaps a password, in a URL.
-LOGIN = re.compile(r'://[^/"\s]*@')
-NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
+from tfpipe.config.section import LOGIN, NETRC, Args, ConfigPath, Fraction, Section
 
 
 class Layout(Section):

@@ -13,6 +13,7 @@ from tfpipe.config import Config
 from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.permutation import steps_per_epoch
+from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
@@ -30,6 +31,7 @@ from tfpipe.training.monitor.accounting import Accounting
 from tfpipe.training.monitor.metrics import METRICS
 from tfpipe.training.monitor.profiling import Profile
 from tfpipe.training.monitor.record import Display, Record, Throughput
+from tfpipe.training.monitor.shares import SampleShares
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
@@ -135,7 +137,8 @@ def load_data(config: Config, world: World) -> Data:
             f"{', '.join(catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
-    estimated = "expected from the mixture" if catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
+    drawn = catalog.lists or isinstance(catalog.order(config.data), WeightedOrder)
+    estimated = "expected from the weights" if drawn else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
         "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
         steps,
@@ -168,6 +171,8 @@ def make_callbacks(
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
         callbacks.append(OwnCallbacks(config, world, checkpoints))
+    if isinstance(order := catalog.order(config.data), WeightedOrder):
+        callbacks.append(SampleShares(catalog, order, world))
     if world.rank == 0:
         (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
         display = Display(throughput, training.epochs, data.steps, training.status, start.step)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -11,7 +12,8 @@ from typing import overload
 
 import numpy as np
 
-REMOTE = ("http://", "https://", "s3://", "gs://")
+# Start of a URL: every scheme that fsspec has.
+URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 LINE_END = ord("\n")
 # Large enough to be fast, small enough for what is made of a chunk to stay in the CPU's cache.
 CHUNK_NAMES = 2**14
@@ -93,7 +95,7 @@ class FileList(Sequence[str]):
     @property
     def remote(self) -> bool:
         """Returns whether these are URLs, not paths of files."""
-        return bool(self.folders) and self.folders[0].startswith(REMOTE)
+        return bool(self.folders) and is_url(self.folders[0])
 
     def name(self, item: int) -> str:
         """Returns the base name of path `item`."""
@@ -116,6 +118,11 @@ class FileList(Sequence[str]):
         return self.folder[start:stop].tolist(), text.split("\n")[:-1]
 
 
+def is_url(path: str) -> bool:
+    """Returns whether a path is a URL."""
+    return URL.match(path) is not None
+
+
 class _Folders(dict[str | None, int]):
     """The number of each folder as written in a list, None for no folder; two spellings of a folder share a number."""
 
@@ -127,7 +134,7 @@ class _Folders(dict[str | None, int]):
 
     def __missing__(self, folder: str | None) -> int:
         path = "" if folder is None else f"{folder}/"
-        path = path if path.startswith(REMOTE) else os.path.join(self.base, path)
+        path = path if is_url(path) else os.path.join(self.base, path)
         self[folder] = self.numbers.setdefault(path, len(self.numbers))
         return self[folder]
 
