@@ -4,6 +4,8 @@ import hashlib
 import os
 from typing import Any
 
+import numpy as np
+
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
@@ -32,7 +34,7 @@ def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
     data = {name: value for name, value in config.model_dump(mode="json").items() if name not in FREE}
     return {
         PATHS: catalog.paths.digest,
-        NAMES: hashlib.sha256(catalog.paths.names).hexdigest(),
+        NAMES: hashlib.sha256(catalog.paths.text.data).hexdigest(),
         "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
         # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
         "crops as JPEG": catalog.source.jpeg,
@@ -40,7 +42,7 @@ def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
         "images with an XML": int(catalog.annotated.sum()),
         "samples": order.count,
         "classes": hashlib.sha256("\n".join(catalog.classes).encode()).hexdigest(),
-        "labels": hashlib.sha256(catalog.labels.tobytes()).hexdigest(),
+        "labels": hashlib.sha256(np.ascontiguousarray(catalog.labels).data).hexdigest(),
         "boxes": None if catalog.boxes is None else _boxes_digest(catalog.boxes),
         "layout": _layout(catalog),
         "data.shuffle_buffer > 1": order.shuffle,
@@ -58,8 +60,10 @@ def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _boxes_digest(boxes: Boxes) -> str:
-    arrays = (array.astype(kind) for array, kind in zip(boxes, ("<i4", "<f4", "<i4"), strict=True))
-    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    digest = hashlib.sha256()
+    for array, kind in zip(boxes, ("<i4", "<f4", "<i4"), strict=True):
+        digest.update(np.ascontiguousarray(array, kind).data)  # no copy of an array that is mapped
+    return digest.hexdigest()
 
 
 def _layout(catalog: Catalog) -> str | None:
