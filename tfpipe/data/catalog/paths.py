@@ -31,8 +31,8 @@ class FileList(Sequence[str]):
     folder is everything before the base name, e.g. https://host/train/n02437312/."""
     folder: np.ndarray
     """int32 [n]: each path's folder, as an index into `folders`."""
-    names: bytes
-    """Base names in UTF-8, each followed by a line end."""
+    names: bytes | np.ndarray
+    """Base names in UTF-8, each followed by a line end: bytes, or uint8 [m] of a file that is mapped."""
     offsets: np.ndarray
     """int64 [n + 1]: start of each name in `names`, and the end of the last name's line."""
     digest: str
@@ -66,7 +66,7 @@ class FileList(Sequence[str]):
         starts = np.cumsum([0, *(len(part.names) for part in lists)])
         offsets = [part.offsets[:-1] + start for part, start in zip(lists, starts, strict=False)]
         digest = hashlib.sha256("".join(part.digest for part in lists).encode()).hexdigest()
-        names = b"".join(part.names for part in lists)
+        names = b"".join(part.text.data for part in lists)
         return cls(list(numbers), np.concatenate(folder), names, np.concatenate([*offsets, starts[-1:]]), digest)
 
     def __len__(self) -> int:
@@ -89,8 +89,13 @@ class FileList(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FileList):
             return NotImplemented
-        same = (self.folders, self.names) == (other.folders, other.names)
-        return same and np.array_equal(self.folder, other.folder)
+        pairs = ((self.folder, other.folder), (self.text, other.text))
+        return self.folders == other.folders and all(np.array_equal(*pair) for pair in pairs)
+
+    @property
+    def text(self) -> np.ndarray:
+        """Returns `names` as uint8 [m], without a copy."""
+        return np.frombuffer(self.names, np.uint8)
 
     @property
     def remote(self) -> bool:
@@ -100,7 +105,7 @@ class FileList(Sequence[str]):
     def name(self, item: int) -> str:
         """Returns the base name of path `item`."""
         item = range(len(self))[item]
-        return self.names[self.offsets[item] : self.offsets[item + 1] - 1].decode()
+        return bytes(self.names[self.offsets[item] : self.offsets[item + 1] - 1]).decode()
 
     def entries(self) -> Iterator[tuple[int, str]]:
         """Yields (folder number, base name) of each path; much faster than indexing path by path."""
@@ -114,7 +119,7 @@ class FileList(Sequence[str]):
 
     def part(self, start: int, stop: int) -> tuple[list[int], list[str]]:
         """Returns the folder numbers and the base names of paths `start` to `stop`."""
-        text = self.names[self.offsets[start] : self.offsets[stop]].decode()
+        text = bytes(self.names[self.offsets[start] : self.offsets[stop]]).decode()
         return self.folder[start:stop].tolist(), text.split("\n")[:-1]
 
 

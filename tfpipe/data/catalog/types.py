@@ -25,6 +25,13 @@ class MixedList(NamedTuple):
     weight: float  # share of the samples, relative to the other lists' weights
 
 
+class Index(NamedTuple):
+    """The columns of an annotation index that training needs."""
+
+    annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
+    boxes: Boxes
+
+
 @dataclass(frozen=True)
 class Catalog:
     """The images of a split, in the filelist's order, with labels and annotations."""
