@@ -10,12 +10,13 @@ import functools
 import logging
 import os
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["EVENT", "IMAGE", "OFF", "Native", "decoder_name", "missing", "native"]
+__all__ = ["EVENT", "OFF", "Kind", "Native", "decoder_name", "missing", "native"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,17 @@ EVENT = np.dtype(
         *(("kind", "i4"), ("refused", "i4")),
     ]
 )
-IMAGE = 0  # kind of the events of decoded images
+
+
+class Kind(IntEnum):
+    """Kinds of EVENTs."""
+
+    IMAGE = 0  # an image was decoded: `sample` is its number in the call, the parts have their times
+    READ, READ_END = 1, 2  # the read of the sample at position `sample` begins, ends
+    CROP, CROP_END = 3, 4  # a call that parses, decodes and resizes the sample, among others, begins, ends
+    DECODE = 5  # the sample is handed to the decoder: the IMAGE events of the same `call` are in the samples' order
+
+
 VERSION = 2  # tfpipe_native_version() of op.c
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "simplejpeg + OpenCV"

@@ -1,12 +1,16 @@
 """Looks up paths and labels of samples in the catalog, in graph."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
+from tfpipe.config import DataConfig
 from tfpipe.data.annotations.targets import KnownTargets
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import SampleRef
+from tfpipe.distributed import World
 
 
 class SamplePaths(NamedTuple):
@@ -57,6 +61,12 @@ class Lookup:
         # The same rule as in layout.xml_name.
         stems = tf.strings.regex_replace(tf.gather(self._names, items), r"(.)\.[^.]*$", r"\1")
         return tf.where(tf.gather(self._annotated, items), tf.strings.join([folders, stems, ".xml"]), "")
+
+
+def sample_names(catalog: Catalog, config: DataConfig, world: World, positions: Sequence[int]) -> list[str]:
+    """Returns the names of the images at a rank's stream positions, as messages have them: mostly their paths."""
+    items = catalog.order(config).items(np.array(positions, np.int64), world)
+    return [catalog.source.name(catalog, catalog.image_and_box(item)[0]) for item in items.tolist()]
 
 
 def known_targets(catalog: Catalog) -> KnownTargets | None:
