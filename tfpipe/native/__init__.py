@@ -40,6 +40,7 @@ class Kind(IntEnum):
     READ, READ_END = 1, 2  # the read of the sample at position `sample` begins, ends
     CROP, CROP_END = 3, 4  # a call that parses, decodes and resizes the sample, among others, begins, ends
     DECODE = 5  # the sample is handed to the decoder: the IMAGE events of the same `call` are in the samples' order
+    CALL = 6  # the decoder's op has ended: the parts are to allocate the crops, to decode, and to free the JPEGs
 
 
 VERSION = 2  # tfpipe_native_version() of op.c

@@ -142,6 +142,7 @@ static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor 
 
 static void op_compute(void *op, TF_OpKernelContext *context) {
   const Attributes *attributes = op;
+  struct tfpipe_event event = {.when_ns = tfpipe_recording() ? tfpipe_now_ns() : 0, .kind = TFPIPE_CALL};
   TF_Status *status = TF_NewStatus();
   TF_Tensor *in[INPUTS] = {0}, *out[OUTPUTS] = {0};
   for (int i = 0; i < INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
@@ -154,13 +155,20 @@ static void op_compute(void *op, TF_OpKernelContext *context) {
     out[CROPS] = TF_AllocateOutput(context, CROPS, TF_UINT8, dims, 4, bytes, status);
     if (TF_GetCode(status) == TF_OK)
       out[REFUSED] = TF_AllocateOutput(context, REFUSED, TF_BOOL, &n, 1, (size_t)n, status);
+    if (event.when_ns) event.parts_ns[0] = tfpipe_now_ns() - event.when_ns;
     if (TF_GetCode(status) == TF_OK) decode(attributes, in, out);
+    if (event.when_ns) event.parts_ns[1] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0];
+    event.call = (uint64_t)(uintptr_t)TF_TensorData(in[IMAGES]);
   }
   if (TF_GetCode(status) != TF_OK) TF_OpKernelContext_Failure(context, status);
   for (int i = 0; i < INPUTS; i++)
     if (in[i]) TF_DeleteTensor(in[i]);
   for (int i = 0; i < OUTPUTS; i++)
     if (out[i]) TF_DeleteTensor(out[i]);
+  if (event.call && event.when_ns) {
+    event.parts_ns[2] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0] - event.parts_ns[1];
+    tfpipe_record(event);
+  }
   TF_DeleteStatus(status);
 }
 

@@ -6,14 +6,15 @@
 
 #include "crops.h"
 
-enum { TFPIPE_IMAGE = 0 }; /* kinds above it are those of the op TfpipeMark */
+enum { TFPIPE_IMAGE = 0, TFPIPE_CALL = 6 }; /* the kinds between are those of the op TfpipeMark */
 
-/* An event: an image was decoded, or a sample has reached a mark. tfpipe/data/runtime/recorder.py has the same. */
+/* An event: an image was decoded, a call of the op TfpipeCrops has ended, or a sample has reached a mark. The module
+ * tfpipe.native has the same struct. */
 struct tfpipe_event {
-    int64_t when_ns;                 /* since 1970; of an image: when its decoding began */
-    int64_t sample;                  /* its position in the stream; of an image: its number in the call */
-    uint64_t call, thread;           /* address of the op's tensor that both a mark and the decoder have; the thread */
-    int64_t parts_ns[TFPIPE_PARTS];  /* of an image */
+    int64_t when_ns;                /* since 1970; of an image or a call: its beginning */
+    int64_t sample;                 /* its position in the stream; of an image: its number in the call */
+    uint64_t call, thread;          /* address of a tensor that a mark and the decoder's op both have; the thread */
+    int64_t parts_ns[TFPIPE_PARTS]; /* of an image; of a call: to allocate the crops, to decode, to free the input */
     int32_t kind, refused;           /* refused: whether another decoder has to decode the image */
 };
 
