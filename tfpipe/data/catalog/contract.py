@@ -38,9 +38,7 @@ def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
         PATHS: catalog.paths.digest,
         NAMES: hashlib.sha256(catalog.paths.text.data).hexdigest(),
         "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
-        "weights": _digest(np.ascontiguousarray(widths(order.weights), "<i8"))
-        if isinstance(order, WeightedOrder)
-        else None,
+        "weights": _digest(widths(order.weights).astype("<i8")) if isinstance(order, WeightedOrder) else None,
         # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
         "crops as JPEG": catalog.source.jpeg,
         "images": len(catalog),
@@ -65,9 +63,8 @@ def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _boxes_digest(boxes: Boxes) -> str:
-    return _digest(
-        *(np.ascontiguousarray(array, kind) for array, kind in zip(boxes, ("<i4", "<f4", "<i4"), strict=True))
-    )
+    kinds = ("<i4", "<f4", "<i4")
+    return _digest(*(np.ascontiguousarray(array, kind) for array, kind in zip(boxes, kinds, strict=True)))
 
 
 def _digest(*arrays: np.ndarray) -> str:

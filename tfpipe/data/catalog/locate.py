@@ -1,16 +1,18 @@
 """Looks up paths and labels of samples in the catalog, in graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.config import DataConfig
 from tfpipe.data.annotations.targets import KnownTargets
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.adopt import adopt
+from tfpipe.distributed import World
 
 
 class SamplePaths(NamedTuple):
@@ -92,6 +94,12 @@ def names_in(names: np.ndarray, offsets: np.ndarray) -> Callable[[tf.Tensor], tf
         return tf.reshape(tf.strings.split(lines, "\n")[:-1], tf.shape(items))
 
     return find
+
+
+def sample_names(catalog: Catalog, config: DataConfig, world: World, positions: Sequence[int]) -> list[str]:
+    """Returns the names of the images at a rank's stream positions, as messages have them: mostly their paths."""
+    items = catalog.order(config).items(np.array(positions, np.int64), world)
+    return [catalog.source.name(catalog, catalog.image_and_box(item)[0]) for item in items.tolist()]
 
 
 def known_targets(catalog: Catalog) -> KnownTargets | None:

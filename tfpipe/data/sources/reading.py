@@ -10,6 +10,7 @@ from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
+from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
@@ -84,4 +85,5 @@ def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int |
 
     Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need.
     """
-    return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
+    unbounded = calls is not None
+    return dataset.map(mark_read(read), num_parallel_calls=calls, use_unbounded_threadpool=unbounded, name="read")
