@@ -141,7 +141,7 @@ class DataConfig(Section):
     """A last stage of your own, "package.module:function": maps a batch's images and labels, as graph tensors, to new
     ones. The module is imported from sys.path or the current directory."""
     storage_delay_ms: Annotated[float, Field(ge=0)] = 0.0
-    """Simulates slow storage: milliseconds by which every image is delayed."""
+    """Simulates slow storage: milliseconds by which every image is delayed, unless it comes from `cache`."""
     handler: str | None = None
     """Accepted so that ALCF configs run; ignored."""
 

@@ -12,7 +12,6 @@ from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
-from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.cache import Store, reader
@@ -40,8 +39,7 @@ def read_files(
     load = reader(catalog, config, world)
 
     def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        path = simulate_latency(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
-        jpeg, xml = load(image.item, path, ".jpg"), tf.constant("")
+        jpeg, xml = load(image.item, image.path, ".jpg"), tf.constant("")
         if catalog.boxes is None:
             has_xml = tf.not_equal(image.xml_path, "")
             xml = tf.cond(has_xml, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
