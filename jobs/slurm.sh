@@ -37,8 +37,9 @@ set_launch() {
     if [[ $LAUNCH == mpirun ]]; then
         launch=(mpirun -n "$ranks" ${list:+--host "${list//,/:$each,}:$each"})
     else
+        # The step that has lost a node holds its CPUs for long, so the next one shares them (--overlap).
         # Ranks that wait for one that failed are ended, but not before all have had time to save and to end with code 75.
-        launch=(srun ${MPI:+--mpi="$MPI"} ${list:+--nodelist="$list" --nodes="${#nodes[@]}" --ntasks="$ranks"}
+        launch=(srun ${MPI:+--mpi="$MPI"} ${list:+--overlap --nodelist="$list" --nodes="${#nodes[@]}" --ntasks="$ranks"}
             --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" --cpu-bind=cores --kill-on-bad-exit=0 --wait=300)
     fi
 }

@@ -254,7 +254,7 @@ def test_a_lost_node_of_slurm_is_left_out_and_the_job_goes_on(pretending: Cluste
     assert "job: node2 does not answer; goes on with node1 node3" in done.out
     trains = [call for call in pretending.calls() if "train.py" in call]
     assert trains[0].startswith("srun --cpus-per-task=4")
-    assert trains[1].startswith("srun --nodelist=node1,node3 --nodes=2 --ntasks=4 --cpus-per-task=4")
+    assert trains[1].startswith("srun --overlap --nodelist=node1,node3 --nodes=2 --ntasks=4 --cpus-per-task=4")
     assert not any(call.startswith("scontrol requeue") for call in pretending.calls())
 
 
