@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog.boxes import check_share, count_crops, own_crops
-from tfpipe.data.catalog.contract import breaches, data_contract
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped, DroppedSample
 from tfpipe.data.failures.stalled import Taker, describe, pending_files, unreadable_within

@@ -142,15 +142,11 @@ def load_data(config: Config, world: World, marks: bool = False) -> Data:
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
     drawn = catalog.lists or isinstance(catalog.order(config.data), WeightedOrder)
-    estimated = "expected from the weights" if drawn else f"estimated from {COUNT_AT_MOST} XMLs"
+    how_many = "expected from the weights" if drawn else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
         "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
-        steps,
-        f"{world.size} ranks x " if world.size > 1 else "",
-        config.data.batch_size,
-        len(catalog),
-        count.crops,
-        "exact" if count.exact else estimated,
+        *(steps, f"{world.size} ranks x " if world.size > 1 else "", config.data.batch_size, len(catalog)),
+        *(count.crops, "exact" if count.exact else how_many),
     )
     return Data(train, test, classes, steps)
 

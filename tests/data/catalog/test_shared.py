@@ -16,9 +16,9 @@ import pytest
 from tests.support.batches import assert_same, batches
 from tfpipe import Config, World
 from tfpipe.data.catalog import parts, shared
-from tfpipe.data.catalog.contract import data_contract
 from tfpipe.data.catalog.shared import Shared
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.contract import data_contract
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import visit
 from tfpipe.data.sources.registry import load_catalog

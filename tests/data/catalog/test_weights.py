@@ -12,8 +12,8 @@ from tests.support.images import encoded, picture
 from tests.support.routes import SMALL
 from tfpipe import Config, Loader, World, make_config
 from tfpipe.data.catalog.boxes import count_crops
-from tfpipe.data.catalog.contract import breaches, data_contract
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.pack import PackPlan, pack
