@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("list", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement [%(default)s]")
+    parser.add_argument("--crops", type=int, default=4000, help="of each measurement [%(default)s]")
     args = parser.parse_args()
     if args.what == "serve":
         serve()
@@ -90,7 +90,7 @@ def formats(args: argparse.Namespace) -> None:
     rates: dict[str, list[Rate]] = {name: [] for name in compared}
     for turn in range(args.turns):
         for name in list(compared)[:: 1 if turn % 2 else -1]:
-            rates[name].append(rate(config(**compared[name]), args.seconds))
+            rates[name].append(rate(config(**compared[name]), args.crops))
     show(rates, "files")
     show({name: rates[name] for name in ("packed", "tar", "parquet")}, "packed")
 
@@ -145,7 +145,7 @@ def bucket(args: argparse.Namespace) -> None:
             return config(source={"kind": "packed", "path": f"s3://{BUCKET}"}, remote=remote, **data)
 
         alone = {"concurrency": 1}
-        one = rate(at(None, remote=alone, num_parallel_readers=1, prefetch_buffer_size=0), 10, warm_up_s=0)
+        one = rate(at(None, remote=alone, num_parallel_readers=1, prefetch_buffer_size=0), 128, warm_up=0)
         print(f"one request at a time: {one.wall:.0f} crops/s")
         chosen, cache = block_cache.BLOCK, args.out / "cache"
         cold: dict[str, list[Rate]] = {"blocks of 1 MB": [], "whole shards": [], "single records": []}
@@ -165,22 +165,21 @@ def bucket(args: argparse.Namespace) -> None:
         rates = {"local": [], "cache warm": []}
         for turn in range(2 * args.turns):
             for name, chosen_config in [("local", local), ("cache warm", warm)][:: 1 if turn % 2 else -1]:
-                rates[name].append(rate(chosen_config, args.seconds))
+                rates[name].append(rate(chosen_config, args.crops))
         show(rates, "local")
     finally:
         server.terminate()
         server.wait()
 
 
-def rate(chosen: Any, seconds: float, warm_up_s: float = 1.0) -> Rate:
-    """Returns the rate of a pipeline built anew, after a warm-up."""
+def rate(chosen: Any, crops: int, warm_up: int = 5) -> Rate:
+    """Returns the rate of a pipeline built anew, after some batches."""
     from tfpipe import build_dataset
 
     batches = iter(build_dataset(chosen))
-    start = time.perf_counter()
-    while time.perf_counter() - start < warm_up_s:
+    for _ in range(warm_up):
         next(batches)
-    return measured(lambda: len(next(batches)[1]), seconds=seconds)
+    return measured(lambda: len(next(batches)[1]), crops)
 
 
 def first_epoch(chosen: Any) -> Rate:
@@ -192,15 +191,17 @@ def first_epoch(chosen: Any) -> Rate:
     catalog = load_catalog(chosen.data, "train", World())
     crops = count_crops(catalog, chosen.data, World()).crops
     batches = iter(build_dataset(chosen, catalog=catalog))
-    return measured(lambda: len(next(batches)[1]), crops=crops)
+    return measured(lambda: len(next(batches)[1]), crops)
 
 
-def measured(take: Callable[[], int], seconds: float = 0.0, crops: int = 0) -> Rate:
-    """Returns the rate of `take`, which returns a number of crops, over these seconds and crops at least."""
+def measured(take: Callable[[], int], crops: int) -> Rate:
+    """Returns the rate of `take`, which returns a number of crops, over this many at least."""
     start, start_cpu, seen = time.perf_counter(), time.process_time(), 0
-    while time.perf_counter() - start < seconds or seen < crops:
+    while seen < crops:
         seen += take()
-    return Rate(seen / (time.perf_counter() - start), seen / (time.process_time() - start_cpu))
+    found = Rate(seen / (time.perf_counter() - start), seen / (time.process_time() - start_cpu))
+    print(f"{found.wall:.0f} crops/s, {found.cpu:.0f} of CPU", file=sys.stderr, flush=True)
+    return found
 
 
 def show(rates: dict[str, list[Rate]], base: str) -> None:
