@@ -45,6 +45,13 @@ def read_config(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Conf
     return load_config(args.config, [*args.set, *overrides])
 
 
+def folder(text: str) -> Path:
+    """Returns the folder at a path; raises ArgumentTypeError for a URL, of which Path would make a local folder."""
+    if "://" in text:
+        raise argparse.ArgumentTypeError(f"{text} is a URL: give a folder of a file system")
+    return Path(text)
+
+
 def add_split(arguments: Arguments, default: str = "train") -> None:
     """Adds --split, which `splits` reads."""
     choices = ("train", "test", "all")

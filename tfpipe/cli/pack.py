@@ -6,16 +6,27 @@ Under mpirun or srun, all ranks share the work.
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_set, add_split, launched_world, quiet_tensorflow, read_config, splits, whole
+from tfpipe.cli.arguments import (
+    add_set,
+    add_split,
+    folder,
+    launched_world,
+    quiet_tensorflow,
+    read_config,
+    splits,
+    whole,
+)
 from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     origin = parser.add_mutually_exclusive_group(required=True)
     origin.add_argument("-c", "--config", type=Path, metavar="FILE", help="the JSON config")
-    origin.add_argument("--verify", type=Path, metavar="DIR", help="check the packed data in DIR against its checksums")
+    origin.add_argument(
+        "--verify", type=folder, metavar="DIR", help="check the packed data in DIR against its checksums"
+    )
     add_set(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write to; continues an interrupted pack")
+    parser.add_argument("--out", type=folder, metavar="DIR", help="folder to write to; continues an interrupted pack")
     parser.add_argument(
         "--kind",
         choices=("original", "crops", "raw"),

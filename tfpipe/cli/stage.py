@@ -5,15 +5,14 @@ of the images.
 """
 
 import argparse
-from pathlib import Path
 
-from tfpipe.cli.arguments import add_config, add_split, launched_world, read_config, share, splits
+from tfpipe.cli.arguments import add_config, add_split, folder, launched_world, read_config, share, splits
 from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to copy to")
+    parser.add_argument("--out", type=folder, required=True, metavar="DIR", help="folder to copy to")
     parser.add_argument(
         "--share", type=share, metavar="RANK/SIZE", help="copy only the images of one rank; the lists stay complete"
     )

@@ -23,7 +23,7 @@ class DataConfig(Section):
     test_filelist: ConfigPath | None = None
     """Filelist or folder of the test data; null: no test pass."""
     remote: Remote = Remote()
-    """How to fetch URLs in filelists."""
+    """How to fetch data behind URLs."""
     service: Service | None = None
     """Worker processes that read and decode; null: this process does."""
     batch_size: PositiveInt = 64

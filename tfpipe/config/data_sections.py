@@ -58,7 +58,7 @@ class WeightedList(Section):
 
 
 class Remote(Section):
-    """How to fetch files whose line in the filelist is a URL: http(s)://, s3:// or gs://."""
+    """How to fetch data behind URLs: files whose line in the filelist is one, packed data and tar shards."""
 
     concurrency: PositiveInt = 64
     """Concurrent requests of this rank; replaces parallel.read, which is for local files."""
@@ -73,7 +73,8 @@ class Remote(Section):
     cache: ConfigPath | None = None
     """Folder on a local disk that caches fetched files, shared by the ranks of a node; null: no cache."""
     cache_gb: Annotated[float, Field(gt=0)] = 100.0
-    """Maximum size of `cache` in 10^9 bytes; beyond it, the least recently used files are deleted."""
+    """Maximum size of `cache` in 10^9 bytes; beyond it, the least recently used files are deleted. Packed data and tar
+    shards have as much for each split, and what comes after it is full is not kept."""
     options: Args = {}
     """Options of fsspec's file system, e.g. {"endpoint_url": "http://localhost:9000"} or {"anon": true}."""
 

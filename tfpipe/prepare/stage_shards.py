@@ -14,7 +14,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.packed.manifest import Manifest, manifest_path
+from tfpipe.data.sources.packed.manifest import Manifest, manifest_digest, manifest_path
 from tfpipe.data.sources.packed.node_share import NodeShare
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
@@ -107,7 +107,7 @@ def stage_shards(
 
 def _share(folder: AnyPath, split: str, config: DataConfig, world: World, share: Share | None) -> NodeShare:
     """Returns the ranks whose images this node needs."""
-    key = hashlib.sha256(manifest_path(folder, split).read_bytes()).hexdigest()
+    key = manifest_digest(folder, split)
     if share is not None:
         return NodeShare(key, share.size, (share.rank,))
     if config.scope != "shard" or world.size == 1:

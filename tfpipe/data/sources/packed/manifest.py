@@ -100,6 +100,11 @@ def manifest_path(folder: AnyPath, split: str) -> AnyPath:
     return folder / f"{PREFIX[split]}.json"
 
 
+def manifest_digest(folder: AnyPath, split: str) -> str:
+    """Returns the sha256 of a split's manifest, in hex; raises OSError."""
+    return hashlib.sha256(manifest_path(folder, split).read_bytes()).hexdigest()
+
+
 def verify(folder: Path) -> str:
     """Compares all packed files in `folder` with their checksums; returns a message for the user.
 

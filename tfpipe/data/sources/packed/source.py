@@ -56,6 +56,8 @@ class Packed(Stored):
     def check_use(self, command: str) -> None:
         if command == "check":
             verify = f"tfpipe pack --verify {self.folder}"
+            if not isinstance(self.folder, Path):
+                verify = "tfpipe stage copies it to a local folder, and"
             raise ConfigError(
                 f"check reads the files of a list, and data.source has none: {verify} compares its checksums"
             )

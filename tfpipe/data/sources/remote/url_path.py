@@ -8,6 +8,7 @@ from typing import IO, Union
 
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher, FetchError, shared_fetcher
+from tfpipe.errors import ConfigError
 
 # Bytes of a request for a whole file, and requests of it at once.
 PART, TOGETHER = 2**23, 4
@@ -37,10 +38,10 @@ class UrlPath:
         return shared_fetcher(self.remote.model_copy(update={"cache": None}), [self._url])
 
     def exists(self) -> bool:
-        """Returns whether there is such a file. Raises OSError if the server cannot be reached."""
+        """Returns whether there is such a file. Raises ConfigError if the server does not say so."""
         (size,) = self.fetcher().sizes([self._url])
         if isinstance(size, FetchError) and not size.missing:
-            raise OSError(errno.EIO, str(size), self._url)
+            raise ConfigError(f"data.source: {size}; see to the server, or to data.remote.options")
         return not isinstance(size, FetchError)
 
     @property
