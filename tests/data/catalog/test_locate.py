@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders
 from tfpipe.data.catalog.locate import Lookup, names_in
@@ -81,6 +82,7 @@ def test_a_graph_holds_no_path():
 TEXT = st.text(st.characters(exclude_characters="\n/", exclude_categories=["Cs"]), max_size=30)
 
 
+@settings(max_examples=examples(50))
 @given(names=st.lists(TEXT, min_size=1, max_size=20), data=st.data())
 def test_mapped_names_are_found_whatever_they_hold(names: list[str], data: st.DataObject) -> None:
     paths = mapped(catalog_of([f"/JPEGImages/{name}" for name in names])).paths
