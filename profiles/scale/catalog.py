@@ -41,8 +41,8 @@ def main(args: argparse.Namespace) -> None:
             print(together[-1], flush=True)
             if args.keep is None:
                 shutil.rmtree(folder / str(count))
-    print("\n| lines | first start | catalog | build | first batch | together | private memory | a file |")
-    print("|---|---|---|---|---|---|---|---|", *starts, sep="\n")
+    print("\n| lines | first start | catalog | build | first batch | together | CPU time | private memory | a file |")
+    print("|---|---|---|---|---|---|---|---|---|", *starts, sep="\n")
     print(f"\n| lines, {args.ranks} ranks | files | resident in each | in all (PSS) | private memory | a file |")
     print("|---|---|---|---|---|---|", *together, sep="\n")
 
@@ -121,7 +121,8 @@ def start_row(data: dict[str, Any], count: int, repeats: int) -> str:
     private_bytes = statistics.median(report["private_bytes"] for report in reports) - without_bytes
     times = [f"{seconds:.2f} s" for seconds in (making_s, *parts)]
     total = f"{statistics.median(totals):.2f} ({min(totals):.2f} to {max(totals):.2f}) s"
-    return f"| {count:,} | {' | '.join(times)} | {total} | {memory(private_bytes, count)} |"
+    cpu = f"{statistics.median(report['cpu_s'] for report in reports):.2f} s"
+    return f"| {count:,} | {' | '.join(times)} | {total} | {cpu} | {memory(private_bytes, count)} |"
 
 
 def ranks_row(data: dict[str, Any], count: int, ranks: int) -> str:
@@ -183,7 +184,7 @@ def one(data: dict[str, Any] | None, size: int, rank: int) -> None:
     """Takes the first batch, or only starts TensorFlow if `data` is None; then reports for each line received."""
     import tensorflow as tf
 
-    times, catalog, iterator = [time.perf_counter()], None, None
+    cpu_s, times, catalog, iterator = time.process_time(), [time.perf_counter()], None, None
     if data is None:
         next(iter(tf.data.Dataset.range(3).map(lambda x: x + 1).batch(2)))
     else:
@@ -199,8 +200,8 @@ def one(data: dict[str, Any] | None, size: int, rank: int) -> None:
         images, _ = next(iterator)
         times.append(time.perf_counter())
         assert images.shape == (64, 224, 224, 3)
-    report = {"seconds": [after - before for before, after in pairwise(times)], **measured()}
-    print(json.dumps(report), flush=True)
+    seconds = [after - before for before, after in pairwise(times)]
+    print(json.dumps({"seconds": seconds, "cpu_s": time.process_time() - cpu_s, **measured()}), flush=True)
     for line in sys.stdin:
         if line.strip() == "read all" and catalog is not None:
             arrays = (
