@@ -1,9 +1,9 @@
 """What a large list costs each rank: python profiles/scale/catalog.py [--counts 1281167 14197122] [--ranks 8].
 
-Makes a list of each length with its index, and the images of the first batches. Then, in fresh processes: the seconds
-from TensorFlow's import to the first batch, the private memory beyond that of a process that has only TensorFlow, and
-what all ranks together hold of the catalog after each has read all of it (PSS). A list of 10,000 lines shows what the
-pipeline itself takes.
+Makes a list of each length with its index, and the images of the first batches. Then, in processes forked from one that
+has imported TensorFlow: the seconds to the first batch, the private memory (Private_Clean, Private_Dirty) beyond that
+of such a process without data, and what all ranks together hold of the catalog after each has read all of it (PSS). A
+list of 10,000 lines shows what the pipeline itself takes.
 """
 
 import argparse
@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterator
 from io import BytesIO
 from itertools import pairwise
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +37,15 @@ def main(args: argparse.Namespace) -> None:
         starts, together = [], []
         for count in args.counts:
             data = make(folder / str(count), count)
-            starts.append(start_row(data, count, args.repeats))
-            print(starts[-1], flush=True)
-            together.append(ranks_row(data, count, args.ranks))
-            print(together[-1], flush=True)
+            command = [sys.executable, __file__, "--measure", json.dumps([data, args.ranks, args.repeats])]
+            report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+            starts.append(start_row(report, count))
+            together.append(ranks_row(report, count))
+            print(starts[-1], together[-1], sep="\n", flush=True)
             if args.keep is None:
                 shutil.rmtree(folder / str(count))
-    print("\n| lines | first start | catalog | build | first batch | together | private memory | a file |")
-    print("|---|---|---|---|---|---|---|---|", *starts, sep="\n")
+    print("\n| lines | catalog (CPU) | build | first batch | together | private, without files | a file |")
+    print("|---|---|---|---|---|---|---|", *starts, sep="\n")
     print(f"\n| lines, {args.ranks} ranks | files | resident in each | in all (PSS) | private memory | a file |")
     print("|---|---|---|---|---|---|", *together, sep="\n")
 
@@ -51,12 +54,10 @@ def make(folder: Path, count: int) -> dict[str, Any]:
     """Writes a list of `count` lines, its index, and the images of the first positions; returns the `data` section."""
     from PIL import Image
 
-    from tfpipe.config import make_config
+    from tfpipe import World, make_config
     from tfpipe.data.catalog.index import index_fingerprint
-    from tfpipe.data.catalog.labels import class_table, image_labels
     from tfpipe.data.catalog.layout import LAYOUTS
-    from tfpipe.data.catalog.lists import read_lists
-    from tfpipe.data.order.permutation import Order
+    from tfpipe.data.sources.registry import load_catalog
 
     path = folder / "train.txt"
     data = {"train_filelist": str(path.absolute()), "annotations": "index", "shuffle_buffer": 2}
@@ -64,25 +65,27 @@ def make(folder: Path, count: int) -> dict[str, Any]:
         return data
     folder.mkdir(parents=True, exist_ok=True)
     classes = min(count, max(1000, count // 650))
+    root = f"{folder.absolute()}/{FOLDER}"
     with path.open("w") as file:
         for number in range(count):
             wnid = f"n{number * classes // count + 1440764:08}"
-            file.write(f"{folder.absolute()}/{FOLDER}/{wnid}/{wnid}_{number % 10000}.JPEG\n")
-    config = make_config({"data": data}).data
-    paths, _ = read_lists(path)
-    names = class_table(config, paths)
-    labels = image_labels(paths, names, config, None)
-    write_index(folder / "train.index.parquet", labels, index_fingerprint(paths, names, labels, LAYOUTS["ilsvrc"]))
+            file.write(f"{root}/{wnid}/{wnid}_{number % 10000}.JPEG\n")
+    config = make_config({"data": data | {"annotations": "none"}}).data
+    clock, cpu_s = time.perf_counter(), time.process_time()
+    catalog = load_catalog(config, "train", World())
+    clock, cpu_s = time.perf_counter() - clock, time.process_time() - cpu_s
+    print(f"{count:,} lines: read, and made files of, in {clock:.1f} s, CPU {cpu_s:.1f} s", flush=True)
     jpeg = BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
     Image.fromarray(pixels).resize((500, 375)).save(jpeg, "JPEG", quality=85)
     (folder / "one.jpg").write_bytes(jpeg.getvalue())
-    order = Order(count, config.seed, True, True, "global")
-    for item in order.items(np.arange(min(count, READY_POSITIONS))).tolist():
-        image = Path(paths[item])
+    for item in catalog.order(config).items(np.arange(min(count, READY_POSITIONS))).tolist():
+        image = Path(catalog.paths[item])
         image.parent.mkdir(parents=True, exist_ok=True)
         if not image.exists():
             shutil.copy(folder / "one.jpg", image)
+    key = index_fingerprint(catalog.paths, catalog.classes, catalog.labels, LAYOUTS["ilsvrc"])
+    write_index(folder / "train.index.parquet", catalog.labels, key)
     return data
 
 
@@ -106,85 +109,72 @@ def write_index(path: Path, labels: np.ndarray, key: str) -> None:
             writer.write_table(table)
 
 
-def start_row(data: dict[str, Any], count: int, repeats: int) -> str:
-    """Returns a row of a process that takes its first batch alone; the first start makes the catalog's files."""
-    with started(data, 1, 0) as first:
-        making_s = sum(first.report()["seconds"])
-    with started(None, 1, 0) as nothing:
-        without_bytes = nothing.report()["private_bytes"]
-    reports = []
+def measure(data: dict[str, Any], ranks: int, repeats: int) -> dict[str, Any]:
+    """Returns what processes report that are forked from one that has imported TensorFlow and nothing else.
+
+    A process without data, the first start with the index, starts one at a time, and ranks at the same time.
+    """
+    import tensorflow  # noqa: F401
+
+    with Forked(None) as nothing:
+        report = {"without": nothing.answer()}
+    with Forked(data) as first:  # makes files of the index
+        report["first"] = first.answer()
+    report["starts"] = []
     for _ in range(repeats):
-        with started(data, 1, 0) as process:
-            reports.append(process.report())
-    parts = [statistics.median(report["seconds"][part] for report in reports) for part in range(3)]
-    totals = [sum(report["seconds"]) for report in reports]
-    private_bytes = statistics.median(report["private_bytes"] for report in reports) - without_bytes
-    times = [f"{seconds:.2f} s" for seconds in (making_s, *parts)]
-    total = f"{statistics.median(totals):.2f} ({min(totals):.2f} to {max(totals):.2f}) s"
-    return f"| {count:,} | {' | '.join(times)} | {total} | {memory(private_bytes, count)} |"
-
-
-def ranks_row(data: dict[str, Any], count: int, ranks: int) -> str:
-    """Returns a row of several ranks that hold the catalog at the same time."""
-    with started(None, 1, 0) as nothing:
-        without_bytes = nothing.report()["private_bytes"]
-    processes = [started(data, ranks, rank) for rank in range(ranks)]
-    for process in processes:
-        process.report()
-    for process in processes:
-        process.ask("read all")
-    reports = [process.ask("measure") for process in processes]
+        with Forked(data) as process:
+            report["starts"].append(process.answer())
+    processes = [Forked(data, rank, ranks) for rank in range(ranks)]
+    for wait_for in (Forked.answer, Forked.read_all):
+        for process in processes:
+            wait_for(process)
+    report["ranks"] = [process.measure() for process in processes]
     for process in processes:
         process.close()
-    size_bytes, resident_bytes = reports[0]["catalog_bytes"], statistics.median(r["resident_bytes"] for r in reports)
-    pss_bytes = sum(report["pss_bytes"] for report in reports)
-    private_bytes = statistics.median(report["private_bytes"] for report in reports) - without_bytes
-    sizes = " | ".join(f"{number / 1e6:.0f} MB" for number in (size_bytes, resident_bytes, pss_bytes))
-    return f"| {count:,} | {sizes} | {memory(private_bytes, count)} |"
+    return report
 
 
-def memory(size_bytes: float, count: int) -> str:
-    """Returns two cells: the bytes, and the bytes for each file."""
-    return f"{size_bytes / 1e6:.0f} MB | {size_bytes / count:.1f} bytes"
-
-
-class started:
+class Forked:
     """A process that takes a first batch, and then does as it is told."""
 
-    def __init__(self, data: dict[str, Any] | None, size: int, rank: int) -> None:
-        command = [sys.executable, __file__, "--one", json.dumps([data, size, rank])]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, data: dict[str, Any] | None, rank: int = 0, size: int = 1) -> None:
+        context = get_context("fork")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=one, args=(theirs, data, rank, size))
+        self.process.start()
 
-    def report(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
         """Returns the next report of the process."""
-        assert self.process.stdout is not None
-        return json.loads(self.process.stdout.readline())
+        return self.connection.recv()
 
-    def ask(self, what: str) -> dict[str, Any]:
-        """Sends a line, and returns the report that answers it."""
-        assert self.process.stdin is not None
-        print(what, file=self.process.stdin, flush=True)
-        return self.report()
+    def read_all(self) -> dict[str, Any]:
+        """Has the process read the whole catalog."""
+        self.connection.send("read all")
+        return self.answer()
+
+    def measure(self) -> dict[str, Any]:
+        """Returns what the process holds now."""
+        self.connection.send("measure")
+        return self.answer()
 
     def close(self) -> None:
         """Ends the process."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        self.connection.send(None)
+        self.process.join()
 
-    def __enter__(self) -> "started":
+    def __enter__(self) -> "Forked":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def one(data: dict[str, Any] | None, size: int, rank: int) -> None:
+def one(connection: Connection, data: dict[str, Any] | None, rank: int, size: int) -> None:
     """Takes the first batch, or only starts TensorFlow if `data` is None; then reports for each line received."""
-    import tensorflow as tf
-
-    times, catalog, iterator = [time.perf_counter()], None, None
+    times, catalog, iterator = [clocks()], None, None
     if data is None:
+        import tensorflow as tf
+
         next(iter(tf.data.Dataset.range(3).map(lambda x: x + 1).batch(2)))
     else:
         from tfpipe import World, build_dataset, make_config
@@ -192,27 +182,47 @@ def one(data: dict[str, Any] | None, size: int, rank: int) -> None:
 
         config, world = make_config({"data": data}), World(rank, size)
         catalog = load_catalog(config.data, "train", world)
-        times.append(time.perf_counter())
+        times.append(clocks())
         dataset = build_dataset(config, "train", world, catalog=catalog)
-        times.append(time.perf_counter())
+        times.append(clocks())
         iterator = iter(dataset)
         images, _ = next(iterator)
-        times.append(time.perf_counter())
+        times.append(clocks())
         assert images.shape == (64, 224, 224, 3)
-    report = {"seconds": [after - before for before, after in pairwise(times)], **measured()}
-    print(json.dumps(report), flush=True)
-    for line in sys.stdin:
-        if line.strip() == "read all" and catalog is not None:
-            arrays = (
-                catalog.paths.text,
-                catalog.paths.offsets,
-                catalog.paths.folder,
-                catalog.labels,
-                catalog.annotated,
-            )
-            for array in (*arrays, *catalog.boxes, catalog.boxes.offsets(len(catalog))):
+    parts = [tuple(np.subtract(after, before).tolist()) for before, after in pairwise(times)]
+    connection.send({"parts": parts, **measured()})
+    while (line := connection.recv()) is not None:
+        if line == "read all" and catalog is not None:
+            paths = catalog.paths
+            arrays = (paths.text, paths.offsets, paths.folder, catalog.labels, catalog.annotated, *catalog.boxes)
+            for array in (*arrays, catalog.boxes.offsets(len(catalog))):
                 array.max(initial=0)
-        print(json.dumps(measured()), flush=True)
+        connection.send(measured())
+
+
+def start_row(report: dict[str, Any], count: int) -> str:
+    """Returns a row of processes that take their first batch, one at a time."""
+    starts = np.array([start["parts"] for start in report["starts"]])  # [starts, parts, wall and CPU]
+    medians = np.median(np.concatenate([starts, starts.sum(axis=1, keepdims=True)], axis=1), axis=0).tolist()
+    cells = [f"{wall_s:.2f} s ({cpu_s:.2f})" for wall_s, cpu_s in medians]
+    dirty_bytes = statistics.median(start["dirty_bytes"] for start in report["starts"])
+    return f"| {count:,} | {' | '.join(cells)} | {memory(dirty_bytes - report['without']['dirty_bytes'], count)} |"
+
+
+def ranks_row(report: dict[str, Any], count: int) -> str:
+    """Returns a row of several ranks that hold the catalog at the same time."""
+    ranks = report["ranks"]
+    resident_bytes = statistics.median(rank["resident_bytes"] for rank in ranks)
+    pss_bytes = sum(rank["pss_bytes"] for rank in ranks)
+    private_bytes = statistics.median(rank["private_bytes"] for rank in ranks) - report["without"]["private_bytes"]
+    sizes = (ranks[0]["catalog_bytes"], resident_bytes, pss_bytes)
+    cells = " | ".join(f"{number / 1e6:.0f} MB" for number in sizes)
+    return f"| {count:,} | {cells} | {memory(private_bytes, count)} |"
+
+
+def memory(size_bytes: float, count: int) -> str:
+    """Returns two cells: the bytes, and the bytes for each file."""
+    return f"{size_bytes / 1e6:.0f} MB | {size_bytes / count:.1f} bytes"
 
 
 def measured() -> dict[str, int]:
@@ -223,7 +233,13 @@ def measured() -> dict[str, int]:
         if ".catalog/" in name:
             mapped = {key: mapped[key] + figures(lines)[key] for key in mapped}
     names = dict(zip(("catalog_bytes", "resident_bytes", "pss_bytes"), mapped.values(), strict=True))
-    return {"private_bytes": whole["Private_Clean"] + whole["Private_Dirty"], **names}
+    dirty_bytes = whole["Private_Dirty"]
+    return {"private_bytes": whole["Private_Clean"] + dirty_bytes, "dirty_bytes": dirty_bytes, **names}
+
+
+def clocks() -> tuple[float, float]:
+    """Returns the time, and the CPU time of this process, in seconds."""
+    return time.perf_counter(), time.process_time()
 
 
 def mappings() -> Iterator[tuple[str, list[str]]]:
@@ -250,9 +266,9 @@ if __name__ == "__main__":
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where to make the data [the system's temporary folder]")
     parser.add_argument("--keep", type=Path, help="folder to keep the data in, for another run")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.one:
-        one(*json.loads(chosen.one))
+    if chosen.measure:
+        print(json.dumps(measure(*json.loads(chosen.measure))))
     else:
         main(chosen)

@@ -32,12 +32,15 @@ def test_a_part_is_the_same_when_it_is_mapped(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["part"]
 
 
-def test_one_part_replaces_another(tmp_path: Path) -> None:
-    for number in range(2):
-        write_part(tmp_path / "part", Part({"number": number}, {f"array{number}": np.arange(number)}))
-    mapped = map_part(tmp_path / "part")
-    assert mapped.about == {"number": 1} and list(mapped.arrays) == ["array1"]
-    assert sorted(path.name for path in (tmp_path / "part").iterdir()) == [ABOUT, "array1.npy"]
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_part_is_replaced_and_a_complete_one_is_not(tmp_path: Path, damaged: bool) -> None:
+    write_part(tmp_path / "part", Part({"number": 0}, {"array0": np.arange(9)}))
+    if damaged:
+        (tmp_path / "part" / "array0.npy").write_bytes(b"")
+    write_part(tmp_path / "part", Part({"number": 1}, {"array1": np.arange(9)}))
+    assert map_part(tmp_path / "part").about == {"number": int(damaged)}
+    assert sorted(path.name for path in (tmp_path / "part").iterdir()) == [ABOUT, f"array{int(damaged)}.npy"]
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.parametrize("cut", [0, 10, 127, 200, 4000])

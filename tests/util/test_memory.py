@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfpipe.util.memory import free_memory
+from tfpipe.util.memory import free_memory, private_memory
 
 GB = 10**9
 MEMINFO = "MemTotal: 99000000 kB\nMemFree: 1 kB\nMemAvailable: 50000000 kB\n"
@@ -82,3 +82,13 @@ def test_where_the_system_says_nothing_it_is_all_there_is(tmp_path: Path) -> Non
 
 def test_of_this_machine_it_is_a_sane_number() -> None:
     assert 10**7 < free_memory() < 10**14
+
+
+def test_private_memory_counts_neither_mapped_files_nor_what_others_share(tmp_path: Path) -> None:
+    figures = "Rss: 900 kB\nPss: 500 kB\nShared_Clean: 300 kB\nPrivate_Clean: 200 kB\nPrivate_Dirty: 100 kB"
+    rollup = tree(tmp_path, {"proc/self/smaps_rollup": figures})
+    assert private_memory(rollup) == 100 * 1024
+    assert private_memory(tmp_path / "no proc") == 0
+    before = private_memory()
+    held = bytearray(b"x" * 50_000_000)
+    assert private_memory() - before > 40_000_000 and held

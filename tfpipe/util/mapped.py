@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,14 +49,14 @@ def map_part(folder: Path) -> Part | None:
 
 
 def write_part(folder: Path, part: Part) -> None:
-    """Writes a part, which gets its name when it is complete and on the disk; replaces what `folder` holds.
+    """Writes a part, which gets its name when it is complete and on the disk; leaves a complete one as it is.
 
-    Only one process may write to `folder` at a time. Raises OSError if it cannot be written, or the disk has no room.
+    Raises OSError if it cannot be written, or the disk has no room.
     """
     free_bytes = shutil.disk_usage(folder.parent).free
     if free_bytes < (1 + SPARE) * part.nbytes:
         raise OSError(errno.ENOSPC, f"{part.nbytes / 1e6:.0f} MB are needed, {free_bytes / 1e6:.0f} MB are free")
-    unfinished = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
+    unfinished = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}.partial")
     try:
         unfinished.mkdir()
         for name, array in part.arrays.items():
@@ -66,7 +67,12 @@ def write_part(folder: Path, part: Part) -> None:
             json.dump({"arrays": list(part.arrays), "values": part.about}, text)
             text.flush()
             os.fsync(text.fileno())
-        shutil.rmtree(folder, ignore_errors=True)
-        unfinished.rename(folder)
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            # A complete one is of a process that no lock reaches, and may be mapped.
+            if map_part(folder) is None:
+                shutil.rmtree(folder)
+                unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Measures the memory that a process can still allocate: the machine's, or less within a container or batch job."""
+"""Measures memory: what a process can still allocate, the machine's or less within a batch job, and what it holds."""
 
 import os
 from collections.abc import Iterator
@@ -34,6 +34,18 @@ def free_memory(root: Path = Path("/")) -> int:
     `root` contains proc/ and sys/.
     """
     return max(0, min([_of_machine(root), *_of_groups(root)]))
+
+
+def private_memory(root: Path = Path("/")) -> int:
+    """Returns the bytes that this process shares with no other; 0 if the system has no figure.
+
+    Pages of mapped files do not count: the kernel drops them when memory is short, and other processes use the same.
+    `root` contains proc/.
+    """
+    try:
+        return 1024 * _value(root / "proc/self/smaps_rollup", "Private_Dirty:")
+    except (OSError, StopIteration):
+        return 0
 
 
 def _of_machine(root: Path) -> int:

@@ -6,15 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders
 from tfpipe.data.catalog.locate import Lookup, names_in
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.files import Files
+from tfpipe.util.mapped import Part, map_part, write_part
+from tfpipe.util.memory import private_memory
 
 NAMES = [
     "a.jpg",
@@ -81,6 +84,7 @@ def test_a_graph_holds_no_path():
 TEXT = st.text(st.characters(exclude_characters="\n/", exclude_categories=["Cs"]), max_size=30)
 
 
+@settings(max_examples=examples(50))
 @given(names=st.lists(TEXT, min_size=1, max_size=20), data=st.data())
 def test_mapped_names_are_found_whatever_they_hold(names: list[str], data: st.DataObject) -> None:
     paths = mapped(catalog_of([f"/JPEGImages/{name}" for name in names])).paths
@@ -88,3 +92,25 @@ def test_mapped_names_are_found_whatever_they_hold(names: list[str], data: st.Da
     items = data.draw(st.lists(st.integers(0, len(names) - 1), max_size=9))
     assert [name.decode() for name in find(tf.constant(items, tf.int64)).numpy()] == [names[item] for item in items]
     assert find(tf.constant(len(names) - 1, tf.int64)).numpy().decode() == names[-1]
+
+
+def test_a_mapped_catalog_takes_hardly_any_private_memory(tmp_path: Path) -> None:
+    count = 1_000_000
+    text = np.tile(np.frombuffer(b"n01440764_1234.JPEG\n", np.uint8), count)
+    arrays = {
+        "names": text,
+        "offsets": np.arange(0, len(text) + 1, 20),
+        "folder": np.zeros(count, np.int32),
+        "labels": np.zeros(count, np.int32),
+        "annotated": np.ones(count, bool),
+    }
+    small = catalog_of(["/JPEGImages/a.jpg"])
+    Lookup(small).path(tf.constant([0], tf.int64))  # TensorFlow starts
+    write_part(tmp_path / "part", Part({}, arrays))
+    del arrays, text
+    before = private_memory()
+    found = map_part(tmp_path / "part").arrays
+    paths = FileList(["/JPEGImages/"], found["folder"], found["names"], found["offsets"], "")
+    lookup = Lookup(replace(small, paths=paths, labels=found["labels"], annotated=found["annotated"]))
+    assert lookup.path(tf.range(0, count, 7919, tf.int64))[-1] == b"/JPEGImages/n01440764_1234.JPEG"
+    assert private_memory() - before < 5 * count, "names alone would take 24 bytes each as strings"

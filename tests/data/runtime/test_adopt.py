@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfpipe.data.runtime.adopt import adopt
@@ -31,6 +32,13 @@ def test_other_arrays_have_the_same_values() -> None:
     arrays = [np.arange(100)[1:], np.arange(100)[::3], np.zeros((0, 4), np.float32), np.zeros(0, np.int32)]
     for tensor, array in zip(adopt(*arrays), arrays, strict=True):
         assert np.array_equal(tensor, array) and tensor.dtype == array.dtype and tensor.shape == array.shape
+
+
+def test_many_calls_give_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """TensorFlow warns of functions that are traced again and again."""
+    for size in range(20):
+        adopt(np.arange(size))
+    assert not caplog.records
 
 
 def test_a_graph_holds_a_reference() -> None:

@@ -25,7 +25,7 @@ from tfpipe.tools.bench import bench, machine, segments
 from tfpipe.tools.bench.bench import BenchPlan, Report
 from tfpipe.tools.bench.chains import pieces
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
-from tfpipe.tools.bench.machine import DecodeLimit, Machine
+from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory
 from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
 from tfpipe.tools.bench.text import as_json, render
 from tfpipe.tools.bench.verdict import StageCost, bound, costs
@@ -59,6 +59,7 @@ def report(
         pieces=tuple(pieces or {}),
         tuned=[Tuned("crop", "parallelism", 2.0), Tuned("prefetch", "buffer_size", 4.0)],
         limit=DecodeLimit(images=96, skipped=0),
+        memory=Memory(before=300_000_000, after=420_000_000),
     )
 
 
@@ -237,6 +238,7 @@ def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
     lines = text.splitlines()
     assert lines[-1] == "images_per_second: 1600.0"
     assert lines[:2] == ["machine   2 of 4 CPUs, 2 pipeline threads, TensorFlow 2.21.0", "decoder   x"]
+    assert "memory    420 MB private to this rank, 120 MB more than before the list was read" in lines
     assert "AUTOTUNE  chose crop 2 at once, prefetch 4 buffered" in lines
     row = next(line for line in lines if line.startswith("crop ")).split()
     assert row == ["crop", "1536", "1536", "to", "1536", "1.84", "600.0", "1100.0"]

@@ -55,11 +55,12 @@ class Shared:
             return make()
         key = hashlib.sha256(json.dumps([FORMAT, kind, *self.inputs, *inputs]).encode()).hexdigest()
         world, found = self.world, None
-        for may_make in (world.rank == 0 or world.backend == "none", world.local_rank == 0, True):
+        for turn, may_make in enumerate((world.rank == 0 or world.backend == "none", world.local_rank == 0, True)):
             error: Exception | None = None
             nothing = False
             try:
-                if found is None:
+                # A host that looks for a file before it is there may not see it for a minute over NFS.
+                if found is None and (may_make or turn > 0):
                     found = self._find(f"{kind}-{key[:16]}")
                 if found is None and may_make:
                     found = self._make(f"{kind}-{key[:16]}", make)
@@ -77,8 +78,15 @@ class Shared:
         return found
 
     def _find(self, name: str) -> Part | None:
-        parts = (map_part(place / name) for place in self.places if is_trusted(place))
-        return next((part for part in parts if part is not None), None)
+        for place in filter(is_trusted, self.places):
+            try:
+                part = map_part(place / name)
+            except OSError as error:
+                logger.info("cannot read the catalog in %s: %s", place, error)
+                continue
+            if part is not None:
+                return part
+        return None
 
     def _make(self, name: str, make: Callable[[], Part | None]) -> Part | None:
         """Makes a part once; returns it mapped, or as made if it cannot be stored."""

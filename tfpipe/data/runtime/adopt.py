@@ -15,4 +15,5 @@ def adopt(*arrays: np.ndarray) -> list[tf.Tensor]:
     # not overcommit. What numpy_function returns within a graph is taken as it is.
     with tf.init_scope(), tf.device("CPU"):
         take = tf.function(lambda: tf.numpy_function(lambda: arrays, [], types), autograph=False)
-        return list(take())
+        # A concrete function: calls of others are counted, and many new ones are warned of.
+        return list(take.get_concrete_function()())

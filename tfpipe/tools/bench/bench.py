@@ -18,8 +18,9 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.chains import Chain, Pipeline, failures_named, pieces, prefixes
 from tfpipe.tools.bench.headspace import feeds
-from tfpipe.tools.bench.machine import DecodeLimit, Machine, limit
+from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory, limit
 from tfpipe.tools.bench.segments import Segment, Spread, in_turns, measure, spread
+from tfpipe.util.memory import private_memory
 from tfpipe.util.progress import progress
 
 PIPELINE, LIMIT, SERIAL = "pipeline", "limit", "serial"
@@ -80,6 +81,7 @@ class Report:
     """Names of the pieces of `crop` measured alone, over images in memory."""
     tuned: list[Tuned]
     limit: DecodeLimit
+    memory: Memory
 
     def spread(self, name: str, figure: str = "images_per_second") -> Spread:
         """Returns the spread of a figure, a property of `Segment`, over the segments of a measurement."""
@@ -99,14 +101,16 @@ def run(config: Config, world: World, plan: BenchPlan) -> Report:
         TfpipeError: a file cannot be used.
     """
     plan.check(world)
-    start = time.perf_counter()
+    before_bytes, start = private_memory(), time.perf_counter()
     catalog = load_catalog(config.data, "train", world)
     catalog_s = time.perf_counter() - start
     with failures_named(config, world, catalog):
-        return _run(config, world, plan, catalog, catalog_s)
+        return _run(config, world, plan, catalog, catalog_s, before_bytes)
 
 
-def _run(config: Config, world: World, plan: BenchPlan, catalog: Catalog, catalog_s: float) -> Report:
+def _run(
+    config: Config, world: World, plan: BenchPlan, catalog: Catalog, catalog_s: float, before_bytes: int
+) -> Report:
     pipeline = Pipeline(config, world, catalog, plan.warm_up_s)
     decodes, about_limit = limit(catalog, config.data)
     stages = prefixes(config, world, catalog) if plan.stages else []
@@ -133,6 +137,7 @@ def _run(config: Config, world: World, plan: BenchPlan, catalog: Catalog, catalo
         pieces=_names(alone),
         tuned=pipeline.tuned,
         limit=about_limit,
+        memory=Memory(before_bytes, private_memory()),
     )
 
 

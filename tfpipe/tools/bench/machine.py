@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import cv2
 import simplejpeg
@@ -53,6 +53,13 @@ def _decoder(data: DataConfig, stored: Stores) -> str:
     if data.service is not None and missing():
         return f"TensorFlow's ops; {missing()}"
     return decoder_name()
+
+
+class Memory(NamedTuple):
+    """Bytes that this rank shares with no other process."""
+
+    before: int  # before the list was read, with TensorFlow imported
+    after: int  # after all measurements
 
 
 @dataclass(frozen=True)

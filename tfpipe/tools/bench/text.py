@@ -93,7 +93,10 @@ def _facts(machine: Machine, data: DataConfig) -> list[str]:
 def _start(report: Report) -> str:
     catalog, batch = f"{report.catalog_s:.2f} s", f"{report.first_batch_s[0]:.2f} s"
     start = f"start     {report.images} images: filelist and labels {catalog}, first batch {batch} later; in no rate"
-    return "\n".join([*_facts(report.machine, report.data), start])
+    before, after = report.memory
+    more = f"{(after - before) / 1e6:.0f} MB more than before the list was read"
+    memory = f"memory    {after / 1e6:.0f} MB private to this rank, {more}"
+    return "\n".join([*_facts(report.machine, report.data), start, memory])
 
 
 def _rates(report: Report) -> str:
