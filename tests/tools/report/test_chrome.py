@@ -45,7 +45,7 @@ def trace(rank: int = 0, later_s: float = 0.0) -> Trace:
     batches = [batch(1, 0.0, 0.005, reduce_s=0.03), batch(2, 0.1, 0.02)]
     recording = Recording(rank, f"host{rank}", batches, {2: "/data/a.JPEG"}, np.array(events, EVENT))
     calls = (
-        Span("reader", "read", 0.0009, 0.008, RUN),
+        Span("reader", "read", 0.0009, 0.008, RUN, "run 1"),
         Span("decoder", "decode", 0.02, 0.012, RUN),
         Span("decoder", "decode", 0.0205, 0.01, OP),
     )

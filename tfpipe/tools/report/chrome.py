@@ -166,7 +166,7 @@ def _threads(process: Process, trace: Trace) -> Iterator[Event]:
         yield process.label(tid, "thread_sort_index", tid)
     for span in trace.calls:
         start_ns, end_ns = (trace.origin_ns + round(1e9 * seconds) for seconds in (span.start_s, span.end_s))
-        position = positions.get(span)
+        position = positions.get(span.run) if span.run else None
         args = {} if position is None else _sample(trace, position)
         yield process.slice(tids[span.lane], _name(span, span.lane in inside), start_ns, end_ns, op=span.op, **args)
     for lane, image in decoded:
