@@ -24,6 +24,8 @@ from tfpipe.tools.report.trace import WAIT, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
 
 STEPS, READY, FIRST_THREAD = 1, 2, 10
+# Half a nanosecond, in microseconds: ends and beginnings that are equal differ by less when they are floats.
+HALF_NS = 5e-4
 PARTS = ("header", "decode", "resize")
 # The op that calls the decoder in C; its images and their parts lie within it.
 DECODE_OP = "decode + resize"
@@ -105,7 +107,7 @@ def _nested(events: Iterable[Event]) -> list[Event]:
         if event["ph"] != "X":
             continue
         around = spans.setdefault(event["tid"], [])
-        while around and around[-1]["ts"] + around[-1]["dur"] <= event["ts"]:
+        while around and around[-1]["ts"] + around[-1]["dur"] <= event["ts"] + HALF_NS:
             around.pop()
         if around:
             event["dur"] = min(event["dur"], round(around[-1]["ts"] + around[-1]["dur"] - event["ts"], 3))
