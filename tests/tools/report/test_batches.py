@@ -78,6 +78,7 @@ def test_samples_are_timed_in_a_parallel_pipeline_too(
     spans = [event for event in events if event["ph"] == "X"]
     images = [span for span in spans if span["name"] == "image"]
     assert images and all("position" in span["args"] for span in images)
+    assert 90 in {span["args"].get("position") for span in spans if span["name"] == "read call"}
 
 
 def test_a_trace_without_batches_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,4 +88,4 @@ def test_a_trace_without_batches_is_refused(tmp_path: Path, capsys: pytest.Captu
     # Its timeline is written: steps and threads, without batches and samples.
     assert main(["report", str(folder), "--trace", str(tmp_path / "t.json")]) == 0
     names = {event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
-    assert {"step 10", "decode", "read"} <= names
+    assert {"step 11", "decode", "read"} <= names

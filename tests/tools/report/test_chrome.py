@@ -38,14 +38,14 @@ def trace(rank: int = 0, later_s: float = 0.0) -> Trace:
         event(Kind.READ, 1.0, 2, thread=9),
         event(Kind.READ_END, 8.9, 2, thread=9),
         *(event(Kind.DECODE, 20.1, position) for position in (2, 3)),
-        event(Kind.IMAGE, 21, 0, parts_ms=(0.1, 3, 0.9)),
-        event(Kind.IMAGE, 25, 1, parts_ms=(0.1, 4, 0.9)),
+        event(Kind.IMAGE, 21.000123, 0, parts_ms=(0.100021, 2.999977, 0.900002)),
+        event(Kind.IMAGE, 25.000123, 1, parts_ms=(0.100007, 3.999983, 0.900010)),
         event(Kind.CALL, 20.5, 0, parts_ms=(0.5, 9, 0.5)),
     ]
     batches = [batch(1, 0.0, 0.005, reduce_s=0.03), batch(2, 0.1, 0.02)]
     recording = Recording(rank, f"host{rank}", batches, {2: "/data/a.JPEG"}, np.array(events, EVENT))
     calls = (
-        Span("reader", "read", 0.0009, 0.008, RUN),
+        Span("reader", "read", 0.0009, 0.008, RUN, "run 1"),
         Span("decoder", "decode", 0.02, 0.012, RUN),
         Span("decoder", "decode", 0.0205, 0.01, OP),
     )

@@ -21,8 +21,9 @@ from tfpipe.errors import ConfigError
 from tfpipe.tools.bench import traced
 from tfpipe.tools.report.plot import plot
 from tfpipe.tools.report.runs import Run, load_run
+from tfpipe.tools.report.stages import STAGES, Span, StageTime
 from tfpipe.tools.report.text import as_json, render
-from tfpipe.tools.report.trace import TRAIN, WAIT, Span, StageTime, Step, Trace, find_trace, read_trace
+from tfpipe.tools.report.trace import TRAIN, WAIT, Step, Trace, find_trace, read_trace
 from tfpipe.tools.report.verdict import diagnose, uses
 
 AT_ONCE = {"visit": 16, "read": 64, "crop": 2}
@@ -75,6 +76,8 @@ SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
         (made(trace(0.8, read=20.0, decode=3.8)), "decode", "1.90 of 2 pipeline threads", "more CPUs"),
         (made(trace(0.5, read=1.0, parse=2.1, decode=1.5)), "xml", "1.80 of 2", "tfpipe index"),
         (made(trace(0.9, read=1.0, decode=1.5, transform=1.9)), "python", "transform calls Python", "data.transform"),
+        (made(trace(0.8, read=1.0, decode=0.5, finish=2.0)), "decode", "% of it with finish", 'data.dtype "uint8"'),
+        (made(trace(0.8, read=120.0), cache="/tmp/c"), "storage", "", "at once; or a copy on local disks"),
         (
             made(trace(0.5, read=1.0, decode=0.5), num_parallel_readers=1),
             "decode",
@@ -97,6 +100,22 @@ def test_what_bounds_a_run_is_told(of: Run, kind: str, said: str, change: str) -
     found = diagnose(of)
     assert found.kind == kind, found
     assert said in found.because and change in found.advice
+
+
+def test_a_transform_of_tensorflows_ops_gets_advice_about_itself() -> None:
+    busy = trace(0.8, read=1.0, decode=0.5)
+    stages = (*busy.stages, StageTime("transform", 10, 3.2, False))
+    found = diagnose(made(replace(busy, stages=stages)))
+    assert found.kind == "transform" and "86 % of it with transform" in found.because, found
+    assert "data.transform" in found.advice and "images stored smaller" not in found.advice
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_has_advice_that_names_no_other(stage: str) -> None:
+    of = replace(trace(0.8), stages=(StageTime(stage, 10, 3.9, False),))
+    advice = diagnose(made(of if stage != "read" else trace(0.8, read=120.0))).advice
+    others = {"transform": "data.transform", "decode": "images stored smaller", "finish": "data.dtype"}
+    assert not [other for other, word in others.items() if other != stage and word in advice], advice
 
 
 def test_with_one_reader_the_longer_part_bounds() -> None:

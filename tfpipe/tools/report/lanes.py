@@ -68,8 +68,8 @@ def lanes_of_threads(trace: Trace, calls: dict[str, Nested]) -> dict[int, str]:
     return result
 
 
-def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict[Span, int]:
-    """Returns the stream position of the sample that a read's outermost call has read."""
+def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict[str, int]:
+    """Returns the stream positions of the samples that were read, by the id of the function's run."""
     if trace.recording is None:
         return {}
     events, result = trace.recording.events, {}
@@ -77,7 +77,7 @@ def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict
         own = calls.get(lanes.get(int(event["thread"]), ""))
         number = -1 if own is None else int(own.containing(event["when_ns"][None])[0])
         if own is not None and number >= 0 and own.spans[number].stage == "read":
-            result[own.spans[number]] = int(event["sample"])
+            result[own.spans[number].run] = int(event["sample"])
     return result
 
 

@@ -25,6 +25,7 @@ class Span(NamedTuple):
     start_s: float  # since the first step's beginning
     seconds: float
     op: str = ""  # name of TensorFlow's op or call, if it is a single one
+    run: str = ""  # id of the function's run, which may take several calls of the executor
 
     @property
     def end_s(self) -> float:
@@ -72,7 +73,7 @@ def pieces(lane: str, events: list[Event], runs: dict[str, str]) -> list[Piece]:
         elif nest:
             nest[-1][1][stage] += seconds  # type: ignore[assignment]
         if stage:
-            span = Span(lane, stage, 1e-9 * event.start, seconds, event.name)
+            span = Span(lane, stage, 1e-9 * event.start, seconds, event.name, event.stats.get("id", ""))
             found.append(Piece(span, max(0.0, seconds - within_s.total())))
 
     for event in events:
@@ -146,7 +147,7 @@ def _usual(counts: Iterable[int]) -> int:
 def merged(pieces: Iterable[Piece]) -> list[Span]:
     """Merges neighbouring and nested spans of one stage on a thread."""
     result: list[Span] = []
-    spans = [piece.span._replace(op="") for piece in pieces if piece.span.stage != BATCH]
+    spans = [piece.span._replace(op="", run="") for piece in pieces if piece.span.stage != BATCH]
     for span in sorted(spans, key=lambda span: (span.lane, span.start_s)):
         last = result[-1] if result else None
         if last and (last.lane, last.stage) == (span.lane, span.stage) and span.start_s - last.end_s < GAP_S:

@@ -8,7 +8,7 @@ from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import StageTime, Trace
 from tfpipe.training.monitor.stragglers import Straggler, describe_stragglers
 
-Kind = Literal["straggler", "threads", "compute", "storage", "decode", "xml", "python", "input"]
+Kind = Literal["straggler", "threads", "compute", "storage", "decode", "xml", "transform", "python", "input"]
 
 # Below this share of waiting, a run is compute-bound.
 WAITS = 0.05
@@ -16,6 +16,22 @@ WAITS = 0.05
 CROWDED = 2.0
 # More concurrent reads seldom gain anything from a file server.
 MOST_READS = 256
+
+INDEX = "tfpipe index parses every XML once for all runs"
+CPUS = "more CPUs for each rank, if the launcher binds it to few or data.threads or data.cpu_fraction is low"
+# Advice for a stage that keeps the pipeline's threads busy.
+REMEDIES = {
+    "parse": INDEX,
+    "crop": f"{CPUS}; {INDEX}, which leaves only the choice of the crops",
+    "decode": f"{CPUS}; images stored smaller, or packed ahead of time by tfpipe pack",
+    "flip": f"{CPUS}; data.cache that keeps files instead of crops: the decoder then mirrors at no cost",
+    "gather": f"{CPUS}; crops packed as pixels (tfpipe pack --kind raw), which nothing has to decode",
+    "service": "more workers (data.service.workers), or more CPUs where they run",
+    "batch": f"{CPUS}; smaller crops (data.crop_image_size): this is the copy into batches",
+    "finish": 'data.dtype "uint8", and the conversion to floats in the model, on its device',
+    "transform": "less work in data.transform: fewer ops, each on the whole batch; or the same ops as first layers of "
+    f"the model, on its device; {CPUS}",
+}
 
 
 class Verdict(NamedTuple):
@@ -79,7 +95,8 @@ def uses(trace: Trace, at_once: Mapping[str, int]) -> list[Use]:
         busy = sum(stage.busy_s for stage in computing) / trace.seconds
         share = 100 * top.busy_s / sum(stage.busy_s for stage in computing)
         because = f"{top.name}: {busy:.2f} of {threads} pipeline threads busy, {share:.0f} % of it with {top.name}"
-        result.append(Use("xml" if top.name == "parse" else "decode", top.name, busy / threads, because))
+        kinds: dict[str, Kind] = {"parse": "xml", "transform": "transform"}
+        result.append(Use(kinds.get(top.name, "decode"), top.name, busy / threads, because))
     if by_python:
         top = max(by_python, key=lambda stage: stage.busy_s)
         busy = sum(stage.busy_s for stage in by_python) / trace.seconds
@@ -94,24 +111,17 @@ def _each(stage: StageTime, trace: Trace) -> str:
 
 def _advice(use: Use, run: Run) -> str:
     serial = run.data is not None and run.data.num_parallel_readers == 1
-    if serial:
+    if serial and use.kind in ("storage", "decode", "xml"):
         return 'data.num_parallel_readers is 1, so that images are read and decoded one after the other: "auto"'
     if use.kind == "storage":
         reads = min(MOST_READS, 2 * run.at_once.get("read", 1))
-        return (
-            f"data.parallel.read={reads} if the storage gives more when asked for more at once; "
-            "data.cache keeps files near after the first epoch; or a copy on local disks"
-        )
-    if use.kind == "python":
-        if use.stage == "parse":
-            return "tfpipe index parses every XML once for all runs"
-        return f"write data.{use.stage} in TensorFlow's ops, without numpy_function or py_function"
-    if use.kind == "xml":
-        return "tfpipe index parses every XML once for all runs"
-    return (
-        "more CPUs for each rank, if the launcher binds it to few or data.threads or data.cpu_fraction is low; images "
-        "stored smaller, or packed ahead of time"
-    )
+        more = f"data.parallel.read={reads} if the storage gives more when asked for more at once"
+        cached = run.data is not None and run.data.cache is not None
+        near = "" if cached else "data.cache keeps files near after the first epoch; "
+        return f"{more}; {near}or a copy on local disks"
+    if use.kind == "python" and use.stage == "transform":
+        return "write data.transform in TensorFlow's ops, without numpy_function or py_function"
+    return REMEDIES.get(use.stage, CPUS)
 
 
 def _straggler(straggler: Straggler, description: str) -> Verdict:
