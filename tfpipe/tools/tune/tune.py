@@ -29,8 +29,8 @@ from tfpipe.util.sampling import evenly_spaced
 logger = logging.getLogger(__name__)
 
 WARM_UP_S, SEGMENT_S = 0.7, 1.0
-# Slower steps would take more turns than there is time for.
-SLOWEST_STEP_S = 2.0
+# Slower training steps, of which a warm-up takes this long, would take more turns than there is time for.
+SLOWEST_WARM_UP_S = 6.0
 # Fewer steps/s than this share of the start's count as slower.
 NOT_SLOWER = 0.97
 # Images of the list that an index and a cache are tried on.
@@ -178,7 +178,7 @@ def _training(config: Config, world: World, catalog: Catalog, load: Load) -> Mea
     """Returns the measurement of the config's training step; None if the step is too slow for turns."""
     step = training_step(config, world, catalog)
     _, settle_s = from_memory(config, world, catalog, 0.0, step)
-    if settle_s > SLOWEST_STEP_S:
+    if settle_s > SLOWEST_WARM_UP_S:
         logger.warning("a training step takes too long for turns: data.cpu_fraction is not tried")
         return None
     return Measure(load, world, step, max(WARM_UP_S, settle_s))
