@@ -22,7 +22,7 @@ from tfpipe.tools.bench.chains import Pipeline, failures_named
 from tfpipe.tools.bench.headspace import Work, from_memory, training_step
 from tfpipe.tools.bench.segments import Spread, spread, wait_until_idle
 from tfpipe.tools.bench.sweep import Catalogs
-from tfpipe.tools.tune.moves import Setting, fractions, moves
+from tfpipe.tools.tune.moves import DEFAULTS, Setting, fractions, moves
 from tfpipe.tools.tune.search import LAST_TURNS, TURNS, Search, Trial, wins
 from tfpipe.util.sampling import evenly_spaced
 
@@ -132,11 +132,12 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
     end_s, config, measure = time.monotonic() + 60 * minutes, load([]), Measure(load, world)
     catalog = measure.catalog(config)
     with failures_named(config, world, catalog):
-        training = _training(config, world, catalog, load) if with_step else None
-        last = measure.seconds_of(2 * LAST_TURNS) + (training.seconds_of(2 * TURNS) if training else 0.0)
+        # The batches in memory come sooner by the defaults.
+        training = _training(load(_texts(tuple(DEFAULTS.items()))), world, catalog, load) if with_step else None
+        last_s = measure.seconds_of(2 * LAST_TURNS) + (training.seconds_of(2 * TURNS) if training else 0.0)
 
-        def has_time(measurements: int, of: Measure = measure) -> bool:
-            return time.monotonic() + of.seconds_of(measurements) < end_s - last
+        def has_time(measurements: int) -> bool:
+            return time.monotonic() + measure.seconds_of(measurements) < end_s - last_s
 
         search = Search(measure.turn, has_time)
         won = search.climb(moves(config.data, catalog, world))
