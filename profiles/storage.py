@@ -1,59 +1,58 @@
-"""How many images to read at once: the pipeline's rate for several numbers, by how late the storage is.
+"""How many images to read at once, and AUTOTUNE beside it: the pipeline's rate by how late the storage is.
 
-    python profiles/storage.py -c CONFIG --reads 2 16 32 64 128 --delay-ms 0 3 20
+    python profiles/storage.py -c CONFIG --reads 2 16 32 64 128 autotune --delay-ms 0 3 20
 
-Interleaved: each turn builds every pipeline anew and measures it after a warm-up. Medians, and ratios turn by turn to
-the first number.
+"autotune" leaves data.parallel.read and data.parallel.decode to tf.data; a number is of reads, with a decode per CPU.
+Each turn builds every pipeline from scratch and measures it after a warm-up. Medians, and ratios turn by turn to 64
+reads, the default.
 """
 
 import argparse
 import os
-import statistics
-import time
+from pathlib import Path
+from statistics import median
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-WARM_UP_S, SEGMENT_S = 0.8, 1.2
+WARM_UP_S = 0.8
+DEFAULT = "64"
 
 
-def main() -> None:
+def main(args: argparse.Namespace) -> None:
     """Prints a line for each number of reads."""
-    from tfpipe import load_config
-    from tfpipe.tools.bench.segments import wait_until_idle
+    from tfpipe import World, load_config
+    from tfpipe.tools.bench.chains import Pipeline
+    from tfpipe.tools.bench.segments import in_turns
+    from tfpipe.tools.bench.sweep import Catalogs
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-c", "--config", required=True)
-    parser.add_argument("--reads", type=int, nargs="+", default=[2, 16, 32, 64, 128])
-    parser.add_argument("--delay-ms", type=float, nargs="+", default=[0, 3, 20])
-    parser.add_argument("--turns", type=int, default=7)
-    args = parser.parse_args()
+    world, catalogs = World.detect(), Catalogs(World.detect())
     for delay_ms in args.delay_ms:
-        rates: dict[int, list[float]] = {reads: [] for reads in args.reads}
-        for _ in range(args.turns):
-            for reads in args.reads:
-                sets = [f"data.parallel.read={reads}", f"data.storage_delay_ms={delay_ms}"]
-                rates[reads].append(crops_per_second(load_config(args.config, sets)))
-                wait_until_idle()
-        for reads, each in rates.items():
-            ratio = statistics.median(a / b for a, b in zip(each, rates[args.reads[0]], strict=True))
-            extent = f"{min(each):.0f} to {max(each):.0f}"
-            print(
-                f"{delay_ms:5.0f} ms {reads:5} reads {statistics.median(each):8.0f} crops/s ({extent})  x {ratio:.2f}"
-            )
-
-
-def crops_per_second(config) -> float:
-    """Of a pipeline built anew, after its warm-up."""
-    from tfpipe import World, build_dataset
-
-    batches = iter(build_dataset(config, "train", World.detect()))
-    start = time.perf_counter()
-    while time.perf_counter() - start < WARM_UP_S:
-        next(batches)
-    start, crops = time.perf_counter(), 0
-    while time.perf_counter() - start < SEGMENT_S:
-        crops += len(next(batches)[1])
-    return crops / (time.perf_counter() - start)
+        ways = {}
+        for number, reads in enumerate(args.reads):
+            decode = "autotune" if reads == "autotune" else "auto"
+            sets = [
+                f"data.parallel.read={reads}",
+                f"data.parallel.decode={decode}",
+                f"data.storage_delay_ms={delay_ms}",
+            ]
+            config = load_config(args.config, [*args.set, *sets])
+            share = number / len(args.reads)
+            ways[reads] = Pipeline(config, world, catalogs.of(config), WARM_UP_S, share).measure
+        for reads, segments in (found := in_turns(ways, args.turns, args.seconds, show=False)).items():
+            rates = [segment.crops_per_second for segment in segments]
+            base = [segment.crops_per_second for segment in found[DEFAULT]]
+            ratio = median(a / b for a, b in zip(rates, base, strict=True))
+            extent = f"{min(rates):.0f} to {max(rates):.0f}"
+            busy = median(segment.busy for segment in segments)
+            head = f"{delay_ms:5.0f} ms {reads:>8} reads {median(rates):8.0f} crops/s ({extent})"
+            print(f"{head}  x {ratio:.2f}  {busy:.2f} CPUs", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-c", "--config", type=Path, required=True)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--reads", nargs="+", default=["2", "16", "32", DEFAULT, "128", "autotune"])
+    parser.add_argument("--delay-ms", type=float, nargs="+", default=[0, 3, 20])
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.2)
+    main(parser.parse_args())

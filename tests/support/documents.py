@@ -50,6 +50,7 @@ SHORTER = {
     "train.py * --profile": f"{STEPS}=42",
     "train.py": f"{STEPS}=3",
     "tfpipe bench": "--seconds 0.1 --repeats 1",
+    "tfpipe tune": "--minutes 0.05 --pipeline-only",
     # Any port that is free.
     "tfpipe serve": "--host localhost --port 0",
     # Sums over two ranks if it is there, which costs little; but a test should not build it anew if they fail to.

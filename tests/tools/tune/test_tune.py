@@ -197,6 +197,11 @@ def test_shares_that_are_as_many_threads_are_tried_once(cpus: int, given: float,
     assert [change[0][1] for change in fractions(data, World(threads=cpus)).candidates] == shares
 
 
+def test_a_share_is_not_overridden_by_the_threads_of_the_config() -> None:
+    changes = fractions(SimpleNamespace(threads=2, cpu_fraction=1.0), World(threads=4)).candidates
+    assert changes[-1] == (("data.threads", "null"), ("data.cpu_fraction", "1")) and len(changes) == 3
+
+
 def race(rates: dict[Setting, list[float]], turns: list[list[Setting]]) -> Callable[[Sequence[Setting]], list[float]]:
     """Turns with given rates; appends what is measured to `turns`."""
 

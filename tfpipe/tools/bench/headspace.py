@@ -20,6 +20,7 @@ from tfpipe.data.pipeline import build_dataset
 from tfpipe.distributed import World
 from tfpipe.tools.bench.chains import Pipeline
 from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
+from tfpipe.tools.report.neighbour import SWEEP
 
 TRAINING, REPLAY = "training", "training from memory"
 # Batches held in memory: enough that none stays in the CPU's caches.
@@ -32,7 +33,6 @@ SETTLE_STEPS = 4
 LITTLE = 0.05
 # A step that waits a smaller share of its time does not wait for its input.
 WAITS = 0.05
-SWEEP = "tfpipe bench --sweep data.cpu_fraction=0.25,0.5,0.75,1"
 
 Work = Callable[[Any], object]
 

@@ -4,11 +4,14 @@ import math
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from tfpipe.tools.report.neighbour import noisy_neighbour
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import StageTime, Trace
 from tfpipe.training.monitor.stragglers import Straggler, describe_stragglers
 
-Kind = Literal["straggler", "threads", "compute", "storage", "decode", "xml", "transform", "python", "input"]
+Kind = Literal[
+    "straggler", "threads", "neighbour", "compute", "storage", "decode", "xml", "transform", "python", "input"
+]
 
 # Below this share of waiting, a run is compute-bound.
 WAITS = 0.05
@@ -62,6 +65,9 @@ def diagnose(run: Run) -> Verdict:
     if too_many is not None:
         return _threads(run, too_many)
     if wait < WAITS:
+        neighbour = noisy_neighbour(run)
+        if neighbour is not None:
+            return Verdict("neighbour", *neighbour)
         return Verdict(
             "compute",
             f"COMPUTE-BOUND: a step waits {100 * wait:.1f} % of its time for input",

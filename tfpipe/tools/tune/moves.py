@@ -61,7 +61,10 @@ def moves(data: DataConfig, catalog: Catalog, world: World) -> Iterator[Move]:
 
 
 def fractions(data: DataConfig, world: World) -> Move:
-    """Returns the shares of the CPUs that differ in their number of threads, without the one in use."""
+    """Returns the shares of the CPUs that differ in their number of threads, without the one in use.
+
+    `data.threads` overrides a share, so it is unset.
+    """
     cpus = world.threads or len(os.sched_getaffinity(0))
     seen, values = {thread_budget(data, world)}, []
     for fraction in FRACTIONS:
@@ -69,7 +72,8 @@ def fractions(data: DataConfig, world: World) -> Move:
         if threads not in seen:
             seen.add(threads)
             values.append(fraction)
-    return Move("data.cpu_fraction", tuple((("data.cpu_fraction", f"{value:g}"),) for value in values))
+    unset = () if data.threads is None else (("data.threads", "null"),)
+    return Move("data.cpu_fraction", tuple((*unset, ("data.cpu_fraction", f"{value:g}")) for value in values))
 
 
 def _ladder(key: str, values: tuple[Any, ...]) -> Move:

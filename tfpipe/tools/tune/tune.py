@@ -22,15 +22,15 @@ from tfpipe.tools.bench.chains import Pipeline, failures_named
 from tfpipe.tools.bench.headspace import Work, from_memory, training_step
 from tfpipe.tools.bench.segments import Spread, spread, wait_until_idle
 from tfpipe.tools.bench.sweep import Catalogs
-from tfpipe.tools.tune.moves import Setting, fractions, moves
+from tfpipe.tools.tune.moves import DEFAULTS, Setting, fractions, moves
 from tfpipe.tools.tune.search import LAST_TURNS, TURNS, Search, Trial, wins
 from tfpipe.util.sampling import evenly_spaced
 
 logger = logging.getLogger(__name__)
 
 WARM_UP_S, SEGMENT_S = 0.7, 1.0
-# Slower steps would take more turns than there is time for.
-SLOWEST_STEP_S = 2.0
+# Slower training steps, of which a warm-up takes this long, would take more turns than there is time for.
+SLOWEST_WARM_UP_S = 6.0
 # Fewer steps/s than this share of the start's count as slower.
 NOT_SLOWER = 0.97
 # Images of the list that an index and a cache are tried on.
@@ -132,11 +132,12 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
     end_s, config, measure = time.monotonic() + 60 * minutes, load([]), Measure(load, world)
     catalog = measure.catalog(config)
     with failures_named(config, world, catalog):
-        training = _training(config, world, catalog, load) if with_step else None
-        last = measure.seconds_of(2 * LAST_TURNS) + (training.seconds_of(2 * TURNS) if training else 0.0)
+        # The batches in memory come sooner by the defaults.
+        training = _training(load(_texts(tuple(DEFAULTS.items()))), world, catalog, load) if with_step else None
+        last_s = measure.seconds_of(2 * LAST_TURNS) + (training.seconds_of(2 * TURNS) if training else 0.0)
 
-        def has_time(measurements: int, of: Measure = measure) -> bool:
-            return time.monotonic() + of.seconds_of(measurements) < end_s - last
+        def has_time(measurements: int) -> bool:
+            return time.monotonic() + measure.seconds_of(measurements) < end_s - last_s
 
         search = Search(measure.turn, has_time)
         won = search.climb(moves(config.data, catalog, world))
@@ -178,7 +179,7 @@ def _training(config: Config, world: World, catalog: Catalog, load: Load) -> Mea
     """Returns the measurement of the config's training step; None if the step is too slow for turns."""
     step = training_step(config, world, catalog)
     _, settle_s = from_memory(config, world, catalog, 0.0, step)
-    if settle_s > SLOWEST_STEP_S:
+    if settle_s > SLOWEST_WARM_UP_S:
         logger.warning("a training step takes too long for turns: data.cpu_fraction is not tried")
         return None
     return Measure(load, world, step, max(WARM_UP_S, settle_s))

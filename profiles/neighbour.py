@@ -1,0 +1,59 @@
+"""A planted noisy neighbour: a model whose ops use all CPUs, beside a pipeline that does; what report and sweep say.
+
+    make train    # makes the sample
+    python profiles/neighbour.py [-c configs/sample.json] [--set data.cpu_fraction=1]
+
+Trains 60 steps with all CPUs for the pipeline and prints the verdict of `tfpipe report`; then sweeps data.cpu_fraction
+against the same training step, in turns, from memory too. The model is `matmuls` below: a hundred products of matrices
+one after the other, each of which ends when the slowest of its threads does.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN = Path("runs/neighbour")
+MODEL = ("model.name=profiles.neighbour:matmuls", "model.args={}")
+
+
+def matmuls(shape: tuple[int, int, int], classes: int, width: int = 512, depth: int = 30):
+    """Builds a network of dense layers: float32 [batch, *shape] in [0, 255] -> logits [batch, classes]."""
+    import keras
+    from keras import layers
+
+    inputs = keras.Input(shape)
+    x = layers.Rescaling(1 / 255)(inputs)
+    x = layers.Flatten()(layers.AveragePooling2D(4)(x))
+    for _ in range(depth):
+        x = layers.Dense(width, "relu")(x)
+    return keras.Model(inputs, layers.Dense(classes)(x))
+
+
+def main(args: argparse.Namespace) -> None:
+    """Trains, reports, sweeps."""
+    flags = [word for override in (*MODEL, *args.set) for word in ("--set", override)]
+    shutil.rmtree(RUN, ignore_errors=True)
+    short = ("-n", "60", "--set", "training.interval=20")
+    _run(ROOT / "train.py", "-c", args.config, "-l", RUN, *short, *flags)
+    print(_run("-m", "tfpipe", "report", RUN), flush=True)
+    turns = ("--repeats", args.turns, "--seconds", 2 * args.turns)
+    sweep = ("--sweep", "data.cpu_fraction=0.25,0.5,0.75,1")
+    print(_run("-m", "tfpipe", "bench", "-c", args.config, *turns, *sweep, *flags))
+
+
+def _run(*words: object) -> str:
+    done = subprocess.run([sys.executable, *map(str, words)], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    if done.returncode != 0:
+        sys.exit(f"failed: python {' '.join(map(str, words))}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-c", "--config", type=Path, default=ROOT / "configs" / "sample.json")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--turns", type=int, default=7)
+    main(parser.parse_args())
