@@ -1,19 +1,22 @@
 """Measures ranks of this machine for simulation.py: their rates on slow storage, and the times that it draws from.
 
     tfpipe sample data/scale --images 400 && tfpipe filelist data/scale --out data/scale/lists
-    python profiles/scale/measure.py --list data/scale/lists/train.txt --cores 0.8
+    python profiles/scale/measure.py --list data/scale/lists/train.txt --cores 0.7
 
-The ranks have `--cores` of one CPU together, whatever else runs (a control group's quota, which needs root; 0: all of
-this machine). They meet at a barrier after each step, as in an allreduce. Turns are interleaved; rates are medians over them.
+The ranks have `--cores` of this machine together, whatever else runs (a control group's quota, which needs root; 0: no
+limit). What they really get is measured in each turn, by ranks that only count. They meet at a barrier after each step,
+as in an allreduce. Turns are interleaved; rates are medians over them.
 Writes measured.json beside this file.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing import connection, get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,9 +27,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 SIZES, DELAYS_MS = (1, 2, 4), (0.0, 3.0, 20.0)
 BATCH, READS, PREFETCH = 16, 2, 2
-WARM_UP_S, SEGMENT_S = 2.0, 4.0
+WARM_UP_S, SEGMENT_S = 1.5, 3.0
 GROUPS = Path("/sys/fs/cgroup/cpu")
-PERIOD_US = 2_000  # short against the storage's delays, in which a rank would otherwise wait for its quota
+PERIOD_US = 10_000
 QUANTILES = np.linspace(0, 100, 101)
 
 
@@ -65,18 +68,17 @@ def main() -> None:
         links.append(here)
     ask(links, {"what": "hello"})
     group = limit(args.cores, [process.pid for process in processes])
+    settings = {"quota": args.cores, "batch": BATCH, "reads": READS, "prefetch": PREFETCH, "threads": 1}
+    out = Path(__file__).with_name("measured.json")
     try:
-        measured = measure(links, args.turns)
+        for measured in measure(links, args.turns):  # so far
+            out.write_text(json.dumps({"settings": settings, **measured}, indent=1) + "\n")
     finally:
         for process in processes:
             process.kill()
             process.join()
         if group:
             group.rmdir()
-    cores = args.cores or len(os.sched_getaffinity(0))
-    settings = {"cores": cores, "batch": BATCH, "reads": READS, "prefetch": PREFETCH, "threads": 1}
-    out = Path(__file__).with_name("measured.json")
-    out.write_text(json.dumps({"settings": settings, **measured}, indent=1) + "\n")
     print(f"wrote {out}")
 
 
@@ -89,41 +91,41 @@ def limit(cores: float, pids: list[int]) -> Path | None:
     (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
     (group / "cpu.cfs_quota_us").write_text(str(int(cores * PERIOD_US)))
     (group / "cpu.shares").write_text("20000")  # the quota is to be had although others run
-    cpu = max(os.sched_getaffinity(0))
     for pid in pids:
         (group / "cgroup.procs").write_text(str(pid))
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            os.sched_setaffinity(int(thread), {cpu})
     return group
 
 
-def measure(links: list[connection.Connection], turns: int) -> dict[str, Any]:
-    """Returns rates, CPU times and the distributions."""
+def measure(links: list[connection.Connection], turns: int) -> Iterator[dict[str, Any]]:
+    """Yields rates, CPU times and the distributions after each turn."""
     rates: dict[tuple[int, float], list[float]] = {}
     cpu_us: dict[tuple[int, float], list[float]] = {}
-    for turn in range(turns):
-        for delay_ms in DELAYS_MS:
-            for size in SIZES:
-                answers = ask(links[:size], {"what": "rate", "size": size, "delay_ms": delay_ms})
-                images, cpu_s = (sum(answer[key] for answer in answers) for key in ("images", "cpu_s"))
-                rate = images / statistics.mean(answer["seconds"] for answer in answers)
-                rates.setdefault((size, delay_ms), []).append(rate)
-                cpu_us.setdefault((size, delay_ms), []).append(1e6 * cpu_s / images)
-                print(f"turn {turn}: {size} ranks, {delay_ms:g} ms: {rate:.0f} images/s, {1e6 * cpu_s / images:.0f} us")
+    cores: list[float] = []
     storage = {f"{delay_ms:g}": ask(links[:1], {"what": "storage", "delay_ms": delay_ms})[0] for delay_ms in DELAYS_MS}
-    return {
-        "rates": [
+    decode_us, barrier_ms = ask(links[:1], {"what": "decode"})[0], ask(links[:2], {"what": "barrier", "size": 2})[0]
+    for turn in range(turns):
+        cores.append(sum(ask(links, {"what": "spin"})))
+        print(f"turn {turn}: {cores[-1]:.3f} cores", flush=True)
+        for size, delay_ms in itertools.product(SIZES, DELAYS_MS):
+            answers = ask(links[:size], {"what": "rate", "size": size, "delay_ms": delay_ms})
+            images, cpu_s = (sum(answer[key] for answer in answers) for key in ("images", "cpu_s"))
+            rate = images / statistics.mean(answer["seconds"] for answer in answers)
+            rates.setdefault((size, delay_ms), []).append(rate)
+            cpu_us.setdefault((size, delay_ms), []).append(1e6 * cpu_s / images)
+            cpu = f"{1e6 * cpu_s / images:.0f} us"
+            print(f"turn {turn}: {size} ranks, {delay_ms:g} ms: {rate:.0f} images/s, {cpu}", flush=True)
+        rows = [
             {
                 **{"ranks": size, "delay_ms": delay_ms, "images_per_second": round(statistics.median(each), 1)},
                 "turns": [round(rate, 1) for rate in each],
                 "cpu_us": round(statistics.median(cpu_us[size, delay_ms]), 1),
             }
             for (size, delay_ms), each in rates.items()
-        ],
-        "storage_ms": storage,
-        "decode_us": ask(links[:1], {"what": "decode"})[0],
-        "barrier_ms": ask(links[:2], {"what": "barrier", "size": 2})[0],
-    }
+        ]
+        yield {
+            **{"cores": round(statistics.median(cores), 3), "rates": rows},
+            **{"storage_ms": storage, "decode_us": decode_us, "barrier_ms": barrier_ms},
+        }
 
 
 def ask(links: list[connection.Connection], request: dict[str, Any]) -> list[Any]:
@@ -147,6 +149,8 @@ def serve(rank: int, parent: connection.Connection, config: dict[str, Any], meet
             size = request["size"]
             world = tfpipe.World(rank, size, local_rank=rank, local_size=size, threads=1)
             parent.send(take_batches(config, request["delay_ms"], Rank(world, meetings[size])))
+        elif what == "spin":
+            parent.send(spin())
         elif what == "storage":
             parent.send(read_times(config["train_filelist"], request["delay_ms"]))
         elif what == "decode":
@@ -182,6 +186,14 @@ def take_batches(config: dict[str, Any], delay_ms: float, rank: Rank) -> dict[st
                 break
         ended_s, used_s = time.perf_counter() - began_s, time.process_time() - cpu_s
     return {"images": steps * BATCH, "seconds": ended_s, "cpu_s": used_s}
+
+
+def spin() -> float:
+    """Returns the share of a CPU that this process gets if it never waits."""
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began_s < WARM_UP_S:
+        pass
+    return (time.process_time() - cpu_s) / (time.perf_counter() - began_s)
 
 
 def read_times(filelist: str, delay_ms: float) -> list[float]:

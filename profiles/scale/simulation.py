@@ -44,7 +44,8 @@ class Cluster:
 
     ranks: int
     storage_s: Times  # a read, once its file is open
-    decode_s: Times  # CPU time of an image, all of the pipeline
+    decode_s: Times  # CPU time of an image, all of the pipeline but `read_cpu_s`
+    read_cpu_s: float = 0.0  # CPU time of a read, during which it occupies one of `reads`
     cores: float = 1.0  # of a node, shared by its ranks
     ranks_per_node: int = 1
     batch: int = 16
@@ -81,6 +82,9 @@ def simulate(cluster: Cluster, steps: int = 60, seed: int = 0) -> float:
         opened, metadata_s = queue(begin, cluster.opens / cluster.opens_per_s, metadata_s)
         opened, disks_s = queue(opened, 1 / cluster.reads_per_s, disks_s)
         read = opened + cluster.storage_s.draw(random, ranks) * slow
+        if cluster.read_cpu_s:
+            work = np.full(ranks, cluster.read_cpu_s * servers / cluster.cores) * slow
+            read = run_on_cores(read, work, core_free)
         # In order; and not further ahead of the training than the prefetched batches.
         order_s = np.maximum(order_s, read)
         start = np.maximum(order_s, decoded[image % cluster.decoders])
@@ -129,18 +133,19 @@ def run_on_cores(start: np.ndarray, work: np.ndarray, core_free: np.ndarray) -> 
 def check() -> bool:
     """Prints the rates of measured.json beside simulated ones; returns whether all are within TOLERANCE."""
     measured = json.loads(MEASURED.read_text())
-    settings = measured["settings"]
-    alone_us = {row["delay_ms"]: row["cpu_us"] for row in measured["rates"] if row["ranks"] == 1}
-    print(f"{settings['cores']} cores; CPU time of one rank alone; images/s")
+    settings, cores = measured["settings"], measured["cores"]
+    cpu_us = {(row["ranks"], row["delay_ms"]): row["cpu_us"] for row in measured["rates"]}
+    print(f"{cores} cores; images/s")
     worst = 0.0
     for row in measured["rates"]:
         storage = Times(np.array(measured["storage_ms"][f"{row['delay_ms']:g}"]) / 1000)
-        decode = Times(np.array(measured["decode_us"])).scaled_to(alone_us[row["delay_ms"]] / 1e6)
+        decode_us = min(cpu_us[row["ranks"], 0.0], row["cpu_us"])
         cluster = Cluster(
             row["ranks"],
             storage,
-            decode,
-            cores=settings["cores"],
+            Times(np.array(measured["decode_us"])).scaled_to(decode_us / 1e6),
+            read_cpu_s=(row["cpu_us"] - decode_us) / 1e6,
+            cores=cores,
             ranks_per_node=row["ranks"],
             batch=settings["batch"],
             reads=settings["reads"],
