@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing import connection, get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,7 +102,8 @@ def measure(links: list[connection.Connection], turns: int) -> Iterator[dict[str
     rates: dict[tuple[int, float], list[float]] = {}
     cpu_us: dict[tuple[int, float], list[float]] = {}
     cores: list[float] = []
-    storage = {f"{delay_ms:g}": ask(links[:1], {"what": "storage", "delay_ms": delay_ms})[0] for delay_ms in DELAYS_MS}
+    delays: dict[tuple[int, float], list[list[float]]] = {}
+    read_ms = ask(links[:1], {"what": "read"})[0]
     decode_us, barrier_ms = ask(links[:1], {"what": "decode"})[0], ask(links[:2], {"what": "barrier", "size": 2})[0]
     for turn in range(turns):
         cores.append(sum(ask(links, {"what": "spin"})))
@@ -112,6 +114,7 @@ def measure(links: list[connection.Connection], turns: int) -> Iterator[dict[str
             rate = images / statistics.mean(answer["seconds"] for answer in answers)
             rates.setdefault((size, delay_ms), []).append(rate)
             cpu_us.setdefault((size, delay_ms), []).append(1e6 * cpu_s / images)
+            delays.setdefault((size, delay_ms), []).extend(filter(None, (answer["delays_ms"] for answer in answers)))
             cpu = f"{1e6 * cpu_s / images:.0f} us"
             print(f"turn {turn}: {size} ranks, {delay_ms:g} ms: {rate:.0f} images/s, {cpu}", flush=True)
         rows = [
@@ -119,12 +122,13 @@ def measure(links: list[connection.Connection], turns: int) -> Iterator[dict[str
                 **{"ranks": size, "delay_ms": delay_ms, "images_per_second": round(statistics.median(each), 1)},
                 "turns": [round(rate, 1) for rate in each],
                 "cpu_us": round(statistics.median(cpu_us[size, delay_ms]), 1),
+                "delays_ms": np.mean(delays[size, delay_ms], axis=0).round(3).tolist() if delay_ms else None,
             }
             for (size, delay_ms), each in rates.items()
         ]
         yield {
             **{"cores": round(statistics.median(cores), 3), "rates": rows},
-            **{"storage_ms": storage, "decode_us": decode_us, "barrier_ms": barrier_ms},
+            **{"read_ms": read_ms, "decode_us": decode_us, "barrier_ms": barrier_ms},
         }
 
 
@@ -151,8 +155,8 @@ def serve(rank: int, parent: connection.Connection, config: dict[str, Any], meet
             parent.send(take_batches(config, request["delay_ms"], Rank(world, meetings[size])))
         elif what == "spin":
             parent.send(spin())
-        elif what == "storage":
-            parent.send(read_times(config["train_filelist"], request["delay_ms"]))
+        elif what == "read":
+            parent.send(read_times(config["train_filelist"]))
         elif what == "decode":
             parent.send(decode_times(config["train_filelist"]))
         else:
@@ -163,7 +167,7 @@ def take_batches(config: dict[str, Any], delay_ms: float, rank: Rank) -> dict[st
     """Takes the batches of a new pipeline, for a warm-up and then for a segment; all ranks take as many."""
     import tfpipe
 
-    config = {**config, "storage_delay_ms": delay_ms}
+    config, delays_s = {**config, "storage_delay_ms": delay_ms}, record_delays()
     batches = iter(tfpipe.build_dataset(tfpipe.make_config({"data": config}), "train", rank.world))
     parts_s = (WARM_UP_S, SEGMENT_S) if rank.meeting else (0.0,)
     for part_s in parts_s:
@@ -185,7 +189,23 @@ def take_batches(config: dict[str, Any], delay_ms: float, rank: Rank) -> dict[st
             if 0 <= last.value <= steps:
                 break
         ended_s, used_s = time.perf_counter() - began_s, time.process_time() - cpu_s
-    return {"images": steps * BATCH, "seconds": ended_s, "cpu_s": used_s}
+    delays_ms = np.percentile(np.multiply(delays_s, 1000), QUANTILES).tolist() if delays_s else None
+    return {"images": steps * BATCH, "seconds": ended_s, "cpu_s": used_s, "delays_ms": delays_ms}
+
+
+def record_delays() -> list[float]:
+    """Records how long the simulated delays of reads really last: a rank that wakes up may have to wait for a CPU."""
+    from tfpipe.data.runtime import simulated_latency
+
+    delays_s: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        began_s = time.perf_counter()
+        time.sleep(seconds)
+        delays_s.append(time.perf_counter() - began_s)
+
+    simulated_latency.time = SimpleNamespace(sleep=sleep)  # type: ignore[assignment]
+    return delays_s
 
 
 def spin() -> float:
@@ -196,16 +216,14 @@ def spin() -> float:
     return (time.process_time() - cpu_s) / (time.perf_counter() - began_s)
 
 
-def read_times(filelist: str, delay_ms: float) -> list[float]:
-    """Milliseconds of reads after a delay, READS at once: quantiles."""
+def read_times(filelist: str) -> list[float]:
+    """Milliseconds of reads without a delay, READS at once: quantiles."""
     paths = Path(filelist).read_text().split()
     times_ms: list[float] = []
 
     def read(number: int) -> None:
         for path in paths[number : 100 * READS : READS]:
             began_s = time.perf_counter()
-            if delay_ms:
-                time.sleep(delay_ms / 1000)
             Path(filelist).parent.joinpath(path).read_bytes()
             times_ms.append(1000 * (time.perf_counter() - began_s))
 

@@ -32,7 +32,7 @@ ADVICE = "--resume auto continues the run, on the hosts that are left"
 
 
 class Place(NamedTuple):
-    """Where a rank listens for the one that watches it."""
+    """Address at which a rank listens for the one that watches it."""
 
     host: str
     port: int  # 0: it cannot listen
