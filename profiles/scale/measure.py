@@ -1,21 +1,25 @@
 """Measures ranks of this machine for simulation.py: their rates on slow storage, and the times that it draws from.
 
-    tfpipe sample data/scale --images 1000 --scale 0.5 && tfpipe filelist data/scale --out data/scale/lists
-    python profiles/scale/measure.py --list data/scale/lists/train.txt --cores 0.6
+    tfpipe sample data/scale --images 400 && tfpipe filelist data/scale --out data/scale/lists
+    python profiles/scale/measure.py --list data/scale/lists/train.txt --cores 0.7
 
 The ranks have `--cores` of this machine together, whatever else runs (a control group's quota, which needs root; 0: no
-limit). They meet at a barrier after each step, as in an allreduce. Turns are interleaved; rates are medians over them.
+limit). What they really get is measured in each turn, by ranks that only count. They meet at a barrier after each step,
+as in an allreduce. Turns are interleaved; rates are medians over them.
 Writes measured.json beside this file.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import threading
 import time
+from collections.abc import Iterator
 from multiprocessing import connection, get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +27,8 @@ import numpy as np
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 SIZES, DELAYS_MS = (1, 2, 4), (0.0, 3.0, 20.0)
-BATCH, READS, PREFETCH = 16, 4, 2
-WARM_UP_S, SEGMENT_S = 2.0, 4.0
+BATCH, READS, PREFETCH = 16, 2, 2
+WARM_UP_S, SEGMENT_S = 1.5, 3.0
 GROUPS = Path("/sys/fs/cgroup/cpu")
 PERIOD_US = 10_000
 QUANTILES = np.linspace(0, 100, 101)
@@ -65,18 +69,17 @@ def main() -> None:
         links.append(here)
     ask(links, {"what": "hello"})
     group = limit(args.cores, [process.pid for process in processes])
+    settings = {"quota": args.cores, "batch": BATCH, "reads": READS, "prefetch": PREFETCH, "threads": 1}
+    out = Path(__file__).with_name("measured.json")
     try:
-        measured = measure(links, args.turns)
+        for measured in measure(links, args.turns):  # so far
+            out.write_text(json.dumps({"settings": settings, **measured}, indent=1) + "\n")
     finally:
         for process in processes:
             process.kill()
             process.join()
         if group:
             group.rmdir()
-    cores = args.cores or len(os.sched_getaffinity(0))
-    settings = {"cores": cores, "batch": BATCH, "reads": READS, "prefetch": PREFETCH, "threads": 1}
-    out = Path(__file__).with_name("measured.json")
-    out.write_text(json.dumps({"settings": settings, **measured}, indent=1) + "\n")
     print(f"wrote {out}")
 
 
@@ -94,33 +97,39 @@ def limit(cores: float, pids: list[int]) -> Path | None:
     return group
 
 
-def measure(links: list[connection.Connection], turns: int) -> dict[str, Any]:
-    """Returns rates, CPU times and the distributions."""
+def measure(links: list[connection.Connection], turns: int) -> Iterator[dict[str, Any]]:
+    """Yields rates, CPU times and the distributions after each turn."""
     rates: dict[tuple[int, float], list[float]] = {}
     cpu_us: dict[tuple[int, float], list[float]] = {}
+    cores: list[float] = []
+    delays: dict[tuple[int, float], list[list[float]]] = {}
+    read_ms = ask(links[:1], {"what": "read"})[0]
+    decode_us, barrier_ms = ask(links[:1], {"what": "decode"})[0], ask(links[:2], {"what": "barrier", "size": 2})[0]
     for turn in range(turns):
-        for delay_ms in DELAYS_MS:
-            for size in SIZES:
-                answers = ask(links[:size], {"what": "rate", "size": size, "delay_ms": delay_ms})
-                images, cpu_s = (sum(answer[key] for answer in answers) for key in ("images", "cpu_s"))
-                rate = images / statistics.mean(answer["seconds"] for answer in answers)
-                rates.setdefault((size, delay_ms), []).append(rate)
-                cpu_us.setdefault((size, delay_ms), []).append(1e6 * cpu_s / images)
-                print(f"turn {turn}: {size} ranks, {delay_ms:g} ms: {rate:.0f} images/s, {1e6 * cpu_s / images:.0f} us")
-    storage = {f"{delay_ms:g}": ask(links[:1], {"what": "storage", "delay_ms": delay_ms})[0] for delay_ms in DELAYS_MS}
-    return {
-        "rates": [
+        cores.append(sum(ask(links, {"what": "spin"})))
+        print(f"turn {turn}: {cores[-1]:.3f} cores", flush=True)
+        for size, delay_ms in itertools.product(SIZES, DELAYS_MS):
+            answers = ask(links[:size], {"what": "rate", "size": size, "delay_ms": delay_ms})
+            images, cpu_s = (sum(answer[key] for answer in answers) for key in ("images", "cpu_s"))
+            rate = images / statistics.mean(answer["seconds"] for answer in answers)
+            rates.setdefault((size, delay_ms), []).append(rate)
+            cpu_us.setdefault((size, delay_ms), []).append(1e6 * cpu_s / images)
+            delays.setdefault((size, delay_ms), []).extend(filter(None, (answer["delays_ms"] for answer in answers)))
+            cpu = f"{1e6 * cpu_s / images:.0f} us"
+            print(f"turn {turn}: {size} ranks, {delay_ms:g} ms: {rate:.0f} images/s, {cpu}", flush=True)
+        rows = [
             {
                 **{"ranks": size, "delay_ms": delay_ms, "images_per_second": round(statistics.median(each), 1)},
                 "turns": [round(rate, 1) for rate in each],
                 "cpu_us": round(statistics.median(cpu_us[size, delay_ms]), 1),
+                "delays_ms": np.mean(delays[size, delay_ms], axis=0).round(3).tolist() if delay_ms else None,
             }
             for (size, delay_ms), each in rates.items()
-        ],
-        "storage_ms": storage,
-        "decode_us": ask(links[:1], {"what": "decode"})[0],
-        "barrier_ms": ask(links[:2], {"what": "barrier", "size": 2})[0],
-    }
+        ]
+        yield {
+            **{"cores": round(statistics.median(cores), 3), "rates": rows},
+            **{"read_ms": read_ms, "decode_us": decode_us, "barrier_ms": barrier_ms},
+        }
 
 
 def ask(links: list[connection.Connection], request: dict[str, Any]) -> list[Any]:
@@ -144,8 +153,10 @@ def serve(rank: int, parent: connection.Connection, config: dict[str, Any], meet
             size = request["size"]
             world = tfpipe.World(rank, size, local_rank=rank, local_size=size, threads=1)
             parent.send(take_batches(config, request["delay_ms"], Rank(world, meetings[size])))
-        elif what == "storage":
-            parent.send(read_times(config["train_filelist"], request["delay_ms"]))
+        elif what == "spin":
+            parent.send(spin())
+        elif what == "read":
+            parent.send(read_times(config["train_filelist"]))
         elif what == "decode":
             parent.send(decode_times(config["train_filelist"]))
         else:
@@ -156,7 +167,7 @@ def take_batches(config: dict[str, Any], delay_ms: float, rank: Rank) -> dict[st
     """Takes the batches of a new pipeline, for a warm-up and then for a segment; all ranks take as many."""
     import tfpipe
 
-    config = {**config, "storage_delay_ms": delay_ms}
+    config, delays_s = {**config, "storage_delay_ms": delay_ms}, record_delays()
     batches = iter(tfpipe.build_dataset(tfpipe.make_config({"data": config}), "train", rank.world))
     parts_s = (WARM_UP_S, SEGMENT_S) if rank.meeting else (0.0,)
     for part_s in parts_s:
@@ -178,19 +189,41 @@ def take_batches(config: dict[str, Any], delay_ms: float, rank: Rank) -> dict[st
             if 0 <= last.value <= steps:
                 break
         ended_s, used_s = time.perf_counter() - began_s, time.process_time() - cpu_s
-    return {"images": steps * BATCH, "seconds": ended_s, "cpu_s": used_s}
+    delays_ms = np.percentile(np.multiply(delays_s, 1000), QUANTILES).tolist() if delays_s else None
+    return {"images": steps * BATCH, "seconds": ended_s, "cpu_s": used_s, "delays_ms": delays_ms}
 
 
-def read_times(filelist: str, delay_ms: float) -> list[float]:
-    """Milliseconds of reads after a delay, READS at once: quantiles."""
+def record_delays() -> list[float]:
+    """Records how long the simulated delays of reads really last: a rank that wakes up may have to wait for a CPU."""
+    from tfpipe.data.runtime import simulated_latency
+
+    delays_s: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        began_s = time.perf_counter()
+        time.sleep(seconds)
+        delays_s.append(time.perf_counter() - began_s)
+
+    simulated_latency.time = SimpleNamespace(sleep=sleep)  # type: ignore[assignment]
+    return delays_s
+
+
+def spin() -> float:
+    """Returns the share of a CPU that this process gets if it never waits."""
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    while time.perf_counter() - began_s < WARM_UP_S:
+        pass
+    return (time.process_time() - cpu_s) / (time.perf_counter() - began_s)
+
+
+def read_times(filelist: str) -> list[float]:
+    """Milliseconds of reads without a delay, READS at once: quantiles."""
     paths = Path(filelist).read_text().split()
     times_ms: list[float] = []
 
     def read(number: int) -> None:
         for path in paths[number : 100 * READS : READS]:
             began_s = time.perf_counter()
-            if delay_ms:
-                time.sleep(delay_ms / 1000)
             Path(filelist).parent.joinpath(path).read_bytes()
             times_ms.append(1000 * (time.perf_counter() - began_s))
 

@@ -14,11 +14,13 @@ import math
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 MEASURED = Path(__file__).with_name("measured.json")
 TOLERANCE = 0.10
+BLOCK = 32  # images that one call decodes (NATIVE_IMAGES)
 SIZES = (1, 64, 256, 1024, 4096, 16384)
 
 
@@ -44,7 +46,8 @@ class Cluster:
 
     ranks: int
     storage_s: Times  # a read, once its file is open
-    decode_s: Times  # CPU time of an image, all of the pipeline
+    decode_s: Times  # CPU time of an image, all of the pipeline but `read_cpu_s`
+    read_cpu_s: float = 0.0  # CPU time of a read, during which it occupies one of `reads`
     cores: float = 1.0  # of a node, shared by its ranks
     ranks_per_node: int = 1
     batch: int = 16
@@ -68,37 +71,41 @@ def simulate(cluster: Cluster, steps: int = 60, seed: int = 0) -> float:
     slow = np.repeat(slow[random.permutation(nodes)], local)
     servers = math.ceil(cluster.cores)
     core_free = np.zeros((nodes, servers))
-    images = steps * cluster.batch
-    # Rings over the last images: when they were taken from the reads, and when their decoding ended.
-    taken = np.zeros((cluster.reads, ranks))
-    decoded = np.zeros((cluster.decoders, ranks))
-    stepped = np.zeros(steps + cluster.prefetch + 1)
-    ready, order_s = np.zeros(ranks), np.zeros(ranks)
-    metadata_s, disks_s = 0.0, 0.0  # when these are free
-    for image in range(images):
-        step = image // cluster.batch
-        begin = taken[image % cluster.reads]
-        opened, metadata_s = queue(begin, cluster.opens / cluster.opens_per_s, metadata_s)
-        opened, disks_s = queue(opened, 1 / cluster.reads_per_s, disks_s)
-        read = opened + cluster.storage_s.draw(random, ranks) * slow
-        # In order; and not further ahead of the training than the prefetched batches.
-        order_s = np.maximum(order_s, read)
-        start = np.maximum(order_s, decoded[image % cluster.decoders])
-        start = np.maximum(start, stepped[step] if step > cluster.prefetch else 0.0)
-        taken[image % cluster.reads] = start
-        work = cluster.decode_s.draw(random, ranks) * slow * servers / cluster.cores
-        end = run_on_cores(start, work, core_free)
-        decoded[image % cluster.decoders] = end
-        ready = np.maximum(ready, end)
-        if image % cluster.batch == cluster.batch - 1:
-            begin_step = max(stepped[step + cluster.prefetch], 0.0)
-            meet = (
-                float(np.maximum(ready, begin_step).max()) + cluster.step_s + cluster.hop_s * math.log2(max(ranks, 1))
-            )
-            stepped[step + cluster.prefetch + 1] = meet
-    half = steps // 2
-    seconds = stepped[-1] - stepped[half + cluster.prefetch]
-    return ranks * cluster.batch * (steps - half) / seconds
+    blocks = steps * cluster.batch // BLOCK
+    # Rings: when the last reads were taken; when the last blocks of images were decoded, and taken into batches.
+    taken, consumed = np.zeros((cluster.reads, ranks)), np.zeros((cluster.decoders, ranks))
+    stepped = np.zeros(steps + 1)  # when all ranks have met after so many steps
+    ready = np.zeros((blocks, ranks))
+    order_s, gathered = np.zeros(ranks), np.zeros(ranks)
+    metadata_s, disks_s, step = 0.0, 0.0, 0  # when these are free
+    for block in range(blocks):
+        # A decoding call takes its images from the reads before it begins; meanwhile no other call does.
+        gathered = np.maximum(gathered, consumed[block % cluster.decoders])
+        if cluster.read_cpu_s:
+            # Short work, for which no read waits; decoding has that much less of the cores.
+            speed = cluster.cores / servers
+            run_on_cores(gathered, BLOCK * cluster.read_cpu_s * slow / speed, core_free)
+        work = np.zeros(ranks)
+        for image in range(block * BLOCK, (block + 1) * BLOCK):
+            begin = taken[image % cluster.reads]
+            opened, metadata_s = queue(begin, cluster.opens / cluster.opens_per_s, metadata_s)
+            opened, disks_s = queue(opened, 1 / cluster.reads_per_s, disks_s)
+            read = opened + cluster.storage_s.draw(random, ranks) * slow + cluster.read_cpu_s
+            order_s = np.maximum(order_s, read)
+            gathered = taken[image % cluster.reads] = np.maximum(order_s, gathered)
+            work += cluster.decode_s.draw(random, ranks)
+        ready[block] = run_on_cores(gathered, work * slow * servers / cluster.cores, core_free)
+        # All steps whose batches are complete.
+        while step < steps and ((step + 1) * cluster.batch - 1) // BLOCK <= block:
+            have = ready[((step + 1) * cluster.batch - 1) // BLOCK]
+            meet = float(np.maximum(have, stepped[step]).max())
+            stepped[step + 1] = meet + cluster.step_s + cluster.hop_s * math.log2(ranks)
+            step += 1
+        # A block waits for its batch to be wanted, which the prefetched batches put off.
+        wanted = max(0, block * BLOCK // cluster.batch - cluster.prefetch)
+        consumed[block % cluster.decoders] = np.maximum(ready[block], stepped[min(wanted, step)])
+    half = step // 2
+    return ranks * cluster.batch * (step - half) / (stepped[step] - stepped[half])
 
 
 def queue(arrive: np.ndarray, each_s: float, free_s: float) -> tuple[np.ndarray, float]:
@@ -129,18 +136,19 @@ def run_on_cores(start: np.ndarray, work: np.ndarray, core_free: np.ndarray) -> 
 def check() -> bool:
     """Prints the rates of measured.json beside simulated ones; returns whether all are within TOLERANCE."""
     measured = json.loads(MEASURED.read_text())
-    settings = measured["settings"]
-    alone_us = {row["delay_ms"]: row["cpu_us"] for row in measured["rates"] if row["ranks"] == 1}
-    print(f"{settings['cores']} cores; CPU time of one rank alone; images/s")
+    settings, cores = measured["settings"], measured["cores"]
+    cpu_us = {(row["ranks"], row["delay_ms"]): row["cpu_us"] for row in measured["rates"]}
+    print(f"{cores} cores; images/s")
     worst = 0.0
     for row in measured["rates"]:
-        storage = Times(np.array(measured["storage_ms"][f"{row['delay_ms']:g}"]) / 1000)
-        decode = Times(np.array(measured["decode_us"])).scaled_to(alone_us[row["delay_ms"]] / 1e6)
+        storage = Times(np.array(row["delays_ms"] or measured["read_ms"]) / 1000)
+        decode_us = min(cpu_us[row["ranks"], 0.0], row["cpu_us"])
         cluster = Cluster(
             row["ranks"],
             storage,
-            decode,
-            cores=settings["cores"],
+            Times(np.array(measured["decode_us"])).scaled_to(decode_us / 1e6),
+            read_cpu_s=(row["cpu_us"] - decode_us) / 1e6,
+            cores=cores,
             ranks_per_node=row["ranks"],
             batch=settings["batch"],
             reads=settings["reads"],
@@ -159,14 +167,14 @@ def check() -> bool:
     return worst <= TOLERANCE
 
 
-def scenarios(measured: dict[str, object]) -> dict[str, Cluster]:
+def scenarios(measured: dict[str, Any]) -> dict[str, Cluster]:
     """Returns ways to keep ImageNet on a cluster: nodes of 4 ranks and 32 cores, models of 2,000 images/s a rank.
 
     Storage times are the measured ones of a 3 ms late file system, and of the local disk; decoding takes 1.25 ms of a
     core (jobs/README.md). The rest is assumed: 50,000 opens a second, 200 GB/s, 0.5 ms a hop, 1 % slow nodes.
     """
-    late = Times(np.array(measured["storage_ms"]["3"]) / 1000)  # type: ignore[index]
-    local = Times(np.array(measured["storage_ms"]["0"]) / 1000)  # type: ignore[index]
+    (late_ms,) = (row["delays_ms"] for row in measured["rates"] if (row["ranks"], row["delay_ms"]) == (1, 3.0))
+    late, local = Times(np.array(late_ms) / 1000), Times(np.array(measured["read_ms"]) / 1000)
     decode = Times(np.array(measured["decode_us"])).scaled_to(0.00125)
     shared = Cluster(
         1,

@@ -5,6 +5,8 @@ import fcntl
 import os
 import signal
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -72,3 +74,23 @@ def test_without_locks_it_goes_on_and_says_so(
     with locked(tmp_path / "a.lock", "testing"):
         pass
     assert "make sure that nobody else is testing" in caplog.text
+
+
+def test_a_process_on_another_host_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first rank of a host that a run has lost. One on this host is not."""
+    path = tmp_path / "a.lock"
+    paused: list[float] = []
+    with ExitStack() as held:
+        held.enter_context(locked(path, "testing"))
+        with pytest.raises(ConfigError, match="is testing already"), locked(path, "testing", 60):
+            pass
+        path.write_text("process 7 on node2")
+
+        def pause(seconds: float) -> None:
+            paused.append(seconds)
+            held.close()
+
+        monkeypatch.setattr(time, "sleep", pause)
+        with locked(path, "testing", 60):
+            pass
+    assert len(paused) == 1

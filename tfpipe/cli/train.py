@@ -78,13 +78,14 @@ def run(args: argparse.Namespace) -> None:
 
         from tfpipe.training import loop
         from tfpipe.training.checkpointing.start import choose_run_dir, run_lock
+        from tfpipe.training.monitor.peers import watch_peers
 
         if backend != "tensorflow":
             tf.config.set_visible_devices([], "GPU")  # they are the backend's: TensorFlow would take their memory
         loop.configure_devices(world, args.interop, args.intraop)
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
-    with run_lock(run_dir, world):
+    with watch_peers(world), run_lock(run_dir, world):
         loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")

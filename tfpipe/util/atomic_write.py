@@ -19,7 +19,9 @@ def atomic_write(path: Path, sync: bool = False, scratch: Path | None = None) ->
     system. With `sync`, it is on the disk before it gets its name.
     """
     place = scratch or path.parent
-    partial = place / f".{path.name[:60]}.{os.getpid()}-{threading.get_ident()}{PARTIAL}"
+    # By host too: processes of several hosts may have equal numbers.
+    writer = f"{os.uname().nodename[:60]}-{os.getpid()}-{threading.get_ident()}"
+    partial = place / f".{path.name[:60]}.{writer}{PARTIAL}"
     try:
         yield partial
         if sync:

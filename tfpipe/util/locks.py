@@ -5,6 +5,7 @@ import fcntl
 import logging
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,21 +15,25 @@ from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
+PAUSE_S = 1.0
+
 # Errors of file systems without locks, e.g. Lustre mounted without "flock".
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)
 
 
 @contextmanager
-def locked(path: Path, work: str) -> Iterator[None]:
+def locked(path: Path, work: str, patience_s: float = 0.0) -> Iterator[None]:
     """Holds a lock on the file `path` and removes the file at the end; `work` names the task in messages.
 
-    A crashed process may leave the file but not the lock, which belongs to the process. If the file system has no
-    locks, logs a warning and continues without one.
+    A crashed process may leave the file but not the lock, which belongs to the process. Waits at most `patience_s`
+    seconds for a process on another host, which may be about to end. If the file system has no locks, logs a warning
+    and continues without one.
 
     Raises:
         ConfigError: another process holds the lock; the message names it.
         OSError: the file cannot be written.
     """
+    until_s = time.monotonic() + patience_s
     while True:
         file = path.open("a+")
         try:
@@ -37,6 +42,9 @@ def locked(path: Path, work: str) -> Iterator[None]:
             file.seek(0)
             holder = file.read() or "another process"
             file.close()
+            if not holder.endswith(f" on {socket.gethostname()}") and time.monotonic() < until_s:
+                time.sleep(PAUSE_S)
+                continue
             raise ConfigError(f"{holder} is {work} already, and holds {path}: let it finish, or end it") from error
         except OSError as error:
             if error.errno not in NO_LOCKS:

@@ -34,6 +34,9 @@ from tfpipe.util.locks import locked
 logger = logging.getLogger(__name__)
 
 LOCK = "lock"
+# Seconds to wait for a rank 0 on a host that the run has lost: after 90 s without an answer it ends (monitor.peers),
+# and the job scripts go on without it after 60.
+PATIENCE_S = 60.0
 
 
 class Start(NamedTuple):
@@ -81,7 +84,7 @@ def run_lock(run_dir: Path, world: World) -> Iterator[None]:
 
         def take() -> None:
             try:
-                held.enter_context(locked(run_dir / LOCK, "training in this directory"))
+                held.enter_context(locked(run_dir / LOCK, "training in this directory", PATIENCE_S))
                 for folder in (run_dir, run_dir / FOLDER):
                     remove_partials(folder)
             except OSError as error:

@@ -1,0 +1,169 @@
+"""Ranks that watch each other, as threads of this process with real connections."""
+
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tfpipe import World
+from tfpipe.errors import Stopped
+from tfpipe.training.monitor import peers
+from tfpipe.training.monitor.peers import Links, watch_peers
+
+WAIT_S = 30
+
+
+class Ring:
+    """Three ranks that run a function each; collects the messages by which they end."""
+
+    def __init__(self, size: int = 3) -> None:
+        self.size, self.values, self.turn = size, [None] * size, threading.Barrier(size)
+        self.messages: queue.Queue[str] = queue.Queue()
+        self.ended = threading.Event()
+
+    def world(self, rank: int) -> Any:
+        def gather(value: Any) -> list[Any]:
+            self.values[rank] = value
+            self.turn.wait(WAIT_S)
+            values = list(self.values)
+            self.turn.wait(WAIT_S)
+            return values
+
+        return SimpleNamespace(rank=rank, size=self.size, backend="mpi", gather=gather)
+
+    def run(self, work: Callable[[int], None]) -> None:
+        """Runs `work(rank)` in each rank, inside watch_peers."""
+
+        def rank(number: int) -> None:
+            try:
+                with watch_peers(self.world(number), self.messages.put):
+                    work(number)
+            except (ValueError, Stopped):
+                pass
+
+        threads = [threading.Thread(target=rank, args=(number,)) for number in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def ring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
+    monkeypatch.setattr(peers, "GRACE_S", 0.05)
+    yield Ring()
+
+
+def said(ring: Ring, count: int) -> list[str]:
+    return sorted(ring.messages.get(timeout=WAIT_S) for _ in range(count))
+
+
+def test_ranks_that_end_one_after_the_other_are_not_missed(ring: Ring) -> None:
+    gone = [threading.Event() for _ in range(3)]
+
+    def work(rank: int) -> None:
+        if rank:
+            gone[rank - 1].wait(WAIT_S)
+        gone[rank].set()
+
+    ring.run(work)
+    ring.run(lambda rank: None)
+    assert ring.messages.empty()
+
+
+def test_ranks_that_are_told_to_stop_are_not_missed(ring: Ring) -> None:
+    def stop(rank: int) -> None:
+        raise Stopped("SIGTERM")
+
+    ring.run(stop)
+    assert ring.messages.empty()
+
+
+def test_a_rank_that_fails_ends_all_others_which_name_it_and_its_host(ring: Ring) -> None:
+    over = threading.Event()
+    messages = []
+
+    def work(rank: int) -> None:
+        if rank == 1:
+            raise ValueError
+        if rank == 0:
+            messages.extend(said(ring, 2))
+            over.set()
+        over.wait(WAIT_S)
+
+    ring.run(work)
+    loss = f"rank 1 on host {socket.gethostname()} has ended without a word; --resume auto continues the run, on the"
+    assert [message.partition(" hosts")[0] for message in messages] == [f"rank 0: {loss}", f"rank 2: {loss}"]
+
+
+def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_rank_before() -> None:
+    """The kernel ends a connection whose other side has been silent with ETIMEDOUT."""
+
+    def recv(_: int) -> bytes:
+        raise TimeoutError(110, "Connection timed out")
+
+    behind, before = socket.socketpair()
+    messages: list[str] = []
+    links = Links(SimpleNamespace(recv=recv), behind, "rank 2 on host node2")
+    peers._watch(links, 1, threading.Event(), messages.append)
+    loss = "rank 2 on host node2 is lost: its host does not answer (Connection timed out)"
+    assert messages == [f"rank 1: {loss}; {peers.ADVICE}"]
+    assert before.recv(4096).decode() == loss
+    behind.close()
+    before.close()
+
+
+def test_the_kernel_asks_for_a_silent_host(ring: Ring) -> None:
+    links: list[Links] = []
+
+    def join(rank: int) -> None:
+        joined = peers.connect(ring.world(rank))
+        assert joined is not None
+        links.append(joined)
+
+    threads = [threading.Thread(target=join, args=(rank,)) for rank in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+    for joined in links:
+        assert joined.ahead.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert [joined.ahead.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30, 10, 6]
+        joined.ahead.close()
+        joined.behind.close()
+
+
+def test_without_a_port_training_goes_on_unwatched(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> socket.socket:
+        raise PermissionError("no ports")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    ran = []
+    ring.run(ran.append)
+    assert sorted(ran) == [0, 1, 2] and ring.messages.empty()
+    assert "rank 0 cannot watch rank 1" in caplog.text and "data.stall_timeout_s" in caplog.text
+
+
+def test_a_stranger_is_not_taken_for_a_rank() -> None:
+    with socket.create_server(("localhost", 0)) as listener:
+        address = listener.getsockname()
+        with socket.create_connection(address) as stranger, socket.create_connection(address) as rank:
+            stranger.sendall(b"x" * peers.TOKEN_BYTES)
+            rank.sendall(b"t" * peers.TOKEN_BYTES)
+            with peers._accept(listener, b"t" * peers.TOKEN_BYTES) as taken:
+                assert taken.getpeername() == rank.getsockname()
+
+
+def test_one_process_and_ranks_made_by_hand_watch_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "connect", None)  # it would fail
+    for world in (World(), World(1, 2)):
+        with watch_peers(world):
+            pass
