@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "copy.h"
 #include "crops.h"
 #include "tf.h"
 
@@ -12,7 +13,7 @@ enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to de
 enum { SCRATCHES = 64 };      /* kept for later calls; a call beyond frees its own */
 
 /* The interface below; tfpipe/native/__init__.py refuses a library that was built from another version. */
-EXPORT int tfpipe_native_version(void) { return 1; }
+EXPORT int tfpipe_native_version(void) { return 2; }
 EXPORT const char *tfpipe_native_simd(void) { return tfpipe_simd(); }
 
 /* A scratch belongs to one call at a time, not to a thread: tf.data's threads come and go. */
@@ -47,6 +48,11 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
     refused[i] = !scratch || tfpipe_crops(scratch, jpegs[i], (size_t)lengths[i], height, width, window,
                                           flips ? flips + i : NULL, 1, height, width, channels, crops + i * size) != 0;
   if (scratch) give_scratch(scratch);
+}
+
+/* Copies `count` records of `size` bytes to `out`, one after the other. */
+EXPORT void tfpipe_native_copy(const uint8_t *const *records, int64_t count, int64_t size, uint8_t *out) {
+  tfpipe_copy(records, (size_t)count, (size_t)size, out);
 }
 
 typedef struct {
