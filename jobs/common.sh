@@ -79,29 +79,73 @@ supervise() { # seconds until it is told so, or nothing; the command
     [[ ! $timer ]] || pkill -P "$timer" 2>/dev/null || true
 }
 
+# What Open MPI's mpirun, 4 and 5, is told by its environment: not to bind a rank to one core, since ranks without cores
+# of their own share those of the host evenly; and to end the job 60 s after a host has stopped answering, not 480.
+open_mpi=()
+for variable in PRTE_MCA_hwloc_default OMPI_MCA_hwloc_base; do open_mpi+=("${variable}_binding_policy=none"); done
+for variable in PRTE_MCA_oob_tcp OMPI_MCA_oob_tcp; do
+    open_mpi+=("${variable}_keepalive_time=20" "${variable}_keepalive_intvl=10" "${variable}_keepalive_probes=4")
+done
+
+# Sorts hosts into the arrays `kept` and `lost`, all at once, by a command that succeeds for a host that answers.
+find_lost_hosts() { # the command; the hosts
+    local answers=$1 host probes=()
+    shift
+    kept=() lost=()
+    for host in "$@"; do
+        "$answers" "$host" </dev/null >/dev/null 2>&1 &
+        probes+=($!)
+    done
+    for host in "$@"; do
+        if wait "${probes[0]}"; then kept+=("$host"); else lost+=("$host"); fi
+        probes=("${probes[@]:1}")
+    done
+}
+
+# Copies the data to the nodes; the words that then train from there are in `staged`.
+stage_data() {
+    local said stage=("${launch[@]}" "$python" -m tfpipe stage -c "$CONFIG" --out "$STAGE" --split all "${set[@]}")
+    if [[ $dry_run ]]; then
+        run "${stage[@]}"
+        staged=(--set "(what that says)")
+        return
+    fi
+    say "copying the data to $STAGE of every node"
+    said=$("${stage[@]}")
+    say "$said"
+    read -ra staged <<<"$(sed -n 's/^train from it with: //p' <<<"$said")"
+}
+
+# Trains; when a host is lost, which `leave_lost_hosts` of the script finds out, goes on at once with those that are left.
+train_on_hosts() { # seconds after which it is to save and end, or nothing
+    local seconds=$1 end=$((SECONDS + ${1:-0})) stopped
+    while true; do
+        [[ ! $STAGE ]] || stage_data
+        supervise "$seconds" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" \
+            "${set[@]}" "${staged[@]}"
+        [[ ! $dry_run ]] && ((code != 75)) && declare -F leave_lost_hosts >/dev/null || return 0
+        stopped=""
+        trap 'stopped=1' USR1
+        trap 'stopped=1 cancelled=1' TERM
+        # Also after code 0, with which Open MPI's mpirun ends when it has lost a host.
+        leave_lost_hosts || return 0
+        [[ ! $seconds ]] || seconds=$((end > SECONDS ? end - SECONDS : 1))
+        say "${lost[*]%%:*} does not answer; goes on with ${kept[*]%%:*}"
+        trap - USR1 TERM
+        [[ ! $stopped ]] || { code=75 && return 0; }
+    done
+}
+
 # Begins the run in $RUN, or goes on with it; when its time is over before its epochs, submits the job again.
 train_until_done() { # seconds after which it is to save and end, or nothing: the scheduler says so by SIGUSR1
-    local options=() said staged=() before cancelled=""
+    local options=() staged=() before cancelled="" code
     [[ ! $1 ]] || (($1 > 0)) || { say "the walltime is over before its last SAVE_S seconds begin" && exit 2; }
     enter_environment
     read_set
-    if [[ $STAGE ]]; then
-        stage=("${launch[@]}" "$python" -m tfpipe stage -c "$CONFIG" --out "$STAGE" --split all "${set[@]}")
-        if [[ $dry_run ]]; then
-            run "${stage[@]}"
-            staged=(--set "(what that says)")
-        else
-            say "copying the data to $STAGE of every node"
-            said=$("${stage[@]}")
-            say "$said"
-            read -ra staged <<<"$(sed -n 's/^train from it with: //p' <<<"$said")"
-        fi
-    fi
     before=$(newest_checkpoint)
     # The first job alone: the steps are counted from the beginning of each.
     [[ ! $PROFILE || $before ]] || options+=(--profile "$PROFILE")
-    supervise "$1" "${launch[@]}" "$python" train.py -c "$CONFIG" -l "$RUN" --resume auto "${options[@]}" \
-        "${set[@]}" "${staged[@]}"
+    train_on_hosts "$1"
     if [[ $dry_run ]]; then
         if declare -F resubmit >/dev/null; then
             say "then, with code 75, which is that of a run that has saved and ended early:"
@@ -116,6 +160,9 @@ train_until_done() { # seconds after which it is to save and end, or nothing: th
     elif ((code == 75)) && declare -F resubmit >/dev/null; then
         say "not all epochs are trained; once more"
         resubmit
+    elif ((code == 0)) && [[ ! -e $RUN/model.keras || $(newest_checkpoint) -nt $RUN/model.keras ]]; then
+        say "the launcher ended with code 0, but the run has not ended: one of its daemons may have been killed"
+        code=1
     elif ((code == 0)) && [[ -e $RUN/plugins/profile ]]; then
         "$python" -m tfpipe report "$RUN" | tee "$RUN/report.txt"
     fi

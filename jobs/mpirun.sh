@@ -3,6 +3,7 @@
 #   RANKS=4 CONFIG=my.json RUN=runs/mine jobs/mpirun.sh                       in the repository's directory
 #   HOSTS=node1:4,node2:4 RANKS=8 jobs/mpirun.sh
 #   jobs/mpirun.sh --dry-run                                                  prints what it would run
+# When a host is lost, the run goes on from its last checkpoint on the others.
 # SIGUSR1 to this script saves and ends the run; the same command goes on with it. (Ctrl-C ends it as it is.)
 
 CONFIG=${CONFIG:-configs/sample.json}
@@ -19,12 +20,28 @@ STOP_AFTER_S=${STOP_AFTER_S:-}      # seconds after which the run saves and ends
 set -euo pipefail
 source jobs/common.sh
 
-# Without cores of their own, ranks share those of the host evenly; by default Open MPI, 5 and 4, binds to one.
-export PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_hwloc_base_binding_policy=none
-launch=(mpirun -n "$RANKS")
-if [[ $HOSTS ]]; then
-    host=--host # of Open MPI
+export "${open_mpi[@]}"
+set_launch() {
+    launch=(mpirun -n "$RANKS")
+    [[ $HOSTS ]] || return 0
+    local host=--host # of Open MPI
     [[ $(mpirun --version 2>&1) != *HYDRA* ]] || host=-hosts
     launch+=("$host" "$HOSTS")
-fi
+}
+answers() { # whether a host, HOST:RANKS, is this one or one that ssh reaches
+    [[ ${1%%:*} == "$(hostname)" ]] || timeout 30 ssh -o BatchMode=yes -o ConnectTimeout=10 "${1%%:*}" true
+}
+leave_lost_hosts() { # fails if all answer, or none
+    local entry slots=0
+    find_lost_hosts answers ${HOSTS//,/ }
+    ((${#lost[@]} && ${#kept[@]})) || return 1
+    for entry in "${kept[@]}"; do
+        [[ $entry == *:* ]] || entry+=:1
+        ((slots += ${entry##*:}))
+    done
+    HOSTS=$(IFS=, && echo "${kept[*]}")
+    ((RANKS <= slots)) || RANKS=$slots
+    set_launch
+}
+set_launch
 train_until_done "$STOP_AFTER_S"

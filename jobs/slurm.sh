@@ -10,6 +10,7 @@
 #SBATCH --time=02:00:00
 #SBATCH --signal=B:USR1@300         # 5 minutes before the end: a step, a checkpoint and their files take less
 #SBATCH --requeue
+#SBATCH --no-kill                   # a lost node ends its ranks, not the job, which goes on with the others
 #SBATCH --open-mode=append          # one log, however often it is queued
 
 CONFIG=${CONFIG:-configs/imagenet_resnet50.json}
@@ -28,13 +29,29 @@ source jobs/common.sh
 
 resubmit() { run scontrol requeue "${SLURM_JOB_ID:-JOB}"; }
 
-if [[ $LAUNCH == mpirun ]]; then
-    # Without cores of their own, ranks share those of the node evenly; by default Open MPI, 5 and 4, binds to one.
-    launch=(env PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_hwloc_base_binding_policy=none
-        mpirun -n "${SLURM_NTASKS:-8}")
-else
-    # Ranks that wait for one that failed are ended, but not before all have had time to save and to end with code 75.
-    launch=(srun ${MPI:+--mpi="$MPI"} --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" --cpu-bind=cores
-        --kill-on-bad-exit=0 --wait=300)
-fi
+nodes=() # those that are left once some are lost
+set_launch() {
+    local each=$((${SLURM_NTASKS:-8} / ${SLURM_JOB_NUM_NODES:-2})) list
+    local ranks=$((${#nodes[@]} ? each * ${#nodes[@]} : ${SLURM_NTASKS:-8}))
+    list=$(IFS=, && echo "${nodes[*]}")
+    if [[ $LAUNCH == mpirun ]]; then
+        launch=(mpirun -n "$ranks" ${list:+--host "${list//,/:$each,}:$each"})
+    else
+        # The step that has lost a node holds its CPUs for long, so the next one shares them (--overlap).
+        # Ranks that wait for one that failed are ended, but not before all have had time to save and to end with code 75.
+        launch=(srun ${MPI:+--mpi="$MPI"} ${list:+--overlap --nodelist="$list" --nodes="${#nodes[@]}" --ntasks="$ranks"}
+            --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" --cpu-bind=cores --kill-on-bad-exit=0 --wait=300)
+    fi
+}
+answers() { timeout 60 srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist="$1" true; }
+leave_lost_hosts() { # fails if all nodes answer; Slurm itself queues a job again whose first node, this one, is lost
+    ((${#nodes[@]})) || mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+    find_lost_hosts answers "${nodes[@]}"
+    ((${#lost[@]} && ${#kept[@]})) || return 1
+    nodes=("${kept[@]}")
+    set_launch
+}
+
+export "${open_mpi[@]}"
+set_launch
 train_until_done ""

@@ -255,6 +255,13 @@ def test_a_range_the_wrong_way_round_is_refused(complain, name):
     assert complain(raw)[1:] == [f"data.random_resized: {name} must be [smallest, largest]"]
 
 
+def test_autotune_in_a_serial_pipeline_is_refused(complain, load):
+    (line,) = complain(with_data(num_parallel_readers=1, parallel={"decode": "autotune"}))[1:]
+    assert line.startswith("data: num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE")
+    parallel = load(with_data(num_parallel_readers="auto", parallel={"read": "autotune"})).data.parallel
+    assert (parallel.read, parallel.decode) == ("autotune", None)
+
+
 OBJECTS = {"label_source": "object", "classes": ["a"]}
 
 

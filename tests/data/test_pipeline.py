@@ -24,6 +24,7 @@ from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.pipeline import finish, transform
 from tfpipe.data.runtime import simulated_latency as late
+from tfpipe.data.runtime.autotune import tuned
 from tfpipe.data.runtime.parallelism import READS, options
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
@@ -261,6 +262,16 @@ def test_stages_have_a_parallelism_of_their_own(config: Config, parallel: dict[s
     stages = sorted((node for node in nodes if "Map" in node.name), key=lambda node: -node.id)
     used = [int(each.value) for node in stages for each in node.parameters if each.name == "parallelism"]
     assert used[1:3] == calls  # after that of the visits, which tf.data makes parallel by itself
+
+
+def test_autotune_chooses_the_calls_and_changes_no_pixel(config: Config) -> None:
+    chosen = changed(config, **RESIZED, parallel=Parallel(read="autotune", decode="autotune"), threads=3)
+    iterator = iter(build_dataset(chosen))
+    seen = np.concatenate([next(iterator)[0] for _ in range(4)])
+    assert np.array_equal(seen, pixels_of(known_crops(changed(config, **RESIZED))[:64]))
+    knobs = {each.stage: each.value for each in tuned(iterator) if each.parameter == "parallelism"}
+    assert {"read", "crop"} <= knobs.keys() and all(1 <= knobs[stage] <= 3 for stage in ("read", "crop"))
+    assert not {"read", "crop"} & {each.stage for each in tuned(iter(build_dataset(changed(config, **RESIZED))))}
 
 
 @pytest.mark.parametrize(

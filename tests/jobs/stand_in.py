@@ -29,6 +29,9 @@ def launcher_of(name: str) -> tuple[argparse.ArgumentParser, dict[str, str]]:
     else:  # srun
         parser.add_argument("--ntasks", dest="ranks", type=int, default=int(os.environ.get("SLURM_NTASKS", "1")))
         parser.add_argument("--ntasks-per-node", type=int)
+        parser.add_argument("--nodes", type=int)
+        parser.add_argument("--nodelist")
+        parser.add_argument("--overlap", action="store_true")
         parser.add_argument("--cpus-per-task", type=int)
         parser.add_argument("--mpi", choices=("pmix", "pmi2", "cray_shasta"))
         parser.add_argument("--cpu-bind", choices=("cores",))
@@ -43,6 +46,8 @@ def launch(name: str, words: list[str]) -> None:
     """Becomes the command, or mpirun of it."""
     parser, environ = launcher_of(name)
     args = parser.parse_args(words)
+    if getattr(args, "nodelist", None) and os.environ.get("LOST") in args.nodelist.split(","):
+        sys.exit(f"{name}: error: Required node not available (down, drained or reserved)")
     if "MPIRUN" not in os.environ:
         rank0 = {name: value.format(rank=0, size=args.ranks) for name, value in environ.items()}
         os.execvpe(args.command[0], args.command, {**os.environ, **rank0})
@@ -63,6 +68,8 @@ def main() -> None:
         calls.write(json.dumps([name, *words]) + "\n")
     if name in ("mpiexec", "aprun", "srun"):
         launch(name, words)
+    elif (name, words[:2]) == ("scontrol", ["show", "hostnames"]):
+        print("node1\nnode2\nnode3")
     elif name == "qstat":
         print("Job Id: 1.host\n    Resource_List.walltime = 01:00:00\n    Resource_List.select = 2")
 

@@ -37,6 +37,7 @@ case "$*" in
         read -r code < "$CODES" && sed -i 1d "$CODES"
         mkdir -p "$RUN/checkpoints"
         [[ ${IDLE:-} ]] || touch "$RUN/checkpoints/step-$(printf %09d $(($(wc -l < "$CALLS") + 1))).npz"
+        [[ "$code" != 0 || ${UNFINISHED:-} ]] || touch "$RUN/model.keras"
         [[ "$*" != *--profile* ]] || mkdir -p "$RUN/plugins/profile"
         exit "$code" ;;
 esac
@@ -114,10 +115,13 @@ def pretending(cluster: Cluster) -> Cluster:
     venv = cluster.root / "venv/bin"
     venv.mkdir(parents=True)
     write_program(venv / "python", PYTHON)
-    write_program(venv / "mpirun", '[ "$1" = -n ] && shift 2 && exec "$@"')
+    mpirun = '[ "$1" = -n ] && shift 2; [ "$1" = --host ] && echo "$2" >> "$HOSTS_TAKEN" && shift 2; exec "$@"'
+    write_program(venv / "mpirun", mpirun)
+    write_program(venv / "ssh", 'case "$*" in *" $LOST "*) exit 255 ;; *) [ "${@: -1}" = true ] ;; esac')
     settings = {
         "VENV": str(venv.parent),
         "CODES": f"{cluster.root}/codes",
+        "HOSTS_TAKEN": f"{cluster.root}/hosts",
         "CONFIG": "c.json",
         "SET": "training.epochs=2",
     }
@@ -221,6 +225,43 @@ def test_a_signal_saves_the_run_and_a_cancelled_job_is_not_submitted_again(
     again = script == "slurm" and number == signal.SIGUSR1
     assert any(call.startswith("scontrol") for call in pretending.calls()) == again
     assert ("cancelled" in done.out) == (number == signal.SIGTERM)
+
+
+@pytest.mark.parametrize("code", [0, 1, 137], ids=["0, as of Open MPI's mpirun", "1", "137"])
+def test_a_lost_host_is_left_out_and_the_run_goes_on(pretending: Cluster, code: int) -> None:
+    (pretending.root / "codes").write_text(f"{code}\n0\n")
+    done = pretending.run("mpirun", HOSTS="node1:2,node2:4,node3:2", RANKS="8", LOST="node2")
+    assert done.code == 0, done.err
+    assert "job: node2 does not answer; goes on with node1 node3" in done.out
+    assert (pretending.root / "hosts").read_text() == "node1:2,node2:4,node3:2\nnode1:2,node3:2\n"
+    assert [call.split()[-1] for call in pretending.calls(but="")] == ["training.epochs=2"] * 2
+
+
+@pytest.mark.parametrize("lost", ["none", "node1"])
+def test_a_failure_of_hosts_that_all_answer_or_of_the_only_one_is_one(pretending: Cluster, lost: str) -> None:
+    (pretending.root / "codes").write_text("3\n0\n")
+    done = pretending.run("mpirun", HOSTS="node1:2", LOST=lost)
+    assert done.code == 3 and "goes on" not in done.out
+
+
+def test_a_lost_node_of_slurm_is_left_out_and_the_job_goes_on(pretending: Cluster) -> None:
+    """`srun` of the stand-in reaches node1 and node3."""
+    (pretending.root / "codes").write_text("143\n0\n")
+    done = pretending.run(
+        "slurm", SLURM_JOB_NUM_NODES="3", SLURM_NTASKS="6", SLURM_JOB_NODELIST="node[1-3]", LOST="node2"
+    )
+    assert done.code == 0, done.err
+    assert "job: node2 does not answer; goes on with node1 node3" in done.out
+    trains = [call for call in pretending.calls() if "train.py" in call]
+    assert trains[0].startswith("srun --cpus-per-task=4")
+    assert trains[1].startswith("srun --overlap --nodelist=node1,node3 --nodes=2 --ntasks=4 --cpus-per-task=4")
+    assert not any(call.startswith("scontrol requeue") for call in pretending.calls())
+
+
+def test_a_launcher_that_ends_with_0_before_the_run_does_has_failed(pretending: Cluster) -> None:
+    (pretending.root / "codes").write_text("0\n")
+    done = pretending.run("mpirun", UNFINISHED="1")
+    assert done.code == 1 and "the run has not ended" in done.out
 
 
 def test_a_walltime_too_short_to_save_in_is_refused(pretending: Cluster) -> None:

@@ -29,6 +29,10 @@ class Server:
         """Headers of the answers."""
         self.endless = False
         """A file is followed by zeros, until the client goes."""
+        self.ranges = False
+        """Ranges are answered; otherwise they are ignored."""
+        self.sent = 0
+        """Bytes of the answers."""
         self.together = 0
         """Requests that must be under way at once before any of them is answered."""
         self.most = 0
@@ -85,7 +89,7 @@ class Server:
     async def _start(self) -> None:
         self._stopping, self._all_there = asyncio.Event(), asyncio.Event()
         app = web.Application()
-        app.router.add_get("/{path:.*}", self._answer)
+        app.router.add_get("/{path:.*}", self._answer)  # HEAD too
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
         await self._runner.setup()
         listening = self._socket()
@@ -119,7 +123,10 @@ class Server:
         if not file.is_file():
             return web.Response(status=404)
         if not self.endless:
-            return web.Response(body=file.read_bytes(), headers=self.headers)
+            body, part = file.read_bytes(), request.http_range if self.ranges else slice(None)
+            status = 200 if part == slice(None, None, 1) or not self.ranges else 206
+            self.sent += len(body[part])
+            return web.Response(status=status, body=body[part], headers=self.headers)
         response = web.StreamResponse(headers=self.headers)
         await response.prepare(request)
         await response.write(file.read_bytes())

@@ -1,17 +1,23 @@
 """Measures the input pipeline: images/s, this machine's limit, and the bottleneck.
 
-With --stages, it also measures the cost of each stage. Under mpirun, srun or aprun, or with --ranks, it measures the
+With --stages, it also measures the cost of each stage. With --sweep, it measures the pipeline at several values of a
+key, and names the value after which nothing is won. Under mpirun, srun or aprun, or with --ranks, it measures the
 joint throughput of several ranks.
 """
 
 import argparse
 import os
 import time
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfpipe.cli.arguments import add_config, add_json, add_profile, quiet_tensorflow, read_config, whole, write_json
 from tfpipe.data.runtime.tracing import trace_folder
 from tfpipe.distributed import World, find_launch
+
+if TYPE_CHECKING:
+    from tfpipe.tools.bench import BenchPlan
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--headspace", action="store_true", help="also measure a training step, and the most that faster input gains"
     )
+    group.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="KEY=V1,V2,...",
+        help="measure the pipeline at each value of a key of the data section, and find the value after which nothing "
+        "is won; with data.cpu_fraction, data.threads or --headspace a training step; may be given twice",
+    )
     group.add_argument("--ranks", type=whole(2), metavar="N", help="measure N ranks on this machine, against one rank")
     group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")
     group.add_argument(
@@ -30,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what to write")
     add_json(group, "all raw numbers")
     add_profile(group, "batches of the pipeline alone")
+    group.add_argument("--plot", type=Path, metavar="OUT", help="draw the rates of --sweep to OUT, e.g. sweep.png")
     group.add_argument("-l", "--logdir", type=Path, metavar="DIR", help="the trace's directory [runs/bench-NAME-TIME]")
 
 
@@ -48,11 +63,14 @@ def run(args: argparse.Namespace) -> None:
         from tfpipe.tools.bench.text import as_json, render
         from tfpipe.tools.bench.traced import trace
 
-        if args.headspace:
+        if args.headspace or args.sweep:
             from tfpipe.training.loop import configure_devices
 
             configure_devices(world)
         plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace, args.ranks)
+        if args.sweep or args.plot:
+            _sweep(args, world, plan)
+            return
         several = plan.ranks is not None or world.size > 1
         report = ranks.run(config, world, plan) if several else bench.run(config, world, plan)
         if args.profile is not None:
@@ -63,3 +81,15 @@ def run(args: argparse.Namespace) -> None:
     print(render(report))
     if args.json is not None:
         write_json(args.json, as_json(report))
+
+
+def _sweep(args: argparse.Namespace, world: World, plan: "BenchPlan") -> None:
+    from tfpipe.tools.bench import sweep, sweep_text
+
+    axes = [sweep.Axis.parse(text) for text in args.sweep]
+    found = sweep.run(axes, sweep.settings_of(axes, partial(read_config, args)), world, plan)
+    print(sweep_text.render(found))
+    if args.json is not None:
+        write_json(args.json, sweep_text.as_json(found))
+    if args.plot is not None:
+        sweep_text.plot(found, args.plot)

@@ -9,7 +9,22 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tfpipe import __version__
-from tfpipe.cli import bench, check, config, filelist, index, order, pack, report, sample, serve, stage, train, view
+from tfpipe.cli import (
+    bench,
+    check,
+    config,
+    filelist,
+    index,
+    order,
+    pack,
+    report,
+    sample,
+    serve,
+    stage,
+    train,
+    tune,
+    view,
+)
 from tfpipe.distributed import end_other_ranks, find_launch
 from tfpipe.errors import Stopped, TfpipeError
 from tfpipe.util.console import configure_logging
@@ -36,7 +51,7 @@ class Command(Protocol):
 
 
 COMMANDS: tuple[Command, ...] = (
-    train, sample, filelist, order, bench, report, view, check, index, pack, serve, stage, config,
+    train, sample, filelist, order, bench, tune, report, view, check, index, pack, serve, stage, config,
 )  # fmt: skip
 
 

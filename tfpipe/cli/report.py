@@ -10,11 +10,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
     add_json(parser, "all numbers")
     parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the traces' timelines to OUT, a PNG or PDF")
+    parser.add_argument(
+        "--trace",
+        type=Path,
+        metavar="OUT",
+        help="write all ranks' traces to OUT, a .json or .json.gz for Perfetto or chrome://tracing",
+    )
+    parser.add_argument(
+        "--per-batch",
+        type=Path,
+        metavar="OUT",
+        help="write a row for each traced batch to OUT, a .csv or .parquet: its wait, delay, samples, slowest file",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
+    from tfpipe.tools.report.batches import write_batches
+    from tfpipe.tools.report.chrome import write_chrome
     from tfpipe.tools.report.plot import plot
-    from tfpipe.tools.report.runs import load_run
+    from tfpipe.tools.report.runs import load_ranks, load_run
     from tfpipe.tools.report.text import as_json, render
 
     runs = [load_run(folder) for folder in args.runs]
@@ -23,4 +37,10 @@ def run(args: argparse.Namespace) -> None:
         write_json(args.json, reports if len(reports) > 1 else reports[0])
     if args.plot is not None:
         plot(runs, args.plot)
+    if args.trace is not None or args.per_batch is not None:
+        ranks = [load_ranks(folder) for folder in args.runs]
+        if args.trace is not None:
+            write_chrome(ranks, args.trace)
+        if args.per_batch is not None:
+            write_batches(ranks, args.per_batch)
     print(render(runs))

@@ -38,6 +38,13 @@ class DataConfig(Section):
     unit: Literal["image", "box"] = "image"
     """The sample that training shuffles. "image": the crops of an image follow each other. "box": each box is a sample
     of its own, so an image's crops are spread over the epoch; all XMLs are read at the start."""
+    class_weights: Literal["balanced"] | dict[str, Annotated[float, Field(ge=0)]] | None = None
+    """Share of each class in the training samples, by its name, relative to the other classes: {"cat": 3, "dog": 1}.
+    "balanced": the same share for each. Rare samples come several times in an epoch, whose length stays the same. null:
+    each class has as many as it has samples."""
+    sample_weights: ConfigPath | None = None
+    """Text file of one number per training image, in their order: how often it comes, relative to the others, or with
+    `class_weights` to the others of its class. null: alike, or as `source.columns.weight` says."""
     seed: Seed = 0
     """Seed of the order and of all augmentation."""
     num_parallel_readers: PositiveInt | Literal["auto"] = "auto"
@@ -134,7 +141,7 @@ class DataConfig(Section):
     """A last stage of your own, "package.module:function": maps a batch's images and labels, as graph tensors, to new
     ones. The module is imported from sys.path or the current directory."""
     storage_delay_ms: Annotated[float, Field(ge=0)] = 0.0
-    """Simulates slow storage: milliseconds by which every image is delayed."""
+    """Simulates slow storage: milliseconds by which every image is delayed, unless it comes from `cache`."""
     handler: str | None = None
     """Accepted so that ALCF configs run; ignored."""
 

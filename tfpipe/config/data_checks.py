@@ -25,6 +25,11 @@ def conflicts(data: "DataConfig") -> Iterator[str]:
             )
     if data.decoder == "native" and data.resize != "bilinear":
         yield f'decoder "native" resizes "bilinear" only; resize "{data.resize}" needs "graph" or "auto"'
+    if data.num_parallel_readers == 1 and "autotune" in (data.parallel.read, data.parallel.decode):
+        yield (
+            'num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE: set it to "auto", or leave "autotune" '
+            "out of parallel.read and parallel.decode"
+        )
     if data.cache_stage == "crops" and data.cache is None:
         yield 'cache_stage "crops" says what `cache` holds, which is null: set it to "memory" or a path'
     if data.cache_stage == "crops" and data.crop == "random_resized":

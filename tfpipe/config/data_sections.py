@@ -1,16 +1,11 @@
 """The sections within `data`: layout, crops, parallelism, mixtures, remote files and workers."""
 
 import json
-import re
 from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from tfpipe.config.section import Args, ConfigPath, Fraction, Section
-
-# A user, and perhaps a password, in a URL.
-LOGIN = re.compile(r'://[^/"\s]*@')
-NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
+from tfpipe.config.section import LOGIN, NETRC, Args, ConfigPath, Fraction, Section
 
 
 class Layout(Section):
@@ -44,11 +39,13 @@ class RandomResizedCrop(Section):
 class Parallel(Section):
     """Parallel calls of each stage; null: num_parallel_readers."""
 
-    read: PositiveInt | Literal["auto"] | None = None
-    """Images read at once; "auto": 64. Reads wait for storage without using a CPU, so their threads do not count in
+    read: PositiveInt | Literal["auto", "autotune"] | None = None
+    """Images read at once; "auto": 64; "autotune": tf.data chooses, at most as many as there are `threads`, which is
+    too few for storage that is late. Reads wait for storage without using a CPU, so their threads do not count in
     `threads`. If reading a file takes 50 ms or more, a larger number pays off."""
-    decode: PositiveInt | Literal["auto"] | None = None
-    """Concurrent calls that decode and crop; "auto": as many as there are `threads`. More gain nothing."""
+    decode: PositiveInt | Literal["auto", "autotune"] | None = None
+    """Concurrent calls that decode and crop; "auto": as many as there are `threads`; "autotune": tf.data chooses, at
+    most as many. More gain nothing."""
 
 
 class WeightedList(Section):

@@ -4,11 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from tfpipe.config.section import Args, ConfigPath, Section, Seed
+from tfpipe.config.section import Args, ConfigPath, Section, Seed, Url
 
 # Sources that come with tfpipe, besides filelists.
 KINDS = ("folders", "table", "coco", "webdataset", "packed", "tfrecord")
 TABLES = ("table", "coco")
+# Kinds whose data may lie behind URLs.
+REMOTE = ("packed", "webdataset")
 # Kinds that each key is for, besides kinds of the user's own; `path` is for all.
 KEYS = {
     "test_path": ("folders", *TABLES, "webdataset"),
@@ -34,6 +36,9 @@ class Columns(Section):
     """List of the image's boxes, each of four numbers. Without it, columns xmin, ymin, xmax and ymax make a table with
     one row a box. Numbers in [0, 1] are relative to the image's size, larger ones are pixels, which needs the columns
     width and height."""
+    weight: str | None = None
+    """Number of at least 0: how often the image comes in training, relative to the others. With one row a box, that of
+    the image's first row. null: all alike. Only for tables."""
     box_labels: str = "box_labels"
     """List of names or numbers of the boxes' classes, for data.label_source "object"."""
     box_format: Literal["xyxy", "xywh", "yxyx"] = "xyxy"
@@ -49,10 +54,11 @@ class SourceConfig(Section):
     "tfrecord": ImageNet's TFRecords as written by the scripts of TensorFlow's models and of TPUs,
     train-00000-of-01024 and validation-00000-of-00128. "package.module:Class": a kind of your own, a subclass of
     tfpipe.Source, from sys.path or the current directory."""
-    path: ConfigPath | None = None
-    """Folder of the data; with "coco" a file, with "table" and "webdataset" a file or a folder of them, of which
-    those whose names begin with train are the training data; a kind of your own may do without."""
-    test_path: ConfigPath | None = None
+    path: ConfigPath | Url | None = None
+    """Folder of the data, a URL too with "packed" and "webdataset" (s3://, gs://, https:// and all schemes that fsspec
+    has); with "coco" a file, with "table" and "webdataset" a file or a folder of them, of which those whose names begin
+    with train are the training data; a kind of your own may do without."""
+    test_path: ConfigPath | Url | None = None
     """The test data if it is elsewhere; null: with "folders" the subfolder val, valid, validation or test beside a
     subfolder train, with "table" and "webdataset" the files of `path` whose names begin so, if there are any."""
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
@@ -78,6 +84,12 @@ class SourceConfig(Section):
             raise ValueError(f'kind: received "{self.kind}"; accepted: {accepted} or "package.module:Class"')
         if self.path is None:
             raise ValueError(f"path: is missing: the folder of the {self.kind} data")
+        for key in ("path", "test_path"):
+            if isinstance(url := getattr(self, key), str) and self.kind not in REMOTE:
+                these = " and ".join(f'"{kind}"' for kind in REMOTE)
+                raise ValueError(
+                    f'{key}: received "{url}"; accepted: a path of a file system; URLs are for the kinds {these}'
+                )
         for key, kinds in KEYS.items():
             if self.kind not in kinds and getattr(self, key) != type(self).model_fields[key].default:
                 these = " and ".join(f'"{kind}"' for kind in kinds)

@@ -1,6 +1,7 @@
 """The base of all sections, and the types of values that several of them share."""
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,17 @@ def _finite(args: dict[str, Any]) -> dict[str, Any]:
     return args
 
 
+def _without_login(url: str) -> str:
+    if LOGIN.search(url):
+        raise ValueError(f"received a URL with a user or a password, which config.json would repeat: {NETRC}")
+    return url.rstrip("/")
+
+
+# A user, and perhaps a password, in a URL.
+LOGIN = re.compile(r'://[^/"\s]*@')
+NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
+# A URL of any scheme that fsspec has; the package of the scheme may be missing.
+Url = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$"), AfterValidator(_without_login)]
 # A relative path is resolved against the config file's folder.
 ConfigPath = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside_config)]
 Fraction = Annotated[float, Field(gt=0, le=1)]

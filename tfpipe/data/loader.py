@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog.boxes import check_share, count_crops, own_crops
-from tfpipe.data.catalog.contract import breaches, data_contract
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped, DroppedSample
 from tfpipe.data.failures.stalled import Taker, describe, pending_files, unreadable_within
@@ -48,6 +48,7 @@ class Loader(Iterator[Any]):
         ready: bool = False,
         catalog: Catalog | None = None,
         gather: Callable[[Any], list[Any]] | None = None,
+        build: Callable[..., tf.data.Dataset] = build_dataset,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
@@ -55,12 +56,12 @@ class Loader(Iterator[Any]):
             config: config, of which the `data` section is used.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: as launched, which Horovod connects.
-            timeout_s: seconds without a batch after which the wait ends with an error; math.inf: it has no end; None:
-                `data.stall_timeout_s`.
+            timeout_s: seconds without a batch that are an error; math.inf: none are; None: `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
             catalog: catalog of the split if already loaded.
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
+            build: build_dataset, or a function around it.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, or this rank would get no crop.
@@ -69,7 +70,11 @@ class Loader(Iterator[Any]):
         self.catalog = catalog or load_catalog(config.data, split, world)
         if split == "train":
             check_share(self.catalog, config.data, world)
-        self._positions, self._ready, self._gather = positions, ready, gather or world.gather
+        self._positions, self._gather, self._build_dataset = (
+            positions,
+            gather or world.gather,
+            partial(build, with_ready=ready),
+        )
         self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
         self._start = Stream.start(world.size)
         self._progress = Progress(self._start, world.rank)
@@ -94,9 +99,7 @@ class Loader(Iterator[Any]):
     def __next__(self) -> Any:
         """Returns the next batch: images, labels and, if asked for, positions and the time, as build_dataset does.
 
-        Raises:
-            TfpipeError: a file cannot be used, or no batch came in time; the message names the file, the reason, the
-                rank, and what to do.
+        Raises TfpipeError if a file cannot be used, which the message names, or no batch came in time.
         """
         batches, began_s = self._opened(), time.perf_counter()
         try:
@@ -114,8 +117,7 @@ class Loader(Iterator[Any]):
         self._wait_s += time.perf_counter() - began_s
         self._taken += 1
         self._progress.add(batch[2])
-        if self._dropped is not None:
-            self._left += self._dropped.add(batch[2].numpy())
+        self._left += [] if self._dropped is None else self._dropped.add(batch[2].numpy())
         return batch if self._positions else batch[:2] + batch[3:]
 
     @property
@@ -226,8 +228,7 @@ class Loader(Iterator[Any]):
             data, stream = self.config.data, self._progress.stream
             self._batches = Batches(self._build, self.catalog, data, self.world, stream)
             self._taker = self._taker_of(self._batches)
-            if data.on_error == "skip":
-                self._dropped = Dropped(self.catalog, data, self.world, stream)
+            self._dropped = Dropped(self.catalog, data, self.world, stream) if data.on_error == "skip" else None
             self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
         return self._batches
 
@@ -241,10 +242,9 @@ class Loader(Iterator[Any]):
         It holds no reference to the loader: a thread has it, and ends when the loader is dropped.
         """
         about, start = (self.config, self.split, self.world, True), self._start
-        build = partial(build_dataset, *about, catalog=self.catalog, with_ready=self._ready)
+        build = partial(self._build_dataset, *about, catalog=self.catalog)
         whole = cache(lambda: build(resume=start))
         return lambda rest: whole() if rest is start else build(resume=rest)
 
     def _look(self, end: bool = False) -> None:
-        if self._dropped is not None:
-            self._left += self._dropped.look(end=end)
+        self._left += [] if self._dropped is None else self._dropped.look(end=end)

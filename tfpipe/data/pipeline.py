@@ -23,6 +23,7 @@ from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.autotune import STAGES
 from tfpipe.data.runtime.clock import now_s
+from tfpipe.data.runtime.marks import mark_crop, mark_decode
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
@@ -168,8 +169,7 @@ def crop(
     close_at_exit()  # needed here too, for chains written by hand
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
-    known = known_targets(catalog)
-    decoder = decoder or choose_decoder(config)
+    known, decoder = known_targets(catalog), decoder or choose_decoder(config)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
@@ -183,7 +183,7 @@ def crop(
                 targets = known.at(visit.item)
         with tf.name_scope("crop"):
             chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object)
-            windows = from_first(chosen, visit.first_crop)
+            windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)
         with tf.name_scope("decode"):
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None
@@ -204,7 +204,7 @@ def crop(
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
-    return dataset.batch(decoder.images).map(crop_some, calls_at_once(config, world).decode, name="crop")
+    return dataset.batch(decoder.images).map(mark_crop(crop_some), calls_at_once(config, world).decode, name="crop")
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:

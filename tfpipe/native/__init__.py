@@ -1,5 +1,7 @@
 """The JPEG decoder in C (crops.h) and its ways to Python: a TensorFlow op, and a function for whole JPEGs of a batch.
 
+It also records the times of single samples, for a trace.
+
 It is built with the package where a C compiler is. Without it, tfpipe decodes by simplejpeg and OpenCV.
 """
 
@@ -8,19 +10,40 @@ import functools
 import logging
 import os
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["OFF", "Native", "decoder_name", "missing", "native"]
+__all__ = ["EVENT", "OFF", "Kind", "Native", "decoder_name", "missing", "native"]
 
 logger = logging.getLogger(__name__)
 
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 FILES = "_crops*.so"
-VERSION = 2  # tfpipe_native_version() of op.c
+# struct tfpipe_event of record.h.
+EVENT = np.dtype(
+    [
+        *(("when_ns", "i8"), ("sample", "i8"), ("call", "u8"), ("thread", "u8")),
+        *(("header_ns", "i8"), ("decode_ns", "i8"), ("resize_ns", "i8")),
+        *(("kind", "i4"), ("refused", "i4")),
+    ]
+)
+
+
+class Kind(IntEnum):
+    """Kinds of EVENTs."""
+
+    IMAGE = 0  # an image was decoded: `sample` is its number in the call, the parts have their times
+    READ, READ_END = 1, 2  # the read of the sample at position `sample` begins, ends
+    CROP, CROP_END = 3, 4  # a call that parses, decodes and resizes the sample, among others, begins, ends
+    DECODE = 5  # the sample is handed to the decoder: the IMAGE events of the same `call` are in the samples' order
+    CALL = 6  # the decoder's op has ended: the parts are to allocate the crops, to decode, and to free the JPEGs
+
+
+VERSION = 3  # tfpipe_native_version() of op.c
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "simplejpeg + OpenCV"
 
@@ -40,6 +63,13 @@ class Native(NamedTuple):
     cache. Releases the GIL. The records must stay in memory."""
     simd: str
     """Instructions that it uses: "avx2", "sse2" or "plain"."""
+    mark: Callable[..., Any]
+    """The op, in graph: (positions (int64), through (int64), kind (above 0)) -> a copy of `through`. While events are
+    recorded, adds one for each position."""
+    record: Callable[[int], None]
+    """(capacity). Begins to record EVENTs, the newest `capacity` of them. Raises MemoryError."""
+    recorded: Callable[[], np.ndarray]
+    """() -> EVENTs, in their order. Ends recording."""
 
 
 @functools.cache
@@ -74,14 +104,15 @@ def _loaded() -> Native | str:
     import tensorflow as tf
 
     try:
-        op = tf.load_op_library(str(file)).tfpipe_crops
+        ops = tf.load_op_library(str(file))
         library = ctypes.CDLL(str(file))
         if library.tfpipe_native_version() != VERSION:
             return f"{file} was built from another version of tfpipe: {BUILD}"
     except (OSError, AttributeError, tf.errors.OpError) as error:
         return f"{file} cannot be loaded ({error}): {BUILD}"
     library.tfpipe_native_simd.restype = ctypes.c_char_p
-    return Native(op, _whole(library), _copy(library), library.tfpipe_native_simd().decode())
+    simd = library.tfpipe_native_simd().decode()
+    return Native(ops.tfpipe_crops, _whole(library), _copy(library), simd, ops.tfpipe_mark, *_recording(library))
 
 
 def _whole(library: ctypes.CDLL) -> Callable[..., None]:
@@ -108,3 +139,20 @@ def _copy(library: ctypes.CDLL) -> Callable[[np.ndarray, np.ndarray], None]:
         function(addresses.ctypes.data, len(crops), crops.nbytes // max(1, len(crops)), crops.ctypes.data)
 
     return copy
+
+
+def _recording(library: ctypes.CDLL) -> tuple[Callable[[int], None], Callable[[], np.ndarray]]:
+    library.tfpipe_native_record_start.argtypes = (ctypes.c_int64,)
+    library.tfpipe_native_record_stop.restype = ctypes.c_int64
+    library.tfpipe_native_record_take.argtypes = (ctypes.c_void_p,)
+
+    def record(capacity: int) -> None:
+        if library.tfpipe_native_record_start(capacity):
+            raise MemoryError(f"no memory to record {capacity} events of {EVENT.itemsize} bytes")
+
+    def recorded() -> np.ndarray:
+        events = np.empty(library.tfpipe_native_record_stop(), EVENT)
+        library.tfpipe_native_record_take(events.ctypes.data)
+        return events
+
+    return record, recorded

@@ -98,6 +98,7 @@ struct tfpipe_scratch {
     struct huffman tables[TABLES];
     uint32_t calls;
     struct buffer data, ends, planes, rows, crops, spans;
+    int64_t *parts_ns; /* [TFPIPE_PARTS], or NULL: not measured */
 };
 
 /* Returns at least `size` bytes of the buffer, with undefined contents, or NULL. */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* A window on its way to its crop. */
 struct crop {
@@ -32,6 +33,7 @@ struct job {
     int converted[2];                          /* which rows these are, or -1 */
     uint8_t *chroma[2];                        /* a row of each, upsampled */
     int16_t *blended;                          /* a row between two rows */
+    int64_t *parts_ns, lap_ns;                 /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
 };
 
 static const struct kernels KERNELS[] = {
@@ -70,6 +72,22 @@ void tfpipe_scratch_free(tfpipe_scratch *scratch) {
                                 &scratch->rows, &scratch->crops, &scratch->spans};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->memory);
     free(scratch);
+}
+
+void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
+
+int64_t tfpipe_now_ns(void) {
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Adds the time since the last lap to a part. */
+static void lap(struct job *job, int part) {
+    if (!UNLIKELY(job->parts_ns != NULL)) return;
+    int64_t now_ns = tfpipe_now_ns();
+    job->parts_ns[part] += now_ns - job->lap_ns;
+    job->lap_ns = now_ns;
 }
 
 void *buffer_reserve(struct buffer *buffer, size_t size) {
@@ -321,10 +339,12 @@ static int decode_rows(struct job *job) {
             if (!status) status = advance(job, start + (size_t)span.to, 1);
             if (status) return status;
         }
+        lap(job, TFPIPE_DECODE);
         /* The lowest row waits for the chroma below it. */
         int ready = row == job->mcu_rows - 1 ? job->frame.height : (row + 1) * job->mcu_height - (job->frame.vmax > 1);
         if (span.to) emit_rows(job, emitted, ready);
         emitted = ready;
+        lap(job, TFPIPE_RESIZE);
     }
     return 0;
 }
@@ -346,7 +366,8 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, in
                  const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
                  uint8_t *out) {
     struct job job = {.kernels = KERNELS + simd_level(), .count = count, .height = height, .width = width,
-                      .channels = channels};
+                      .channels = channels, .parts_ns = scratch->parts_ns};
+    if (job.parts_ns) job.lap_ns = tfpipe_now_ns();
     int status = check_arguments(&job, windows, image_height, image_width);
     if (status || !count) return status;
     if (length >= MAX_BYTES) return TFPIPE_REFUSED; /* offsets have 32 bits */
@@ -357,8 +378,10 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, in
     job.scan.frame = frame;
     job.scan.transformed = channels == 1 ? 1 : frame->components;
     if ((status = set_crops(&job, scratch, windows, flips, out)) || (status = set_spans(&job, scratch)) ||
-        (status = set_memory(&job, scratch)) ||
-        (status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows)))
+        (status = set_memory(&job, scratch)))
+        return status;
+    lap(&job, TFPIPE_HEADER);
+    if ((status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows)))
         return status;
     set_blocks(&job.scan, scratch->blocks);
     open_segment(&job.scan, 0);

@@ -25,6 +25,16 @@ typedef struct tfpipe_scratch tfpipe_scratch;
 tfpipe_scratch *tfpipe_scratch_new(void);
 void tfpipe_scratch_free(tfpipe_scratch *scratch);
 
+/* Nanoseconds of the parts of a call: up to the coded data; entropy decoding and inverse DCT; colours, resize and
+ * mirroring, which are one pass over the rows. */
+enum { TFPIPE_HEADER, TFPIPE_DECODE, TFPIPE_RESIZE, TFPIPE_PARTS };
+
+/* Lets later calls with this scratch add the nanoseconds of their parts to parts_ns [TFPIPE_PARTS]; NULL: no longer. */
+void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns);
+
+/* Returns the nanoseconds since 1970. */
+int64_t tfpipe_now_ns(void);
+
 /* Decodes the windows of a JPEG, resizes each bilinearly to height x width, and mirrors those with flips[i] != 0.
  *
  * image_height, image_width: the size that the caller's header parse found.

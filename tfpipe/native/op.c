@@ -1,10 +1,12 @@
-/* What Python and TensorFlow call: TensorFlow's op TfpipeCrops, and whole JPEGs of a batch by ctypes. */
+/* What Python and TensorFlow call: TensorFlow's ops TfpipeCrops and TfpipeMark, and by ctypes whole JPEGs of a batch
+ * and the recording of events. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "copy.h"
 #include "crops.h"
+#include "record.h"
 #include "tf.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -13,8 +15,11 @@ enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to de
 enum { SCRATCHES = 64 };      /* kept for later calls; a call beyond frees its own */
 
 /* The interface below; tfpipe/native/__init__.py refuses a library that was built from another version. */
-EXPORT int tfpipe_native_version(void) { return 2; }
+EXPORT int tfpipe_native_version(void) { return 3; }
 EXPORT const char *tfpipe_native_simd(void) { return tfpipe_simd(); }
+EXPORT int tfpipe_native_record_start(int64_t capacity) { return tfpipe_record_start(capacity); }
+EXPORT int64_t tfpipe_native_record_stop(void) { return tfpipe_record_stop(); }
+EXPORT void tfpipe_native_record_take(struct tfpipe_event *out) { tfpipe_record_take(out); }
 
 /* A scratch belongs to one call at a time, not to a thread: tf.data's threads come and go. */
 static pthread_mutex_t scratches_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -37,6 +42,29 @@ static void give_scratch(tfpipe_scratch *scratch) {
   if (!kept) tfpipe_scratch_free(scratch);
 }
 
+/* A JPEG, and the crops wanted of it. */
+struct image {
+  const uint8_t *jpeg;
+  size_t length;
+  int height, width;
+  const int32_t *windows;
+  const uint8_t *flips;
+  int count;
+};
+
+/* Decodes an image's crops, and records it: as image `number` of `call`. Returns whether it is refused. */
+static uint8_t crop_image(tfpipe_scratch *scratch, const struct image *image, int height, int width, int channels,
+                          uint8_t *crops, int64_t number, const void *call) {
+  struct tfpipe_event event = {.sample = number, .call = (uint64_t)(uintptr_t)call, .kind = TFPIPE_IMAGE};
+  int recording = tfpipe_recording();
+  if (recording) event.when_ns = tfpipe_now_ns();
+  tfpipe_measure(scratch, recording ? event.parts_ns : NULL);
+  event.refused = tfpipe_crops(scratch, image->jpeg, image->length, image->height, image->width, image->windows,
+                               image->flips, image->count, height, width, channels, crops) != 0;
+  if (recording) tfpipe_record(event);
+  return (uint8_t)event.refused;
+}
+
 /* Decodes `count` JPEGs of height x width into `crops` (uint8 [count][height][width][channels]), mirrored where flips[i]
  * (NULL: none). refused[i] is non-zero for a JPEG that the caller has to decode in another way, mirrored too. */
 EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *lengths, const uint8_t *flips, int64_t count,
@@ -44,9 +72,10 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
   const int32_t window[4] = {0, 0, height, width};
   const size_t size = (size_t)height * width * channels;
   tfpipe_scratch *scratch = take_scratch();
-  for (int64_t i = 0; i < count; i++)
-    refused[i] = !scratch || tfpipe_crops(scratch, jpegs[i], (size_t)lengths[i], height, width, window,
-                                          flips ? flips + i : NULL, 1, height, width, channels, crops + i * size) != 0;
+  for (int64_t i = 0; i < count; i++) {
+    struct image image = {jpegs[i], (size_t)lengths[i], height, width, window, flips ? flips + i : NULL, 1};
+    refused[i] = !scratch || crop_image(scratch, &image, height, width, channels, crops + i * size, i, crops);
+  }
   if (scratch) give_scratch(scratch);
 }
 
@@ -109,17 +138,17 @@ static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor 
     int64_t image = images[first];
     for (end = first + 1; end < k && images[end] == image;) end++;
     const int32_t height = sizes[2 * image], width = sizes[2 * image + 1];
-    refused[image] =
-        !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels ||
-        tfpipe_crops(scratch, (const uint8_t *)TF_StringGetDataPointer(jpegs + image), TF_StringGetSize(jpegs + image),
-                     height, width, windows + 4 * first, flips ? flips + first : NULL, (int)(end - first), op->height,
-                     op->width, op->channels, crops + first * size) != 0;
+    struct image own = {(const uint8_t *)TF_StringGetDataPointer(jpegs + image), TF_StringGetSize(jpegs + image),
+                        height, width, windows + 4 * first, flips ? flips + first : NULL, (int)(end - first)};
+    refused[image] = !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels ||
+                     crop_image(scratch, &own, op->height, op->width, op->channels, crops + first * size, image, images);
   }
   if (scratch) give_scratch(scratch);
 }
 
 static void op_compute(void *op, TF_OpKernelContext *context) {
   const Attributes *attributes = op;
+  struct tfpipe_event event = {.when_ns = tfpipe_recording() ? tfpipe_now_ns() : 0, .kind = TFPIPE_CALL};
   TF_Status *status = TF_NewStatus();
   TF_Tensor *in[INPUTS] = {0}, *out[OUTPUTS] = {0};
   for (int i = 0; i < INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
@@ -132,18 +161,88 @@ static void op_compute(void *op, TF_OpKernelContext *context) {
     out[CROPS] = TF_AllocateOutput(context, CROPS, TF_UINT8, dims, 4, bytes, status);
     if (TF_GetCode(status) == TF_OK)
       out[REFUSED] = TF_AllocateOutput(context, REFUSED, TF_BOOL, &n, 1, (size_t)n, status);
+    if (event.when_ns) event.parts_ns[0] = tfpipe_now_ns() - event.when_ns;
     if (TF_GetCode(status) == TF_OK) decode(attributes, in, out);
+    if (event.when_ns) event.parts_ns[1] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0];
+    event.call = (uint64_t)(uintptr_t)TF_TensorData(in[IMAGES]);
   }
   if (TF_GetCode(status) != TF_OK) TF_OpKernelContext_Failure(context, status);
   for (int i = 0; i < INPUTS; i++)
     if (in[i]) TF_DeleteTensor(in[i]);
   for (int i = 0; i < OUTPUTS; i++)
     if (out[i]) TF_DeleteTensor(out[i]);
+  if (event.call && event.when_ns) {
+    event.parts_ns[2] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0] - event.parts_ns[1];
+    tfpipe_record(event);
+  }
   TF_DeleteStatus(status);
 }
 
-/* Registers the op when TensorFlow loads the library (tf.load_op_library). */
+enum { POSITIONS, THROUGH, MARK_INPUTS }; /* of the op TfpipeMark */
+
+static void *mark_new(TF_OpKernelConstruction *construction) {
+  int32_t *kind = calloc(1, sizeof *kind);
+  TF_Status *status = TF_NewStatus();
+  if (!kind)
+    TF_SetStatus(status, TF_RESOURCE_EXHAUSTED, "no memory");
+  else
+    TF_OpKernelConstruction_GetAttrInt32(construction, "kind", kind, status);
+  if (TF_GetCode(status) != TF_OK) TF_OpKernelConstruction_Failure(construction, status);
+  TF_DeleteStatus(status);
+  return kind;
+}
+
+/* Copies `through`, so that the address of its copy tells this call from all others of the moment. */
+static void mark_compute(void *kind, TF_OpKernelContext *context) {
+  TF_Status *status = TF_NewStatus();
+  TF_Tensor *in[MARK_INPUTS] = {0}, *out = NULL;
+  for (int i = 0; i < MARK_INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
+  if (TF_GetCode(status) == TF_OK) {
+    int64_t dims[8];
+    int rank = TF_NumDims(in[THROUGH]);
+    for (int i = 0; i < rank && i < 8; i++) dims[i] = TF_Dim(in[THROUGH], i);
+    if (rank > 8)
+      TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeMark: more than 8 dimensions");
+    else
+      out = TF_AllocateOutput(context, 0, TF_INT64, dims, rank, TF_TensorByteSize(in[THROUGH]), status);
+  }
+  if (TF_GetCode(status) == TF_OK) {
+    memcpy(TF_TensorData(out), TF_TensorData(in[THROUGH]), TF_TensorByteSize(in[THROUGH]));
+    const int64_t *positions = TF_TensorData(in[POSITIONS]);
+    size_t count = TF_TensorByteSize(in[POSITIONS]) / sizeof *positions;
+    struct tfpipe_event event = {.call = (uint64_t)(uintptr_t)TF_TensorData(out), .kind = *(const int32_t *)kind};
+    if (tfpipe_recording()) event.when_ns = tfpipe_now_ns();
+    for (size_t i = 0; i < count && event.when_ns; i++) {
+      event.sample = positions[i];
+      tfpipe_record(event);
+    }
+  } else {
+    TF_OpKernelContext_Failure(context, status);
+  }
+  for (int i = 0; i < MARK_INPUTS; i++)
+    if (in[i]) TF_DeleteTensor(in[i]);
+  if (out) TF_DeleteTensor(out);
+  TF_DeleteStatus(status);
+}
+
+static void mark_register(void) {
+  TF_Status *status = TF_NewStatus();
+  TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder("TfpipeMark");
+  TF_OpDefinitionBuilderAddInput(op, "positions: int64"); /* of samples that have come to the mark */
+  TF_OpDefinitionBuilderAddInput(op, "through: int64");
+  TF_OpDefinitionBuilderAddAttr(op, "kind: int >= 1");
+  TF_OpDefinitionBuilderAddOutput(op, "same: int64");     /* a copy of `through` */
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, TF_ShapeInferenceContextSetUnknownShape);
+  TF_RegisterOpDefinition(op, status);
+  if (TF_GetCode(status) == TF_OK)
+    TF_RegisterKernelBuilder("TfpipeMark", TF_NewKernelBuilder("TfpipeMark", "CPU", mark_new, mark_compute, op_delete),
+                             status);
+  TF_DeleteStatus(status);
+}
+
+/* Registers the ops when TensorFlow loads the library (tf.load_op_library). */
 __attribute__((constructor)) static void op_register(void) {
+  mark_register();
   TF_Status *status = TF_NewStatus();
   TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder("TfpipeCrops");
   TF_OpDefinitionBuilderAddInput(op, "jpegs: string");  /* [n] */

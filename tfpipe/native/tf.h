@@ -16,7 +16,7 @@ typedef struct TF_Tensor TF_Tensor;
 typedef union { uint64_t words[3]; void *pointer; } TF_TString;
 
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8 }; /* TF_Code */
-enum { TF_UINT8 = 4, TF_BOOL = 10 };                                    /* TF_DataType */
+enum { TF_UINT8 = 4, TF_INT64 = 9, TF_BOOL = 10 };                      /* TF_DataType */
 
 TF_Status *TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status *);
@@ -46,5 +46,6 @@ void TF_DeleteTensor(TF_Tensor *);
 int TF_NumDims(const TF_Tensor *);
 int64_t TF_Dim(const TF_Tensor *, int dimension);
 void *TF_TensorData(const TF_Tensor *);
+size_t TF_TensorByteSize(const TF_Tensor *);
 const char *TF_StringGetDataPointer(const TF_TString *);
 size_t TF_StringGetSize(const TF_TString *);

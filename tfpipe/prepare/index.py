@@ -83,7 +83,10 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
         if errors:
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
             raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
-        return world.from_rank0(lambda: _merge(target, folder, parts, key))
+        summary = world.from_rank0(lambda: _merge(target, folder, parts, key))
+    # Leaves the files that every rank of a training maps (catalog/shared.py).
+    load_catalog(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
+    return summary
 
 
 def _part_path(folder: Path, part: range) -> Path:

@@ -32,6 +32,7 @@ SAME = {
     "cache": None,
     "service": None,
     "storage_delay_ms": 0.0,
+    "class_weights": None,
 }
 
 
@@ -68,6 +69,8 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
     original = {"crop": "boxes", "test_crop": "boxes"} if plan.kind == "original" else {}
     config = config.model_copy(update=SAME | original)
     catalog = load_catalog(config, split, world)
+    # Stored, but without effect on the order of packing.
+    weights, catalog = catalog.weights, replace(catalog, weights=None)
     counts: np.ndarray = np.ones(len(catalog), np.int64)
     if config.crop_for(split) == "boxes":
         boxes = catalog.boxes or read_boxes(catalog, world)
@@ -78,4 +81,4 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
     shards = min(plan.shards or -(-len(catalog) // IN_A_SHARD[split]), len(catalog))
     bounds = np.arange(shards + 1) * len(catalog) // shards
     jpeg = {"quality": plan.quality, "subsampling": SUBSAMPLING} if plan.kind == "crops" else None
-    return Work(catalog, config, ShardPlan(folder, split, plan.kind, bounds, firsts), world, jpeg)
+    return Work(catalog, config, ShardPlan(folder, split, plan.kind, bounds, firsts), world, jpeg, weights)

@@ -1,5 +1,6 @@
 """Writes a split's shards, their tables and the manifest."""
 
+import hashlib
 import json
 import math
 import shutil
@@ -58,11 +59,14 @@ class Work:
     shards: ShardPlan
     world: World
     jpeg: dict[str, Any] | None  # JPEG quality and subsampling if crops are encoded
+    weights: np.ndarray | None = None  # float64 [images]: weights of the images, if they have any
 
     @property
     def about(self) -> dict[str, Any]:
         """Head of the manifest: everything that the content depends on except the images."""
-        return {**about_of(self.catalog, self.config, self.shards.kind, self.jpeg), "shard count": len(self.shards)}
+        about = about_of(self.catalog, self.config, self.shards.kind, self.jpeg)
+        weights = {} if self.weights is None else {"weights": hashlib.sha256(self.weights.tobytes()).hexdigest()}
+        return {**about, **weights, "shard count": len(self.shards)}
 
     def start(self, held: ExitStack) -> list[int]:
         """Locks the folder until `held` is closed; returns the shards that are still to be written.
@@ -119,7 +123,7 @@ class Work:
                     {"name": self.shards.path(shard).name, "records": len(part), **_read_about(part.schema)}
                     for shard, part in enumerate(parts)
                 ]
-                tables = write_tables(folder, self.catalog, _records(parts))
+                tables = write_tables(folder, self.catalog, _records(parts), self.weights)
                 with atomic_write(manifest) as partial:
                     partial.write_text(Manifest(self.about, entries, tables).text())
             for left in folder.glob(f".{PREFIX[self.catalog.split]}[-.]*"):

@@ -2,7 +2,6 @@
 
 import functools
 import hashlib
-import os
 import shutil
 import socket
 from collections.abc import Iterator
@@ -18,12 +17,12 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.manifest import Manifest, manifest_path
 from tfpipe.data.sources.packed.node_share import NodeShare
 from tfpipe.data.sources.packed.source import Packed
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.copier import Copied
 from tfpipe.prepare.staging import Share, Staged, check_errors, on_all
 from tfpipe.util.atomic_write import atomic_write
-from tfpipe.util.files import sha256
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
@@ -43,7 +42,7 @@ class Ranges(NamedTuple):
 class Part(NamedTuple):
     """A shard or table to copy."""
 
-    source: Path
+    source: AnyPath
     size: int  # bytes
     sha256: str
     ranges: Ranges | None = None  # parts to copy; None for all
@@ -73,7 +72,7 @@ def stage_shards(
     scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
 
     def prepare() -> None:
-        if out.resolve() == source.folder.resolve():
+        if isinstance(source.folder, Path) and out.resolve() == source.folder.resolve():
             raise ConfigError(f"--out is the folder of the packed data itself, {out}")
         out.mkdir(parents=True, exist_ok=True)
         held.enter_context(locked(out / f"{scratch.name}.lock", "copying to this folder"))
@@ -96,7 +95,7 @@ def stage_shards(
             for split in splits:
                 path = manifest_path(source.folder, split)
                 with atomic_write(out / path.name, sync=True) as partial:
-                    shutil.copyfile(path, partial)
+                    partial.write_bytes(path.read_bytes())
 
     with ExitStack() as held:
         on_all(world, prepare, out)
@@ -106,9 +105,9 @@ def stage_shards(
     return Staged(copied, [f"data.source.path={out}"])
 
 
-def _share(folder: Path, split: str, config: DataConfig, world: World, share: Share | None) -> NodeShare:
+def _share(folder: AnyPath, split: str, config: DataConfig, world: World, share: Share | None) -> NodeShare:
     """Returns the ranks whose images this node needs."""
-    key = sha256(manifest_path(folder, split))
+    key = hashlib.sha256(manifest_path(folder, split).read_bytes()).hexdigest()
     if share is not None:
         return NodeShare(key, share.size, (share.rank,))
     if config.scope != "shard" or world.size == 1:
@@ -172,7 +171,7 @@ def _copied(part: Part, out: Path, scratch: Path) -> Copied:
 def _copy(part: Part, target: Path, scratch: Path) -> None:
     """Copies a file, atomically and to the disk; raises OSError, or ValueError if it is not as it was packed."""
     digest, size = hashlib.sha256(), 0
-    with part.source.open("rb", buffering=0) as file:
+    with part.source.open() if isinstance(part.source, UrlPath) else part.source.open("rb", buffering=0) as file:
         with atomic_write(target, sync=True, scratch=scratch) as partial, partial.open("wb") as copy:
             if part.ranges is None:
                 while block := file.read(BLOCK):
@@ -184,7 +183,8 @@ def _copy(part: Part, target: Path, scratch: Path) -> None:
             else:
                 copy.truncate(part.size)
                 for start, end in zip(*map(np.ndarray.tolist, part.ranges), strict=True):
-                    block = os.pread(file.fileno(), end - start, start)
+                    file.seek(start)
+                    block = file.read(end - start)
                     if len(block) != end - start:
                         raise ValueError("is not what was packed")
                     copy.seek(start)

@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,12 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
+from tfpipe.data.catalog.locate import sample_names
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.permutation import steps_per_epoch
-from tfpipe.data.pipeline import stage_names
+from tfpipe.data.order.weighted import WeightedOrder
+from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.runtime.marks import marked
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
 from tfpipe.data.sources.registry import open_source
@@ -30,6 +34,7 @@ from tfpipe.training.monitor.accounting import Accounting
 from tfpipe.training.monitor.metrics import METRICS
 from tfpipe.training.monitor.profiling import Profile
 from tfpipe.training.monitor.record import Display, Record, Throughput
+from tfpipe.training.monitor.shares import SampleShares
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
@@ -83,7 +88,7 @@ def train(
     gpus = len(tf.config.list_physical_devices("GPU"))
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
     prepare_backend(config, world)
-    data = load_data(config, world)
+    data = load_data(config, world, traced is not None)
     start = find_start(config, world, run_dir, data.train.catalog, data.steps, resume, anyway)
     data.train.restart(start.state.stream, start.state.total_steps)
     saved = run_dir / "model.keras"
@@ -97,7 +102,8 @@ def train(
         assert model.meter is not None, "compile_model gives it one"
         callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
         if traced is not None:
-            callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced)))
+            names = partial(sample_names, data.train.catalog, config.data, world)
+            callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced, world.rank, names)))
         metrics = run_dir / METRICS if world.rank == 0 else None
         model.loader = data.train
         limit = stall_limit(config.data, data.train)
@@ -115,8 +121,8 @@ def train(
     return logs
 
 
-def load_data(config: Config, world: World) -> Data:
-    """Loads the catalogs, and computes the steps of an epoch.
+def load_data(config: Config, world: World, marks: bool = False) -> Data:
+    """Loads the catalogs, and computes the steps of an epoch; `marks`: records the times of single training samples.
 
     StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere.
 
@@ -124,7 +130,7 @@ def load_data(config: Config, world: World) -> Data:
         ConfigError: a list cannot be used, or yields no crop.
     """
     how: dict[str, Any] = {"timeout_s": math.inf, "positions": True}
-    train = Loader(config, "train", world, ready=True, **how)
+    train = Loader(config, "train", world, ready=True, build=marked(build_dataset) if marks else build_dataset, **how)
     test = Loader(config, "test", world, **how) if open_source(config.data).has_test() else None
     catalog = train.catalog
     classes = config.data.num_classes or len(catalog.classes)
@@ -135,15 +141,12 @@ def load_data(config: Config, world: World) -> Data:
             f"{', '.join(catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
-    estimated = "expected from the mixture" if catalog.lists else f"estimated from {COUNT_AT_MOST} XMLs"
+    drawn = catalog.lists or isinstance(catalog.order(config.data), WeightedOrder)
+    how_many = "expected from the weights" if drawn else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
         "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
-        steps,
-        f"{world.size} ranks x " if world.size > 1 else "",
-        config.data.batch_size,
-        len(catalog),
-        count.crops,
-        "exact" if count.exact else estimated,
+        *(steps, f"{world.size} ranks x " if world.size > 1 else "", config.data.batch_size, len(catalog)),
+        *(count.crops, "exact" if count.exact else how_many),
     )
     return Data(train, test, classes, steps)
 
@@ -168,6 +171,8 @@ def make_callbacks(
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
         callbacks.append(OwnCallbacks(config, world, checkpoints))
+    if isinstance(order := catalog.order(config.data), WeightedOrder):
+        callbacks.append(SampleShares(catalog, order, world))
     if world.rank == 0:
         (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
         display = Display(throughput, training.epochs, data.steps, training.status, start.step)

@@ -12,7 +12,7 @@ from tests.support.sample import TINY
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
-from tfpipe.data.catalog.contract import breaches, data_contract
+from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.errors import ConfigError
 

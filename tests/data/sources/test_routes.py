@@ -23,8 +23,8 @@ from tests.support.routes import (
 )  # fmt: skip
 from tfpipe import Config, Loader, World
 from tfpipe.config import make_config
-from tfpipe.data.catalog.contract import breaches, data_contract
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.pack import PackPlan, pack

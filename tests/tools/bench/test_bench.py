@@ -341,7 +341,7 @@ def test_what_is_compared_is_measured_in_turns(
     monkeypatch.setattr(bench, "Pipeline", Unmeasured)
     monkeypatch.setattr(bench, "limit", lambda *_: (iter(()), DecodeLimit(96, 0)))
     monkeypatch.setattr(bench, "measure", lambda _, seconds: turns.append(("limit", seconds)) or segment(500, 500))
-    monkeypatch.setattr(bench, "wait_until_idle", lambda: turns.append(("rest", 0)))
+    monkeypatch.setattr(segments, "wait_until_idle", lambda: turns.append(("rest", 0)))
     config = load_config(sample.config(tmp_path / "c.json"))
     found = bench.run(config, World(), BenchPlan(seconds=6, repeats=3, serial=True))
     names = [name for name, _ in turns]

@@ -15,7 +15,7 @@ from tfpipe import World
 from tfpipe.config import Config, load_config
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import load_catalog
-from tfpipe.tools.bench import bench, segments
+from tfpipe.tools.bench import segments
 from tfpipe.tools.bench.headspace import BATCHES, REPLAY, TRAINING, WARM_UP_STEPS, feeds, headspace, training_step
 from tfpipe.tools.bench.segments import Segment, Spread
 
@@ -112,7 +112,7 @@ def test_no_pipeline_runs_while_batches_are_replayed(opened: tuple[Config, Catal
     by = feeds(config.model_copy(update={"data": data}), World(), catalog, 0.1, lambda _: time.sleep(0.005))
     by[TRAINING](0.1)
     assert made
-    bench.wait_until_idle()
+    segments.wait_until_idle()
     made.clear()
     by[REPLAY](0.3)
     assert made == []

@@ -21,7 +21,7 @@ from tests.support.examples import examples
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.catalog.contract import KNOWN_AT_TIMES
+from tfpipe.data.contract import KNOWN_AT_TIMES
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpointing.checkpoints import (

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfpipe.data.annotations.cleaning import Boxes, is_stated, numbered, targets
 from tfpipe.data.annotations.voc import NOTHING, find_objects
 from tfpipe.data.images.crops import Targets
+from tfpipe.data.runtime.adopt import adopt
 
 
 class KnownTargets:
@@ -16,10 +17,8 @@ class KnownTargets:
 
     def __init__(self, boxes: Boxes, offsets: np.ndarray | None) -> None:
         """Holds `boxes`; `offsets` (int [images + 1]) says where each image's start, None if every box is a sample."""
-        # Eager tensors on the CPU, where tf.data runs: a graph under construction then holds them by reference.
-        with tf.init_scope(), tf.device("CPU"):
-            self._boxes, self._labels = tf.constant(boxes.boxes), tf.constant(boxes.labels)
-            self._offsets = None if offsets is None else tf.constant(offsets)
+        self._boxes, self._labels, *starts = adopt(boxes.boxes, boxes.labels, *([] if offsets is None else [offsets]))
+        self._offsets = starts[0] if starts else None
 
     def at(self, samples: tf.Tensor) -> Targets:
         """Returns the targets of `samples` (int64 [n]), which are boxes or images."""

@@ -11,10 +11,12 @@ from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, is_stated, numb
 from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.mixture import Mixture
+from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
+from tfpipe.util.sampling import evenly_spaced
 
 if TYPE_CHECKING:
     from tfpipe.data.sources.source import Source
@@ -37,13 +39,16 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     """Returns the number of crops in one epoch of `catalog` over all ranks; the same on every rank.
 
     It is exact if every image gives one crop, all boxes are known, or at most COUNT_AT_MOST images have an XML.
-    Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists give an expectation.
+    Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists and weighted samples
+    give an expectation.
     """
     one_each = config.crop_for(catalog.split) in ("center", "full")
     one_each |= config.crop_for(catalog.split) == "random_resized" and not catalog.by_object
     if one_each or catalog.by_box:
         return CropCount(catalog.samples, exact=True)
     order = catalog.order(config)
+    if isinstance(order, WeightedOrder):
+        return _expected(catalog, order, world)
     if not isinstance(order, Mixture):
         return _count(catalog, range(len(catalog)), world)
     per_image = [_count(catalog, part.images, world).crops / len(part.images) for part in catalog.lists]
@@ -51,12 +56,23 @@ def count_crops(catalog: Catalog, config: DataConfig, world: World) -> CropCount
     return CropCount(round(mean * order.count), exact=False)
 
 
+def _expected(catalog: Catalog, order: WeightedOrder, world: World) -> CropCount:
+    """Returns the expected crops of an epoch of weighted images; without known boxes, from the XMLs of some."""
+    if catalog.boxes is not None:
+        counts = np.diff(catalog.boxes.offsets(len(catalog)))
+        return CropCount(round(float(np.average(counts, weights=order.weights)) * order.count), exact=False)
+    items = order.items(np.array(evenly_spaced(order.count, COUNT_AT_MOST), np.int64))
+    annotated = items[catalog.annotated[items]]
+    crops = world.from_rank0(lambda: len(_read(catalog, annotated, show=world.rank == 0).labels))
+    plain = 0 if catalog.by_object else len(items) - len(annotated)
+    return CropCount(round((plain + crops) / len(items) * order.count), exact=False)
+
+
 def own_crops(catalog: Catalog, config: DataConfig, world: World) -> int | None:
     """Returns the number of crops of a rank's share of the test data; None if only reading the XMLs would tell."""
-    images = np.arange(world.rank, len(catalog), world.size)
     if config.crop_for(catalog.split) != "boxes" and not catalog.by_object:
-        return len(images)
-    return None if catalog.boxes is None else int(np.isin(catalog.boxes.images, images).sum())
+        return len(range(world.rank, len(catalog), world.size))
+    return None if catalog.boxes is None else int((catalog.boxes.images % world.size == world.rank).sum())
 
 
 def check_share(catalog: Catalog, config: DataConfig, world: World) -> None:
@@ -68,7 +84,7 @@ def check_share(catalog: Catalog, config: DataConfig, world: World) -> None:
         return
     share = np.arange(world.rank, len(catalog), world.size)
     if catalog.boxes is not None:
-        found = bool(np.isin(catalog.boxes.images, share).any())
+        found = bool((catalog.boxes.images % world.size == world.rank).any())
     else:
         annotated = share[catalog.annotated[share]]
         chunks = (annotated[start : start + CHUNK] for start in range(0, len(annotated), CHUNK))

@@ -8,10 +8,11 @@ from pathlib import Path
 from tfpipe.config.data_sections import LOGIN, NETRC
 from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below
 from tfpipe.data.catalog.layout import LAYOUTS
-from tfpipe.data.catalog.paths import REMOTE, FileList, packed
+from tfpipe.data.catalog.paths import FileList, is_url, packed
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import open_text, read_text
+from tfpipe.util.progress import progress
 
 JPEG_SUFFIXES = (".jpeg", ".jpg")
 VOC_SPLITS = ("train", "val", "test", "trainval")
@@ -22,28 +23,29 @@ BREAKS_A_LINE = re.compile("[\r\n\ud800-\udfff]")
 HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
-def read_filelist(path: str | Path) -> FileList:
+def read_filelist(path: str | Path, show: bool = False) -> FileList:
     """Reads the list at `path`, one path a line; blank lines are skipped. Of a folder, lists its images.
 
-    A relative line is relative to the list's folder; a URL is left as it is. Raises ConfigError if the list cannot be
-    read, holds no line, holds both URLs and paths, or a URL with a user or a password; or a folder holds no image.
+    A relative line is relative to the list's folder; a URL is left as it is. `show` shows the progress. Raises
+    ConfigError if the list cannot be read, holds no line, holds both URLs and paths, or a URL with a user or a
+    password; or a folder holds no image.
     """
     path = Path(path)
     if path.is_dir():
         return read_folder(path)
     try:
-        paths = packed(read_lines(path), str(path.parent.absolute()))
+        paths = packed(read_lines(path, show), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
-    login = next((folder for folder in paths.folders if folder.startswith(REMOTE) and LOGIN.search(folder)), None)
+    login = next((folder for folder in paths.folders if is_url(folder) and LOGIN.search(folder)), None)
     if login is not None:
         raise ConfigError(
             f"the filelist {path} has a URL with a user or a password, {LOGIN.sub('://***@', login, count=1)}..., "
             f"which logs and copies of the list would repeat: {NETRC}"
         )
-    other = [folder for folder in paths.folders if folder.startswith(REMOTE) != paths.remote]
+    other = [folder for folder in paths.folders if is_url(folder) != paths.remote]
     if other:
         raise ConfigError(
             f"the filelist {path} holds both URLs and paths, e.g. of {paths.folders[0]} and {other[0]}: use one "
@@ -71,13 +73,16 @@ def _no_image(folder: Path) -> str:
     return f"no image in {folder} or its folders; expected {folder.name}/CLASS/*.jpg, a folder a class"
 
 
-def read_lines(path: Path) -> Iterator[list[str]]:
+def read_lines(path: Path, show: bool = False) -> Iterator[list[str]]:
     """Yields a filelist's lines, stripped, without blank ones: thousands at a time, to save memory.
 
-    Millions at once would take ten times the memory of a FileList. Raises OSError or UnicodeDecodeError.
+    Millions at once would take ten times the memory of a FileList. `show` shows the progress. Raises OSError or
+    UnicodeDecodeError.
     """
     with open_text(path) as file:
-        while lines := file.readlines(CHUNK_CHARS):
+        blocks = iter(lambda: file.readlines(CHUNK_CHARS), [])
+        count = path.stat().st_size // CHUNK_CHARS + 1
+        for lines in progress(blocks, count, f"reading {path.name}", "block", show):
             yield [line for line in map(str.strip, lines) if line]
 
 

@@ -24,7 +24,6 @@ import hashlib
 import json
 import logging
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +33,7 @@ from tfpipe.config import DataConfig, Layout, WeightedList
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Index
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import sha256
@@ -72,13 +72,6 @@ ODD = {
     "class unknown": "an object's name is no class; left out where objects have the labels",
     "class differs": "an object is of another class than its image; left out",
 }
-
-
-class Index(NamedTuple):
-    """The columns of an index that training needs."""
-
-    annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
-    boxes: Boxes
 
 
 def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndarray, source: Layout | Path) -> str:

@@ -9,11 +9,13 @@ import numpy as np
 
 from tfpipe.config import DataConfig, Layout, WeightedList
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.catalog.labels import class_table, image_labels
+from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, is_optional
-from tfpipe.data.catalog.lists import index_path, read_lists
+from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.parts import load_boxes, load_labels, load_list
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.catalog.shared import Shared
+from tfpipe.data.catalog.types import Catalog, Index
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -34,17 +36,17 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
     filelist = config.filelist_for(split)
     folder = isinstance(filelist, Path) and filelist.is_dir()
-    # All ranks have the same images, even if some are added meanwhile.
-    paths, lists = world.from_rank0(lambda: read_lists(filelist)) if folder else read_lists(filelist)
-    classes = classes_of(config, split, paths)
-    labels = image_labels(paths, classes, config, config.label_file_for(split))
+    listed = load_list(config, filelist, world)
+    paths, lists, shared = listed
+    classes = classes_of(config, split, paths, world)
+    labels, about_labels = load_labels(listed, classes, config, split)
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     catalog = Catalog(split, source.of(paths), paths, folders, annotated, labels, classes, lists=lists)
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if folder and config.annotations == "auto" and not may_have_annotations(config, split, paths):
         logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
     elif config.annotations != "none" and needs_boxes:
-        catalog = _with_annotations(catalog, config, filelist, world)
+        catalog = _with_annotations(catalog, config, filelist, shared, about_labels)
     known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
     count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
     logger.info("%s: %d images, %s of them annotated", split, len(catalog), count)
@@ -59,11 +61,11 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     return catalog
 
 
-def classes_of(config: DataConfig, split: str, paths: FileList) -> tuple[str, ...]:
-    """Returns the class names, given the images of `split`."""
+def classes_of(config: DataConfig, split: str, paths: FileList, world: World = World()) -> tuple[str, ...]:
+    """Returns the class names, given the images of `split`; every rank of `world` must call."""
     # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
-    return class_table(config, paths if numbered else read_lists(config.filelist_for("train"))[0])
+    return class_table(config, paths if numbered else load_list(config, config.filelist_for("train"), world).paths)
 
 
 def may_have_annotations(config: DataConfig, split: str, paths: FileList) -> bool:
@@ -86,15 +88,15 @@ def check_order(catalog: Catalog, config: DataConfig, world: World) -> None:
 
 
 def _with_annotations(
-    catalog: Catalog, config: DataConfig, filelist: Path | list[WeightedList], world: World
+    catalog: Catalog, config: DataConfig, filelist: Path | list[WeightedList], shared: Shared, about_labels: list[Any]
 ) -> Catalog:
     """Adds the index's boxes to the catalog or, without an index, which images have an XML."""
-    paths = catalog.paths
+    paths, world = catalog.paths, shared.world
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
         catalog = replace(catalog, annotation_folders=annotation_folders(paths, source))
 
-    def find() -> Any:
+    def find() -> Index | None:
         if config.annotations in ("xml", "lxml"):
             return None
         if isinstance(source, Layout) and config.annotations == "auto" and not index_path(config, filelist).exists():
@@ -104,7 +106,7 @@ def _with_annotations(
 
         return find_index(config, filelist, index_fingerprint(paths, catalog.classes, catalog.labels, source))
 
-    index = world.from_rank0(find)
+    index = load_boxes(shared, index_path(config, filelist), source, about_labels, find)
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"

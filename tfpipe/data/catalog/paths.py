@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -11,7 +12,8 @@ from typing import overload
 
 import numpy as np
 
-REMOTE = ("http://", "https://", "s3://", "gs://")
+# Start of a URL: every scheme that fsspec has.
+URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 LINE_END = ord("\n")
 # Large enough to be fast, small enough for what is made of a chunk to stay in the CPU's cache.
 CHUNK_NAMES = 2**14
@@ -29,8 +31,8 @@ class FileList(Sequence[str]):
     folder is everything before the base name, e.g. https://host/train/n02437312/."""
     folder: np.ndarray
     """int32 [n]: each path's folder, as an index into `folders`."""
-    names: bytes
-    """Base names in UTF-8, each followed by a line end."""
+    names: bytes | np.ndarray
+    """Base names in UTF-8, each followed by a line end: bytes, or uint8 [m] of a file that is mapped."""
     offsets: np.ndarray
     """int64 [n + 1]: start of each name in `names`, and the end of the last name's line."""
     digest: str
@@ -64,7 +66,7 @@ class FileList(Sequence[str]):
         starts = np.cumsum([0, *(len(part.names) for part in lists)])
         offsets = [part.offsets[:-1] + start for part, start in zip(lists, starts, strict=False)]
         digest = hashlib.sha256("".join(part.digest for part in lists).encode()).hexdigest()
-        names = b"".join(part.names for part in lists)
+        names = b"".join(part.text.data for part in lists)
         return cls(list(numbers), np.concatenate(folder), names, np.concatenate([*offsets, starts[-1:]]), digest)
 
     def __len__(self) -> int:
@@ -87,18 +89,23 @@ class FileList(Sequence[str]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FileList):
             return NotImplemented
-        same = (self.folders, self.names) == (other.folders, other.names)
-        return same and np.array_equal(self.folder, other.folder)
+        pairs = ((self.folder, other.folder), (self.text, other.text))
+        return self.folders == other.folders and all(np.array_equal(*pair) for pair in pairs)
+
+    @property
+    def text(self) -> np.ndarray:
+        """Returns `names` as uint8 [m], without a copy."""
+        return np.frombuffer(self.names, np.uint8)
 
     @property
     def remote(self) -> bool:
         """Returns whether these are URLs, not paths of files."""
-        return bool(self.folders) and self.folders[0].startswith(REMOTE)
+        return bool(self.folders) and is_url(self.folders[0])
 
     def name(self, item: int) -> str:
         """Returns the base name of path `item`."""
         item = range(len(self))[item]
-        return self.names[self.offsets[item] : self.offsets[item + 1] - 1].decode()
+        return bytes(self.names[self.offsets[item] : self.offsets[item + 1] - 1]).decode()
 
     def entries(self) -> Iterator[tuple[int, str]]:
         """Yields (folder number, base name) of each path; much faster than indexing path by path."""
@@ -112,8 +119,13 @@ class FileList(Sequence[str]):
 
     def part(self, start: int, stop: int) -> tuple[list[int], list[str]]:
         """Returns the folder numbers and the base names of paths `start` to `stop`."""
-        text = self.names[self.offsets[start] : self.offsets[stop]].decode()
+        text = bytes(self.names[self.offsets[start] : self.offsets[stop]]).decode()
         return self.folder[start:stop].tolist(), text.split("\n")[:-1]
+
+
+def is_url(path: str) -> bool:
+    """Returns whether a path is a URL."""
+    return URL.match(path) is not None
 
 
 class _Folders(dict[str | None, int]):
@@ -127,7 +139,7 @@ class _Folders(dict[str | None, int]):
 
     def __missing__(self, folder: str | None) -> int:
         path = "" if folder is None else f"{folder}/"
-        path = path if path.startswith(REMOTE) else os.path.join(self.base, path)
+        path = path if is_url(path) else os.path.join(self.base, path)
         self[folder] = self.numbers.setdefault(path, len(self.numbers))
         return self[folder]
 

@@ -9,8 +9,10 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.layout import xml_name
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.weights import sample_weights
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
+from tfpipe.data.order.weighted import WeightedOrder
 
 if TYPE_CHECKING:
     from tfpipe.data.sources.source import Source
@@ -21,6 +23,13 @@ class MixedList(NamedTuple):
 
     images: range  # numbers of its images in the joined list
     weight: float  # share of the samples, relative to the other lists' weights
+
+
+class Index(NamedTuple):
+    """The columns of an annotation index that training needs."""
+
+    annotated: np.ndarray  # bool [n]: which images have an XML, or a row in the box file
+    boxes: Boxes
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,9 @@ class Catalog:
     """True if every box is a sample (`data.unit`); `boxes` are then known. False if every image is one."""
     lists: tuple[MixedList, ...] = ()
     """Filelists that are mixed, with the images of each; empty for a single filelist."""
+    weights: np.ndarray | None = None
+    """float64 [n]: how often each image comes in training, relative to the others of its class if `data.class_weights`
+    is set, otherwise to all others; None if all come alike."""
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -67,12 +79,17 @@ class Catalog:
         return len(self) if boxes is None else len(boxes.labels)
 
     def order(self, config: DataConfig) -> Order | Mixture:
-        """Returns the order of the samples; test data ignores `config`: list order, scope "global"."""
+        """Returns the order of the samples; test data ignores `config`: list order, scope "global".
+
+        Raises ConfigError if weights cannot be used.
+        """
         if self.split != "train":
             return Order(self.samples, shuffle=False)
-        order = Order(
-            self.samples, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope
-        )
+        about = (self.samples, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope)
+        weights = sample_weights(self, config)
+        if weights is not None:
+            return WeightedOrder(*about, weights)
+        order = Order(*about)
         if not self.lists:
             return order
         ends, boxes = [part.images.stop for part in self.lists], self.sampled_boxes

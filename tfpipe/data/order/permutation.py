@@ -60,16 +60,7 @@ class Order:
         Stateless, O(1) per item and without a shuffle buffer, so a run can start at any position at no cost. Raises
         ValueError if the rank has no item; only in the scope "shard", with fewer items than ranks.
         """
-        cycle = self.cycle(world)
-        if cycle == 0:
-            raise ValueError(f"{self.count} items leave none for rank {world.rank} of {world.size}")
-        steps = self._steps(positions, world)
-        places = steps % cycle
-        if self.shuffle:
-            epochs = steps // cycle if self.reshuffle else steps * 0
-            # In the scope "shard", ranks with shards of equal length would otherwise shuffle them alike.
-            seed = self.seed if self.scope == "global" else (self.seed, world.rank)
-            places = permute(places, cycle, seed, epochs)
+        places, _ = self._places(positions, world)
         return places if self.scope == "global" else places * world.size + world.rank
 
     def positions(self, epoch: int, world: World) -> range:
@@ -79,6 +70,19 @@ class Order:
             return range(first, first + self.cycle(world) * world.size, world.size)
         begin, end = epoch * self.count, (epoch + 1) * self.count
         return range(begin + (world.rank - begin) % world.size, end, world.size)
+
+    def _places(self, positions: Array, world: World) -> tuple[Array, Array]:
+        """Returns the shuffled places in [0, cycle) and the epochs of stream positions, int64 [k] each."""
+        cycle = self.cycle(world)
+        if cycle == 0:
+            raise ValueError(f"{self.count} items leave none for rank {world.rank} of {world.size}")
+        steps = self._steps(positions, world)
+        places, epochs = steps % cycle, steps // cycle
+        if self.shuffle:
+            # In the scope "shard", ranks with shards of equal length would otherwise shuffle them alike.
+            seed = self.seed if self.scope == "global" else (self.seed, world.rank)
+            places = permute(places, cycle, seed, epochs if self.reshuffle else epochs * 0)
+        return places, epochs
 
     def _steps(self, positions: Array, world: World) -> Array:
         return positions if self.scope == "global" else positions // world.size

@@ -14,7 +14,7 @@ READS = 64
 
 
 class Calls(NamedTuple):
-    """Number of parallel calls of each stage; None for one at a time, in the caller's own thread."""
+    """Number of parallel calls of each stage; None: one at a time, in the caller's own thread; AUTOTUNE: tf.data's."""
 
     read: int | None
     decode: int | None
@@ -23,12 +23,15 @@ class Calls(NamedTuple):
 def calls_at_once(config: DataConfig, world: World) -> Calls:
     """Returns the number of parallel calls, from `data.parallel` and `data.num_parallel_readers`.
 
-    Never AUTOTUNE, which ignores its CPU budget and chooses as many decoding calls as there are threads. Reads run in
-    threads outside the pipeline's pool: with a pool large enough for both, decoders were 13 % slower.
+    AUTOTUNE only where asked for: it allows at most as many calls as there are threads, of reads too, which wait
+    (profiles/storage.py). Reads run in threads outside the pipeline's pool: with a pool large enough for both, decoders
+    were 13 % slower.
     """
 
-    def calls(of_stage: int | Literal["auto"] | None, default: int) -> int | None:
+    def calls(of_stage: int | Literal["auto", "autotune"] | None, default: int) -> int | None:
         chosen = of_stage or config.num_parallel_readers
+        if chosen == "autotune":
+            return tf.data.AUTOTUNE
         return default if chosen == "auto" else None if chosen == 1 else chosen
 
     return Calls(calls(config.parallel.read, READS), calls(config.parallel.decode, thread_budget(config, world)))

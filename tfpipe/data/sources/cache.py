@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.sources.space import check_space
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -40,15 +41,20 @@ def reader(catalog: Catalog, config: DataConfig, world: World) -> Reader:
 
     Raises ConfigError as open_stores does.
     """
-    read_file = read_with_retries if config.on_error == "skip" else tf.io.read_file
+    read_path = read_with_retries if config.on_error == "skip" else tf.io.read_file
+
+    def read_file(path: tf.Tensor, kind: str) -> tf.Tensor:
+        late = kind == ".jpg" and config.storage_delay_ms
+        return read_path(simulate_latency(path, config.storage_delay_ms) if late else path)
+
     if config.cache is None or config.cache_stage != "files":
-        return lambda _item, path, _kind: read_file(path)
+        return lambda _item, path, kind: read_file(path, kind)
     stores = open_stores(catalog, config, world, KINDS, len(catalog), catalog.paths.digest[:16])
 
     def read(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
         contents = stores[kind].find(item, path)
         from_source = tf.equal(contents, "")
-        return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path)), lambda: contents)
+        return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path, kind)), lambda: contents)
 
     return read
 

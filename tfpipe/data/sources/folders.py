@@ -34,7 +34,7 @@ class Folders(Files):
     @property
     def root(self) -> Path:
         """Folder of the class folders, or of the folders train and val."""
-        assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
+        assert self.config.source is not None and isinstance(self.config.source.path, Path), "the config is checked"
         return self.config.source.path
 
     @property
@@ -48,7 +48,7 @@ class Folders(Files):
     def check(self, test: bool = False) -> None:
         assert self.config.source is not None
         for key, folder in (("path", self.root), ("test_path", self.config.source.test_path)):
-            if folder is not None and not folder.is_dir():
+            if isinstance(folder, Path) and not folder.is_dir():
                 raise ConfigError(f"data.source.{key}: there is no folder {folder}")
 
     def catalog(self, split: str, world: World) -> Catalog:
@@ -73,7 +73,7 @@ class Folders(Files):
 
     def _test_folder(self) -> Path | None:
         assert self.config.source is not None
-        if self.config.source.test_path is not None:
+        if isinstance(self.config.source.test_path, Path):
             return self.config.source.test_path
         splits = find_splits(self.root) if self.root.is_dir() else {}
         return next((splits[name] for name in TESTS if name in splits), None)

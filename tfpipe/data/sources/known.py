@@ -1,6 +1,7 @@
 """Catalogs of sources that know the labels and the boxes of their images before any is read."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -33,17 +34,24 @@ def files_of(about: SourceConfig, split: str, suffixes: tuple[str, ...], but: st
     those whose names begin with the first of TESTS that any begins with. `test_path` may name the test data.
     """
     path = about.test_path if split == "test" and about.test_path is not None else about.path
-    assert path is not None, "the config is checked"
+    assert isinstance(path, Path), "the config is checked"
     if not path.is_dir():
         return [path] if path.is_file() and (split == "train" or about.test_path is not None) else []
-    names = [name for name in sorted(os.listdir(path)) if name.endswith(suffixes) and name[0] != "."]
-    names = [name for name in names if not name.endswith((but, INDEX))]
+    return [path / name for name in names_of(os.listdir(path), about, split, suffixes, but)]
+
+
+def names_of(
+    names: Iterable[str], about: SourceConfig, split: str, suffixes: tuple[str, ...], but: str = "\0"
+) -> list[str]:
+    """Returns the names of the files of a split among all of a folder, sorted; see files_of."""
+    found = [name for name in sorted(names) if name.endswith(suffixes) and name[0] != "."]
+    found = [name for name in found if not name.endswith((but, INDEX))]
     if split == "train":
-        names = [name for name in names if name.startswith("train")] or names
-    elif about.test_path is None:
-        by_prefix = ([name for name in names if name.startswith(prefix)] for prefix in TESTS)
-        names = next((chosen for chosen in by_prefix if chosen), [])
-    return [path / name for name in names]
+        return [name for name in found if name.startswith("train")] or found
+    if about.test_path is not None:
+        return found
+    by_prefix = ([name for name in found if name.startswith(prefix)] for prefix in TESTS)
+    return next((chosen for chosen in by_prefix if chosen), [])
 
 
 def known_catalog(
@@ -55,12 +63,14 @@ def known_catalog(
     labels: np.ndarray,
     boxes: Boxes | None = None,
     annotated: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
 ) -> Catalog:
     """Makes the catalog of a split, read by `source`.
 
     `paths` name the images; `labels` (int32 [len(paths)]) are class numbers or BY_OBJECT; `boxes` are those to crop, of
-    the images that are `annotated` (bool [len(paths)]), and None if every image is used whole. Raises ConfigError if
-    there are more classes than `data.num_classes`, or too few samples for the ranks in scope "shard".
+    the images that are `annotated` (bool [len(paths)]), and None if every image is used whole; `weights` (float64
+    [len(paths)]) are those of training images. Raises ConfigError if there are more classes than `data.num_classes`, or
+    too few samples for the ranks in scope "shard".
     """
     config = source.config
     check_count(classes, config, f"in {source.place}")
@@ -80,6 +90,7 @@ def known_catalog(
         classes,
         boxes if needs_boxes else None,
         by_box=split == "train" and config.unit == "box" and needs_boxes,
+        weights=weights if split == "train" else None,
     )
     if split == "train":
         check_order(catalog, config, world)

@@ -10,8 +10,8 @@ from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
+from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
-from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.cache import Store, reader
@@ -39,8 +39,7 @@ def read_files(
     load = reader(catalog, config, world)
 
     def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        path = simulate_latency(image.path, config.storage_delay_ms) if config.storage_delay_ms else image.path
-        jpeg, xml = load(image.item, path, ".jpg"), tf.constant("")
+        jpeg, xml = load(image.item, image.path, ".jpg"), tf.constant("")
         if catalog.boxes is None:
             has_xml = tf.not_equal(image.xml_path, "")
             xml = tf.cond(has_xml, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
@@ -84,4 +83,5 @@ def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int |
 
     Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need.
     """
-    return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=calls is not None, name="read")
+    unbounded = calls is not None
+    return dataset.map(mark_read(read), num_parallel_calls=calls, use_unbounded_threadpool=unbounded, name="read")

@@ -4,6 +4,7 @@ from importlib import import_module
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.catalog.weights import weighted
 from tfpipe.data.sources.source import Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -39,6 +40,6 @@ def open_source(config: DataConfig) -> Source:
 def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
     """Loads the catalog of `split`, "train" or "test", from the config's source.
 
-    Raises ConfigError as Source.catalog does.
+    Raises ConfigError as Source.catalog does, and if weights cannot be used.
     """
-    return open_source(config).catalog(split, world)
+    return weighted(open_source(config).catalog(split, world), config)

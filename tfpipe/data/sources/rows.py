@@ -22,6 +22,7 @@ class Rows(NamedTuple):
     box_labels: list[str | None]  # [k]: name or number of each box's class; None for its image's
     sizes: np.ndarray | None  # float32 [n, 2]: heights and widths if boxes are in pixels; None if in [0, 1]
     classes: list[str] | None = None  # names in the order of their numbers, if the table has them
+    weights: np.ndarray | None = None  # float64 [n]: how often each image comes, relative to the others
 
     @property
     def annotated(self) -> np.ndarray:

@@ -19,7 +19,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.chains import Chain, Pipeline, failures_named, pieces, prefixes
 from tfpipe.tools.bench.headspace import feeds
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, limit
-from tfpipe.tools.bench.segments import Segment, Spread, measure, spread, wait_until_idle
+from tfpipe.tools.bench.segments import Segment, Spread, in_turns, measure, spread
 from tfpipe.util.progress import progress
 
 PIPELINE, LIMIT, SERIAL = "pipeline", "limit", "serial"
@@ -121,11 +121,7 @@ def _run(config: Config, world: World, plan: BenchPlan, catalog: Catalog, catalo
         chain.measure(0, plan.warm_up_s)
         measured[chain.name] = chain.measure
 
-    segments: dict[str, list[Segment]] = {name: [] for name in measured}
-    turns = [name for _ in range(plan.repeats) for name in measured]
-    for name in progress(turns, len(turns), "measuring", "segment", world.rank == 0):
-        wait_until_idle()
-        segments[name].append(measured[name](plan.segment_s))
+    segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
     return Report(
         machine=Machine.here(config.data, world, catalog.source.stores),
         data=config.data,

@@ -55,7 +55,7 @@ class Pipeline:
         """AUTOTUNE's choices at the end of the last segment."""
         self._config, self._world, self._catalog, self._warm_up_s = config, world, catalog, warm_up_s
         self._done = int(share * len(catalog)) // world.size
-        self._work = work
+        self._work, self._work_s = work, 0.0
 
     def measure(self, seconds: float, arrive: Arrive = alone) -> Segment:
         """Measures a segment after the warm-up."""
@@ -73,10 +73,17 @@ class Pipeline:
         return segment
 
     def _deliveries(self, iterator: Iterator[Any]) -> Iterator[Count]:
-        batches = iterator if self._work is None else _worked(iterator, self._work)
+        batches = iterator if self._work is None else self._worked(iterator, self._work)
         for done in _counts(batches, _by_batch(self._world)):
             self._done = done.images
-            yield done
+            yield done._replace(work_s=self._work_s)
+
+    def _worked(self, iterator: Iterator[Any], work: Callable[[Any], object]) -> Iterator[Any]:
+        for element in iterator:
+            begin_s = time.perf_counter()
+            work(element)
+            self._work_s += time.perf_counter() - begin_s
+            yield element
 
 
 @contextmanager
@@ -182,12 +189,6 @@ def _counts(iterator: Iterator[Any], count: Callable[[Count, Any], Count]) -> It
     for element in iterator:
         done = count(done, element)
         yield done
-
-
-def _worked(iterator: Iterator[Any], work: Callable[[Any], object]) -> Iterator[Any]:
-    for element in iterator:
-        work(element)
-        yield element
 
 
 def _unbuffered(config: Config, world: World) -> tf.data.Options:

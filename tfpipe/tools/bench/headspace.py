@@ -30,6 +30,9 @@ WARM_UP_STEPS = 3
 SETTLE_STEPS = 4
 # A smaller share cannot be distinguished from 0: a host's speed drifts more from turn to turn.
 LITTLE = 0.05
+# A step that waits a smaller share of its time does not wait for its input.
+WAITS = 0.05
+SWEEP = "tfpipe bench --sweep data.cpu_fraction=0.25,0.5,0.75,1"
 
 Work = Callable[[Any], object]
 
@@ -40,11 +43,23 @@ class Headspace(NamedTuple):
     step_ms: Spread  # duration of a step fed by the pipeline
     replay_ms: Spread  # duration of a step fed from memory
     share: Spread  # largest share of the step's time that a faster pipeline could save; below 0 only by chance
+    wait: Spread  # share of the time of a step fed by the pipeline that it waits for its batch
+
+    @property
+    def is_noisy(self) -> bool:
+        """True if the pipeline is a noisy neighbour: the step does not wait, and yet it is slower than from memory."""
+        return self.wait.median < WAITS and self.share.median >= LITTLE
 
     @property
     def meaning(self) -> str:
         """The conclusion, in one sentence."""
         percent = max(0.0, 100 * self.share.median)
+        if self.is_noisy:
+            return (
+                f"NOISY NEIGHBOUR: a step waits {100 * self.wait.median:.0f} % of its time, and is still "
+                f"{percent:.0f} % slower than from memory: the pipeline takes the model's CPUs; "
+                f"{SWEEP} finds the share that gives the most steps/s"
+            )
         if self.share.median < LITTLE:
             return f"training is bound by its own step: no pipeline work can win more than {percent:.0f} %"
         return f"faster input could win up to {percent:.0f} % of the step; see tfpipe bench --stages"
@@ -61,6 +76,7 @@ def headspace(training: Sequence[Segment], replay: Sequence[Segment], batch_size
         spread([step_ms(segment) for segment in training]),
         spread([step_ms(segment) for segment in replay]),
         spread([1 - step_ms(b) / step_ms(a) for a, b in pairs]),
+        spread([segment.wait_share for segment in training]),
     )
 
 
@@ -73,15 +89,23 @@ def feeds(
     `step` trains a batch, None for the step of `config`.
     """
     step = step or training_step(config, world, catalog)
+    replay, settle_s = from_memory(config, world, catalog, warm_up_s, step)
+    # Starts elsewhere in the epoch than the pipeline alone, so that it does not find the files in the page cache.
+    fed = Pipeline(config, world, catalog, settle_s, share=0.25, work=step)
+    return {TRAINING: fed.measure, REPLAY: replay}
+
+
+def from_memory(
+    config: Config, world: World, catalog: Catalog, warm_up_s: float, step: Work
+) -> tuple[Callable[[float], Segment], float]:
+    """Warms `step` up; returns the measurement of it from memory, and the warm-up in seconds that a pipeline needs."""
     dataset = build_dataset(config, "train", world, with_positions=True, catalog=catalog)
     batches = list(islice(dataset, BATCHES))
     for batch in islice(cycle(batches), WARM_UP_STEPS):
         start = time.perf_counter()
         step(batch)
     settle_s = max(warm_up_s, SETTLE_STEPS * (time.perf_counter() - start))
-    # Starts elsewhere in the epoch than the pipeline alone, so that it does not find the files in the page cache.
-    fed = Pipeline(config, world, catalog, settle_s, share=0.25, work=step)
-    return {TRAINING: fed.measure, REPLAY: partial(_replayed, step, batches, world, warm_up_s)}
+    return partial(_replayed, step, batches, world, warm_up_s), settle_s
 
 
 def training_step(config: Config, world: World, catalog: Catalog) -> Work:

@@ -31,7 +31,7 @@ class Machine:
     host_cpus: int
     cpus: int  # CPUs that this process may use
     threads: int  # threads of the input pipeline, without those that wait for storage
-    reads: int  # images read at once
+    reads: int  # images read at once; with AUTOTUNE, the most that it allows
     tensorflow: str
     decoder: str = ""  # name of the JPEG decoder, and the reason if it is not tfpipe's own; "": not known
 
@@ -41,6 +41,7 @@ class Machine:
         cpus = world.threads or len(os.sched_getaffinity(0))
         threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world)
         reads, decoder = calls_at_once(data, world).read or 1, _decoder(data, stored) if stored else ""
+        reads = threads if reads == tf.data.AUTOTUNE else reads
         return cls(os.cpu_count() or 1, cpus, threads, reads, tf.__version__, decoder)
 
 

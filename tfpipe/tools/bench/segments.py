@@ -2,10 +2,11 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tfpipe.util.progress import progress
 from tfpipe.util.schedstat import queued_s, queued_since
 
 # Before a segment's clock starts, elements buffered in the meantime are consumed.
@@ -23,6 +24,7 @@ class Count(NamedTuple):
 
     images: int = 0
     crops: int = 0  # 0 if crops are not counted
+    work_s: float = 0.0  # seconds in which the batches were used, e.g. trained; 0 if nobody uses them
 
 
 class Spread(NamedTuple):
@@ -44,6 +46,8 @@ class Segment:
     """CPU time of all threads of this process."""
     queued_seconds: float
     """Time that its threads were runnable without a CPU, summed over threads; 0 if the kernel does not report it."""
+    work_seconds: float = 0.0
+    """Time in which the batches were used; the rest is the wait for them."""
 
     @property
     def images_per_second(self) -> float:
@@ -64,6 +68,11 @@ class Segment:
     def cpu_us(self) -> float:
         """Microseconds of CPU time per image."""
         return 1e6 * self.cpu_seconds / self.images
+
+    @property
+    def wait_share(self) -> float:
+        """Share of the time that was spent waiting for batches."""
+        return 1 - self.work_seconds / self.seconds
 
     @property
     def busy(self) -> float:
@@ -110,7 +119,20 @@ def measure(source: Iterator[Count], seconds: float, lead_in_s: float = LEAD_IN_
     all_here = arrive()
     while not all_here():
         next(source)
-    return Segment(last.images - first.images, last.crops - first.crops, now_s - begin, cpu_seconds, waited_s)
+    images, crops, work_s = (b - a for a, b in zip(first, last, strict=True))
+    return Segment(int(images), int(crops), now_s - begin, cpu_seconds, waited_s, work_s)
+
+
+def in_turns(
+    measured: Mapping[str, Callable[[float], Segment]], turns: int, seconds: float, show: bool
+) -> dict[str, list[Segment]]:
+    """Measures a segment of each in every turn, since the speed of a host drifts; returns the segments by name."""
+    segments: dict[str, list[Segment]] = {name: [] for name in measured}
+    names = [name for _ in range(turns) for name in measured]
+    for name in progress(names, len(names), "measuring", "segment", show):
+        wait_until_idle()
+        segments[name].append(measured[name](seconds))
+    return segments
 
 
 def wait_until_idle() -> None:

@@ -1,14 +1,18 @@
 """Runs the input pipeline alone under the profiler."""
 
 import json
+import time
 from functools import partial
 from pathlib import Path
 
 from tfpipe.config import Config
+from tfpipe.data.catalog.locate import sample_names
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import build_dataset, stage_names
 from tfpipe.data.runtime.autotune import stages
+from tfpipe.data.runtime.marks import marked
+from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer, Window
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
@@ -25,12 +29,16 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
     catalog = load_catalog(config.data, "train", world)
-    tracer = Tracer(folder, window)
-    build = partial(build_dataset, config, "train", world, True, catalog=catalog)
+    tracer = Tracer(folder, window, world.rank, partial(sample_names, catalog, config.data, world))
+    build = partial(marked(build_dataset), config, "train", world, True, catalog=catalog, with_ready=True)
     batches = Batches(lambda rest: build(resume=rest), catalog, config.data, world, Stream.start(world.size))
     while tracer.steps < window.end:
         tracer.begin()
-        next(batches)
-        tracer.end()
+        began_s = time.time()
+        batch = next(batches)
+        taken_s = time.time()
+        # A batch is its whole step: nothing trains on it.
+        times_s = (began_s, min(taken_s, float(batch[-1])), taken_s, taken_s, 0.0)
+        tracer.end(TracedBatch(tracer.steps, *times_s, batch[2].numpy()))
     names = stage_names(catalog, config.data)
     (folder / PIPELINE).write_text(json.dumps([vars(stage) for stage in stages(batches.iterator, names)]) + "\n")

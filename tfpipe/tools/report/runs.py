@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfpipe.config import DataConfig, load_config
 from tfpipe.errors import ConfigError
@@ -13,6 +13,7 @@ from tfpipe.tools.report.trace import Trace, find_trace, read_trace
 CONFIG, METRICS = "config.json", "metrics.jsonl"
 # Written by tfpipe bench --profile instead of the accounting.
 PIPELINE = "pipeline.json"
+OF_RANK = "rank-[0-9]*"
 
 Interval = Mapping[str, Any]
 """An "interval" entry of metrics.jsonl, written by training/accounting.py."""
@@ -44,6 +45,29 @@ class Run:
     def total(self, name: str) -> float:
         """Returns the sum of a figure over the intervals."""
         return sum(interval[name] for interval in self.intervals)
+
+
+class Ranks(NamedTuple):
+    """The traces of a run's ranks."""
+
+    folder: Path
+    traces: tuple[Trace, ...]
+
+
+def load_ranks(folder: Path) -> Ranks:
+    """Reads the traces in a run's directory: that of rank 0 and those in the other ranks' folders.
+
+    Raises ConfigError if there is none.
+    """
+    found = [find_trace(folder), *(find_trace(path) for path in sorted(folder.glob(OF_RANK), key=_rank))]
+    traces = tuple(read_trace(path) for path in found if path is not None)
+    if not traces:
+        raise ConfigError(f"{folder} has no trace: record it with --profile FIRST:END of train.py or of tfpipe bench")
+    return Ranks(folder, traces)
+
+
+def _rank(folder: Path) -> int:
+    return int(folder.name.rpartition("-")[2])
 
 
 def load_run(folder: Path) -> Run:

@@ -1,26 +1,19 @@
 """Reads a profiler's trace through xprof: the time of each stage and thread, and the steps' wait for input."""
 
-import statistics
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from tfpipe.data.runtime.recording import Recording, read_recording
 from tfpipe.errors import ConfigError
+from tfpipe.tools.report.stages import ROOT, Event, Span, StageTime, merged, pieces, stage_of_runs, stage_times
 
-# The name scopes of data/pipeline.py, in its order. "batch": tf.data copies elements into batches; "tf.data": its calls
-# that cannot be assigned to a stage.
-SCOPES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", "finish", "transform")
-# Scopes whose Python calls run code that releases the GIL.
-NATIVE = ("read", "decode", "gather", "service")
-CROP, BATCH, OTHER = "crop", "batch", "tf.data"
-STAGES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", BATCH, "finish", "transform", OTHER)
 # Spans of the main thread.
 TRAIN, WAIT = "training step", "wait for input"
-STEP_MARK, ROOT = "train", "Iterator::Root"
-# Gaps between two ops of a stage on a thread below this are invisible in a plot.
-GAP_S = 2e-4
+STEP_MARK = "train"
+# Prefix of the profiler's planes of GPUs, and the stat with the time of its start.
+DEVICE, STARTED = "/device:", "profile_start_time"
 
 
 class Step(NamedTuple):
@@ -32,29 +25,6 @@ class Step(NamedTuple):
     wait_s: float  # part of `seconds` spent waiting for its batch
 
 
-class Span(NamedTuple):
-    """A time span in which a thread was busy with one stage."""
-
-    lane: str  # thread
-    stage: str
-    start_s: float  # since the first step's beginning
-    seconds: float
-
-    @property
-    def end_s(self) -> float:
-        return self.start_s + self.seconds
-
-
-class StageTime(NamedTuple):
-    """Time of a stage over all threads, between the first step's beginning and the last step's end."""
-
-    name: str
-    calls: int
-    busy_s: float
-    by_python: bool
-    """True if its ops call Python, which runs one thread at a time; NATIVE stages release the GIL and do not count."""
-
-
 @dataclass(frozen=True)
 class Trace:
     """The traced part of a run."""
@@ -64,6 +34,15 @@ class Trace:
     steps: tuple[Step, ...]
     stages: tuple[StageTime, ...]  # stages with busy time, in the pipeline's order
     spans: tuple[Span, ...]
+    """Neighbouring and nested calls of a stage on a thread as one."""
+    calls: tuple[Span, ...] = ()
+    """All ops of the stages, and the functions' runs that contain them."""
+    devices: tuple[Span, ...] = ()
+    """Work of GPUs; a span's `stage` is the kernel's name."""
+    origin_ns: int = 0
+    """Nanoseconds from 1970 to the first step's beginning; 0 if the trace does not say."""
+    recording: Recording | None = None
+    """Batches and samples; None for a trace of an earlier version."""
 
     @property
     def wait_fraction(self) -> float:
@@ -74,15 +53,6 @@ class Trace:
     def images(self) -> int:
         """Number of images read; 0 if none was read, or workers made the batches."""
         return next((stage.calls for stage in self.stages if stage.name == "read"), 0)
-
-
-class _Event(NamedTuple):
-    """An event of the trace, times in nanoseconds; `stats` serves to find its stage."""
-
-    name: str
-    start: float
-    end: float
-    stats: dict[str, str]
 
 
 def find_trace(run_dir: Path) -> Path | None:
@@ -96,29 +66,51 @@ def read_trace(path: Path) -> Trace:
         from xprof.profile_data import ProfileData
     except ImportError as error:
         raise ConfigError(f"reading a trace needs xprof ({error}): pip install 'tfpipe[profile]'") from error
-    lines: dict[str, list[_Event]] = {}
+    lines: dict[str, list[Event]] = {}
+    devices: dict[str, list[Event]] = {}
+    started_ns = 0
     for plane in ProfileData.from_file(str(path)).planes:
+        started_ns = int(dict(plane.stats).get(STARTED, started_ns))
         for number, line in enumerate(plane.lines):
-            events = [_Event(e.name, e.start_ns, e.start_ns + e.duration_ns, dict(e.stats)) for e in line.events]
+            events = [Event(e.name, e.start_ns, e.start_ns + e.duration_ns, dict(e.stats)) for e in line.events]
+            on_device = plane.name.startswith(DEVICE)
+            name = f"{plane.name.removeprefix(DEVICE)} {line.name}" if on_device else f"{line.name} {number}"
             # Threads may share a name. Of events that begin together, the longest comes first: it contains the others.
-            lines[f"{line.name} {number}"] = sorted(events, key=lambda event: (event.start, -event.end))
+            (devices if on_device else lines)[name] = sorted(events, key=lambda event: (event.start, -event.end))
     main, steps = _steps(lines)
     if not steps:
         raise ConfigError(f"{path} marks no step; record it with --profile of train.py or of tfpipe bench")
-    begin, end = steps[0].start_s, steps[-1].start_s + steps[-1].seconds
-    inside = {
-        name: [event for event in events if 1e-9 * event.end > begin and 1e-9 * event.start < end]
-        for name, events in lines.items()
-        if name.startswith("tf_data")
-    }
-    runs = _stage_of_runs(inside.values())
-    pieces = [piece for name, events in inside.items() for piece in _pieces(name, events, runs)]
-    spans = (span._replace(start_s=span.start_s - begin) for span in [*_main_spans(main, steps), *_merged(pieces)])
-    shifted = tuple(step._replace(start_s=step.start_s - begin) for step in steps)
-    return Trace(path, end - begin, shifted, tuple(_stage_times(pieces, inside.values())), tuple(spans))
+    begin_s, end_s = steps[0].start_s, steps[-1].start_s + steps[-1].seconds
+    inside = {name: _within(events, begin_s, end_s) for name, events in lines.items() if name.startswith("tf_data")}
+    runs = stage_of_runs(inside.values())
+    found = [piece for name, events in inside.items() for piece in pieces(name, events, runs)]
+    kernels = (
+        Span(name, event.name, 1e-9 * event.start, 1e-9 * (event.end - event.start))
+        for name, events in devices.items()
+        for event in _within(events, begin_s, end_s)
+    )
+
+    def shifted(spans: Iterable[Span]) -> tuple[Span, ...]:
+        return tuple(span._replace(start_s=span.start_s - begin_s) for span in spans)
+
+    return Trace(
+        path,
+        end_s - begin_s,
+        tuple(step._replace(start_s=step.start_s - begin_s) for step in steps),
+        tuple(stage_times(found, inside.values())),
+        shifted([*_main_spans(main, steps), *merged(found)]),
+        shifted(piece.span for piece in found),
+        shifted(kernels),
+        started_ns and started_ns + round(1e9 * begin_s),
+        read_recording(path.parent),
+    )
 
 
-def _steps(lines: dict[str, list[_Event]]) -> tuple[str, list[Step]]:
+def _within(events: Iterable[Event], begin_s: float, end_s: float) -> list[Event]:
+    return [event for event in events if 1e-9 * event.end > begin_s and 1e-9 * event.start < end_s]
+
+
+def _steps(lines: dict[str, list[Event]]) -> tuple[str, list[Step]]:
     """Returns the thread with the step marks, and the steps."""
     for name, events in lines.items():
         marks = [event for event in events if event.name == STEP_MARK and "step_num" in event.stats]
@@ -138,109 +130,3 @@ def _main_spans(lane: str, steps: Iterable[Step]) -> Iterator[Span]:
     for step in steps:
         yield Span(lane, WAIT, step.start_s, step.wait_s)
         yield Span(lane, TRAIN, step.start_s + step.wait_s, step.seconds - step.wait_s)
-
-
-class _Piece(NamedTuple):
-    """An event, and its time without the events within it."""
-
-    span: Span
-    self_s: float
-
-
-def _pieces(lane: str, events: list[_Event], runs: dict[str, str]) -> list[_Piece]:
-    """Returns a thread's pieces of work with their stages; leaves out waits for other threads."""
-    pieces: list[_Piece] = []
-    nest: list[tuple[_Event, Counter[str]]] = []  # with the seconds of the events within, by stage
-
-    def close() -> None:
-        event, within_s = nest.pop()
-        seconds = 1e-9 * (event.end - event.start)
-        stage = _stage(event, within_s, runs)
-        if nest and not stage and _scope(nest[-1][0].name):
-            # A detail of the enclosing op, such as a library call.
-            nest[-1][1].update(within_s)
-        elif nest:
-            nest[-1][1][stage] += seconds  # type: ignore[assignment]
-        if stage:
-            span = Span(lane, stage, 1e-9 * event.start, seconds)
-            pieces.append(_Piece(span, max(0.0, seconds - within_s.total())))
-
-    for event in events:
-        while nest and nest[-1][0].end <= event.start:
-            close()
-        nest.append((event, Counter()))
-    while nest:
-        close()
-    return pieces
-
-
-def _stage(event: _Event, within_s: Counter[str], runs: dict[str, str]) -> str:
-    """Returns the stage of an event; "" if it is no work, such as a wait for another thread."""
-    scope = _scope(event.name)
-    if scope:
-        return scope
-    if event.name.startswith(ROOT):
-        # The thread that requests a batch only waits, except that it copies crops into the batch.
-        return BATCH if event.name.endswith("::RebatchV2") else ""
-    if event.name.startswith("Executor"):
-        stages = [stage for stage, _ in within_s.most_common() if stage]
-        return stages[0] if stages else runs.get(event.stats.get("id", ""), OTHER)
-    return ""
-
-
-def _scope(name: str) -> str | None:
-    """Returns the innermost scope in `name`, since stages call each other."""
-    return next((part for part in reversed(name.split("/")[:-1]) if part in SCOPES), None)
-
-
-def _stage_of_runs(lines: Iterable[list[_Event]]) -> dict[str, str]:
-    """Returns, by the id of a function's run, the stage of its ops; CROP if they are of several stages."""
-    scopes_of: dict[str, set[str]] = defaultdict(set)
-    for events in lines:
-        current = None
-        for event in events:
-            if event.name == "ExecutorState::Process":
-                current = event
-            scope = _scope(event.name)
-            if scope and current is not None and event.end <= current.end:
-                scopes_of[current.stats.get("id", "")].add(scope)
-    return {run: scopes.pop() if len(scopes) == 1 else CROP for run, scopes in scopes_of.items()}
-
-
-def _stage_times(pieces: list[_Piece], lines: Iterable[list[_Event]]) -> Iterator[StageTime]:
-    busy_s: dict[str, float] = defaultdict(float)
-    for piece in pieces:
-        busy_s[piece.span.stage] += piece.self_s
-    # Runs of each op: most ops run once a call, but not those in a loop or a branch.
-    ops: dict[str, Counter[str]] = defaultdict(Counter)
-    python = set()
-    for events in lines:
-        for event in events:
-            scope = _scope(event.name)
-            if scope:
-                ops[scope][event.name] += 1
-                if "PyFunc" in event.name and scope not in NATIVE:
-                    python.add(scope)
-            elif event.name.endswith("::RebatchV2"):
-                ops[BATCH][event.name] += 1
-    for name in STAGES:
-        if busy_s[name] > 0:
-            yield StageTime(name, _usual(ops[name].values()), busy_s[name], name in python)
-
-
-def _usual(counts: Iterable[int]) -> int:
-    """Returns the most common count; the largest of several, 0 if there are none."""
-    return max(statistics.multimode(counts), default=0)
-
-
-def _merged(pieces: Iterable[_Piece]) -> list[Span]:
-    """Merges neighbouring and nested spans of one stage on a thread."""
-    result: list[Span] = []
-    spans = [piece.span for piece in pieces if piece.span.stage != BATCH]
-    for span in sorted(spans, key=lambda span: (span.lane, span.start_s)):
-        last = result[-1] if result else None
-        if last and (last.lane, last.stage) == (span.lane, span.stage) and span.start_s - last.end_s < GAP_S:
-            result[-1] = last._replace(seconds=max(last.end_s, span.end_s) - last.start_s)
-        else:
-            result.append(span)
-    return result

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.contract import breaches, data_contract
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write

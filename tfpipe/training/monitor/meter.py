@@ -62,6 +62,8 @@ class Meter:
         self.epoch = 1
         """Current epoch, counted from 1."""
         self.last: Times | None = None
+        self.taken_at_s = 0.0
+        """Time of day at which the last batch was taken."""
         self.open: OpenStep | None = None
         self.recent_s: deque[float] = deque(maxlen=RECENT)
         """Durations of the last steps, from taking the batch to the end."""
@@ -76,7 +78,7 @@ class Meter:
         began_s = self.clock()
         self.open = OpenStep("input", began_s)
         batch = next(iterator)
-        self._taken_s, self._taken_at_s = self.clock(), self._wall_clock()
+        self._taken_s, self.taken_at_s = self.clock(), self._wall_clock()
         self.open = OpenStep("step", began_s)
         return batch
 
@@ -102,7 +104,7 @@ class Meter:
             self._taken_s - began_s,
             now_s - self._taken_s,
             reduce_s,
-            max(0.0, self._taken_at_s - ready_at_s),
+            max(0.0, self.taken_at_s - ready_at_s),
         )
         self.recent_s.append(now_s - began_s)
         self.steps += 1

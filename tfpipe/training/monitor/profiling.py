@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer
 
 logger = logging.getLogger(__name__)
@@ -21,7 +22,10 @@ class Profile(keras.callbacks.Callback):
         self.tracer.begin()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self.tracer.end()
+        meter = self.model.meter
+        last, taken_s = meter.last, meter.taken_at_s
+        times_s = (taken_s - last.wait_s, taken_s - last.delay_s, taken_s, taken_s + last.busy_s, last.reduce_s)
+        self.tracer.end(TracedBatch(meter.steps - 1, *times_s, self.model.positions.numpy()))
         if self.tracer.steps == self.tracer.window.end:
             logger.info("steps %d to %d are traced in %s", *self._traced(), self.tracer.folder)
 

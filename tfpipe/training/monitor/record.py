@@ -79,11 +79,13 @@ class Record(keras.callbacks.Callback):
         append(self.path, {"epoch": epoch + 1, "step": int(self.model.optimizer.iterations), **logs})
         self.draw({**logs, "learning_rate": float(self.model.optimizer.learning_rate)})
 
-    def draw(self, scalars: Mapping[str, float]) -> None:
-        """Adds points to TensorBoard's curves; test_* go to the writer "test", without the prefix."""
+    def draw(self, scalars: Mapping[str, Any]) -> None:
+        """Adds points to TensorBoard's curves, for numbers; test_* go to the writer "test", without the prefix."""
         step = int(self.model.optimizer.iterations)
         with as_os_error():
             for name, value in scalars.items():
+                if isinstance(value, dict | list):
+                    continue
                 split = "test" if name.startswith("test_") else "train"
                 with self.writers[split].as_default():
                     tf.summary.scalar(name.removeprefix("test_"), value, step=step)

@@ -48,7 +48,7 @@ def test_labels_and_boxes_are_beside_the_images(tmp_path: Path, notes: str) -> N
 
 def test_shards_are_scanned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scanned, scan = [], module.scan_tar
-    monkeypatch.setattr(module, "scan_tar", lambda path, columns: scanned.append(path.name) or scan(path, columns))
+    monkeypatch.setattr(module, "scan_tar", lambda path, *how: scanned.append(path.name) or scan(path, *how))
     write_tars(tmp_path, SAMPLES)
     for _ in range(2):
         assert len(catalog_of(tmp_path)) == 12

@@ -1,7 +1,7 @@
 """Reads records of packed data, many per call: crops one batch per call, directly into the batch's buffer."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +17,11 @@ from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.packed.pixels import filler
-from tfpipe.data.sources.packed.shards import CUT, OpenShards, Shards
+from tfpipe.data.sources.packed.shards import CUT, Shards
 from tfpipe.data.sources.source import Loader
 from tfpipe.distributed import World
 from tfpipe.util.buffer_pool import BufferPool
+from tfpipe.util.open_files import OpenFiles
 
 
 class CropRequests(NamedTuple):
@@ -70,7 +71,12 @@ def gather_crops(
         images = tf.ensure_shape(images, [wanted.records.shape[0], *shape])
         return Crops(images, wanted.labels, wanted.positions)
 
-    return dataset.map(gather_batch, num_parallel_calls=calls_at_once(config, world).decode, name="fetch")
+    calls = calls_at_once(config, world).decode
+    if shards.remote is None or calls is None:
+        return dataset.map(gather_batch, num_parallel_calls=calls, name="fetch")
+    # Enough batches to keep all requests busy, in threads outside the pipeline's pool, since they mostly wait.
+    calls += 2 * -(-config.remote.concurrency // config.batch_size)
+    return dataset.map(gather_batch, num_parallel_calls=calls, use_unbounded_threadpool=True, name="fetch")
 
 
 def loader(
@@ -98,14 +104,19 @@ def loader(
 
 def file_loader(shards: Shards, paths: FileList) -> Loader:
     """Returns a function: images (int64 [n]) -> their files (bytes [n]), and heights and widths (int32 [n, 2])."""
-    files = OpenShards(shards.paths)
+    files = OpenFiles(shards.paths if shards.remote is None else [])
+
+    def read(images: np.ndarray) -> Iterator[bytes]:
+        for image, (shard, offset, length) in zip(images.tolist(), shards.places(images), strict=True):
+            file = os.pread(files[shard], length, offset)
+            if len(file) != length:
+                raise ValueError(f"{shards.name(image, paths)}: {CUT}")
+            yield file
 
     def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
-        for number, (shard, offset, length) in enumerate(shards.places(images)):
-            file = contents[number] = os.pread(files[shard], length, offset)
-            if len(file) != length:
-                raise ValueError(f"{shards.name(images[number], paths)}: {CUT}")
+        for number, file in enumerate(read(images) if shards.remote is None else shards.fetch(images, paths)):
+            contents[number] = file
             header = jpeg_header(file[:START])
             sizes[number] = (header or header_of(file, shards.name(images[number], paths)))[:2]
         return contents, sizes

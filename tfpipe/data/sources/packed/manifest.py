@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.index import SCHEMA, box_columns
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, sizes_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import read_text, sha256
@@ -52,13 +53,13 @@ class Manifest:
         return json.dumps({**self.about, "shards": self.shards, "tables": self.tables}, indent=1) + "\n"
 
     @classmethod
-    def read(cls, path: Path) -> "Manifest":
+    def read(cls, path: AnyPath) -> "Manifest":
         """Reads the manifest at `path`.
 
         Raises ConfigError if the file cannot be read, is not a manifest, or has another format version.
         """
         try:
-            about = json.loads(read_text(path))
+            about = json.loads(path.read_bytes() if isinstance(path, UrlPath) else read_text(path))
             manifest = cls(about, about.pop("shards"), about.pop("tables"))
         except OSError as error:
             raise ConfigError(f"cannot read {path}: {error.strerror}; make it with: tfpipe pack") from error
@@ -68,14 +69,13 @@ class Manifest:
             raise ConfigError(f"{path} has format {about.get('format')}, this tfpipe reads {FORMAT}; {ADVICE}")
         return manifest
 
-    def check_sizes(self, folder: Path) -> None:
+    def check_sizes(self, folder: AnyPath) -> None:
         """Raises ConfigError if a file is missing or its size differs from the manifest's."""
-        for file in [*self.shards, *self.tables]:
-            path = folder / file["name"]
-            try:
-                size = path.stat().st_size
-            except OSError as error:
-                raise ConfigError(f"cannot read {path}, named in the manifest: {error.strerror}; {ADVICE}") from error
+        files = [*self.shards, *self.tables]
+        paths = [folder / file["name"] for file in files]
+        for path, file, size in zip(paths, files, sizes_of(paths), strict=True):
+            if isinstance(size, OSError):
+                raise ConfigError(f"cannot read {path}, named in the manifest: {size.strerror}; {ADVICE}")
             if size != file["bytes"]:
                 raise ConfigError(f"{path} has {size} bytes, its manifest says {file['bytes']}; {ADVICE}")
 
@@ -91,7 +91,11 @@ class Manifest:
                 yield "" if same else f"{path} is not what was packed: its sha256 differs"
 
 
-def manifest_path(folder: Path, split: str) -> Path:
+@overload
+def manifest_path(folder: Path, split: str) -> Path: ...
+@overload
+def manifest_path(folder: AnyPath, split: str) -> AnyPath: ...
+def manifest_path(folder: AnyPath, split: str) -> AnyPath:
     """Returns the path of the manifest that `tfpipe pack` writes for `split`."""
     return folder / f"{PREFIX[split]}.json"
 
@@ -130,8 +134,8 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
     return keys
 
 
-def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
-    """Writes both tables; returns their entries for the manifest."""
+def write_tables(folder: Path, catalog: Catalog, records: Records, weights: np.ndarray | None) -> list[dict[str, Any]]:
+    """Writes both tables, with the images' weights if they have any; returns their entries for the manifest."""
     prefix = PREFIX[catalog.split]
     boxes = catalog.boxes or Boxes(np.zeros(0, np.int32), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))
     images = {
@@ -140,8 +144,11 @@ def write_tables(folder: Path, catalog: Catalog, records: Records) -> list[dict[
         "annotated": pa.array(catalog.annotated),
         **box_columns(boxes, len(catalog)),
     }
+    about = pa.table(images, IMAGES)
+    if weights is not None:
+        about = about.append_column("weight", pa.array(weights, pa.float64()))
     entries = []
-    for name, table in (("images", pa.table(images, IMAGES)), ("records", pa.table(records._asdict(), RECORDS))):
+    for name, table in (("images", about), ("records", pa.table(records._asdict(), RECORDS))):
         path = folder / f"{prefix}.{name}.parquet"
         with atomic_write(path) as partial:
             pq.write_table(table, partial, compression="zstd")

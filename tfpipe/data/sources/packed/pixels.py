@@ -11,10 +11,11 @@ import numpy as np
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.images.decode import mirror_in_place
 from tfpipe.data.sources.packed.mmap import Mapped, map_files
-from tfpipe.data.sources.packed.shards import CUT, OpenShards, Shards
+from tfpipe.data.sources.packed.shards import CUT, Shards
 from tfpipe.errors import TfpipeError
 from tfpipe.native import Native, native
 from tfpipe.util.memory import free_memory
+from tfpipe.util.open_files import OpenFiles
 from tfpipe.util.retry import retried
 
 Contents = Callable[[int, int, int], bytes | memoryview]
@@ -35,6 +36,8 @@ def filler(packed: Shards, images: FileList, shape: tuple[int, int, int]) -> Fil
     Raises:
         TfpipeError: a shard cannot be mapped, or has become shorter than it was; the message names it.
     """
+    if packed.remote is not None:
+        return _fetched(packed, images, shape)
     mapped = _mapped(packed, images, math.prod(shape) if packed.kind == "raw" else 1)
     library = native()
     if packed.kind == "raw":
@@ -47,6 +50,27 @@ def filler(packed: Shards, images: FileList, shape: tuple[int, int, int]) -> Fil
         return each
     where = _addresses_read(packed, images) if mapped is None else _addresses_mapped(packed, mapped)
     return _together(packed, where, library, each)
+
+
+def _fetched(packed: Shards, images: FileList, shape: tuple[int, int, int]) -> Fill:
+    """Returns a Fill for shards behind URLs, which reads all records of a batch together."""
+    library = native()
+
+    def copy(crops: np.ndarray, records: np.ndarray, flips: np.ndarray) -> None:
+        for crop, contents in zip(crops, packed.fetch(records, images), strict=True):
+            crop.reshape(-1)[:] = np.frombuffer(contents, np.uint8)
+        mirror_in_place(crops, flips)
+
+    def decode(crops: np.ndarray, records: np.ndarray, flips: np.ndarray) -> None:
+        contents = packed.fetch(records, images)
+        each = _each(packed, images, _decoder(lambda *place: contents[places[place]], shape))
+        places = {place: number for number, place in enumerate(packed.places(records))}
+        if library is None:
+            each(crops, records, flips)
+        else:
+            _together(packed, lambda _: _addresses_of(contents), library, each)(crops, records, flips)
+
+    return copy if packed.kind == "raw" else decode
 
 
 def _mapped(packed: Shards, images: FileList, multiple: int) -> Mapped | None:
@@ -133,10 +157,15 @@ def _addresses_read(packed: Shards, images: FileList) -> Addresses:
         for record, place in zip(records, packed.places(records), strict=True):
             with _named(packed, images, record):
                 read.append(contents(*place))
-        held = (ctypes.c_char_p * len(read))(*map(ctypes.c_char_p, read))
-        return np.ctypeslib.as_array(ctypes.cast(held, ctypes.POINTER(ctypes.c_size_t)), (len(read),)), (held, read)
+        return _addresses_of(read)
 
     return addresses
+
+
+def _addresses_of(contents: list[bytes]) -> tuple[np.ndarray, object]:
+    held = (ctypes.c_char_p * len(contents))(*map(ctypes.c_char_p, contents))
+    addresses = np.ctypeslib.as_array(ctypes.cast(held, ctypes.POINTER(ctypes.c_size_t)), (len(contents),))
+    return addresses, (held, contents)
 
 
 @contextmanager
@@ -154,7 +183,7 @@ def _sliced(mapped: Mapped) -> Contents:
 
 
 def _read(packed: Shards) -> Callable[[int, int, int], bytes]:
-    files = OpenShards(packed.paths)
+    files = OpenFiles(packed.paths)
 
     def read(shard: int, offset: int, length: int) -> bytes:
         contents = os.pread(files[shard], length, offset)
@@ -180,7 +209,7 @@ def _decoder(contents: Contents, shape: tuple[int, int, int]) -> FillOne:
 
 def _copier(packed: Shards) -> FillOne:
     """Returns a FillOne that reads pixels directly into the array."""
-    files = OpenShards(packed.paths)
+    files = OpenFiles(packed.paths)
 
     def read(crop: np.ndarray, shard: int, offset: int, length: int) -> None:
         if os.preadv(files[shard], [crop.data], offset) != length:

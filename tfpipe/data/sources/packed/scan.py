@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, sizes_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -36,24 +37,24 @@ class Scan(NamedTuple):
     name: str  # end of the stored file's name, e.g. "tfrecord-index"
     format: int  # version of the stored file
     schema: pa.Schema  # columns of the stored file, `shard` (int32), the shard's number, the last
-    read: Callable[[Path, int], Sequence[tuple[Any, ...]]]
-    """Path and size in bytes of a shard -> the values of the other columns for each image. Raises OSError, or a
-    ValueError that names the shard."""
+    read: Callable[[Any, int], Sequence[tuple[Any, ...]]]
+    """Path (or UrlPath) and size in bytes of a shard -> the values of the other columns for each image. Raises OSError,
+    or a ValueError that names the shard."""
 
 
-Shard = tuple[int, Path, int]
+Shard = tuple[int, AnyPath, int]
 """Number, path and size in bytes of a shard."""
 
 
 def scanned(
-    scan: Scan, shards: Callable[[], list[Path]], prefix: str, config: DataConfig, folder: Path, world: World
+    scan: Scan, shards: Callable[[], Sequence[AnyPath]], prefix: str, config: DataConfig, folder: AnyPath, world: World
 ) -> pa.Table:
     """Returns the scan of shards: reads the stored one, or makes it with all ranks together and stores it.
 
     `shards` lists them, on rank 0 alone; `prefix`, e.g. "train", begins the stored file's name, which lies in `folder`
     or in `data.index`. Raises ConfigError if shards cannot be read; the message names up to 20 of them.
     """
-    sized = world.from_rank0(lambda: [(path, path.stat().st_size) for path in shards()])
+    sized = world.from_rank0(lambda: sized_shards(shards()))
     key = json.dumps([scan.format, [[path.name, size] for path, size in sized]]).encode()
     path = _stored_path(scan, prefix, config, folder)
     if world.from_rank0(lambda: _is_kept(scan, path, key)):
@@ -76,10 +77,24 @@ def scanned(
     return table
 
 
-def _stored_path(scan: Scan, prefix: str, config: DataConfig, folder: Path) -> Path:
+def sized_shards(shards: Sequence[AnyPath]) -> list[tuple[AnyPath, int]]:
+    """Returns the shards with their sizes in bytes; raises ConfigError if one cannot be reached."""
+    sized: list[tuple[AnyPath, int]] = []
+    for path, size in zip(shards, sizes_of(shards), strict=True):
+        if isinstance(size, OSError):
+            raise ConfigError(f"cannot read {path}: {size.strerror}")
+        sized.append((path, size))
+    return sized
+
+
+def _stored_path(scan: Scan, prefix: str, config: DataConfig, folder: AnyPath) -> Path:
     if config.index is None:
+        if isinstance(folder, UrlPath):
+            raise ConfigError(
+                f"data.index must name a local folder, to store what the {scan.kind} in {folder} hold: set it"
+            )
         return folder / f"{prefix}.{scan.name}.parquet"
-    where = hashlib.sha256(os.fsencode(folder)).hexdigest()
+    where = hashlib.sha256(os.fsencode(str(folder))).hexdigest()
     return config.index / f"{prefix}-{where[:8]}.{scan.name}.parquet"
 
 

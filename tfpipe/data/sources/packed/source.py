@@ -1,10 +1,13 @@
 """Packed data as a source: the output of `tfpipe pack`."""
 
+import hashlib
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
@@ -13,10 +16,11 @@ from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.known import known_catalog
-from tfpipe.data.sources.packed.manifest import RECORDS, Manifest, manifest_path, pixel_keys
+from tfpipe.data.sources.packed.manifest import ADVICE, RECORDS, Manifest, manifest_path, pixel_keys
 from tfpipe.data.sources.packed.node_share import check_share
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.source import Failure, Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -60,19 +64,23 @@ class Packed(Stored):
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
-        check_share(self.folder, split, self.config, world)
+        if isinstance(self.folder, Path):
+            check_share(self.folder, split, self.config, world)
         _check_config(manifest.about, self.config, split, self.folder)
-        images, records = (pq.read_table(self.folder / table["name"]) for table in manifest.tables)
+        images, records = (_table(self.folder / table["name"], table) for table in manifest.tables)
         paths = replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"])
+        files = [self.folder / shard["name"] for shard in manifest.shards]
         shards = Shards(
             manifest.about["kind"],
-            [str(self.folder / shard["name"]) for shard in manifest.shards],
+            list(map(str, files)),
             Records(*(records[name].to_numpy() for name in RECORDS.names)),
             manifest.about["jpeg"],
+            self.opened(files, [shard["bytes"] for shard in manifest.shards]),
         )
         labels, classes = images["label"].to_numpy(), tuple(manifest.about["classes"])
         annotated, boxes = index_of(images)
-        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated)
+        weights = images["weight"].to_numpy() if "weight" in images.column_names else None
+        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated, weights)
 
     def read(
         self, samples: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World, store: "Store | None"
@@ -108,13 +116,26 @@ class Packed(Stored):
         return Failure(self.name(catalog, item), reason(error))
 
 
-def _checked(folder: Path, split: str) -> Manifest:
+def _table(path: AnyPath, about: dict[str, Any]) -> pa.Table:
+    """Reads a table; raises ConfigError if one behind a URL is not as it was packed."""
+    if isinstance(path, Path):
+        return pq.read_table(path)
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if hashlib.sha256(contents).hexdigest() != about["sha256"]:
+        raise ConfigError(f"{path} is not what was packed: its sha256 differs; {ADVICE}")
+    return pq.read_table(io.BytesIO(contents))
+
+
+def _checked(folder: AnyPath, split: str) -> Manifest:
     manifest = Manifest.read(manifest_path(folder, split))
     manifest.check_sizes(folder)
     return manifest
 
 
-def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder: Path) -> None:
+def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder: AnyPath) -> None:
     """Raises ConfigError if the data was packed with settings that differ from `config`; names keys and values."""
     packed: dict[str, Any] = {"data.label_source": about["label_source"]}
     wanted: dict[str, Any] = {"data.label_source": config.label_source}

@@ -1,12 +1,15 @@
 """The base of the sources whose images are byte ranges of a few large files."""
 
+from collections.abc import Sequence
 from copy import copy
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.known import check_split
 from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.remote.fetcher import FetchError
+from tfpipe.data.sources.remote.ranges import RemoteFiles
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import Loader, Source, Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -24,10 +27,10 @@ class Stored(Source):
     """Location of the records; known once `catalog` has made a copy of this source for a split."""
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> AnyPath:
         """Folder of the data."""
         assert self.config.source is not None and self.config.source.path is not None, "the config is checked"
-        return self.config.source.path
+        return as_path(self.config.source.path, self.config.remote)
 
     @property
     def place(self) -> str:
@@ -54,8 +57,16 @@ class Stored(Source):
         source.stores = STORES[shards.kind]
         return source
 
+    def opened(self, shards: Sequence[AnyPath], sizes: list[int]) -> RemoteFiles | None:
+        """Returns what reads shards of these sizes in bytes if they are behind URLs, None if they are files."""
+        remote = bool(shards) and isinstance(shards[0], UrlPath)
+        return RemoteFiles(list(map(str, shards)), sizes, self.config.remote) if remote else None
+
     def image(self, catalog: Catalog, item: int) -> bytes:
-        contents = self.shards.contents(item)
+        try:
+            contents = self.shards.contents(item)
+        except FetchError as error:
+            raise ValueError(str(error)) from None
         if len(contents) != self.shards.records.length[item]:
             raise ValueError("the shard ends within it")
         return contents

@@ -44,14 +44,18 @@ SCAN = pa.schema(
 class TfRecords(Stored):
     """ImageNet's TFRecords as TensorFlow's and the TPUs' scripts write them."""
 
+    @property
+    def root(self) -> Path:
+        """Folder of the TFRecords."""
+        assert isinstance(self.folder, Path), "the config is checked"
+        return self.folder
+
     def has_test(self) -> bool:
-        return bool(record_files(self.folder, "test"))
+        return bool(record_files(self.root, "test"))
 
     def check(self, test: bool = False) -> None:
-        if not record_files(self.folder, "train"):
-            raise ConfigError(
-                f"data.source: there is no {self.folder}/train-*-of-*, as TFRecords of ImageNet are named"
-            )
+        if not record_files(self.root, "train"):
+            raise ConfigError(f"data.source: there is no {self.root}/train-*-of-*, as TFRecords of ImageNet are named")
 
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from a scan of its records.
@@ -64,20 +68,20 @@ class TfRecords(Stored):
                 'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their '
                 'own: use "directory", or pack the files with tfpipe pack'
             )
-        table = _scanned(config, self.folder, split, world)
+        table = _scanned(config, self.root, split, world)
         synsets = table["synset"].to_pylist()
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
-            train = table if split == "train" else _scanned(config, self.folder, "train", world)
+            train = table if split == "train" else _scanned(config, self.root, "train", world)
             classes = tuple(sorted(set(train["synset"].to_pylist()) - {""}))
             # If no record has a class name, classes are named by number.
             classes = classes or tuple(str(label) for label in range(1, int(np.max(train["label"].to_numpy())) + 1))
-        labels = _labels(table, synsets, classes, self.folder)
+        labels = _labels(table, synsets, classes, self.root)
         paths = FileList.of(table["name"].to_pylist())
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-        shards = Shards("original", [str(path) for path in record_files(self.folder, split)], records)
+        shards = Shards("original", [str(path) for path in record_files(self.root, split)], records)
         annotated, boxes = _boxes(table, labels)
         return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated)
 

@@ -4,10 +4,10 @@ A sample is the members of a shard that share a name up to its first dot: n01/7.
 """
 
 import json
+import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +20,11 @@ from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import files_of, known_catalog
-from tfpipe.data.sources.packed.scan import Scan, scanned
+from tfpipe.data.sources.known import files_of, known_catalog, names_of
+from tfpipe.data.sources.packed.scan import Scan, scanned, sized_shards
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
 from tfpipe.data.sources.rows import Rows, as_edges, classes_of, targets_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -85,19 +86,29 @@ class WebDataset(Stored):
         labels, boxes = targets_of(config, rows, classes, self.place)
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-        source = self.of_shards(Shards("original", [str(path) for path in self._shards(split)], records))
+        sized = sized_shards(self._shards(split))
+        remote = self.opened([path for path, _ in sized], [size for _, size in sized])
+        source = self.of_shards(Shards("original", [str(path) for path, _ in sized], records, remote=remote))
         paths = FileList.of(rows.names)
         return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated)
 
-    def _shards(self, split: str) -> list[Path]:
-        assert self.config.source is not None
-        return files_of(self.config.source, split, TAR)
+    def _shards(self, split: str) -> Sequence[AnyPath]:
+        about = self.config.source
+        assert about is not None
+        path = about.test_path if split == "test" and about.test_path is not None else about.path
+        if not isinstance(path, str):
+            return files_of(about, split, TAR)
+        if path.endswith(TAR):
+            chosen = split == "train" or about.test_path is not None
+            return [UrlPath(url, self.config.remote) for url in expanded(path)] if chosen else []
+        folder = UrlPath(path, self.config.remote)
+        return [folder / name for name in names_of(folder.names(), about, split, TAR)]
 
     def _scanned(self, split: str, world: World) -> pa.Table:
         assert self.config.source is not None
         columns = self.config.source.columns
         folder = world.from_rank0(lambda: self._shards(split)[0].parent)
-        scan = Scan("tar shards", "tar-index", FORMAT, SCAN, lambda path, _size: scan_tar(path, columns))
+        scan = Scan("tar shards", "tar-index", FORMAT, SCAN, lambda path, size: scan_tar(path, size, columns))
         table = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
         if not len(table):
             raise ConfigError(
@@ -115,14 +126,26 @@ def _rows(table: pa.Table) -> Rows:
     return Rows(table["name"].to_pylist(), table["label"].to_pylist(), images, edges, texts, sizes)
 
 
-def scan_tar(path: Path, columns: Columns) -> list[tuple[Any, ...]]:
+def expanded(url: str) -> list[str]:
+    """Returns the URLs of a pattern such as https://host/train-{0000..0099}.tar; of any other URL itself."""
+    numbers = re.search(r"\{(\d+)\.\.(\d+)\}", url)
+    if numbers is None:
+        return [url]
+    first, last = numbers[1], numbers[2]
+    return [
+        f"{url[: numbers.start()]}{number:0{len(first)}}{url[numbers.end() :]}"
+        for number in range(int(first), int(last) + 1)
+    ]
+
+
+def scan_tar(path: AnyPath, size: int, columns: Columns) -> list[tuple[Any, ...]]:
     """Returns the values of SCAN without the shard for each image of a tar file, in its order.
 
     Raises OSError, or ValueError if it is no tar file, a member is damaged, or the file ends within one.
     """
-    size, rows = path.stat().st_size, []
+    rows = []
     try:
-        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for key, members in _samples(tar):
                 for ending, member in members:
                     if member.offset_data + member.size > size:

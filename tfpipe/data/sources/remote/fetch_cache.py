@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 FREED = 0.1
 # Seconds: a file is marked as used at most this often.
 MARK_EVERY_S = 60.0
+# Length of the names of its folders; block_cache has one of its own beside them.
+PREFIX = 2
 # Bytes of the checksum that ends a file.
 SEAL = 4
 
@@ -122,7 +124,7 @@ class FetchCache:
 
     def _files(self) -> Iterator[Kept]:
         for part in os.scandir(self._folder):
-            for entry in os.scandir(part.path) if part.is_dir() else ():
+            for entry in os.scandir(part.path) if part.is_dir() and len(part.name) == PREFIX else ():
                 if entry.name.endswith(PARTIAL):  # its writer was killed, or would hold the lock
                     os.unlink(entry.path)
                 else:
@@ -134,7 +136,7 @@ class FetchCache:
 
     def _path(self, url: str) -> str:
         name = hashlib.sha256(f"{self._about}\n{url}".encode()).hexdigest()
-        return f"{self._folder}/{name[:2]}/{name[2:]}"
+        return f"{self._folder}/{name[:PREFIX]}/{name[PREFIX:]}"
 
     def _noted(self, note: IO[str]) -> int | None:
         note.seek(0)

@@ -3,9 +3,11 @@
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+THREADS = 64
 
 
 class Ended(Exception):
@@ -58,6 +60,8 @@ class Loop:
         loop = self._loop
         assert loop is not None, "run() makes it, then starts this thread"
         asyncio.set_event_loop(loop)
+        # For file systems without asyncio; each thread starts when it is needed.
+        loop.set_default_executor(ThreadPoolExecutor(THREADS, "tfpipe-fetch-sync"))
         loop.run_forever()
         tasks = asyncio.all_tasks(loop)
         for task in tasks:

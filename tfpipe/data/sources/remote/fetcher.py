@@ -9,13 +9,13 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import is_optional
 from tfpipe.data.sources.remote.fetch_cache import FetchCache
 from tfpipe.data.sources.remote.fetch_loop import Ended, Loop
-from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system, read_url
+from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system, read_range, read_url
 from tfpipe.errors import TfpipeError
 
 T = TypeVar("T")
@@ -42,6 +42,17 @@ class FetchError(TfpipeError):
         error = cls(f"{CANNOT_FETCH}{url}: {reason}")
         error.missing = missing
         return error
+
+
+class ByteRange(NamedTuple):
+    """A part of a URL's content: bytes `start` to `end`."""
+
+    url: str
+    start: int
+    end: int
+
+
+Asked = TypeVar("Asked", str, ByteRange)
 
 
 class Fetcher:
@@ -111,6 +122,17 @@ class Fetcher:
                 raise result
         return [set() if isinstance(result, FetchError) else result for result in results]
 
+    def ranges(self, wanted: Sequence[ByteRange]) -> list[bytes | FetchError]:
+        """Returns the bytes of each range, or the error; none is cached."""
+
+        async def part(asked: ByteRange) -> bytes:
+            data = await read_range(self._system(asked.url), asked.url, asked.start, asked.end)
+            if len(data) != asked.end - asked.start:
+                raise ValueError(f"it ends at byte {asked.start + len(data)}, before {asked.end}")
+            return data
+
+        return self._all(part, wanted)
+
     def forget(self, urls: Iterable[str]) -> None:
         """Drops URLs from the cache, so that repaired files are fetched again."""
         if self._cache:
@@ -127,21 +149,22 @@ class Fetcher:
     def _system(self, url: str) -> Any:
         return self._systems[url.partition("://")[0]]
 
-    def _all(self, ask: Callable[[str], Awaitable[T]], urls: Sequence[str]) -> list[T | FetchError]:
+    def _all(self, ask: Callable[[Asked], Awaitable[T]], wanted: Sequence[Asked]) -> list[T | FetchError]:
         async def together() -> list[T | FetchError]:
-            return await asyncio.gather(*(self._tried(ask, url) for url in urls))
+            return await asyncio.gather(*(self._tried(ask, each) for each in wanted))
 
         try:
-            return self._loop.run(together) if urls else []
+            return self._loop.run(together) if wanted else []
         except Ended:
-            return [FetchError.of(url, "the process is ending") for url in urls]
+            return [FetchError.of(_url(each), "the process is ending") for each in wanted]
 
-    async def _tried(self, ask: Callable[[str], Awaitable[T]], url: str) -> T | FetchError:
+    async def _tried(self, ask: Callable[[Asked], Awaitable[T]], wanted: Asked) -> T | FetchError:
+        url = _url(wanted)
         began, tries = time.monotonic(), self._config.retries + 1
         for done in range(1, tries + 1):
             try:
                 async with self._turns:
-                    return await asyncio.wait_for(ask(url), self._config.timeout_s)
+                    return await asyncio.wait_for(ask(wanted), self._config.timeout_s)
             except Exception as error:
                 failure = error
             if done == tries or not may_pass(failure):
@@ -160,6 +183,10 @@ class Fetcher:
         if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
             return f"no answer within {self._config.timeout_s:g} s"
         return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _url(wanted: str | ByteRange) -> str:
+    return wanted if isinstance(wanted, str) else wanted.url
 
 
 def pause_s(tries: int) -> float:

@@ -1,6 +1,7 @@
 """fsspec's file systems, one for a scheme of URLs."""
 
 from collections.abc import Iterable
+from http import HTTPStatus
 from typing import Any
 
 from tfpipe.config import Remote
@@ -22,8 +23,10 @@ def open_file_system(scheme: str, config: Remote) -> Any:
         kind = fsspec.get_filesystem_class(scheme)
     except ImportError as error:
         raise ConfigError(
-            f"the filelist has {scheme}:// URLs, for which a package is missing ({error}): pip install 'tfpipe[remote]'"
+            f"{scheme}:// URLs need a package that is missing ({error}): pip install 'tfpipe[remote]', or fsspec's own"
         ) from error
+    except ValueError as error:
+        raise ConfigError(f"{scheme}:// is no scheme that fsspec knows: {error}") from error
     options = dict(config.options)
     if scheme in ("http", "https"):
         options.setdefault("get_client", _http_client)
@@ -33,6 +36,11 @@ def open_file_system(scheme: str, config: Remote) -> Any:
             options["config_kwargs"] = pool | options.get("config_kwargs", {})
             # Above 1, s3fs would first request each file's size.
             options["max_concurrency"] = 1
+        if not kind.async_impl:
+            from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+
+            # Its calls run in threads; each is of a few bytes or of one file.
+            return AsyncFileSystemWrapper(kind(**options), asynchronous=True)
         system = kind(asynchronous=True, skip_instance_cache=True, use_listings_cache=False, **options)
     except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"data.remote.options: {scheme}:// cannot be used with these: {error}") from error
@@ -70,6 +78,24 @@ async def read_url(system: Any, url: str, count: int | None) -> bytes:
                 raise TooLong(f"the response has more than {MAX_BYTES / 1e6:.0f} MB")
         system._raise_not_found_for_status(response, url)
     return b"".join(chunks)[:count]
+
+
+async def read_range(system: Any, url: str, start: int, end: int) -> bytes:
+    """Returns the bytes `start` to `end` of a URL, fewer if it ends before.
+
+    Raises ValueError if the server ignores ranges, or an error of the file system.
+    """
+    if system.protocol != ("http", "https"):
+        return await system._cat_file(url, start=start, end=end)
+    options = dict(system.kwargs)
+    asked = {"Range": f"bytes={start}-{end - 1}", "Accept-Encoding": "identity"}
+    options["headers"] = {**options.get("headers", {}), **asked}
+    session = await system.set_session()
+    async with session.get(system.encode_url(url), **options) as response:
+        system._raise_not_found_for_status(response, url)
+        if response.status != HTTPStatus.PARTIAL_CONTENT:
+            raise ValueError("the server ignores ranges, by which parts of large files are read: copy them first")
+        return await response.read()
 
 
 async def close_file_systems(systems: Iterable[Any]) -> None:

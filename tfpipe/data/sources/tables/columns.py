@@ -39,12 +39,12 @@ def _rows(files: list[Path], columns: Columns, stored: bool) -> Rows:
     if labels is None and columns.label != Columns.model_fields["label"].default:
         raise _missing(table, files, "label", columns.label)
     labels = labels or [None] * len(names)
-    sizes = _sizes(table)
+    sizes, weights = _sizes(table), _weights(table, columns, files)
     edges = {name.lower(): name for name in table.column_names}
     if find(table, columns.boxes) is None and all(edge in edges for edge in EDGES) and not stored:
         sides = np.stack([table[edges[edge]].to_numpy().astype(np.float32) for edge in EDGES], axis=1)
-        return _joined(Rows(names, labels, np.arange(len(names)), sides, labels, sizes, classes))
-    return Rows(names, labels, *_boxes(table, columns, files), sizes, classes)
+        return _joined(Rows(names, labels, np.arange(len(names)), sides, labels, sizes, classes, weights))
+    return Rows(names, labels, *_boxes(table, columns, files), sizes, classes, weights)
 
 
 def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
@@ -134,6 +134,17 @@ def _sizes(table: pa.Table) -> np.ndarray | None:
     return np.stack([side.to_numpy().astype(np.float32) for side in (height, width)], axis=1)
 
 
+def _weights(table: pa.Table, columns: Columns, files: list[Path]) -> np.ndarray | None:
+    if columns.weight is None:
+        return None
+    values = find(table, columns.weight)
+    if values is None:
+        raise _missing(table, files, "weight", columns.weight)
+    if values.null_count:
+        raise ConfigError(f'{files[0]}: {values.null_count} rows have no number in the column "{columns.weight}"')
+    return values.cast(pa.float64()).to_numpy()
+
+
 def _boxes(table: pa.Table, columns: Columns, files: list[Path]) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
     """Returns the boxes of a column of lists, as Rows has them: their images, edges and labels."""
     values = find(table, columns.boxes)
@@ -170,4 +181,5 @@ def _joined(rows: Rows) -> Rows:
     order = order[np.isfinite(rows.boxes[order]).all(axis=1)]
     texts = [rows.box_labels[row] for row in order.tolist()]
     sizes = None if rows.sizes is None else rows.sizes[first]
-    return Rows(list(numbers), labels, images[order], rows.boxes[order], texts, sizes, rows.classes)
+    weights = None if rows.weights is None else rows.weights[first]
+    return Rows(list(numbers), labels, images[order], rows.boxes[order], texts, sizes, rows.classes, weights)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from tfpipe.config import SourceConfig
-from tfpipe.data.catalog.paths import REMOTE, FileList
+from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.files import Files
 from tfpipe.data.sources.known import check_split, files_of, known_catalog
@@ -76,7 +76,7 @@ class Table(Files):
         source: Source = self.of(paths)
         if stored:
             source = Stored(self.config).of_shards(locate(tables, columns.bytes, self.config, world))
-        return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated)
+        return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated, rows.weights)
 
     def stored(self, tables: list[Path]) -> bool:
         """Returns whether the tables hold the images' bytes; raises ConfigError if they cannot be read."""
@@ -97,6 +97,4 @@ class Table(Files):
         base = str(images or table.parent)
         if stored:
             return rows
-        return rows._replace(
-            names=[name if name.startswith(REMOTE) else os.path.join(base, name) for name in rows.names]
-        )
+        return rows._replace(names=[name if is_url(name) else os.path.join(base, name) for name in rows.names])

@@ -4,9 +4,12 @@ import hashlib
 import os
 from typing import Any
 
+import numpy as np
+
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.weighted import WeightedOrder, widths
 from tfpipe.util.differences import differences
 
 # Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
@@ -18,6 +21,7 @@ FREE = {
     "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
     "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
     "memory_budget",
+    "class_weights", "sample_weights",
 }  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
 KNOWN_AT_TIMES = ("boxes", "layout")
@@ -32,15 +36,16 @@ def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
     data = {name: value for name, value in config.model_dump(mode="json").items() if name not in FREE}
     return {
         PATHS: catalog.paths.digest,
-        NAMES: hashlib.sha256(catalog.paths.names).hexdigest(),
+        NAMES: hashlib.sha256(catalog.paths.text.data).hexdigest(),
         "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
+        "weights": _digest(widths(order.weights).astype("<i8")) if isinstance(order, WeightedOrder) else None,
         # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
         "crops as JPEG": catalog.source.jpeg,
         "images": len(catalog),
         "images with an XML": int(catalog.annotated.sum()),
         "samples": order.count,
         "classes": hashlib.sha256("\n".join(catalog.classes).encode()).hexdigest(),
-        "labels": hashlib.sha256(catalog.labels.tobytes()).hexdigest(),
+        "labels": hashlib.sha256(np.ascontiguousarray(catalog.labels).data).hexdigest(),
         "boxes": None if catalog.boxes is None else _boxes_digest(catalog.boxes),
         "layout": _layout(catalog),
         "data.shuffle_buffer > 1": order.shuffle,
@@ -58,8 +63,15 @@ def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def _boxes_digest(boxes: Boxes) -> str:
-    arrays = (array.astype(kind) for array, kind in zip(boxes, ("<i4", "<f4", "<i4"), strict=True))
-    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    kinds = ("<i4", "<f4", "<i4")
+    return _digest(*(np.ascontiguousarray(array, kind) for array, kind in zip(boxes, kinds, strict=True)))
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(array.data)  # no copy of an array that is mapped
+    return digest.hexdigest()
 
 
 def _layout(catalog: Catalog) -> str | None:

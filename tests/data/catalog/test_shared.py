@@ -1,0 +1,307 @@
+"""Parts of a catalog that processes share: made once, mapped by all, never stale, and nothing where they are small."""
+
+import logging
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.batches import assert_same, batches
+from tfpipe import Config, World
+from tfpipe.data.catalog import parts, shared
+from tfpipe.data.catalog.shared import Shared
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.contract import data_contract
+from tfpipe.data.order.stream import Stream
+from tfpipe.data.pipeline import visit
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError
+from tfpipe.prepare.index import build_index
+from tfpipe.util.mapped import Part, map_part
+
+# ---- the catalog -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every list is large enough to be shared."""
+    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+
+
+def load(config: Config, split: str = "train") -> Catalog:
+    return load_catalog(config.data, split, World())
+
+
+def assert_equal(mapped: Catalog, held: Catalog, config: Config) -> None:
+    """Asserts that the first is of mapped files, and that they are the same."""
+    assert isinstance(mapped.paths.names, np.ndarray) and isinstance(held.paths.names, bytes)
+    assert mapped.paths == held.paths and mapped.paths.digest == held.paths.digest
+    assert list(mapped.paths) == list(held.paths) and mapped.classes == held.classes and mapped.lists == held.lists
+    assert all(mapped.annotation(item) == held.annotation(item) for item in range(len(held)))
+    arrays = (mapped.labels, mapped.annotated, *(mapped.boxes or ()))
+    for array, other in zip(arrays, (held.labels, held.annotated, *(held.boxes or ())), strict=True):
+        assert array.dtype == other.dtype and np.array_equal(array, other)
+    if held.boxes is not None:
+        assert np.array_equal(mapped.boxes.offsets(len(held)), held.boxes.offsets(len(held)))
+    assert data_contract(config.data, mapped) == data_contract(config.data, held)
+
+
+def mixed(config: Config, folder: Path) -> Config:
+    """The same images as three lists with weights."""
+    lines = Path(config.data.train_filelist).read_text().splitlines(True)
+    lists = []
+    for number in range(3):
+        path = folder / f"part{number}.txt"
+        path.write_text("".join(lines[number::3]))
+        lists.append({"path": path, "weight": 1 + number})
+    data = type(config.data).model_validate(config.data.model_dump() | {"train_filelist": lists})
+    return config.model_copy(update={"data": data})
+
+
+@pytest.mark.parametrize("keys", [{}, {"label_source": "object", "unit": "box"}, {"crop": "center"}, {"mixed": True}])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_mapped_catalog_is_the_one_that_is_read(
+    make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any], indexed: bool
+) -> None:
+    config = make(**{key: value for key, value in keys.items() if key != "mixed"})
+    config = mixed(config, tmp_path) if "mixed" in keys else config
+    if indexed:
+        build_index(config.data, "train", World(), processes=1)
+    held = load(config)
+    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    assert_equal(load(config), held, config)
+    for name in ("read_lists", "image_labels"):
+        monkeypatch.setattr(parts, name, None)
+    monkeypatch.setattr("tfpipe.data.catalog.index.load_index", None)
+    assert_equal(load(config), held, config)
+
+
+@pytest.mark.parametrize("keys", [{}, {"scope": "shard"}, {"mixed": True}, {"unit": "box", "shuffle_buffer": 0}])
+def test_the_order_is_the_same_item_for_item(
+    make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
+) -> None:
+    config = make(**{key: value for key, value in keys.items() if key != "mixed"})
+    config = mixed(config, tmp_path) if "mixed" in keys else config
+    build_index(config.data, "train", World(), processes=1)
+
+    def visits(world: World) -> list[tuple]:
+        samples = visit(load(config), config.data, world, Stream.start(world.size)).batch(150).take(1)
+        return [(*each.visit, *each[1:]) for each in samples.as_numpy_iterator()]
+
+    worlds = [World(), World(1, 3)]
+    held = [visits(world) for world in worlds]
+    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    for world, expected in zip(worlds, held, strict=True):
+        assert_same(visits(world), expected)
+
+
+def test_batches_of_a_mapped_catalog_are_the_same(make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make()
+    build_index(config.data, "train", World(), processes=1)
+    held = batches(config, "train", 4)
+    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    assert_same(batches(config, "train", 4), held)
+
+
+def test_test_data_and_its_label_file_are_shared_too(
+    make: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make(classes=None)
+    held = load(config, "test")
+    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    assert_equal(load(config, "test"), held, config)
+    catalogs = sorted(path.name.partition("-")[0] for path in config.data.index.glob("*.catalog"))
+    assert catalogs == ["train", "val"]
+
+
+# ---- when a part is made again -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", ["list", "label file", "classes", "index", "no index", "damage"])
+def test_what_has_changed_is_read_again(
+    make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    own = make().data
+    lines = Path(own.train_filelist).read_text().splitlines(True)
+    (tmp_path / "train.txt").write_text("".join(lines))
+    (tmp_path / "labels.csv").write_text("".join(f"{Path(line).stem} {Path(line).parent.name}\n" for line in lines))
+    config = make(train_filelist=str(tmp_path / "train.txt"), train_label_file=str(tmp_path / "labels.csv"))
+    index = build_index(config.data, "train", World(), processes=1).path
+    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    assert load(config).boxes is not None
+    if change == "list":
+        (tmp_path / "train.txt").write_text("".join(reversed(lines)))
+    elif change == "label file":
+        text = (tmp_path / "labels.csv").read_text()
+        first, last = (Path(lines[place]).parent.name for place in (0, -1))
+        (tmp_path / "labels.csv").write_text(text.replace(f" {first}\n", f" {last}\n"))
+    elif change == "classes":
+        config = make(**config.data.model_dump(include={"train_filelist", "train_label_file"}, mode="json"),
+                      classes=own.classes[::-1])  # fmt: skip
+    elif change == "index":
+        build_index(config.data, "train", World(), processes=1)
+        os.utime(index, ns=(0, 0))
+    elif change == "no index":
+        index.unlink()
+    else:
+        for file in config.data.index.rglob("*.npy"):
+            file.write_bytes(file.read_bytes()[:-1])
+    found = load(config)
+    monkeypatch.undo()
+    assert_equal(found, load(config), config)
+    if change == "list":
+        assert found.paths[0] == lines[-1].strip()
+
+
+def test_a_list_that_changes_while_it_is_read_is_not_used(
+    large: None, make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "train.txt"
+    path.write_text(Path(make().data.train_filelist).read_text())
+    config, read = make(train_filelist=str(path)), parts.read_lists
+
+    def read_slowly(*args: Any, **keys: Any) -> Any:
+        with path.open("a") as file:
+            file.write("/another/n01/image.JPEG\n")
+        return read(*args, **keys)
+
+    monkeypatch.setattr(parts, "read_lists", read_slowly)
+    with pytest.raises(ConfigError, match=r"train\.txt changed while it was read: start again"):
+        load(config)
+
+
+# ---- where the parts are -----------------------------------------------------------------------------------------
+
+
+def test_a_small_list_leaves_no_file(make: Callable[..., Config]) -> None:
+    config = make()
+    build_index(config.data, "train", World(), processes=1)
+    load(config)
+    assert not list(config.data.index.glob("*.catalog"))
+
+
+def test_an_index_of_a_large_list_leaves_its_parts(large: None, make: Callable[..., Config]) -> None:
+    config = make(annotations="index")
+    build_index(config.data, "train", World(), processes=1)
+    (folder,) = config.data.index.glob("*.catalog")
+    assert sorted(path.name.split("-")[0] for path in folder.iterdir()) == [".lock", "boxes", "labels", "list"]
+    before = sorted(folder.iterdir())
+    load(config)
+    assert sorted(folder.iterdir()) == before
+
+
+def test_where_the_list_is_read_only_the_temporary_folder_is_used_or_none(
+    large: None, make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "train.txt").write_text(Path(make().data.train_filelist).read_text())
+    (tmp_path / "train.catalog").write_text("a file, in which nothing can be written")
+    config = make(train_filelist=str(tmp_path / "train.txt"), index=None)
+    catalog = load(config)
+    own = tmp_path / f"temporary/tfpipe-{os.getuid()}"
+    (folder,) = own.iterdir()
+    assert folder.name.startswith("train-") and folder.suffix == ".catalog" and own.stat().st_mode & 0o777 == 0o700
+    assert any(map_part(path) for path in folder.glob("list-*"))
+    # Others may write there: nothing in it is believed.
+    own.chmod(0o777)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        assert load(config).paths == catalog.paths
+    assert "every rank holds 0 MB of its own" in caplog.text and "set data.index" in caplog.text
+
+
+# ---- ranks -------------------------------------------------------------------------------------------------------
+
+
+class Exchange:
+    """What connects ranks that are threads: gathers their values."""
+
+    def __init__(self, size: int) -> None:
+        self.values: list[Any] = [None] * size
+        self.barrier = threading.Barrier(size, timeout=60)
+
+    def gather(self, rank: int, value: Any) -> list[Any]:
+        self.values[rank] = value
+        self.barrier.wait()
+        values = list(self.values)
+        self.barrier.wait()
+        return values
+
+
+@dataclass(frozen=True)
+class Rank(World):
+    """A rank that is a thread, of two on each host."""
+
+    exchange: Any = None
+
+    def gather(self, value: Any) -> list[Any]:
+        return self.exchange.gather(self.rank, value)
+
+
+def on_ranks(places: Sequence[Sequence[Path]], make: Callable[[int], Part | None]) -> list[Any]:
+    """The part, or the error, that each rank gets: rank r shares in places[r] and makes it by make(r)."""
+    exchange = Exchange(len(places))
+
+    def one(rank: int) -> Any:
+        world = Rank(rank, len(places), "mpi", rank % 2, 2, exchange=exchange)
+        try:
+            return Shared(places[rank], ["list"], world).part("kind", [], lambda: make(rank))
+        except ConfigError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(len(places)) as pool:
+        return list(pool.map(one, range(len(places))))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "makers"),
+    [("one folder that all see", [0]), ("a folder a host", [0, 2]), ("a folder on rank 0's host alone", [0, 2, 3])],
+)
+def test_ranks_share_what_as_few_as_possible_make(tmp_path: Path, hosts: str, makers: list[int]) -> None:
+    (tmp_path / "no folder").write_text("")
+    second = {"see": "host0", "host": "host1", "alone": "no folder/x"}[hosts.split()[-1]]
+    made = []
+
+    def make(rank: int) -> Part:
+        made.append(rank)
+        return Part({"by": rank}, {"values": np.arange(9)})
+
+    for _ in range(2):
+        found = on_ranks([[tmp_path / name] for name in ("host0", "host0", second, second)], make)
+        assert all(np.array_equal(part.arrays["values"], np.arange(9)) for part in found)
+    # What could not be stored is made again by the second start.
+    assert sorted(made) == sorted(makers + [rank for rank in makers if hosts.endswith("alone") and rank])
+
+
+def test_an_error_of_one_rank_is_raised_on_all_and_nothing_is_nothing_on_all(tmp_path: Path) -> None:
+    def fail(rank: int) -> Part:
+        raise ConfigError(f"no list, says rank {rank}")
+
+    assert on_ranks([[tmp_path / "a"]] * 4, fail) == ["no list, says rank 0"] * 4
+    assert on_ranks([[tmp_path / "a"]] * 4, lambda rank: None) == [None] * 4
+    assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
+
+
+def test_of_processes_that_are_not_connected_one_makes_a_part(tmp_path: Path) -> None:
+    made = []
+    begun = threading.Barrier(4, timeout=60)
+
+    def one(rank: int) -> Part | None:
+        def make() -> Part:
+            made.append(rank)
+            return Part({"by": rank}, {"values": np.arange(9)})
+
+        begun.wait()
+        return Shared([tmp_path / "a"], [], World(rank, 4)).part("kind", [], make)
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(one, range(4)))
+    assert len(made) == 1 and [part.about for part in found] == [{"by": made[0]}] * 4

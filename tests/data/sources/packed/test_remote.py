@@ -1,0 +1,136 @@
+"""Packed data and tar shards behind URLs: the batches of local ones, and clear words on what is missing."""
+
+from itertools import count
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from tests.support.batches import crops, known_crops
+from tests.support.packs import config_of, packed
+from tests.support.routes import SMALL, samples, write_tars
+from tests.support.sample import SampleData
+from tests.support.server import Server, serving
+from tfpipe import Config, Loader, World, make_config
+from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.remote import fetcher
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare.stage import stage
+
+KINDS = ("original", "crops", "raw")
+NUMBERS = count()
+
+
+@pytest.fixture(scope="module")
+def folders(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("packed")
+    for kind in KINDS:
+        packed(config_of(sample, base, index=index), base / kind, kind)
+    return base
+
+
+@pytest.fixture
+def server(folders: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fetcher, "PAUSE_S", 0.01)
+    with serving(folders) as made:
+        made.ranges = True
+        yield made
+
+
+def config_at(sample: SampleData, tmp_path: Path, url: str, **remote: object) -> Config:
+    return config_of(sample, tmp_path, "packed", url, remote={"concurrency": 16, **remote})
+
+
+def in_memory(folder: Path) -> str:
+    """Copies a folder to fsspec's memory; returns its URL."""
+    name = f"/test{next(NUMBERS)}"
+    for file in filter(Path.is_file, folder.rglob("*")):
+        fsspec.filesystem("memory").pipe_file(f"{name}/{file.relative_to(folder)}", file.read_bytes())
+    return f"memory:/{name}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_are_those_of_local_data_while_requests_fail(
+    sample: SampleData, folders: Path, tmp_path: Path, server: Server, kind: str
+) -> None:
+    here = config_of(sample, tmp_path, "packed", folders / kind)
+    server.fail_some(0.1)
+    remote = {"cache": str(tmp_path / "cache")} if kind == "crops" else {}
+    there = config_at(sample, tmp_path, f"{server.url}/{kind}", **remote)
+    world = World(1, 2)
+    assert crops(there, "train", world, 12) == known_crops(here, "train", world)[: 12 * 16]
+    assert crops(there, "test", world) == known_crops(here, "test", world)
+    contracts = [data_contract(each.data, load_catalog(each.data, "train", World())) for each in (here, there)]
+    assert breaches(*contracts) == []
+
+
+def test_any_scheme_of_fsspec_serves_packed_data_and_tar_shards(
+    sample: SampleData, folders: Path, tmp_path: Path
+) -> None:
+    here = config_of(sample, tmp_path, "packed", folders / "crops")
+    there = config_at(sample, tmp_path, in_memory(folders / "crops"))
+    assert crops(there, "train", steps=3) == known_crops(here)[: 3 * 16]
+    tars = write_tars(tmp_path / "tars", samples(12))
+    data = {**SMALL, "index": str(tmp_path / "index")}
+    local, far = (
+        make_config({"data": {**data, "source": {"kind": "webdataset", "path": path}}})
+        for path in (str(tars), in_memory(tars))
+    )
+    assert crops(far, "train", steps=4) == crops(local, "train", steps=4)
+    contracts = [data_contract(each.data, load_catalog(each.data, "train", World())) for each in (local, far)]
+    assert breaches(*contracts) == []
+
+
+def test_tar_shards_on_a_web_server_are_named_by_a_pattern(tmp_path: Path) -> None:
+    tars = write_tars(tmp_path / "tars", samples(12))
+    with serving(tars) as server:
+        server.ranges = True
+        source = {"kind": "webdataset", "path": f"{server.url}/train-{{0000..0002}}.tar"}
+        config = make_config({"data": {**SMALL, "source": source, "index": str(tmp_path)}})
+        catalog = load_catalog(config.data, "train", World())
+        assert [catalog.source.image(catalog, item) for item in range(12)] == [each.file for each in samples(12)]
+        assert not open_source(config.data).has_test()
+        missing = make_config({"data": {**SMALL, "source": source}})
+        with pytest.raises(ConfigError, match=r"data\.index must name a local folder"):
+            load_catalog(missing.data, "train", World())
+
+
+def test_stage_copies_packed_data_from_a_server(
+    sample: SampleData, folders: Path, tmp_path: Path, server: Server
+) -> None:
+    config = config_at(sample, tmp_path, f"{server.url}/crops")
+    staged = stage(config.data, ["train", "test"], tmp_path / "out", World())
+    assert staged.overrides == [f"data.source.path={tmp_path / 'out'}"]
+    files = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir() if file.name[0] != "."}
+    assert files == {file.name: file.read_bytes() for file in (folders / "crops").iterdir() if file.name[0] != "."}
+
+
+def test_what_is_missing_or_damaged_is_named(sample: SampleData, folders: Path, tmp_path: Path, server: Server) -> None:
+    with pytest.raises(ConfigError, match=f"there is no {server.url}/nothing/train.json"):
+        open_source(config_at(sample, tmp_path, f"{server.url}/nothing").data).check()
+    config = config_at(sample, tmp_path, f"{server.url}/crops", retries=0)
+    shard = sorted(path.name for path in (folders / "crops").glob("train-*"))[0]
+    server.fail = lambda path: 503 if path.endswith(shard) else None
+    with pytest.raises(ConfigError, match=f"cannot read {server.url}/crops/{shard}, named in the manifest"):
+        load_catalog(config.data, "train", World())
+    server.fail = lambda path: None
+    catalog = load_catalog(config.data, "train", World())
+    server.fail = lambda path: 404
+    with pytest.raises(ValueError, match=f"cannot fetch {server.url}/crops/train-"):
+        catalog.source.image(catalog, 0)
+    with (
+        pytest.raises(TfpipeError, match=r"record \d+ of http.*cannot fetch"),
+        Loader(config, catalog=catalog) as loader,
+    ):
+        next(loader)
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/folder", "az://container/folder", "hf://datasets/x/y"])
+def test_no_url_becomes_a_local_path(url: str) -> None:
+    for kind in ("folders", "tfrecord", "table", "coco"):
+        with pytest.raises(ConfigError, match=f'received "{url}"; accepted: a path of a file system'):
+            make_config({"data": {"source": {"kind": kind, "path": url}}})
+    assert make_config({"data": {"source": {"kind": "packed", "path": f"{url}/"}}}).data.source.path == url
+    with pytest.raises(ConfigError, match="a user or a password"):
+        make_config({"data": {"source": {"kind": "packed", "path": "https://me:secret@host/packed"}}})

@@ -1,0 +1,208 @@
+"""Parts of large files behind URLs: neighbours together, blocks in a cache that is bounded, shared and checked."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.server import Server, serving
+from tfpipe.config import Remote
+from tfpipe.data.sources.remote import block_cache, fetcher, ranges
+from tfpipe.data.sources.remote.block_cache import FOLDER, BlockCache
+from tfpipe.data.sources.remote.fetcher import FetchError
+from tfpipe.data.sources.remote.ranges import GAP, MOST, Place, RemoteFiles, neighbours
+from tfpipe.errors import ConfigError
+
+SIZES = (50_000, 1, 33_333)
+BLOCK = 4096
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[bytes]:
+    rng = np.random.default_rng(0)
+    contents = [rng.bytes(size) for size in SIZES]
+    (tmp_path / "files").mkdir()
+    for number, data in enumerate(contents):
+        (tmp_path / f"files/{number}").write_bytes(data)
+    return contents
+
+
+@pytest.fixture
+def server(tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(block_cache, "BLOCK", BLOCK)
+    monkeypatch.setattr(fetcher, "PAUSE_S", 0.01)
+    with serving(tmp_path / "files") as made:
+        made.ranges = True
+        yield made
+
+
+def remote_files(server: Server, cache: Path | None = None, gb: float = 1.0) -> RemoteFiles:
+    urls = [f"{server.url}/{number}" for number in range(len(SIZES))]
+    return RemoteFiles(urls, SIZES, Remote(cache=cache, cache_gb=gb, retries=3))
+
+
+def random_places(count: int, seed: int = 0) -> list[Place]:
+    rng = np.random.default_rng(seed)
+    places = []
+    for file in rng.choice([0, 0, 1, 2], count).tolist():
+        offset = int(rng.integers(0, SIZES[file]))
+        places.append(Place(file, offset, int(rng.integers(1, min(9000, SIZES[file] - offset) + 1))))
+    return places
+
+
+def expected(files: list[bytes], places: list[Place]) -> list[bytes]:
+    return [files[file][offset : offset + length] for file, offset, length in places]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_any_bytes_are_those_of_the_files(server: Server, files: list[bytes], tmp_path: Path, cached: bool) -> None:
+    reader = remote_files(server, tmp_path / "cache" if cached else None)
+    for seed in range(3):
+        places = random_places(40, seed)
+        assert reader.read(places) == expected(files, places)
+    assert reader.read([]) == []
+
+
+def test_the_cache_fetches_each_block_once_for_all_threads_and_processes(
+    server: Server, files: list[bytes], tmp_path: Path
+) -> None:
+    server.latency_s = 0.05
+    readers = [remote_files(server, tmp_path / "cache") for _ in range(2)]
+    places = [Place(0, 0, SIZES[0]), *random_places(60)]
+    with ThreadPoolExecutor(8) as pool:
+        for read in pool.map(lambda _: readers[0].read(places), range(8)):
+            assert read == expected(files, places)
+    assert server.sent == SIZES[0] + SIZES[2] + 1 == sum(SIZES)
+    assert readers[1].read(places) == expected(files, places) and server.sent == sum(SIZES)
+    assert remote_files(server, tmp_path / "cache").read(places) == expected(files, places)
+    assert server.sent == sum(SIZES), "a later process has the blocks too"
+
+
+def test_the_cache_is_bounded_and_the_rest_is_fetched_each_time(
+    server: Server, files: list[bytes], tmp_path: Path
+) -> None:
+    reader = remote_files(server, tmp_path / "cache", gb=5 * BLOCK / 1e9)
+    whole = [Place(file, 0, size) for file, size in enumerate(SIZES)]
+    for _ in range(2):
+        assert reader.read(whole) == files
+    held = sum(file.stat().st_blocks * 512 for file in (tmp_path / "cache" / FOLDER).rglob("[0-9]"))
+    assert 0 < held <= 5 * BLOCK
+
+
+def test_files_that_no_process_uses_make_room_for_others(server: Server, files: list[bytes], tmp_path: Path) -> None:
+    about = [BlockCache(tmp_path, name, [10 * BLOCK], 17 * BLOCK) for name in ("old", "used")]
+    for cache in about:
+        for block in range(5):
+            cache.keep(block, bytes([block]) * BLOCK)
+    del about[0], cache
+    new = BlockCache(tmp_path, "new", [10 * BLOCK], 17 * BLOCK)
+    assert len([path for path in (tmp_path / FOLDER).iterdir() if path.is_dir()]) == 2
+    kept = [block for block in range(10) if new.has_room() and not new.keep(block, b"x" * BLOCK)]
+    assert kept == list(range(10)) and about[0].has(4)
+
+
+def test_a_block_that_was_lost_or_changed_is_fetched_again(server: Server, files: list[bytes], tmp_path: Path) -> None:
+    places = [Place(0, 0, SIZES[0])]
+    remote_files(server, tmp_path / "cache").read(places)
+    (copy,) = [file for file in (tmp_path / "cache" / FOLDER).rglob("0") if file.stat().st_size == SIZES[0]]
+    with copy.open("r+b") as file:
+        file.seek(2 * BLOCK)
+        file.write(bytes(BLOCK))
+    before = server.sent
+    assert remote_files(server, tmp_path / "cache").read(places) == [files[0]]
+    assert server.sent - before == BLOCK
+
+
+def test_a_disk_that_is_full_only_ends_caching(
+    server: Server, files: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    reader = remote_files(server, tmp_path / "cache")
+    monkeypatch.setattr(os, "pwrite", full)
+    assert reader.read([Place(0, 5, 100)]) == [files[0][5:105]]
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_failures_that_pass_lose_nothing_and_others_are_named(
+    server: Server, files: list[bytes], tmp_path: Path, cached: bool
+) -> None:
+    server.fail_some(0.3)
+    reader = remote_files(server, tmp_path / "cache" if cached else None)
+    for seed in range(5):
+        places = random_places(20, seed)
+        assert reader.read(places) == expected(files, places)
+    server.fail = lambda path: 404 if path == "2" else None
+    results = remote_files(server, tmp_path / "other" if cached else None).read([Place(0, 0, 9), Place(2, 0, 9)])
+    assert results[0] == files[0][:9]
+    assert isinstance(results[1], FetchError) and f"{server.url}/2: HTTP status 404" in str(results[1])
+
+
+def test_a_server_that_ignores_ranges_is_refused(server: Server, files: list[bytes]) -> None:
+    server.ranges = False
+    (result,) = remote_files(server).read([Place(0, 0, 9)])
+    assert "the server ignores ranges" in str(result)
+    server.ranges = True
+    server.root = server.root.parent
+    (result,) = remote_files(server).read([Place(0, 0, 9)])
+    assert isinstance(result, FetchError)
+
+
+def test_a_file_that_is_shorter_than_it_was_is_named(server: Server, files: list[bytes]) -> None:
+    reader = remote_files(server)
+    (server.root / "0").write_bytes(b"short")
+    (result,) = reader.read([Place(0, 0, 9)])
+    assert "it ends at byte 5, before 9" in str(result)
+
+
+def test_file_systems_without_asyncio_work_too(files: list[bytes]) -> None:
+    system = fsspec.filesystem("memory")
+    for number, data in enumerate(files):
+        system.pipe_file(f"/ranges/{number}", data)
+    places = random_places(20)
+    reader = RemoteFiles([f"memory://ranges/{number}" for number in range(3)], SIZES, Remote())
+    assert reader.read(places) == expected(files, places)
+
+
+def test_a_scheme_that_does_not_exist_or_lacks_its_package_is_named() -> None:
+    with pytest.raises(ConfigError, match="nosuch:// is no scheme that fsspec knows"):
+        RemoteFiles(["nosuch://b/0"], [1], Remote())
+    with pytest.raises(ConfigError, match="oci:// URLs need a package that is missing"):
+        RemoteFiles(["oci://b/0"], [1], Remote())
+
+
+def test_a_folder_that_cannot_be_used_is_refused(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"data\.remote\.cache: cannot use the folder"):
+        remote_files(server, tmp_path / "file")
+
+
+places = st.lists(
+    st.builds(Place, st.integers(0, 2), st.integers(0, 4 * MOST), st.integers(1, 200_000)), min_size=1, max_size=60
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(places)
+def test_neighbours_share_a_request_and_others_do_not(places: list[Place]) -> None:
+    groups = list(neighbours(places))
+    assert sorted(number for group in groups for number in group) == list(range(len(places)))
+    for group in groups:
+        spans = sorted(places[number] for number in group)
+        assert len({span.file for span in spans}) == 1
+        end = spans[0].offset + spans[0].length
+        for span in spans[1:]:
+            assert span.offset <= end + GAP and span.offset + span.length - spans[0].offset <= MOST
+            end = max(end, span.offset + span.length)
+
+
+def test_neighbours_are_found_in_any_order() -> None:
+    where = [Place(0, 300, 50), Place(1, 0, 9), Place(0, 100, 200), Place(0, 10 * GAP, 9)]
+    assert list(neighbours(where)) == [[2, 0], [3], [1]]
+    assert ranges.GAP < ranges.MOST

@@ -1,0 +1,90 @@
+"""The table of the traced batches: a sample that was late is named, with the batch that waited for it."""
+
+import csv
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+import tensorflow as tf
+
+from tests.support.recorded import unpack
+from tfpipe import Config, World
+from tfpipe.cli import main
+from tfpipe.data.catalog.locate import sample_names
+from tfpipe.data.runtime.tracing import Window
+from tfpipe.data.sources import reading
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.tools.bench.traced import trace
+
+LATE_S = 0.2
+
+
+def delay_one(monkeypatch: pytest.MonkeyPatch, config: Config, position: int) -> str:
+    """Makes the read of the sample at a stream position take LATE_S longer; returns its file."""
+    catalog = load_catalog(config.data, "train", World())
+    (late,) = sample_names(catalog, config.data, World(), [position])
+
+    def wait(path: bytes) -> bytes:
+        time.sleep(LATE_S if path.decode() == late else 0)
+        return path
+
+    def slow_path(path: tf.Tensor, _: float) -> tf.Tensor:
+        return tf.ensure_shape(tf.numpy_function(wait, [path], tf.string, stateful=False), [])
+
+    monkeypatch.setattr(reading, "simulate_latency", slow_path)
+    return late
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_batch_that_waited_for_a_late_sample_is_named_with_the_file(
+    make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Images one after the other, each by itself: the wait for the late one is that of its batch alone.
+    config = make(num_parallel_readers=1, prefetch_buffer_size=0, decoder="graph", storage_delay_ms=1)
+    late = delay_one(monkeypatch, config, 45)
+    trace(config, World(), Window(0, 8), tmp_path / "run")
+    assert main(["report", str(tmp_path / "run"), "--per-batch", str(tmp_path / "b.csv")]) == 0
+    rows = read_rows(tmp_path / "b.csv")
+    assert [int(row["batch"]) for row in rows] == list(range(8)) and {row["rank"] for row in rows} == {"0"}
+    first = next(row for row in rows if "45" in row["positions"].split())
+    assert first["slowest_file"] == late and first["slowest_stage"] == "read" and first["slowest_position"] == "45"
+    assert float(first["slowest_ms"]) >= 1000 * LATE_S and float(first["wait_ms"]) >= 1000 * LATE_S
+    assert float(first["taken_s"]) >= float(first["ready_s"]) and float(first["delay_ms"]) >= 0
+
+
+def test_samples_are_timed_in_a_parallel_pipeline_too(
+    make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make(storage_delay_ms=1, parallel={"read": 2, "decode": 1}, prefetch_buffer_size=1)
+    # Not among the samples that are read before the window: those of two calls of the decoder.
+    late = delay_one(monkeypatch, config, 90)
+    trace(config, World(), Window(1, 12), tmp_path / "run")
+    outs = [str(tmp_path / name) for name in ("b.parquet", "t.json")]
+    assert main(["report", str(tmp_path / "run"), "--per-batch", outs[0], "--trace", outs[1]]) == 0
+    rows = pyarrow.parquet.read_table(outs[0]).to_pylist()
+    assert [row["batch"] for row in rows] == list(range(1, 12))
+    # The first batches were read before the window, and are known all the same.
+    assert all(row["slowest_stage"] in ("read", "decode") and row["slowest_file"] for row in rows)
+    (named,) = {row["slowest_file"] for row in rows if "90" in row["positions"].split()}
+    assert named == late
+    events = json.loads(Path(outs[1]).read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    images = [span for span in spans if span["name"] == "image"]
+    assert images and all("position" in span["args"] for span in images)
+
+
+def test_a_trace_without_batches_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = unpack("decode", tmp_path)
+    assert main(["report", str(folder), "--per-batch", str(tmp_path / "b.csv")]) != 0
+    assert "--profile" in capsys.readouterr().err and not (tmp_path / "b.csv").exists()
+    # Its timeline is written: steps and threads, without batches and samples.
+    assert main(["report", str(folder), "--trace", str(tmp_path / "t.json")]) == 0
+    names = {event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
+    assert {"step 10", "decode", "read"} <= names

@@ -1,0 +1,48 @@
+"""Finds faster settings of the input pipeline, by measuring them in turns for a few minutes.
+
+It changes neither pixels nor order, and prints the arguments (--set) to use, with what each change gave; nothing if no
+setting is faster than the one given.
+"""
+
+import argparse
+import os
+from functools import partial
+
+from tfpipe.cli.arguments import add_config, add_json, quiet_tensorflow, read_config, write_json
+from tfpipe.distributed import World, find_launch
+from tfpipe.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_config(parser)
+    parser.add_argument("--minutes", type=float, default=4.0, metavar="M", help="time to take, about [%(default)g]")
+    parser.add_argument(
+        "--pipeline-only", action="store_true", help="do not train: leave data.cpu_fraction, for a model of your own"
+    )
+    add_json(parser, "all trials")
+
+
+def run(args: argparse.Namespace) -> None:
+    from tfpipe.data.sources.registry import open_source
+
+    load = partial(read_config, args)
+    open_source(load([]).data).check()
+    launch = find_launch()
+    if launch is not None and (launch.size or 2) > 1:
+        raise ConfigError("tfpipe tune measures one rank: leave out the launcher")
+    if not 0 < args.minutes < 1e4:
+        raise ConfigError(f"--minutes must be above 0, received {args.minutes:g}")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    with quiet_tensorflow(args):
+        world = World.detect(horovod=False)
+        from tfpipe.tools.tune import tune
+        from tfpipe.tools.tune.text import as_json, render
+
+        if not args.pipeline_only:
+            from tfpipe.training.loop import configure_devices
+
+            configure_devices(world)
+        found = tune.run(load, world, args.minutes, not args.pipeline_only)
+    print(render(found, args.config))
+    if args.json is not None:
+        write_json(args.json, as_json(found))

@@ -1,0 +1,78 @@
+"""Marks in the pipeline, which record when each sample is read and cropped while a trace is recorded.
+
+Only a pipeline that is built inside `marking` has them; they need the decoder in C.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from tfpipe.native import Kind, native
+
+T = TypeVar("T")
+_wanted: ContextVar[bool] = ContextVar("marks wanted", default=False)
+
+
+@contextmanager
+def marking() -> Iterator[None]:
+    """Lets pipelines that are built inside `with` have marks."""
+    token = _wanted.set(native() is not None)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
+
+
+def marked(build: Callable[..., T]) -> Callable[..., T]:
+    """Wraps `build`, a function that builds a pipeline, so that the pipeline has marks."""
+
+    def build_marked(*args: Any, **keys: Any) -> T:
+        with marking():
+            return build(*args, **keys)
+
+    return build_marked
+
+
+def mark(kind: Kind, positions: tf.Tensor, through: tf.Tensor) -> tf.Tensor:
+    """Returns `through` (int64); with marks, a copy, made when the samples at `positions` (int64) reach `kind`."""
+    library = native() if _wanted.get() else None
+    if library is None:
+        return through
+    return tf.ensure_shape(library.mark(positions, through, kind=int(kind)), through.shape)
+
+
+def mark_read(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wraps `read`, SamplePaths -> Encoded in graph, in the marks READ and READ_END."""
+
+    @tf.autograph.experimental.do_not_convert
+    def marked_read(image: Any) -> Any:
+        position = mark(Kind.READ, image.visit.position, image.visit.position)
+        with tf.control_dependencies([position]):
+            encoded = read(image._replace(visit=image.visit._replace(position=position)))
+        with tf.control_dependencies(tf.nest.flatten(encoded)):
+            visit = encoded.visit._replace(position=mark(Kind.READ_END, position, encoded.visit.position))
+        return encoded._replace(visit=visit)
+
+    return marked_read if _wanted.get() else read
+
+
+def mark_crop(crop: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wraps `crop`, Encoded -> Crops in graph, in the marks CROP and CROP_END."""
+
+    @tf.autograph.experimental.do_not_convert
+    def marked_crop(encoded: Any) -> Any:
+        positions = mark(Kind.CROP, encoded.visit.position, encoded.visit.position)
+        with tf.control_dependencies([positions]):
+            crops = crop(encoded._replace(visit=encoded.visit._replace(position=positions)))
+        with tf.control_dependencies(tf.nest.flatten(crops)):
+            return crops._replace(positions=mark(Kind.CROP_END, positions, crops.positions))
+
+    return marked_crop if _wanted.get() else crop
+
+
+def mark_decode(windows: T, positions: tf.Tensor) -> T:
+    """Puts the mark DECODE before a call of the decoder that gets `windows` of the images at `positions`."""
+    return windows._replace(images=mark(Kind.DECODE, positions, windows.images))  # type: ignore[attr-defined]

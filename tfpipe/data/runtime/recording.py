@@ -1,0 +1,79 @@
+"""The record of a trace's batches and samples, which is written beside the profiler's trace; needs no TensorFlow."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfpipe.native import EVENT
+from tfpipe.util.atomic_write import atomic_write
+
+RECORDING = "tfpipe.npz"
+BATCH = np.dtype(
+    [
+        ("number", "i8"),
+        *((name, "f8") for name in ("began_s", "ready_s", "taken_s", "ended_s", "reduce_s")),
+        ("samples", "i8"),
+    ]
+)
+
+
+class TracedBatch(NamedTuple):
+    """A batch of a traced step; all but `reduce_s` are seconds since 1970."""
+
+    number: int  # of its step, from 0 at the start of the process
+    began_s: float  # the wait for it began
+    ready_s: float  # the pipeline had made it
+    taken_s: float  # the wait ended
+    ended_s: float  # its step ended
+    reduce_s: Any  # seconds of the step in the allreduce: a float, or a scalar of a device that converts to one
+    positions: np.ndarray  # int64 [batch, 2]: stream position and crop number
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that the step waited for it."""
+        return self.taken_s - self.began_s
+
+    @property
+    def delay_s(self) -> float:
+        """Seconds from the batch being ready to it being taken."""
+        return self.taken_s - self.ready_s
+
+
+class Recording(NamedTuple):
+    """Batches and samples of a rank's trace."""
+
+    rank: int
+    host: str
+    batches: Sequence[TracedBatch]
+    files: Mapping[int, str]  # name of the image's file, by stream position
+    events: np.ndarray  # native.EVENT [n]
+
+
+def write_recording(folder: Path, recording: Recording) -> None:
+    """Writes RECORDING in `folder`. Raises OSError."""
+    rank, host, batches, files, events = recording
+    rows = np.array([(*batch[:5], float(batch.reduce_s), len(batch.positions)) for batch in batches], BATCH)
+    positions = np.concatenate([np.zeros((0, 2), np.int64), *(batch.positions for batch in batches)])
+    names = np.array([files[position] for position in sorted(files)] or [""])
+    named = np.array(sorted(files), np.int64)
+    with atomic_write(folder / RECORDING) as partial, partial.open("wb") as file:
+        about: dict[str, Any] = {"rank": rank, "host": host, "named": named, "names": names}
+        np.savez_compressed(file, batches=rows, positions=positions, events=events, **about)
+
+
+def read_recording(folder: Path) -> Recording | None:
+    """Reads RECORDING in `folder`; None if there is none, as in traces of earlier versions."""
+    path = folder / RECORDING
+    if not path.exists():
+        return None
+    with np.load(path, allow_pickle=False) as stored:
+        rows, positions = stored["batches"], stored["positions"]
+        starts = np.concatenate([[0], np.cumsum(rows["samples"])])
+        batches = [
+            TracedBatch._make((*row[:-1], positions[start : start + row[-1]]))
+            for row, start in zip(rows.tolist(), starts, strict=False)
+        ]
+        files = dict(zip(stored["named"].tolist(), stored["names"].tolist(), strict=False))
+        return Recording(int(stored["rank"]), str(stored["host"]), batches, files, stored["events"].astype(EVENT))

@@ -1,0 +1,139 @@
+"""Files and folders behind URLs, with the few methods of pathlib.Path that packed data and tar shards need."""
+
+import errno
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Union
+
+from tfpipe.config import Remote
+from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher, FetchError, shared_fetcher
+
+# Bytes of a request for a whole file, and requests of it at once.
+PART, TOGETHER = 2**23, 4
+
+AnyPath = Union[Path, "UrlPath"]
+
+
+class UrlPath:
+    """A file or folder behind a URL; `data.remote` says how to reach it. Nothing of it is cached."""
+
+    def __init__(self, url: str, remote: Remote) -> None:
+        self._url, self.remote = url.rstrip("/"), remote
+
+    def __str__(self) -> str:
+        return self._url
+
+    def __truediv__(self, name: str) -> "UrlPath":
+        return UrlPath(f"{self._url}/{name}", self.remote)
+
+    @property
+    def name(self) -> str:
+        """Last part of the URL."""
+        return self._url.rpartition("/")[2]
+
+    def fetcher(self) -> Fetcher:
+        """Returns the client; raises ConfigError as Fetcher does."""
+        return shared_fetcher(self.remote.model_copy(update={"cache": None}), [self._url])
+
+    def exists(self) -> bool:
+        """Returns whether there is such a file. Raises OSError if the server cannot be reached."""
+        (size,) = self.fetcher().sizes([self._url])
+        if isinstance(size, FetchError) and not size.missing:
+            raise OSError(errno.EIO, str(size), self._url)
+        return not isinstance(size, FetchError)
+
+    @property
+    def parent(self) -> "UrlPath":
+        """The folder that it is in."""
+        return UrlPath(self._url.rpartition("/")[0], self.remote)
+
+    def names(self) -> set[str]:
+        """Returns the base names in a folder of an object store, empty if there is none. Raises FetchError."""
+        (names,) = self.fetcher().names([self._url])
+        return names - {""}
+
+    def read_bytes(self) -> bytes:
+        """Returns the content; raises OSError."""
+        with self.open() as file:
+            return file.read()
+
+    def open(self) -> IO[bytes]:
+        """Opens the file for reading; a few parts are fetched ahead. Raises OSError."""
+        (size,) = sizes_of([self])
+        if isinstance(size, OSError):
+            raise size
+        return io.BufferedReader(_Reader(self, size), PART)
+
+
+def as_path(path: Path | str, remote: Remote) -> AnyPath:
+    """Returns a config's path: a URL is a string there."""
+    return UrlPath(path, remote) if isinstance(path, str) else path
+
+
+def open_file(path: AnyPath) -> IO[bytes]:
+    """Opens a file for reading; raises OSError."""
+    return path.open() if isinstance(path, UrlPath) else path.open("rb")
+
+
+def sizes_of(paths: Sequence[AnyPath]) -> list[int | OSError]:
+    """Returns the size of each file in bytes, or the error; those behind URLs are asked for together."""
+    urls = [path for path in paths if isinstance(path, UrlPath)]
+    found = iter(urls[0].fetcher().sizes(list(map(str, urls))) if urls else [])
+    return [_size(path, next(found)) if isinstance(path, UrlPath) else _local_size(path) for path in paths]
+
+
+def _local_size(path: Path) -> int | OSError:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        return error
+
+
+def _size(path: UrlPath, size: int | FetchError | None) -> int | OSError:
+    if isinstance(size, FetchError):
+        number = errno.ENOENT if size.missing else errno.EIO
+        return OSError(number, "there is no such file" if size.missing else str(size), str(path))
+    return OSError(errno.EIO, "the server does not state its size", str(path)) if size is None else size
+
+
+class _Reader(io.RawIOBase):
+    """The content of a URL from a position on, in parts of PART bytes, TOGETHER fetched at once."""
+
+    def __init__(self, path: UrlPath, size: int) -> None:
+        self._path, self._size, self._at = path, size, 0
+        self._parts: dict[int, bytes] = {}
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        if self._at >= self._size:
+            return 0
+        number, start = divmod(self._at, PART)
+        data = self._part(number)[start : start + len(buffer)]
+        buffer[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _part(self, number: int) -> bytes:
+        if number not in self._parts:
+            numbers = range(number, min(number + TOGETHER, -(-self._size // PART)))
+            url = str(self._path)
+            spans = [ByteRange(url, place * PART, min((place + 1) * PART, self._size)) for place in numbers]
+            self._parts = {}
+            for place, data in zip(numbers, self._path.fetcher().ranges(spans), strict=True):
+                if isinstance(data, FetchError):
+                    raise OSError(errno.EIO, str(data), url)
+                self._parts[place] = data
+        return self._parts[number]

@@ -1,0 +1,36 @@
+/* Records what happens to single samples while a trace is recorded; otherwise costs the reading of a flag. */
+#ifndef TFPIPE_RECORD_H
+#define TFPIPE_RECORD_H
+
+#include <stdint.h>
+
+#include "crops.h"
+
+enum { TFPIPE_IMAGE = 0, TFPIPE_CALL = 6 }; /* the kinds between are those of the op TfpipeMark */
+
+/* An event: an image was decoded, a call of the op TfpipeCrops has ended, or a sample has reached a mark. The module
+ * tfpipe.native has the same struct. */
+struct tfpipe_event {
+    int64_t when_ns;                /* since 1970; of an image or a call: its beginning */
+    int64_t sample;                 /* its position in the stream; of an image: its number in the call */
+    uint64_t call, thread;          /* address of a tensor that a mark and the decoder's op both have; the thread */
+    int64_t parts_ns[TFPIPE_PARTS]; /* of an image; of a call: to allocate the crops, to decode, to free the input */
+    int32_t kind, refused;           /* refused: whether another decoder has to decode the image */
+};
+
+/* Returns whether events are recorded now. */
+int tfpipe_recording(void);
+
+/* Adds an event, and sets its thread. With the memory full it replaces the oldest. */
+void tfpipe_record(struct tfpipe_event event);
+
+/* Begins to record into memory for `capacity` events, and forgets those of before. Returns 0, or -1: no memory. */
+int tfpipe_record_start(int64_t capacity);
+
+/* Ends recording. Returns the number of events that tfpipe_record_take copies. */
+int64_t tfpipe_record_stop(void);
+
+/* Copies the events, the oldest first, and frees their memory. */
+void tfpipe_record_take(struct tfpipe_event *out);
+
+#endif

@@ -1,0 +1,222 @@
+"""Writes traces in Chrome's trace event format, which Perfetto, chrome://tracing and speedscope open.
+
+A process is a rank. Its first lane has the training steps, its second one the batches that are ready, with an arrow to
+the step that takes each; then come the pipeline's threads and the GPUs.
+"""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfpipe.data.runtime.recording import Recording, TracedBatch
+from tfpipe.errors import ConfigError
+from tfpipe.native import EVENT
+from tfpipe.tools.report.batches import name_positions, slowest_sample
+from tfpipe.tools.report.lanes import lanes_of_threads, located, outermost, reads
+from tfpipe.tools.report.runs import Ranks
+from tfpipe.tools.report.samples import Decoded, SampleTime, decoded_images, decoder_calls, sample_times
+from tfpipe.tools.report.stages import CROP, Span
+from tfpipe.tools.report.trace import WAIT, Trace
+from tfpipe.util.atomic_write import atomic_write, writing
+
+STEPS, READY, FIRST_THREAD = 1, 2, 10
+PARTS = ("header", "decode", "resize")
+# The op that calls the decoder in C; its images and their parts lie within it.
+DECODE_OP = "decode + resize"
+# Scopes of the function that `crop` of data/pipeline.py maps.
+OF_CROP = (CROP, "parse", "decode", "flip")
+
+Event = dict[str, Any]
+
+
+class Process(NamedTuple):
+    """A rank in the trace: its number there, and its clock's zero."""
+
+    pid: int
+    base_ns: int  # nanoseconds from 1970 to the trace's zero
+
+    def slice(self, tid: int, name: str, start_ns: int, end_ns: int, **args: Any) -> Event:
+        """Returns a span of a lane, between nanoseconds since 1970."""
+        times = {"ts": self._us(start_ns), "dur": max(0, end_ns - start_ns) / 1000}
+        return {"ph": "X", "pid": self.pid, "tid": tid, "name": name, **times, **({"args": args} if args else {})}
+
+    def flow(self, phase: str, tid: int, number: int, at_ns: int) -> Event:
+        """Returns the begin ("s") or the end ("f") of an arrow, at nanoseconds since 1970."""
+        where = {
+            "ph": phase,
+            "pid": self.pid,
+            "tid": tid,
+            "ts": self._us(at_ns),
+            **({"bp": "e"} if phase == "f" else {}),
+        }
+        return {"name": "batch", "cat": "batch", "id": f"{self.pid}-{number}", **where}
+
+    def label(self, tid: int, kind: str, value: Any) -> Event:
+        """Returns the name or the place of the process, or of a lane: `kind` is e.g. "thread_name"."""
+        key = "sort_index" if kind.endswith("sort_index") else "name"
+        return {"ph": "M", "pid": self.pid, "tid": tid, "name": kind, "args": {key: value}}
+
+    def _us(self, ns: int) -> float:
+        return (ns - self.base_ns) / 1000
+
+
+def write_chrome(runs: Sequence[Ranks], path: Path) -> None:
+    """Writes the traces of all ranks of the runs to `path`, compressed if its name ends with .gz.
+
+    Raises ConfigError if `path` cannot be written.
+    """
+    text = json.dumps({"traceEvents": list(chrome_events(runs)), "displayTimeUnit": "ms"}, separators=(",", ":"))
+    with writing(path), atomic_write(path) as partial:
+        partial.write_bytes(gzip.compress(text.encode(), 9, mtime=0) if path.suffix == ".gz" else text.encode())
+
+
+def chrome_events(runs: Sequence[Ranks]) -> Iterator[Event]:
+    """Yields the events of all ranks on one clock, the time of day of their hosts, from the first step's beginning."""
+    traces = [(ranks, trace) for ranks in runs for trace in ranks.traces]
+    base_ns = min(trace.origin_ns for _, trace in traces)
+    if not base_ns and len(traces) > 1:
+        raise ConfigError("--trace cannot put these traces on one clock: one of them does not say when it began")
+    for pid, (ranks, trace) in enumerate(traces):
+        process, recording = Process(pid, base_ns), trace.recording
+        name = f"{ranks.folder.name}: {'trace' if recording is None else f'rank {recording.rank} on {recording.host}'}"
+        yield process.label(0, "process_name", name)
+        yield process.label(0, "process_sort_index", pid)
+        yield process.label(STEPS, "thread_name", "training steps")
+        if recording is not None and recording.batches:
+            yield process.label(READY, "thread_name", "batches ready")
+            yield from _batches(process, recording)
+        else:
+            yield from _steps(process, trace)
+        yield from _nested(_threads(process, trace))
+
+
+def _nested(events: Iterable[Event]) -> list[Event]:
+    """Returns the events in the order of their times, and cuts each span where the one that it lies in ends.
+
+    The profiler's clock is read a few microseconds before or after a call begins; spans that cross would be dropped.
+    """
+    spans: dict[int, list[Event]] = {}
+    ordered = sorted(events, key=lambda event: (event.get("ts", -1.0), -event.get("dur", 0.0)))
+    for event in ordered:
+        if event["ph"] != "X":
+            continue
+        around = spans.setdefault(event["tid"], [])
+        while around and around[-1]["ts"] + around[-1]["dur"] <= event["ts"]:
+            around.pop()
+        if around:
+            event["dur"] = min(event["dur"], round(around[-1]["ts"] + around[-1]["dur"] - event["ts"], 3))
+        around.append(event)
+    return ordered
+
+
+def _steps(process: Process, trace: Trace) -> Iterator[Event]:
+    for step in trace.steps:
+        start_ns, end_ns = (trace.origin_ns + round(1e9 * s) for s in (step.start_s, step.start_s + step.seconds))
+        yield process.slice(STEPS, f"step {step.number}", start_ns, end_ns)
+        yield process.slice(STEPS, WAIT, start_ns, min(end_ns, start_ns + round(1e9 * step.wait_s)))
+
+
+def _batches(process: Process, recording: Recording) -> Iterator[Event]:
+    """Yields the steps with their parts, the ready batches, and an arrow from each to its step."""
+    times, batches = sample_times(recording), recording.batches
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        args = _about(recording, batch, slowest_sample(batch, times))
+        began, ready, taken, ended = (
+            round(1e9 * seconds) for seconds in (batch.began_s, batch.ready_s, batch.taken_s, batch.ended_s)
+        )
+        reduced = max(taken, ended - round(1e9 * batch.reduce_s))
+        yield process.slice(STEPS, f"step {batch.number}", began, ended, **args)
+        yield process.slice(STEPS, WAIT, began, taken)
+        yield process.slice(STEPS, "compute", taken, reduced)
+        if reduced < ended:
+            yield process.slice(STEPS, "reduce", reduced, ended)
+        # Several batches may be ready: a batch's span ends where the next one's begins, so that none overlap.
+        end = taken if following is None else min(taken, round(1e9 * following.ready_s))
+        yield process.slice(READY, f"batch {batch.number} ready", ready, max(end, ready + 1000), **args)
+        yield process.flow("s", READY, batch.number, ready)
+        yield process.flow("f", STEPS, batch.number, min(taken + 1000, ended))
+
+
+def _about(recording: Recording, batch: TracedBatch, slowest: SampleTime | None) -> dict[str, Any]:
+    """Returns what is known of a batch, as arguments of its events."""
+    args: dict[str, Any] = {"batch": batch.number, "positions": name_positions(batch)}
+    args |= {"wait_ms": round(1000 * batch.wait_s, 3), "delay_ms": round(1000 * batch.delay_s, 3)}
+    if slowest is not None:
+        file = recording.files.get(slowest.position, "")
+        args["slowest"] = f"{slowest.stage} of {slowest.position}, {1000 * slowest.seconds:.1f} ms: {file}"
+    return args
+
+
+def _threads(process: Process, trace: Trace) -> Iterator[Event]:
+    """Yields the lanes of the pipeline's threads, those of a stage one below the other, and of the GPUs."""
+    calls = outermost(trace)
+    lanes = lanes_of_threads(trace, calls)
+    positions = reads(trace, calls, lanes)
+    events = np.zeros(0, EVENT) if trace.recording is None else trace.recording.events
+    decoded = list(located(decoded_images(events), calls, lanes))
+    inside = {lane for lane, _ in decoded}
+    tids = {}
+    for tid, (lane, name) in enumerate(_names(trace), FIRST_THREAD):
+        tids[lane] = tid
+        yield process.label(tid, "thread_name", name)
+        yield process.label(tid, "thread_sort_index", tid)
+    for span in trace.calls:
+        start_ns, end_ns = (trace.origin_ns + round(1e9 * seconds) for seconds in (span.start_s, span.end_s))
+        position = positions.get(span)
+        args = {} if position is None else _sample(trace, position)
+        yield process.slice(tids[span.lane], _name(span, span.lane in inside), start_ns, end_ns, op=span.op, **args)
+    for lane, image in decoded:
+        yield from _image(process, trace, tids[lane], image)
+    for lane, call in located(decoder_calls(events), calls, lanes):
+        freed_ns = call.start_ns + call.ns - call.parts_ns[2]
+        yield process.slice(tids[lane], "allocate", call.start_ns, call.start_ns + call.parts_ns[0])
+        yield process.slice(tids[lane], "free", freed_ns, call.start_ns + call.ns)
+    for span in trace.devices:
+        start_ns, end_ns = (trace.origin_ns + round(1e9 * seconds) for seconds in (span.start_s, span.end_s))
+        yield process.slice(tids[span.lane], span.stage, start_ns, end_ns)
+
+
+def _name(span: Span, with_images: bool) -> str:
+    if span.op.startswith("Executor"):
+        return f"{_function(span.stage)} call"
+    return DECODE_OP if with_images and span.op.endswith("TfpipeCrops") else span.stage
+
+
+def _function(stage: str) -> str:
+    """Returns the name of the mapped function that has a stage's ops."""
+    return CROP if stage in OF_CROP else stage
+
+
+def _names(trace: Trace) -> list[tuple[str, str]]:
+    """Returns the lanes and their names, e.g. "read 3" for the third thread that mostly reads."""
+    busy_s: dict[str, dict[str, float]] = {}
+    for span in trace.calls:
+        own = busy_s.setdefault(span.lane, {})
+        own[span.stage] = own.get(span.stage, 0.0) + span.seconds
+    mostly = {lane: _function(max(own, key=own.__getitem__)) for lane, own in busy_s.items()}
+    order = sorted(mostly, key=lambda lane: (mostly[lane] == "read", mostly[lane], -sum(busy_s[lane].values())))
+    counts: dict[str, int] = {}
+    names = []
+    for lane in order:
+        number = counts[mostly[lane]] = counts.get(mostly[lane], 0) + 1
+        names.append((lane, f"{mostly[lane]} thread {number}"))
+    return names + [(lane, lane) for lane in dict.fromkeys(span.lane for span in trace.devices)]
+
+
+def _sample(trace: Trace, position: int) -> dict[str, Any]:
+    file = None if trace.recording is None else trace.recording.files.get(position)
+    return {"position": position} | ({} if file is None else {"file": file})
+
+
+def _image(process: Process, trace: Trace, tid: int, image: Decoded) -> Iterator[Event]:
+    """Yields a decoded image and its parts, which take turns row by row: each is drawn as one span with its sum."""
+    args = {} if image.position is None else _sample(trace, image.position)
+    yield process.slice(tid, "image", image.start_ns, image.start_ns + image.ns, **args)
+    at_ns = image.start_ns
+    for part, ns in zip(PARTS, image.parts_ns, strict=True):
+        yield process.slice(tid, part, at_ns, at_ns + ns)
+        at_ns += ns

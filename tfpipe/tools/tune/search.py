@@ -1,0 +1,90 @@
+"""The search: tries moves in turns against the setting at hand, and keeps those that win beyond chance."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import NamedTuple
+
+from tfpipe.tools.tune.moves import Move, Setting, put
+
+TURNS, LAST_TURNS = 3, 5
+# A change is kept if it gains at least this much; turns differ more than by less.
+GAIN = 0.03
+# A candidate whose median ratio is below this leaves the race.
+HOPELESS = 0.9
+# Of candidates this close to the best, the first one is kept.
+AS_GOOD = 0.02
+
+Race = Callable[[Sequence[Setting]], list[float]]
+"""One turn: (settings) -> the rate of each, measured one after the other."""
+
+
+class Trial(NamedTuple):
+    """A candidate against the setting at hand."""
+
+    change: Setting
+    ratios: list[float]  # of its rate to that of the setting at hand, turn by turn
+    kept: bool
+
+    @property
+    def ratio(self) -> float:
+        """Median ratio."""
+        return median(self.ratios)
+
+
+@dataclass
+class Search:
+    """The search so far."""
+
+    race: Race
+    has_time: Callable[[int], bool]
+    """(number of measurements) -> whether there is time for them."""
+    setting: Setting = ()
+    """Overrides of the keys changed so far."""
+    trials: list[tuple[str, list[Trial]]] = field(default_factory=list)
+    """Trials of each move, by the move's name, in the order made."""
+    in_time: bool = True
+    """False if a move was left out since there was no time."""
+
+    def climb(self, moves: Iterable[Move]) -> bool:
+        """Tries moves; returns whether one was kept."""
+        kept = [self._try(move) for move in moves]
+        return any(kept)
+
+    def _try(self, move: Move) -> bool:
+        candidates = [change for change in move.candidates if put(self.setting, change) != self.setting]
+        if not candidates:
+            return False
+        if not self.has_time(TURNS * (len(candidates) + 1)):
+            self.in_time = False
+            return False
+        trials = contest(self.race, self.setting, candidates, TURNS)
+        self.trials.append((move.name, trials))
+        for trial in trials:
+            if trial.kept:
+                self.setting = put(self.setting, trial.change)
+        return any(trial.kept for trial in trials)
+
+
+def contest(race: Race, setting: Setting, changes: Sequence[Setting], turns: int) -> list[Trial]:
+    """Races the changes against the setting; at most one is kept: the first that is as good as the best.
+
+    A candidate that is hopeless leaves the race early.
+    """
+    ratios: dict[Setting, list[float]] = {change: [] for change in changes}
+    left = list(changes)
+    for _ in range(turns):
+        if not left:
+            break
+        base, *rates = race([setting, *(put(setting, change) for change in left)])
+        for change, rate in zip(left, rates, strict=True):
+            ratios[change].append(rate / base)
+        left = [change for change in left if median(ratios[change]) >= HOPELESS]
+    best = max((median(ratios[change]) for change in left), default=0.0)
+    winners = [change for change in left if wins(ratios[change]) and median(ratios[change]) >= (1 - AS_GOOD) * best]
+    return [Trial(change, ratios[change], change in winners[:1]) for change in changes]
+
+
+def wins(ratios: Sequence[float]) -> bool:
+    """Returns whether the gain is large enough, and not one turn's alone."""
+    return median(ratios) >= 1 + GAIN and sum(ratio > 1 for ratio in ratios) > len(ratios) / 2

@@ -1,0 +1,47 @@
+"""Keeps many files open, each from its first use on."""
+
+import os
+import resource
+import threading
+
+from tfpipe.errors import ConfigError
+
+# File descriptors that a process needs in addition to these.
+SPARE_FILES = 256
+
+
+class OpenFiles:
+    """Open files by number; each is opened on first use, and closed with this object. Thread-safe."""
+
+    def __init__(self, paths: list[str], flags: int = os.O_RDONLY) -> None:
+        allow_open(len(paths))
+        self._paths, self._flags, self._lock = paths, flags | os.O_CLOEXEC, threading.Lock()
+        self._opened: list[int | None] = [None] * len(paths)
+
+    def __getitem__(self, number: int) -> int:
+        """Returns the file descriptor of a file. Raises OSError if it cannot be opened; the error names it."""
+        descriptor = self._opened[number]
+        if descriptor is None:
+            with self._lock:
+                descriptor = self._opened[number]
+                if descriptor is None:
+                    descriptor = self._opened[number] = os.open(self._paths[number], self._flags)
+        return descriptor
+
+    def __del__(self) -> None:
+        for file in filter(None, getattr(self, "_opened", ())):
+            os.close(file)
+
+
+def allow_open(files: int) -> None:
+    """Increases the limit of open files of this process, if necessary, so that it can open `files` more.
+
+    Raises ConfigError if the hard limit is lower.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = files + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise ConfigError(f"{files} shards are to be open at once, but this process may open {hard} files: ulimit -Hn")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
