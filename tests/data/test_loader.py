@@ -133,7 +133,7 @@ def test_batches_are_on_the_device_before_they_are_asked_for(config: Config, mon
                 fourth.set()
         return identity(tensor)
 
-    monkeypatch.setattr("tfpipe.data.runtime.device.tf.identity", counted)
+    monkeypatch.setattr("tfpipe.data.failures.stalled.tf.identity", counted)
     with Loader(config, device="CPU:0", positions=True) as loader:
         found = take(loader, 2)
         # Nobody has asked for the third and the fourth batch.

@@ -14,12 +14,11 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped, DroppedSample
-from tfpipe.data.failures.stalled import Taker, describe, pending_files, unreadable_within
+from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_dataset, stage_names
-from tfpipe.data.runtime.device import on_device
 from tfpipe.data.runtime.input_stats import InputStats
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
