@@ -2,11 +2,13 @@
 
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.support.sample import SampleData
 from tfpipe import ConfigError, Loader, TfpipeError, World, build_dataset, load_config
@@ -100,6 +102,48 @@ def test_an_epoch_has_its_steps_also_after_a_resume(config: Config) -> None:
     with Loader(config, positions=True) as resumed:
         resumed.load_state_dict(state)
         assert positions(list(resumed.epoch(0))) == first[24:]
+
+
+def test_stats_say_what_each_stage_has_done(config: Config) -> None:
+    """While the pipeline runs; a batch that was ready early has a delay."""
+    with Loader(config, ready=True) as loader:
+        assert loader.stats()["stages"] == {}
+        for _ in range(20):
+            next(loader)
+        stats = loader.stats()
+        assert list(stats["stages"]) == ["visit", "read", "crop", "finish"]
+        assert stats["batches"] == 20 <= stats["stages"]["finish"]["elements"]
+        assert stats["stages"]["read"]["elements"] >= 60  # images of 160 crops
+        assert stats["stages"]["crop"]["busy"] > 0 and stats["images_per_second"] > 0
+        assert 0 <= stats["wait_s"] <= stats["seconds"] and stats["delay_s"] > 0
+    assert loader.stats()["stages"] == {}
+
+
+def test_batches_are_on_the_device_before_they_are_asked_for(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that were not handed out do not count as used. The CPU is the device; the batches put on it are counted."""
+    expected = take(Loader(config, positions=True), 6)
+    put: list[int] = []
+    fourth = threading.Event()
+    identity = tf.identity
+
+    def counted(tensor: tf.Tensor) -> tf.Tensor:
+        if tensor.shape.rank == 4:
+            put.append(len(put))
+            if len(put) == 4:
+                fourth.set()
+        return identity(tensor)
+
+    monkeypatch.setattr("tfpipe.data.failures.stalled.tf.identity", counted)
+    with Loader(config, device="CPU:0", positions=True) as loader:
+        found = take(loader, 2)
+        # Nobody has asked for the third and the fourth batch.
+        assert fourth.wait(60) and len(put) == 4
+        state = loader.state_dict()
+    assert loader.step == 2 and found == expected[:16]
+    with Loader(config, device="CPU:0", positions=True) as loader:
+        loader.load_state_dict(state)
+        batch = next(loader)
+        assert batch[0].device.endswith("CPU:0") and positions([batch]) + take(loader, 3) == expected[16:]
 
 
 def test_a_state_of_other_data_is_refused(config: Config, sample: SampleData, tmp_path: Path) -> None:

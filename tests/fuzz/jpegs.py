@@ -1,4 +1,4 @@
-"""JPEGs through the native core: generated ones to the bytes of libjpeg-turbo, changed ones to these or a refusal."""
+"""JPEGs through the native core: to the bytes of libjpeg-turbo, or, if they were changed, to these or a refusal."""
 
 import random
 import tempfile
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import simplejpeg
 
 from tests.support.core import DAMAGED, REFUSED, Core, build_core, generated_jpeg, reference
 
@@ -107,6 +108,37 @@ def changed_jpegs(count: int, seed: int) -> Iterator[tuple[bytes, tuple[int, int
             elif draw.random() < 0.3:
                 del contents[at:]
         yield bytes(contents), size
+
+
+def compare_folder(folder: Path, count: int) -> Counter[str]:
+    """Counts the JPEGs below `folder`, at most `count`, that are libjpeg-turbo's to the bit, and those refused.
+
+    Each is decoded as a whole, by both kinds of instructions, and its middle is decoded alone.
+
+    Raises:
+        AssertionError: a pixel differs.
+    """
+    outcomes: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as built:
+        core = Core(build_core(Path(built)))
+        files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in (".jpeg", ".jpg"))
+        for path in files[:count]:
+            jpeg = path.read_bytes()
+            height, width = simplejpeg.decode_jpeg_header(jpeg)[:2]
+            expected, kinds = reference(jpeg), []
+            window = top, left, high, wide = height // 4, width // 4, max(1, height // 2), max(1, width // 2)
+            for level in (0, 1):
+                kinds.append("avx2" if core.library.tfpipe_use_simd(level) else "plain")
+                pixels = core.whole(jpeg, (height, width))
+                if isinstance(pixels, int):
+                    kinds = ["refused" if pixels == REFUSED else "damaged"]
+                    break
+                assert (pixels == expected).all(), f"{path} differs ({kinds[-1]})"
+                crop = core.crops(jpeg, (height, width), [window], (high, wide))
+                same = not isinstance(crop, int) and (crop[0] == expected[top : top + high, left : left + wide]).all()
+                assert same, f"the middle of {path} differs ({kinds[-1]})"
+            outcomes["equal, " + " and ".join(sorted(set(kinds))) if len(kinds) == 2 else kinds[0]] += 1
+    return outcomes
 
 
 def write_corpus(folder: Path, seed: int = 0, count: int = 60) -> list[Path]:

@@ -1,9 +1,16 @@
 """Some of what `python -m tests.fuzz` does at length."""
 
-from tests.fuzz.jpegs import fuzz_generated, fuzz_jpegs
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fuzz.jpegs import compare_folder, fuzz_generated, fuzz_jpegs
 from tests.fuzz.pictures import DECODERS, fuzz_pictures
 from tests.fuzz.xmls import fuzz_xmls
+from tests.support.core import reference
 from tests.support.examples import examples
+from tests.support.images import encoded, picture
 
 
 def test_of_changed_xmls_none_is_read_as_something_else() -> None:
@@ -31,3 +38,22 @@ def test_a_changed_jpeg_gives_libjpeg_turbos_picture_or_a_refusal() -> None:
 def test_generated_jpegs_are_decoded_to_the_bit() -> None:
     count = examples(500)
     assert sum(fuzz_generated(count, seed=1).values()) == count
+
+
+def test_the_jpegs_of_a_folder_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that differs by a level would be named."""
+    (tmp_path / "deep").mkdir()
+    for number in range(3):
+        (tmp_path / "deep" / f"{number}.JPEG").write_bytes(encoded(picture(50, 70, number)))
+    (tmp_path / "other.jpg").write_bytes(encoded(picture(50, 70), progressive=True))
+    outcomes = compare_folder(tmp_path, 100)
+    assert outcomes["refused"] == 1 and sum(outcomes.values()) == 4
+
+    def off_by_one(jpeg: bytes) -> np.ndarray:
+        pixels = reference(jpeg).astype(int)
+        pixels[20, 30, 1] += 1
+        return pixels
+
+    monkeypatch.setattr("tests.fuzz.jpegs.reference", off_by_one)
+    with pytest.raises(AssertionError, match=r"0.JPEG differs"):
+        compare_folder(tmp_path, 100)

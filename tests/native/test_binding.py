@@ -90,6 +90,19 @@ def test_inputs_that_do_not_fit_together_are_an_error(inputs: dict, message: str
         called(**{**whole, **inputs})
 
 
+@pytest.mark.parametrize("size", [0, 1, 31, 32, 63, 64, 65, 1000, 150_528])
+@pytest.mark.parametrize("start", [0, 1, 33])
+def test_records_are_copied_wherever_they_are(size: int, start: int) -> None:
+    """To the byte, and nothing beside them."""
+    data = np.random.default_rng(size).integers(0, 256, 4 * size + 9, np.uint8)
+    places = np.array([3 * size + 5, 0, size + 1, 0])
+    memory = np.full(start + 4 * size + 64, 7, np.uint8)
+    crops = memory[start : start + 4 * size].reshape(4, size)
+    native.native().copy((data.ctypes.data + places).astype(np.uintp), crops)
+    expected = b"".join(data[place : place + size].tobytes() for place in places)
+    assert memory.tobytes() == bytes([7]) * start + expected + bytes([7]) * 64
+
+
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The library is looked for again, within the test."""

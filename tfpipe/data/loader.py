@@ -14,11 +14,12 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped, DroppedSample
-from tfpipe.data.failures.stalled import Taker, describe, pending_files, unreadable_within
+from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.runtime.input_stats import InputStats
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -42,6 +43,7 @@ class Loader(Iterator[Any]):
         config: Config,
         split: str = "train",
         world: World | None = None,
+        device: str | None = None,
         *,
         timeout_s: float | None = None,
         positions: bool = False,
@@ -56,6 +58,7 @@ class Loader(Iterator[Any]):
             config: config, of which the `data` section is used.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: as launched, which Horovod connects.
+            device: TensorFlow's device, e.g. "GPU:0", that a thread puts images and labels on, two batches ahead.
             timeout_s: seconds without a batch that are an error; math.inf: none are; None: `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
@@ -70,11 +73,8 @@ class Loader(Iterator[Any]):
         self.catalog = catalog or load_catalog(config.data, split, world)
         if split == "train":
             check_share(self.catalog, config.data, world)
-        self._positions, self._gather, self._build_dataset = (
-            positions,
-            gather or world.gather,
-            partial(build, with_ready=ready),
-        )
+        self._positions, self._ready, self._gather, self._put_on = positions, ready, gather or world.gather, device
+        self._build_dataset = partial(build, with_ready=ready)
         self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
         self._start = Stream.start(world.size)
         self._progress = Progress(self._start, world.rank)
@@ -83,7 +83,7 @@ class Loader(Iterator[Any]):
         self._taker: Taker | None = None
         self._dropped: Dropped | None = None
         self._left: list[DroppedSample] = []
-        self._ended, self._taken, self._wait_s, self._began_s = False, 0, 0.0, time.perf_counter()
+        self._ended, self._stats = False, InputStats(config.data.batch_size)
 
     def __enter__(self) -> "Loader":
         return self
@@ -114,8 +114,7 @@ class Loader(Iterator[Any]):
             self.close()
             self._ended = True
             raise
-        self._wait_s += time.perf_counter() - began_s
-        self._taken += 1
+        self._stats.add(time.perf_counter() - began_s, float(batch[3]) if self._ready else None)
         self._progress.add(batch[2])
         self._left += [] if self._dropped is None else self._dropped.add(batch[2].numpy())
         return batch if self._positions else batch[:2] + batch[3:]
@@ -208,11 +207,10 @@ class Loader(Iterator[Any]):
         left, self._left = self._left, []
         return left
 
-    def stats(self) -> dict[str, float]:
-        """Returns this rank's batches, seconds waited for them, seconds since the pipeline began, and their rates."""
-        seconds, crops = time.perf_counter() - self._began_s, self._taken * self.config.data.batch_size
-        rates = {"wait_fraction": self._wait_s / seconds, "images_per_second": crops / seconds}
-        return {"batches": self._taken, "wait_s": self._wait_s, "seconds": seconds, **rates}
+    def stats(self) -> dict[str, Any]:
+        """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see InputStats.read."""
+        iterator = None if self._batches is None else self._batches.iterator
+        return self._stats.read(iterator, stage_names(self.catalog, self.config.data))
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: a loop over the loader continues from it."""
@@ -229,11 +227,12 @@ class Loader(Iterator[Any]):
             self._batches = Batches(self._build, self.catalog, data, self.world, stream)
             self._taker = self._taker_of(self._batches)
             self._dropped = Dropped(self.catalog, data, self.world, stream) if data.on_error == "skip" else None
-            self._taken, self._wait_s, self._began_s = 0, 0.0, time.perf_counter()
+            self._stats.restart()
         return self._batches
 
     def _taker_of(self, batches: Batches) -> Taker | None:
-        return Taker(batches, self._timeout_s) if self._timeout_s < math.inf else None
+        prepare, ahead = on_device(self._put_on)
+        return Taker(batches, self._timeout_s, prepare, ahead) if ahead or self._timeout_s < math.inf else None
 
     @cached_property
     def _build(self) -> Callable[[Stream], tf.data.Dataset]:

@@ -43,7 +43,7 @@ class Kind(IntEnum):
     CALL = 6  # the decoder's op has ended: the parts are to allocate the crops, to decode, and to free the JPEGs
 
 
-VERSION = 2  # tfpipe_native_version() of op.c
+VERSION = 3  # tfpipe_native_version() of op.c
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "simplejpeg + OpenCV"
 
@@ -58,6 +58,9 @@ class Native(NamedTuple):
     whole: Callable[..., None]
     """(addresses of JPEGs (uintp [k]), their lengths (int64 [k]), flips (bool [k], or [0]), crops (uint8 [k, height,
     width, channels], written), refused (bool [k], written)). Releases the GIL. The JPEGs must stay in memory."""
+    copy: Callable[[np.ndarray, np.ndarray], None]
+    """(addresses of records (uintp [k]), crops (uint8 [k, ...], written)): copies a record into each crop, past the
+    cache. Releases the GIL. The records must stay in memory."""
     simd: str
     """Instructions that it uses: "avx2", "sse2" or "plain"."""
     mark: Callable[..., Any]
@@ -109,7 +112,7 @@ def _loaded() -> Native | str:
         return f"{file} cannot be loaded ({error}): {BUILD}"
     library.tfpipe_native_simd.restype = ctypes.c_char_p
     simd = library.tfpipe_native_simd().decode()
-    return Native(ops.tfpipe_crops, _whole(library), simd, ops.tfpipe_mark, *_recording(library))
+    return Native(ops.tfpipe_crops, _whole(library), _copy(library), simd, ops.tfpipe_mark, *_recording(library))
 
 
 def _whole(library: ctypes.CDLL) -> Callable[..., None]:
@@ -125,6 +128,17 @@ def _whole(library: ctypes.CDLL) -> Callable[..., None]:
         function(*where, len(crops), *crops.shape[1:], crops.ctypes.data, refused.ctypes.data)
 
     return whole
+
+
+def _copy(library: ctypes.CDLL) -> Callable[[np.ndarray, np.ndarray], None]:
+    function, address = library.tfpipe_native_copy, ctypes.c_void_p
+    function.argtypes = (address, ctypes.c_int64, ctypes.c_int64, address)
+    function.restype = None
+
+    def copy(addresses: np.ndarray, crops: np.ndarray) -> None:
+        function(addresses.ctypes.data, len(crops), crops.nbytes // max(1, len(crops)), crops.ctypes.data)
+
+    return copy
 
 
 def _recording(library: ctypes.CDLL) -> tuple[Callable[[int], None], Callable[[], np.ndarray]]:

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "copy.h"
 #include "crops.h"
 #include "record.h"
 #include "tf.h"
@@ -14,7 +15,7 @@ enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to de
 enum { SCRATCHES = 64 };      /* kept for later calls; a call beyond frees its own */
 
 /* The interface below; tfpipe/native/__init__.py refuses a library that was built from another version. */
-EXPORT int tfpipe_native_version(void) { return 2; }
+EXPORT int tfpipe_native_version(void) { return 3; }
 EXPORT const char *tfpipe_native_simd(void) { return tfpipe_simd(); }
 EXPORT int tfpipe_native_record_start(int64_t capacity) { return tfpipe_record_start(capacity); }
 EXPORT int64_t tfpipe_native_record_stop(void) { return tfpipe_record_stop(); }
@@ -76,6 +77,11 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
     refused[i] = !scratch || crop_image(scratch, &image, height, width, channels, crops + i * size, i, crops);
   }
   if (scratch) give_scratch(scratch);
+}
+
+/* Copies `count` records of `size` bytes to `out`, one after the other. */
+EXPORT void tfpipe_native_copy(const uint8_t *const *records, int64_t count, int64_t size, uint8_t *out) {
+  tfpipe_copy(records, (size_t)count, (size_t)size, out);
 }
 
 typedef struct {

@@ -130,7 +130,9 @@ def load_data(config: Config, world: World, marks: bool = False) -> Data:
         ConfigError: a list cannot be used, or yields no crop.
     """
     how: dict[str, Any] = {"timeout_s": math.inf, "positions": True}
-    train = Loader(config, "train", world, ready=True, build=marked(build_dataset) if marks else build_dataset, **how)
+    gpu = "GPU:0" if keras.backend.backend() == "tensorflow" and tf.config.get_visible_devices("GPU") else None
+    build = marked(build_dataset) if marks else build_dataset
+    train = Loader(config, "train", world, gpu, ready=True, build=build, **how)
     test = Loader(config, "test", world, **how) if open_source(config.data).has_test() else None
     catalog = train.catalog
     classes = config.data.num_classes or len(catalog.classes)
@@ -245,5 +247,4 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
     if gpus:
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
     if len(gpus) > 1 and world.size == 1:
-        count = len(gpus)
-        logger.warning("1 of %d GPUs used: mpirun -n %d --bind-to none python train.py ... uses all", count, count)
+        logger.warning("1 of %d GPUs used: mpirun -n %d --bind-to none python train.py ... uses all", *2 * [len(gpus)])

