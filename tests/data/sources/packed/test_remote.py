@@ -13,7 +13,6 @@ from tests.support.sample import SampleData
 from tests.support.server import Server, serving
 from tfpipe import Config, Loader, World, make_config
 from tfpipe.cli import main
-from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.data.sources.remote import fetcher
 from tfpipe.errors import ConfigError, TfpipeError
