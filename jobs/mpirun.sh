@@ -28,12 +28,14 @@ set_launch() {
     [[ $(mpirun --version 2>&1) != *HYDRA* ]] || host=-hosts
     launch+=("$host" "$HOSTS")
 }
+# shellcheck disable=SC2317,SC2329 # find_lost_hosts calls it
 answers() { # whether a host, HOST:RANKS, is this one or one that ssh reaches
     [[ ${1%%:*} == "$(hostname)" ]] || timeout 30 ssh -o BatchMode=yes -o ConnectTimeout=10 "${1%%:*}" true
 }
 leave_lost_hosts() { # fails if all answer, or none
-    local entry slots=0
-    find_lost_hosts answers ${HOSTS//,/ }
+    local entry entries slots=0
+    IFS=, read -ra entries <<<"$HOSTS"
+    find_lost_hosts answers "${entries[@]}"
     ((${#lost[@]} && ${#kept[@]})) || return 1
     for entry in "${kept[@]}"; do
         [[ $entry == *:* ]] || entry+=:1

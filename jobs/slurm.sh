@@ -43,6 +43,7 @@ set_launch() {
             --cpus-per-task="${SLURM_CPUS_PER_TASK:-8}" --cpu-bind=cores --kill-on-bad-exit=0 --wait=300)
     fi
 }
+# shellcheck disable=SC2317,SC2329 # find_lost_hosts calls it
 answers() { timeout 60 srun --overlap --nodes=1 --ntasks=1 --ntasks-per-node=1 --nodelist="$1" true; }
 leave_lost_hosts() { # fails if all nodes answer; Slurm itself queues a job again whose first node, this one, is lost
     ((${#nodes[@]})) || mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
