@@ -151,7 +151,7 @@ def bucket(args: argparse.Namespace) -> None:
         one = rate(at(None, remote=alone, num_parallel_readers=1, prefetch_buffer_size=0), 128, warm_up=0)
         print(f"one request at a time: {one.wall:.0f} crops/s")
         chosen, cache = block_cache.BLOCK, args.out / "cache"
-        blocks = {"blocks of 1 MB": 2**20, "blocks of 4 MB": 2**22, "whole shards": WHOLE, "single records": None}
+        blocks = {"blocks of 4 MB": chosen, "blocks of 1 MB": 2**20, "whole shards": WHOLE, "single records": None}
         cold: dict[str, list[Rate]] = {name: [] for name in blocks if name not in args.without}
         for _ in range(args.turns):
             for name in cold:
