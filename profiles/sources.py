@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 LATENCY_S = 0.05
 BUCKET = "packed"
+# Bytes per block that hold a whole shard.
+WHOLE = 2**26
 KEYS = {"key": "testing", "secret": "testing"}
 SIZE = {"crop_image_size": [224, 224], "batch_size": 64}
 
@@ -44,6 +46,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--crops", type=int, default=4000, help="of each measurement [%(default)s]")
+    parser.add_argument("--without", nargs="*", default=[], help='ways to leave out, e.g. "single records"')
     args = parser.parse_args()
     if args.what == "serve":
         serve()
@@ -148,14 +151,16 @@ def bucket(args: argparse.Namespace) -> None:
         one = rate(at(None, remote=alone, num_parallel_readers=1, prefetch_buffer_size=0), 128, warm_up=0)
         print(f"one request at a time: {one.wall:.0f} crops/s")
         chosen, cache = block_cache.BLOCK, args.out / "cache"
-        cold: dict[str, list[Rate]] = {"blocks of 1 MB": [], "whole shards": [], "single records": []}
+        blocks = {"blocks of 4 MB": chosen, "blocks of 1 MB": 2**20, "whole shards": WHOLE, "single records": None}
+        cold: dict[str, list[Rate]] = {name: [] for name in blocks if name not in args.without}
         for _ in range(args.turns):
-            for name, block in (("blocks of 1 MB", chosen), ("whole shards", 2**40), ("single records", None)):
+            for name in cold:
+                block = blocks[name]
                 shutil.rmtree(cache, ignore_errors=True)
                 block_cache.BLOCK = block or chosen
                 cold[name].append(first_epoch(at(None if block is None else cache)))
         block_cache.BLOCK = chosen
-        show(cold, "single records")
+        show(cold, next(iter(cold)))
         for name, rates in cold.items():
             median = statistics.median(found.wall for found in rates)
             print(f"{name}, the first epoch: {median / one.wall:.1f} x one request at a time")

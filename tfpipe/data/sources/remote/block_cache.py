@@ -22,8 +22,9 @@ from tfpipe.util.open_files import OpenFiles
 
 logger = logging.getLogger(__name__)
 
-# Bytes per block. One request brings it; profiles/sources.py compares it with single records and with whole shards.
-BLOCK = 2**20
+# Bytes per block, which one request brings. Larger ones are faster still (profiles/sources.py), but 64 requests at once
+# hold that many blocks in memory, and the first batches of shuffled records wait for all of theirs.
+BLOCK = 2**22
 FOLDER = "shards"
 
 
