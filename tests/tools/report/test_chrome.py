@@ -41,7 +41,7 @@ def trace(rank: int = 0, later_s: float = 0.0) -> Trace:
         event(Kind.READ, 1.0, 2, thread=9),
         event(Kind.READ_END, 8.9, 2, thread=9),
         *(event(Kind.DECODE, 20.1, position) for position in (2, 3)),
-        event(Kind.IMAGE, 21.000123, 0, parts_ms=(0.100021, 2.999977, 0.900002)),
+        event(Kind.IMAGE, 21.0, 0, parts_ms=(0.100021, 2.999977, 0.900002)),
         event(Kind.IMAGE, 25.0, 1, parts_ms=(0.100007, 3.999983, 0.900010)),
         event(Kind.CALL, 20.5, 0, parts_ms=(0.5, 9, 0.5)),
     ]
