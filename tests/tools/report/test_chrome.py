@@ -1,5 +1,7 @@
 """A trace in Chrome's format: its lanes, arrows and nesting, on one clock for all ranks."""
 
+import gzip
+import json
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.commands import ROOT
 from tfpipe.data.runtime.recording import Recording, TracedBatch
 from tfpipe.native import EVENT, Kind
 from tfpipe.tools.report.chrome import chrome_events
@@ -38,8 +41,8 @@ def trace(rank: int = 0, later_s: float = 0.0) -> Trace:
         event(Kind.READ, 1.0, 2, thread=9),
         event(Kind.READ_END, 8.9, 2, thread=9),
         *(event(Kind.DECODE, 20.1, position) for position in (2, 3)),
-        event(Kind.IMAGE, 21.000123, 0, parts_ms=(0.100021, 2.999977, 0.900002)),
-        event(Kind.IMAGE, 25.000123, 1, parts_ms=(0.100007, 3.999983, 0.900010)),
+        event(Kind.IMAGE, 21.0, 0, parts_ms=(0.100021, 2.999977, 0.900002)),
+        event(Kind.IMAGE, 25.0, 1, parts_ms=(0.100007, 3.999983, 0.900010)),
         event(Kind.CALL, 20.5, 0, parts_ms=(0.5, 9, 0.5)),
     ]
     batches = [batch(1, 0.0, 0.005, reduce_s=0.03), batch(2, 0.1, 0.02)]
@@ -136,3 +139,30 @@ def test_spans_that_cross_are_cut() -> None:
     spans = lanes(list(events))[0, "crop thread 1"]
     check_nesting(spans)
     assert "visit call" in {span["name"] for span in spans}
+
+
+def test_the_parts_of_the_recorded_trace_add_up_to_their_stages() -> None:
+    """They are within 5 % of the stage's own span, which TensorFlow's profiler measured."""
+    events = json.loads(gzip.decompress((ROOT / "profiles/trace.json.gz").read_bytes()))["traceEvents"]
+    inside: dict[str, float] = defaultdict(float)
+    whole: dict[str, float] = defaultdict(float)
+    for spans in lanes(events).values():
+        check_nesting(spans)
+        around: list[dict[str, Any]] = []
+        for span in spans:
+            while around and around[-1]["ts"] + around[-1]["dur"] <= span["ts"] + 5e-4:
+                around.pop()
+            whole[span["name"]] += span["dur"]
+            if around:
+                inside[around[-1]["name"]] += span["dur"]
+            around.append(span)
+    for stage in ("read call", "crop call", "decode + resize"):
+        assert inside[stage] == pytest.approx(whole[stage], rel=0.05)
+    leaves = sum(whole[part] for part in ("parse", "crop", "header", "decode", "resize", "allocate", "free"))
+    assert leaves == pytest.approx(whole["crop call"], rel=0.05)
+    # Two ranks on one clock: they leave each step's allreduce together, within a tenth of a step.
+    ends = defaultdict(list)
+    for one in events:
+        if one["ph"] == "X" and one["name"].startswith("step "):
+            ends[one["name"]].append(one["ts"] + one["dur"])
+    assert len(ends) == 5 and all(max(pair) - min(pair) < 76_000 for pair in ends.values())

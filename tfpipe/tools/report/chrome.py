@@ -29,6 +29,8 @@ HALF_NS = 5e-4
 PARTS = ("header", "decode", "resize")
 # The op that calls the decoder in C; its images and their parts lie within it.
 DECODE_OP = "decode + resize"
+# The end of a function's run: tf.data takes its result and frees its input.
+DONE = "ExecutorDoneCallback"
 # Scopes of the function that `crop` of data/pipeline.py maps.
 OF_CROP = (CROP, "parse", "decode", "flip")
 
@@ -183,6 +185,8 @@ def _threads(process: Process, trace: Trace) -> Iterator[Event]:
 
 
 def _name(span: Span, with_images: bool) -> str:
+    if span.op == DONE:
+        return "hand over"
     if span.op.startswith("Executor"):
         return f"{_function(span.stage)} call"
     return DECODE_OP if with_images and span.op.endswith("TfpipeCrops") else span.stage
