@@ -162,6 +162,19 @@ def test_an_index_and_a_cache_are_tried_on_a_part_of_the_list(sample: SampleData
     assert "epochs after the first: x 1.01, no gain" in text
 
 
+def test_an_index_that_cannot_be_built_is_not_tried(
+    sample: SampleData, tmp_path: Path, machine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise TfpipeError("bad.xml is not XML")
+
+    machine(lambda _: 100.0)
+    monkeypatch.setattr(tune, "build_index", refuse)
+    found = tuned(sample, tmp_path, annotations="xml", cache="memory")
+    assert found.besides == {} and found.in_time
+    assert "the index is not tried: bad.xml is not XML" in caplog.text
+
+
 def test_what_changes_a_batch_is_refused(sample: SampleData, tmp_path: Path) -> None:
     path = sample.config(tmp_path / "c.json", data={"batch_size": 8, "annotations": "none"})
 

@@ -221,13 +221,17 @@ def _besides(
         for name, (without, with_it) in tried.items():
             if not has_time(2 * TURNS + 2):
                 break
-            if annotated:
-                build_index(load(_texts(base)).data, "train", world, 1)
-            if name == "cache":
-                _fill(load(_texts((*base, *with_it))), world, len(chosen))
-            measure = Measure(load, world)
-            turns = [measure.turn([(*base, *without), (*base, *with_it)]) for _ in range(TURNS)]
-            found[name] = [b / a for a, b in turns]
+            try:
+                if annotated:
+                    build_index(load(_texts(base)).data, "train", world, 1)
+                if name == "cache":
+                    _fill(load(_texts((*base, *with_it))), world, len(chosen))
+                measure = Measure(load, world)
+                turns = [measure.turn([(*base, *without), (*base, *with_it)]) for _ in range(TURNS)]
+            except TfpipeError as error:  # e.g. a damaged XML, or no room in the temporary folder
+                logger.warning("the %s is not tried: %s", name, error)
+            else:
+                found[name] = [b / a for a, b in turns]
     return found
 
 
