@@ -1,8 +1,8 @@
-"""File operations of a start on the data: python profiles/scale/operations.py [--images 2000] [--ranks 2].
+"""File operations of a start on the data: python profiles/scale/operations.py [--images 400] [--ranks 2].
 
-Generates a data set in ImageNet's layout, and starts ranks under mpirun and strace: each loads the catalog and takes
-its first batch. Counts the operations on the list's folder and the data, by rank, without an index, with one, and with
-the files that ranks map; and those of `tfpipe index`. Needs strace.
+Generates a data set in ImageNet's layout, and starts ranks under mpirun and strace, each of which loads the catalog.
+Counts the operations on the list's folder and the data, by rank, without an index, with one, and with the files that
+ranks map; and those of `tfpipe index`. Needs strace.
 """
 
 import argparse
@@ -20,14 +20,11 @@ KINDS = {
 }  # fmt: skip
 START = """
 import sys
-from tfpipe import World, build_dataset, make_config
+from tfpipe import World, make_config
 from tfpipe.data.catalog import shared
 from tfpipe.data.sources.registry import load_catalog
 shared.SMALL_BYTES = int(sys.argv[2])
-config = make_config({"data": {"train_filelist": sys.argv[1], "batch_size": 16, "crop_image_size": [32, 32]}})
-world = World.mpi()
-catalog = load_catalog(config.data, "train", world)
-next(iter(build_dataset(config, "train", world, catalog=catalog)))
+load_catalog(make_config({"data": {"train_filelist": sys.argv[1]}}).data, "train", World.mpi())
 """
 
 
@@ -81,6 +78,6 @@ def count(trace: Path, folder: Path) -> Counter[str]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--images", type=int, default=400)
     parser.add_argument("--ranks", type=int, default=2)
     main(parser.parse_args())

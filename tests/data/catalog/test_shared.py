@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -243,7 +244,14 @@ class Rank(World):
     exchange: Any = None
 
     def gather(self, value: Any) -> list[Any]:
-        return self.exchange.gather(self.rank, value)
+        kinds, values = zip(*self.exchange.gather(self.rank, ("gather", value)), strict=True)
+        assert set(kinds) == {"gather"}, "all ranks call the same collectives in the same order"
+        return list(values)
+
+    def _broadcast(self, value: Any) -> Any:
+        kinds, values = zip(*self.exchange.gather(self.rank, ("broadcast", value)), strict=True)
+        assert set(kinds) == {"broadcast"}, "all ranks call the same collectives in the same order"
+        return values[0]
 
 
 def on_ranks(places: Sequence[Sequence[Path]], make: Callable[[int], Part | None]) -> list[Any]:
@@ -279,6 +287,23 @@ def test_ranks_share_what_as_few_as_possible_make(tmp_path: Path, hosts: str, ma
         assert all(np.array_equal(part.arrays["values"], np.arange(9)) for part in found)
     # What could not be stored is made again by the second start.
     assert sorted(made) == sorted(makers + [rank for rank in makers if hosts.endswith("alone") and rank])
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_ranks_load_the_same_catalog(large: None, make: Callable[..., Config], indexed: bool) -> None:
+    config = make()
+    if indexed:
+        build_index(config.data, "train", World(), processes=1)
+        shutil.rmtree(next(config.data.index.glob("*.catalog")))
+    exchange = Exchange(3)
+    with ThreadPoolExecutor(3) as pool:
+        worlds = [Rank(rank, 3, "mpi", rank, 3, exchange=exchange) for rank in range(3)]
+        catalogs = list(pool.map(lambda world: load_catalog(config.data, "train", world), worlds))
+    assert all(isinstance(catalog.paths.names, np.ndarray) for catalog in catalogs)
+    alone = load(config)
+    for catalog in catalogs:
+        assert catalog.paths == alone.paths and np.array_equal(catalog.annotated, alone.annotated)
+        assert data_contract(config.data, catalog) == data_contract(config.data, alone)
 
 
 def test_an_error_of_one_rank_is_raised_on_all_and_nothing_is_nothing_on_all(tmp_path: Path) -> None:

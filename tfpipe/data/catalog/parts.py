@@ -12,7 +12,7 @@ from tfpipe.data.annotations.cleaning import Boxes, LocatedBoxes
 from tfpipe.data.catalog.labels import image_labels
 from tfpipe.data.catalog.lists import mixed, paths_of, read_lists
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.shared import Shared, share
+from tfpipe.data.catalog.shared import Shared, share, stamps_of
 from tfpipe.data.catalog.types import Index, MixedList
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -42,7 +42,7 @@ def load_list(config: DataConfig, filelist: Path | list[WeightedList], world: Wo
 
     def read() -> Part:
         paths, lists = read_lists(filelist, show=world.rank == 0)
-        if shared.stamps(paths_of(filelist)) != shared.inputs:
+        if stamps_of(paths_of(filelist)) != shared.inputs:  # no collective: only the ranks that make a part come here
             raise ConfigError(f"{shared.inputs[0][0]} changed while it was read: start again")
         about = {"folders": paths.folders, "digest": paths.digest, "ends": [part.images.stop for part in lists]}
         return Part(about, {"names": paths.text, "offsets": paths.offsets, "folder": paths.folder})
