@@ -33,9 +33,9 @@ class Mutant(NamedTuple):
 MUTANTS = (
     # The order.
     Mutant("data/order/permutation.py", "begin + (world.rank - begin) % world.size", "begin + world.rank"),
-    Mutant("data/order/permutation.py", "places = steps % cycle", "places = (steps + 1) % cycle"),
+    Mutant("data/order/permutation.py", "places, epochs = steps % cycle", "places, epochs = (steps + 1) % cycle"),
     Mutant("data/order/permutation.py", "(self.seed, world.rank)", "(self.seed, 0)"),
-    Mutant("data/order/permutation.py", "if self.reshuffle else steps * 0", "if self.reshuffle else steps // cycle"),
+    Mutant("data/order/permutation.py", "if self.reshuffle else epochs * 0", "if self.reshuffle else epochs"),
     Mutant("data/order/permutation.py", "math.ceil(crops / (batch_size * size))", "crops // (batch_size * size)"),
     Mutant("data/order/stream.py", "int(place[1]) + 1)", "int(place[1]))"),
     Mutant("data/order/mixture.py", "of_list + start", "of_list"),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tfpipe import __version__
-from tfpipe.cli import (
+from tfpipe.cli.commands import (
     bench,
     check,
     config,
@@ -31,7 +31,7 @@ from tfpipe.util.console import configure_logging
 
 
 class Command(Protocol):
-    """A module of this folder that is a command, named after it.
+    """A module of tfpipe.cli.commands, named after its command.
 
     `tfpipe --help` shows the first line of its docstring, `tfpipe COMMAND --help` the whole docstring.
     """
