@@ -50,7 +50,7 @@ class Loader(Iterator[Any]):
         ready: bool = False,
         catalog: Catalog | None = None,
         gather: Callable[[Any], list[Any]] | None = None,
-        build: Callable[..., tf.data.Dataset] = build_dataset,
+        wrap: Callable[[Callable], Callable] | None = None,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
@@ -64,7 +64,7 @@ class Loader(Iterator[Any]):
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
             catalog: catalog of the split if already loaded.
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
-            build: build_dataset, or a function around it.
+            wrap: function that gets build_dataset, and returns what builds the pipeline instead.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, or this rank would get no crop.
@@ -74,7 +74,7 @@ class Loader(Iterator[Any]):
         if split == "train":
             check_share(self.catalog, config.data, world)
         self._positions, self._ready, self._gather, self._put_on = positions, ready, gather or world.gather, device
-        self._build_dataset = partial(build, with_ready=ready)
+        self._build_dataset = partial(wrap(build_dataset) if wrap else build_dataset, with_ready=ready)
         self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
         self._start = Stream.start(world.size)
         self._progress = Progress(self._start, world.rank)

@@ -16,7 +16,7 @@ from tfpipe.data.catalog.locate import sample_names
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.weighted import WeightedOrder
-from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.marks import marked
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
@@ -131,8 +131,7 @@ def load_data(config: Config, world: World, marks: bool = False) -> Data:
     """
     how: dict[str, Any] = {"timeout_s": math.inf, "positions": True}
     gpu = "GPU:0" if keras.backend.backend() == "tensorflow" and tf.config.get_visible_devices("GPU") else None
-    build = marked(build_dataset) if marks else build_dataset
-    train = Loader(config, "train", world, gpu, ready=True, build=build, **how)
+    train = Loader(config, "train", world, gpu, ready=True, wrap=marked if marks else None, **how)
     test = Loader(config, "test", world, **how) if open_source(config.data).has_test() else None
     catalog = train.catalog
     classes = config.data.num_classes or len(catalog.classes)

@@ -15,7 +15,7 @@ from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.data.catalog.locate import sample_names
 from tfpipe.data.runtime.tracing import Window
-from tfpipe.data.sources import reading
+from tfpipe.data.sources import cache
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.tools.bench.traced import trace
 
@@ -34,7 +34,7 @@ def delay_one(monkeypatch: pytest.MonkeyPatch, config: Config, position: int) ->
     def slow_path(path: tf.Tensor, _: float) -> tf.Tensor:
         return tf.ensure_shape(tf.numpy_function(wait, [path], tf.string, stateful=False), [])
 
-    monkeypatch.setattr(reading, "simulate_latency", slow_path)
+    monkeypatch.setattr(cache, "simulate_latency", slow_path)
     return late
 
 

@@ -59,7 +59,7 @@ def test_a_run_writes_the_shares_of_its_classes(sample: SampleData, tmp_path: Pa
     data = {"class_weights": weights, "crop": "center", "test_filelist": None, "batch_size": 48 // size}
     for end in (1, epochs) if size > 1 else (epochs,):
         config = sample.config(tmp_path / "c.json", data=data, training={"epochs": end})
-        done = finish(start_train(size, "-c", config, "-l", tmp_path / "run", "--resume"))
+        done = finish(start_train(size, "-c", config, "-l", tmp_path / "run", "--resume", "auto"))
         assert done.code == 0, done.err
     lines = read_metrics(tmp_path / "run")
     assert [line["epoch"] for line in lines] == list(range(1, epochs + 1))
