@@ -147,10 +147,14 @@ def bucket(args: argparse.Namespace) -> None:
             remote = {"options": options, "cache": None if cache is None else str(cache), **data.pop("remote", {})}
             return config(source={"kind": "packed", "path": f"s3://{BUCKET}"}, remote=remote, **data)
 
+        local, cache = config(source={"kind": "packed", "path": str(packed)}), args.out / "cache"
+        shutil.rmtree(cache, ignore_errors=True)
+        for way, remote in (("no cache", None), ("cache cold", cache), ("cache warm", cache)):
+            print(f"{way}: {compare_epoch(local, at(remote))} batches equal the local ones bit for bit", flush=True)
         alone = {"concurrency": 1}
         one = rate(at(None, remote=alone, num_parallel_readers=1, prefetch_buffer_size=0), 128, warm_up=0)
         print(f"one request at a time: {one.wall:.0f} crops/s")
-        chosen, cache = block_cache.BLOCK, args.out / "cache"
+        chosen = block_cache.BLOCK
         blocks = {"blocks of 4 MB": chosen, "blocks of 1 MB": 2**20, "whole shards": WHOLE, "single records": None}
         cold: dict[str, list[Rate]] = {name: [] for name in blocks if name not in args.without}
         for _ in range(args.turns):
@@ -166,15 +170,28 @@ def bucket(args: argparse.Namespace) -> None:
             print(f"{name}, the first epoch: {median / one.wall:.1f} x one request at a time")
         shutil.rmtree(cache, ignore_errors=True)
         first_epoch(at(cache))
-        local, warm = config(source={"kind": "packed", "path": str(packed)}), at(cache)
-        rates = {"local": [], "cache warm": []}
+        rates: dict[str, list[Rate]] = {"local": [], "cache warm": []}
         for turn in range(2 * args.turns):
-            for name, chosen_config in [("local", local), ("cache warm", warm)][:: 1 if turn % 2 else -1]:
+            for name, chosen_config in [("local", local), ("cache warm", at(cache))][:: 1 if turn % 2 else -1]:
                 rates[name].append(rate(chosen_config, args.crops))
         show(rates, "local")
     finally:
         server.terminate()
         server.wait()
+
+
+def compare_epoch(one: Any, other: Any) -> int:
+    """Returns the number of an epoch's batches; raises ValueError if two configs do not give the same ones."""
+    import numpy as np
+
+    from tfpipe import Loader
+
+    with Loader(one, positions=True) as mine, Loader(other, positions=True) as theirs:
+        steps = mine.steps_per_epoch
+        for step in range(steps):
+            if not all(np.array_equal(a, b) for a, b in zip(next(mine), next(theirs), strict=True)):
+                raise ValueError(f"batch {step} differs")
+    return steps
 
 
 def rate(chosen: Any, crops: int, warm_up: int = 5) -> Rate:
