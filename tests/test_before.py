@@ -100,7 +100,9 @@ def test_packed_data_is_verified(before: Path, kind: str, capsys: pytest.Capture
     assert {path: path.read_bytes() for path in files} == files
 
 
-@pytest.mark.parametrize("config", ["config", "raw"])
+@pytest.mark.parametrize(
+    "config", ["config", pytest.param("raw", marks=pytest.mark.full("the same state, of another source"))]
+)
 def test_a_stopped_run_goes_on_to_its_end(before: Path, as_before: None, config: str) -> None:
     run_dir = before / "run"
     reached, old = steps(run_dir), read_intervals(run_dir)

@@ -36,6 +36,7 @@ RUNS = "tests/test_faults.py and tests/test_resume.py have it, with more of its 
 FULL = {
     **{(tool, fault): RUNS for tool in TRAINS for fault in ("hang", "SIGTERM", "SIGKILL")},
     **{("train", fault): RUNS for fault in ("EIO", "full")},
+    **{(tool, "EIO"): "the same retries as in pack" for tool in ("bench", "view", "index", "check", "stage")},
     "EMFILE": "the same retries as after EIO",
     "cut JPEG": "tests/faults/test_files.py has it, and more of them, in the tests' own process",
     "EACCES": "the same error, of the same open, as of a missing file",

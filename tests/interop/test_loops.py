@@ -31,7 +31,14 @@ def image_at(config: Path, position: int) -> Path:
     return Path(catalog.paths[int(catalog.order(data).items(np.array([position]))[0])])
 
 
-@loops
+@pytest.mark.parametrize(
+    "loop",
+    [
+        LOOPS[0],
+        *(pytest.param(loop, marks=pytest.mark.full("a cold start; the same Loader names it")) for loop in LOOPS[1:]),
+    ],
+    ids=lambda loop: loop.name,
+)
 def test_a_truncated_image_is_named_after_what_comes_before_it(loop: Loop, config: Path, tmp_path: Path) -> None:
     image = image_at(config, 70)
     image.write_bytes(image.read_bytes()[:400])

@@ -297,6 +297,7 @@ def test_the_two_profiles_differ_in_readers_and_prefetch_alone(pretending: Clust
     ]
 
 
+@pytest.mark.full("a real job; the other tests check what the script asks of PBS, and test_resume the signals")
 def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
     cluster: Cluster, sample: SampleData, tmp_path: Path
 ) -> None:
