@@ -50,3 +50,20 @@ def rest_of(stream: Stream, world: World, order: Order, crops: np.ndarray, below
         if position < below
         for crop in range(int(first), crops[item])
     ]
+
+
+def check_interrupted(order: Order, crops: np.ndarray, runs: list[tuple[int, int]], batch: int, ahead: int) -> None:
+    """Asserts that runs of (ranks, steps), each going on from the last, train no crop twice and leave all others.
+
+    Everything up to `ahead` positions beyond the last one that was passed must still come.
+    """
+    stream, trained = Stream.start(runs[0][0]), []
+    for size, steps in runs:
+        ranks = Ranks(stream.over(size), order, crops, batch)
+        ran = ranks.steps(steps)
+        stream = ranks.interrupted(ran)
+        trained += itertools.chain(*ran)
+    assert len(set(trained)) == len(trained)
+    below = max(frontier.position for frontier in stream.frontiers) + ahead
+    left = [rest_of(stream, World(rank, stream.size), order, crops, below) for rank in range(stream.size)]
+    assert sorted(trained + list(itertools.chain(*left))) == sorted(everything(crops, order, below) | set(trained))

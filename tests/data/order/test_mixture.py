@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.support.batches import crops
 from tests.support.configs import changed
 from tests.support.examples import examples
-from tests.support.ranks import Ranks, everything, rest_of
+from tests.support.ranks import check_interrupted
 from tests.support.sample import SampleData
-from tfpipe import Stream, World, load_config
+from tfpipe import World, load_config
 from tfpipe.config import Config
 from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.catalog.boxes import count_crops
@@ -147,16 +147,7 @@ def test_nothing_is_lost_or_trained_twice_however_often_it_goes_on(
     mixture: Mixture, runs: list[tuple[int, int]], batch: int
 ) -> None:
     crops = np.arange(mixture.count) % 3 + 1
-    stream, trained = Stream.start(runs[0][0]), []
-    for size, steps in runs:
-        ranks = Ranks(stream.over(size), mixture, crops, batch)
-        ran = ranks.steps(steps)
-        stream = ranks.interrupted(ran)
-        trained += itertools.chain(*ran)
-    assert len(set(trained)) == len(trained)
-    below = max(frontier.position for frontier in stream.frontiers) + 500
-    left = [rest_of(stream, World(rank, stream.size), mixture, crops, below) for rank in range(stream.size)]
-    assert sorted(trained + list(itertools.chain(*left))) == sorted(everything(crops, mixture, below) | set(trained))
+    check_interrupted(mixture, crops, runs, batch, ahead=500)
 
 
 @pytest.fixture

@@ -1,14 +1,12 @@
 """The stream: whatever the ranks, batches, crops and interruptions, each crop of an epoch is trained exactly once."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.ranks import Ranks, everything, rest_of
+from tests.support.ranks import Ranks, check_interrupted
 from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.stream import BLOCK, Cursor, SampleRef, Stream
 from tfpipe.data.runtime.samples import sample_blocks
@@ -29,17 +27,7 @@ def test_nothing_is_lost_or_trained_twice_however_often_and_with_how_many_ranks_
     crops: np.ndarray, runs: list[tuple[int, int]], batch: int
 ) -> None:
     order = Order(len(crops), seed=3)
-    stream, trained = Stream.start(runs[0][0]), []
-    for size, steps in runs:
-        ranks = Ranks(stream.over(size), order, crops, batch)
-        ran = ranks.steps(steps)
-        stream = ranks.interrupted(ran)
-        trained += itertools.chain(*ran)
-    assert len(set(trained)) == len(trained)
-    # Everything that was passed over comes yet, and nothing that was trained.
-    below = max(frontier.position for frontier in stream.frontiers) + 2 * len(crops)
-    left = [rest_of(stream, World(rank, stream.size), order, crops, below) for rank in range(stream.size)]
-    assert sorted(trained + list(itertools.chain(*left))) == sorted(everything(crops, order, below) | set(trained))
+    check_interrupted(order, crops, runs, batch, ahead=2 * len(crops))
 
 
 @settings(deadline=None, max_examples=examples(100))

@@ -1,7 +1,5 @@
 """Weighted samples: each as often as its weight says, the same for any ranks, in numpy and in TensorFlow."""
 
-import itertools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -9,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
-from tests.support.ranks import Ranks, everything, rest_of
-from tfpipe.data.order.stream import Stream
+from tests.support.ranks import check_interrupted
 from tfpipe.data.order.weighted import PARTS, STEP, WeightedOrder, widths
 from tfpipe.distributed import World
 
@@ -158,13 +155,4 @@ def test_nothing_is_lost_or_trained_twice_however_often_it_goes_on(
     order: WeightedOrder, runs: list[tuple[int, int]], batch: int
 ) -> None:
     crops = np.arange(order.count) % 3 + 1
-    stream, trained = Stream.start(runs[0][0]), []
-    for size, steps in runs:
-        ranks = Ranks(stream.over(size), order, crops, batch)
-        ran = ranks.steps(steps)
-        stream = ranks.interrupted(ran)
-        trained += itertools.chain(*ran)
-    assert len(set(trained)) == len(trained)
-    below = max(frontier.position for frontier in stream.frontiers) + 500
-    left = [rest_of(stream, World(rank, stream.size), order, crops, below) for rank in range(stream.size)]
-    assert sorted(trained + list(itertools.chain(*left))) == sorted(everything(crops, order, below) | set(trained))
+    check_interrupted(order, crops, runs, batch, ahead=500)

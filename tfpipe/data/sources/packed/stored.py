@@ -1,5 +1,6 @@
 """The base of the sources whose images are byte ranges of a few large files."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from copy import copy
 from typing import TYPE_CHECKING
@@ -46,9 +47,9 @@ class Stored(Source):
         check_split(split)
         return self.load(split, world)
 
+    @abstractmethod
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split; raises ConfigError as `catalog` does."""
-        raise NotImplementedError
 
     def of_shards(self, shards: Shards) -> "Stored":
         """Returns a copy of this source that reads a split from its shards."""

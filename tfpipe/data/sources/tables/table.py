@@ -75,7 +75,7 @@ class Table(Files):
         paths = FileList.of(rows.names)
         source: Source = self.of(paths)
         if stored:
-            source = Stored(self.config).of_shards(locate(tables, columns.bytes, self.config, world))
+            source = StoredRows(self.config).of_shards(locate(tables, columns.bytes, self.config, world))
         return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated, rows.weights)
 
     def stored(self, tables: list[Path]) -> bool:
@@ -98,3 +98,10 @@ class Table(Files):
         if stored:
             return rows
         return rows._replace(names=[name if is_url(name) else os.path.join(base, name) for name in rows.names])
+
+
+class StoredRows(Stored):
+    """Images whose bytes are in a column of tables."""
+
+    def load(self, split: str, world: World) -> Catalog:
+        return Table(self.config).catalog(split, world)
