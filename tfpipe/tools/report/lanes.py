@@ -69,11 +69,15 @@ def lanes_of_threads(trace: Trace, calls: dict[str, Nested]) -> dict[int, str]:
 
 
 def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict[str, int]:
-    """Returns the stream positions of the samples that were read, by the id of the function's run."""
+    """Returns the stream positions of the samples that were read, by the id of the function's run.
+
+    Either mark of a read tells, its first or its last: TensorFlow runs some marks outside the calls that the profiler
+    sees. A sample whose two marks are both outside is not known.
+    """
     if trace.recording is None:
         return {}
     events, result = trace.recording.events, {}
-    for event in events[events["kind"] == Kind.READ]:
+    for event in events[np.isin(events["kind"], (Kind.READ, Kind.READ_END))]:
         own = calls.get(lanes.get(int(event["thread"]), ""))
         number = -1 if own is None else int(own.containing(event["when_ns"][None])[0])
         if own is not None and number >= 0 and own.spans[number].stage == "read":
