@@ -1,5 +1,6 @@
 """What a step waits for: what the device has not ended is read a step late, so that the device is never idle."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
+from tfpipe.errors import TfpipeError
 from tfpipe.training import loop
 from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.run_model import Requests, RunModel
@@ -71,3 +74,24 @@ def test_what_ranks_ask_is_granted_a_step_later_and_once() -> None:
     assert model.granted == Requests(save=True), "what all know of is not asked for"
     model.settle()
     assert model.granted == Requests(save=True, stop=True), "an epoch's end waits for no further step"
+
+
+def through_python(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """A loss that XLA cannot compile."""
+    given = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+    return given + tf.ensure_shape(tf.numpy_function(np.zeros_like, [given], tf.float32), given.shape)
+
+
+def test_xla_compiles_the_step_and_trains_alike(sample: SampleData, index: str, tmp_path: Path) -> None:
+    def trained(name: str, **training: Any) -> float:
+        loss = {"name": f"{__name__}:through_python"} if name == "python" else {}
+        keys = {"steps_per_epoch": 3, "interval": 3, **training}
+        config = load_config(sample.config(tmp_path / "c.json", data={"index": index}, training=keys, loss=loss))
+        (tmp_path / name).mkdir()
+        loop.train(config, World(), tmp_path / name)
+        rows = [json.loads(row) for row in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        return next(row["loss"] for row in rows if "loss" in row)
+
+    assert trained("xla", xla=True) == pytest.approx(trained("plain"), rel=1e-4)
+    with pytest.raises(TfpipeError, match="XLA"):
+        trained("python", xla=True)

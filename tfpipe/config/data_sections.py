@@ -40,8 +40,8 @@ class Parallel(Section):
     """Parallel calls of each stage; null: num_parallel_readers."""
 
     read: PositiveInt | Literal["auto", "autotune"] | None = None
-    """Images read at once; "auto": 64; "autotune": tf.data chooses, at most as many as there are `threads`, which is
-    too few for storage that is late. Reads wait for storage without using a CPU, so their threads do not count in
+    """Images read at once; "auto": 64; "autotune": tf.data chooses, at most 10 for each of `threads`, which can be too
+    few for storage that is late. Reads wait for storage without using a CPU, so their threads do not count in
     `threads`. If reading a file takes 50 ms or more, a larger number pays off."""
     decode: PositiveInt | Literal["auto", "autotune"] | None = None
     """Concurrent calls that decode and crop; "auto": as many as there are `threads`; "autotune": tf.data chooses, at

@@ -122,6 +122,8 @@ class TrainingConfig(Section):
     """Keras' dtype policy; on CPUs mixed_bfloat16 is a little faster and mixed_float16 much slower."""
     compression: Literal["none", "fp16"] = "none"
     """Compression of the gradients in the allreduce."""
+    xla: bool = False
+    """Compiles the training step with XLA; one rank only, since XLA cannot compile Horovod's ops."""
 
 
 class AccuracyConfig(Section):

@@ -21,7 +21,9 @@ class ParallelModel(RunModel):
     skip the step.
     """
 
-    jit = False  # Horovod's ops cannot be compiled by XLA
+    jit = False  # of Keras' own functions; `make_train_function` compiles the step
+    xla = False
+    """Whether XLA compiles the training step; it cannot compile Horovod's ops."""
     fp16_compression = False
 
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
@@ -48,7 +50,7 @@ class ParallelModel(RunModel):
         if self.train_function is not None and not force:
             return self.train_function
         # AutoGraph would take seconds to find no Python `if` or `for` that depends on a tensor.
-        step = tf.function(self.train_step, reduce_retracing=True, autograph=False)
+        step = tf.function(self.train_step, reduce_retracing=True, autograph=False, jit_compile=self.xla)
 
         def train_function(_: Iterator[Any]) -> Any:
             images, labels, ready_at_s = self.take()

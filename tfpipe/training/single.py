@@ -57,6 +57,7 @@ def make_model(network: keras.Model, config: Config, world: World) -> RunModel:
     if keras.backend.backend() == "tensorflow":
         model: RunModel = ParallelModel(network.input, network.output, name=network.name)
         model.fp16_compression = config.training.compression == "fp16"
+        model.xla = config.training.xla
     else:
         model = SingleModel(network.input, network.output, name=network.name)
         model.seed = config.training.seed
@@ -79,6 +80,11 @@ def prepare_backend(config: Config, world: World) -> None:
         raise ConfigError(
             f"KERAS_BACKEND={name} trains in one process, which has no gradients to send: training.compression must "
             f'be "none", received "{config.training.compression}"'
+        )
+    if config.training.xla and (name == "torch" or world.size > 1):
+        raise ConfigError(
+            f"training.xla compiles the step of one rank, by KERAS_BACKEND=tensorflow or jax; there are {world.size} "
+            f"ranks, and KERAS_BACKEND={name}: set training.xla to false"
         )
     if config.training.deterministic and name == "torch":
         import torch

@@ -16,13 +16,12 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.parallelism import READS
+from tfpipe.data.runtime.shutdown import END_S
 from tfpipe.distributed import World
 
 # Files that a message names, and seconds within which a file has to answer.
 NAMED = 3
 PATIENCE_S = 10.0
-# Seconds that a thread gets to leave a wait that was cancelled.
-END_S = 2.0
 # Seconds in which a failure has to be named, beyond those that a batch may take.
 NAMING_S = 60.0
 # Batches that are on a device, or on their way, before they are asked for: one is trained, the next one is copied.

@@ -8,6 +8,8 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager.cancellation import CancellationManager
 from tensorflow.python.eager.execute import execute_with_cancellation
 
+from tfpipe.data.runtime.shutdown import end
+
 
 class Cancellable(Iterator[Any]):
     """An iterator over a dataset of tensors; an element takes a third of the time that tf.data's own needs for it.
@@ -27,6 +29,11 @@ class Cancellable(Iterator[Any]):
             *("output_types", [spec.dtype.as_datatype_enum for spec in specs]),
             *("output_shapes", [spec.shape.as_list() for spec in specs]),
         )
+
+    def __del__(self) -> None:
+        """Ends the pipeline."""
+        if "iterator" in vars(self):
+            end([vars(self).pop("iterator")])
 
     def cancel(self) -> None:
         """Ends another thread's wait for an element, with tf.errors.CancelledError."""

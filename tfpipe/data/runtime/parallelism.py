@@ -23,9 +23,9 @@ class Calls(NamedTuple):
 def calls_at_once(config: DataConfig, world: World) -> Calls:
     """Returns the number of parallel calls, from `data.parallel` and `data.num_parallel_readers`.
 
-    AUTOTUNE only where asked for: it allows at most as many calls as there are threads, of reads too, which wait
-    (profiles/storage.py). Reads run in threads outside the pipeline's pool: with a pool large enough for both, decoders
-    were 13 % slower.
+    AUTOTUNE only where asked for: it allows at most as many calls as there are threads, and 10 times as many reads,
+    whose pool is unbounded (profiles/storage.py has what it costs). Reads run in threads outside the pipeline's pool:
+    with a pool large enough for both, decoders were 13 % slower.
     """
 
     def calls(of_stage: int | Literal["auto", "autotune"] | None, default: int) -> int | None:

@@ -8,8 +8,12 @@ from typing import NamedTuple
 from tfpipe.tools.tune.moves import Move, Setting, put
 
 TURNS, LAST_TURNS = 3, 5
-# A change is kept if it gains at least this much; turns differ more than by less.
-GAIN = 0.03
+# Turns more for the best change, against the setting at hand alone: rates of a second differ by a tenth between turns.
+MORE_TURNS = 4
+# A change is kept if it gains at least this much, and in this share of the turns anything.
+GAIN, OFTEN = 0.03, 0.8
+# A change that gains this much in each turn needs no more of them.
+CLEAR = 0.3
 # A candidate whose median ratio is below this leaves the race.
 HOPELESS = 0.9
 # Of candidates this close to the best, the first one is kept.
@@ -55,7 +59,7 @@ class Search:
         candidates = [change for change in move.candidates if put(self.setting, change) != self.setting]
         if not candidates:
             return False
-        if not self.has_time(TURNS * (len(candidates) + 1)):
+        if not self.has_time(TURNS * (len(candidates) + 1) + 2 * MORE_TURNS):
             self.in_time = False
             return False
         trials = contest(self.race, self.setting, candidates, TURNS)
@@ -69,22 +73,33 @@ class Search:
 def contest(race: Race, setting: Setting, changes: Sequence[Setting], turns: int) -> list[Trial]:
     """Races the changes against the setting; at most one is kept: the first that is as good as the best.
 
-    A candidate that is hopeless leaves the race early.
+    A candidate that is hopeless leaves the race early; the best one goes on alone, for MORE_TURNS.
     """
     ratios: dict[Setting, list[float]] = {change: [] for change in changes}
     left = list(changes)
-    for _ in range(turns):
-        if not left:
-            break
-        base, *rates = race([setting, *(put(setting, change) for change in left)])
-        for change, rate in zip(left, rates, strict=True):
-            ratios[change].append(rate / base)
+    for turn in range(turns):
+        _race(race, setting, left, ratios, backwards=turn % 2 == 1)
         left = [change for change in left if median(ratios[change]) >= HOPELESS]
     best = max((median(ratios[change]) for change in left), default=0.0)
-    winners = [change for change in left if wins(ratios[change]) and median(ratios[change]) >= (1 - AS_GOOD) * best]
-    return [Trial(change, ratios[change], change in winners[:1]) for change in changes]
+    as_good = [change for change in left if median(ratios[change]) >= max(1 + GAIN, (1 - AS_GOOD) * best)][:1]
+    for turn in range(MORE_TURNS):
+        unclear = [change for change in as_good if min(ratios[change]) < 1 + CLEAR]
+        _race(race, setting, unclear, ratios, backwards=turn % 2 == 1)
+    return [Trial(change, ratios[change], change in as_good and wins(ratios[change])) for change in changes]
+
+
+def _race(
+    race: Race, setting: Setting, changes: Sequence[Setting], ratios: dict[Setting, list[float]], backwards: bool
+) -> None:
+    """Adds a turn of the changes, if there are any, to their ratios."""
+    if not changes:
+        return
+    order = [setting, *(put(setting, change) for change in changes)]
+    rates = race(order[::-1])[::-1] if backwards else race(order)
+    for change, rate in zip(changes, rates[1:], strict=True):
+        ratios[change].append(rate / rates[0])
 
 
 def wins(ratios: Sequence[float]) -> bool:
     """Returns whether the gain is large enough, and not one turn's alone."""
-    return median(ratios) >= 1 + GAIN and sum(ratio > 1 for ratio in ratios) > len(ratios) / 2
+    return median(ratios) >= 1 + GAIN and sum(ratio > 1 for ratio in ratios) >= OFTEN * len(ratios)
