@@ -68,24 +68,18 @@ def test_storage_that_hangs_ends_the_run_and_is_named(config: Path, tree: Path, 
     assert "data.stall_timeout_s is how long to wait" in last
 
 
-def test_storage_that_hangs_after_the_last_step_ends_the_run_which_goes_on_later(
-    config: Path, tree: Path, tmp_path: Path
-) -> None:
-    """The pipeline reads ahead, and waits at its end for what it reads."""
+def test_storage_that_hangs_after_the_last_step_loses_nothing(config: Path, tree: Path, tmp_path: Path) -> None:
+    """The pipeline reads ahead what no step needs any more: the run has all it trains on, and ends well."""
     data = load_config(config).data
     catalog = load_catalog(data, "train", World())
     pipe = Path(catalog.paths[int(catalog.order(data).items(np.array([40]))[0])])
-    contents = pipe.read_bytes()
     pipe.unlink()
     os.mkfifo(pipe)
-    args = ("-c", config, "-l", tmp_path / "run", "--resume", "auto", "--set", "data.prefetch_buffer_size=2")
+    args = ("-c", config, "-l", tmp_path / "run", "--set", "data.prefetch_buffer_size=2")
     short = ("--set", "training.epochs=1", "--set", "training.steps_per_epoch=2", "--set", "data.stall_timeout_s=3")
     ended = finish(train(1, *args, *short), BOUNDED_S)
-    assert ended.code == 1 and steps(tmp_path / "run") == 2, ended.err
-    assert f"{pipe}: no answer in 10 s" in ended.err.splitlines()[-1]
-    pipe.unlink()
-    pipe.write_bytes(contents)
-    assert run_train(*args, *short).code == 0 and (tmp_path / "run/model.keras").exists()
+    assert ended.code == 0 and steps(tmp_path / "run") == 2, ended.err
+    assert (tmp_path / "run/model.keras").exists()
 
 
 @pytest.mark.full("waits for the limit and what follows, 30 s; tests/training/monitor has the limit")
