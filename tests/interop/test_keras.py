@@ -78,10 +78,10 @@ def test_what_a_backend_cannot_do_is_refused(config: Path, monkeypatch: pytest.M
         prepare_backend(load_config(config), World(0, 2))
     with pytest.raises(ConfigError, match=r'training\.compression must be "none", received "fp16"'):
         prepare_backend(load_config(config, ["training.compression=fp16"]), World())
-    with pytest.raises(ConfigError, match=r"training\.xla .* there are 1 ranks, and KERAS_BACKEND=torch"):
+    with pytest.raises(ConfigError, match=r"training\.xla .* received ranks: 1, KERAS_BACKEND=torch"):
         prepare_backend(load_config(config, ["training.xla=true"]), World())
     monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
-    with pytest.raises(ConfigError, match=r"training\.xla .* there are 2 ranks, and KERAS_BACKEND=tensorflow"):
+    with pytest.raises(ConfigError, match=r"training\.xla .* received ranks: 2, KERAS_BACKEND=tensorflow"):
         prepare_backend(load_config(config, ["training.xla=true"]), World(0, 2))
 
 

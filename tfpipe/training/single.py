@@ -83,8 +83,8 @@ def prepare_backend(config: Config, world: World) -> None:
         )
     if config.training.xla and (name == "torch" or world.size > 1):
         raise ConfigError(
-            f"training.xla compiles the step of one rank, by KERAS_BACKEND=tensorflow or jax; there are {world.size} "
-            f"ranks, and KERAS_BACKEND={name}: set training.xla to false"
+            "training.xla compiles the step of one rank, by KERAS_BACKEND=tensorflow or jax; received ranks: "
+            f"{world.size}, KERAS_BACKEND={name}: set training.xla to false"
         )
     if config.training.deterministic and name == "torch":
         import torch
