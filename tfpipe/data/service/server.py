@@ -16,8 +16,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 # Parameters of glibc's mallopt (malloc.h). A block of at least MMAP_BYTES, 32 MiB at most, is given back to the system
-# when it is freed; of smaller ones, as batches are, TRIM_BYTES of freed memory stay for the next one. With a threshold of
-# 1 MB alone each batch took fresh pages: 2 workers had 0.43 of one process's rate, and have 0.61 (profiles/compare).
+# when it is freed; of smaller ones, as batches are, TRIM_BYTES of freed memory stay for the next one. With a threshold
+# of 1 MB alone each batch took fresh pages: 2 workers had 0.43 of one process's rate, now 0.61 (profiles/compare).
 M_TRIM_THRESHOLD, TRIM_BYTES = -1, 256 << 20
 M_TOP_PAD, TOP_PAD_BYTES = -2, 64 << 20
 M_MMAP_THRESHOLD, MMAP_BYTES = -3, 32 << 20
