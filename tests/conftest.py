@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support.commands import announce_server, forget_server  # noqa: E402
+from tests.support.pipelines import end_aside  # noqa: E402
 from tests.support.sample import SampleData, make_sample  # noqa: E402
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for mark in item.iter_markers("full"):
             if not (mark.args or mark.kwargs.get("reason")):
                 raise pytest.UsageError(f"{item.nodeid}: pytest.mark.full needs the reason")
+
+
+def pytest_runtest_setup() -> None:
+    """Lets the pipelines that tests iterate end without TensorFlow's stall."""
+    end_aside()
 
 
 @pytest.fixture(scope="session")

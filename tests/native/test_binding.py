@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 import simplejpeg
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.batches import batches
 from tests.support.commands import ROOT
 from tests.support.images import encoded, picture
 from tests.support.sample import SampleData
 from tfpipe import load_config, native
+from tfpipe.data.images.headers import jpeg_header
 from tfpipe.native import decoder_name, missing
 
 FULL = (90, 120)
@@ -88,6 +91,33 @@ def test_inputs_that_do_not_fit_together_are_an_error(inputs: dict, message: str
     whole = {"jpegs": [encoded(picture(*FULL))] * 2, "images": [0, 1], "windows": [[0, 0, 90, 120]] * 2}
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"TfpipeCrops: .*{message}|TfpipeCrops: {message}"):
         called(**{**whole, **inputs})
+
+
+def sizes(images: list[bytes]) -> list[list[int]]:
+    return native.native().sizes(tf.constant(images), tf.zeros([len(images), 2], tf.int32)).numpy().tolist()
+
+
+def test_sizes_are_those_of_ordinary_headers_and_known_ones_stay() -> None:
+    kinds = [{}, {"progressive": True}, {"exif": b"Exif\0\0" + bytes(9000)}, {"comment": b"c"}, {"format": "PNG"}]
+    images = [encoded(picture(*FULL), **kind) for kind in kinds]
+    images += [encoded(picture(*FULL).convert(mode)) for mode in ("L", "CMYK")]
+    assert sizes(images) == [[*FULL]] * 4 + [[0, 0]] + [[*FULL]] * 2
+    odd = [b"", b"\xff", images[0][:100], b"\xff\xd8\xff" + images[0][2:], images[0].replace(b"\xff\xc0", b"\xff\xc9")]
+    assert sizes(odd) == [[0, 0]] * len(odd)
+    assert native.native().sizes([images[0]] * 2, [[7, 0], [0, 9]]).numpy().tolist() == [[7, 0], [*FULL]]
+    for images, known in (([[b""]], [[0, 0]]), ([b""], [[0, 0]] * 2), ([b""], [[0]])):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeSizes: images are not"):
+            native.native().sizes(images, known)
+
+
+@given(st.lists(st.tuples(st.integers(0, 700), st.integers(0, 255)), max_size=4), st.integers(20, 3000))
+def test_sizes_of_spoilt_headers_are_pythons_or_unknown(changes: list[tuple[int, int]], length: int) -> None:
+    spoilt = bytearray(encoded(picture(*FULL))[:length])
+    for at, value in changes:
+        if at < len(spoilt):
+            spoilt[at] = value
+    found, header = sizes([bytes(spoilt)])[0], jpeg_header(bytes(spoilt))
+    assert found == [0, 0] or (header is not None and found == [header.height, header.width])
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 63, 64, 65, 1000, 150_528])

@@ -175,7 +175,7 @@ def crop(
         return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
 
     def cut(encoded: Encoded) -> CropBatch:
-        visit, sizes = encoded.visit, encoded.size
+        visit, sizes = encoded.visit, decoder.sizes(encoded.jpeg, encoded.size)
         with tf.name_scope("parse"):
             if known is None:
                 targets = parse_targets(encoded.xml, encoded.xml_path, encoded.label, sizes, catalog.classes)

@@ -43,7 +43,7 @@ class Kind(IntEnum):
     CALL = 6  # the decoder's op has ended: the parts are to allocate the crops, to decode, and to free the JPEGs
 
 
-VERSION = 3  # tfpipe_native_version() of op.c
+VERSION = 4  # tfpipe_native_version() of op.c
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "simplejpeg + OpenCV"
 
@@ -55,6 +55,9 @@ class Native(NamedTuple):
     """The op, in graph: (jpegs (string [n]), sizes (int32 [n, 2]: height, width), images (int64 [k]: number of the
     JPEG, ascending), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels) -> crops (uint8 [k,
     height, width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
+    sizes: Callable[..., Any]
+    """The op, in graph: (images (string [n]), sizes (int32 [n, 2])) -> sizes (int32 [n, 2]: height, width), those that
+    are 0 replaced by what a JPEG's header says; 0 stays for other formats and unusual headers."""
     whole: Callable[..., None]
     """(addresses of JPEGs (uintp [k]), their lengths (int64 [k]), flips (bool [k], or [0]), crops (uint8 [k, height,
     width, channels], written), refused (bool [k], written)). Releases the GIL. The JPEGs must stay in memory."""
@@ -112,7 +115,8 @@ def _loaded() -> Native | str:
         return f"{file} cannot be loaded ({error}): {BUILD}"
     library.tfpipe_native_simd.restype = ctypes.c_char_p
     simd = library.tfpipe_native_simd().decode()
-    return Native(ops.tfpipe_crops, _whole(library), _copy(library), simd, ops.tfpipe_mark, *_recording(library))
+    whole, copy = _whole(library), _copy(library)
+    return Native(ops.tfpipe_crops, ops.tfpipe_sizes, whole, copy, simd, ops.tfpipe_mark, *_recording(library))
 
 
 def _whole(library: ctypes.CDLL) -> Callable[..., None]:

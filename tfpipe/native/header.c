@@ -186,3 +186,23 @@ int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t leng
     }
     return 0;
 }
+
+void tfpipe_size(const uint8_t *jpeg, size_t length, int32_t size[2]) {
+    if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return;
+    const uint8_t *at = jpeg + 2, *end = jpeg + length;
+    while (end - at >= 4 && at[0] == 0xff) {
+        int marker = at[1], segment = read_u16(at + 2);
+        if (segment < 2 || end - at - 2 < segment) return;
+        if (marker >= 0xc0 && marker <= 0xc2) {
+            if (segment < 8 || at[4] != 8 || (at[9] != 1 && at[9] != 3 && at[9] != 4)) return;
+            int height = read_u16(at + 5), width = read_u16(at + 7);
+            if (!height || !width) return;
+            size[0] = height;
+            size[1] = width;
+            return;
+        }
+        int application = marker >= 0xe0 && marker <= 0xef;
+        if (!application && marker != 0xc4 && marker != 0xdb && marker != 0xdd && marker != 0xfe) return;
+        at += 2 + segment;
+    }
+}

@@ -1,5 +1,4 @@
-/* What Python and TensorFlow call: TensorFlow's ops TfpipeCrops and TfpipeMark, and by ctypes whole JPEGs of a batch
- * and the recording of events. */
+/* What Python and TensorFlow call: TensorFlow's ops, and by ctypes whole JPEGs of a batch and the recording of events. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +14,7 @@ enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to de
 enum { SCRATCHES = 64 };      /* kept for later calls; a call beyond frees its own */
 
 /* The interface below; tfpipe/native/__init__.py refuses a library that was built from another version. */
-EXPORT int tfpipe_native_version(void) { return 3; }
+EXPORT int tfpipe_native_version(void) { return 4; }
 EXPORT const char *tfpipe_native_simd(void) { return tfpipe_simd(); }
 EXPORT int tfpipe_native_record_start(int64_t capacity) { return tfpipe_record_start(capacity); }
 EXPORT int64_t tfpipe_native_record_stop(void) { return tfpipe_record_stop(); }
@@ -225,40 +224,51 @@ static void mark_compute(void *kind, TF_OpKernelContext *context) {
   TF_DeleteStatus(status);
 }
 
-static void mark_register(void) {
+/* Registers an op when TensorFlow loads the library (tf.load_op_library). */
+static void op_register(const struct tfpipe_op *op) {
   TF_Status *status = TF_NewStatus();
-  TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder("TfpipeMark");
-  TF_OpDefinitionBuilderAddInput(op, "positions: int64"); /* of samples that have come to the mark */
-  TF_OpDefinitionBuilderAddInput(op, "through: int64");
-  TF_OpDefinitionBuilderAddAttr(op, "kind: int >= 1");
-  TF_OpDefinitionBuilderAddOutput(op, "same: int64");     /* a copy of `through` */
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, TF_ShapeInferenceContextSetUnknownShape);
-  TF_RegisterOpDefinition(op, status);
+  TF_OpDefinitionBuilder *definition = TF_NewOpDefinitionBuilder(op->name);
+  for (int i = 0; op->inputs[i]; i++) TF_OpDefinitionBuilderAddInput(definition, op->inputs[i]);
+  for (int i = 0; op->attributes[i]; i++) TF_OpDefinitionBuilderAddAttr(definition, op->attributes[i]);
+  for (int i = 0; op->outputs[i]; i++) TF_OpDefinitionBuilderAddOutput(definition, op->outputs[i]);
+  TF_OpDefinitionBuilderSetShapeInferenceFunction(definition, TF_ShapeInferenceContextSetUnknownShape);
+  TF_RegisterOpDefinition(definition, status);
   if (TF_GetCode(status) == TF_OK)
-    TF_RegisterKernelBuilder("TfpipeMark", TF_NewKernelBuilder("TfpipeMark", "CPU", mark_new, mark_compute, op_delete),
+    TF_RegisterKernelBuilder(op->name, TF_NewKernelBuilder(op->name, "CPU", op->create, op->compute, op->destroy),
                              status);
   TF_DeleteStatus(status);
 }
 
-/* Registers the ops when TensorFlow loads the library (tf.load_op_library). */
-__attribute__((constructor)) static void op_register(void) {
-  mark_register();
-  TF_Status *status = TF_NewStatus();
-  TF_OpDefinitionBuilder *op = TF_NewOpDefinitionBuilder("TfpipeCrops");
-  TF_OpDefinitionBuilderAddInput(op, "jpegs: string");  /* [n] */
-  TF_OpDefinitionBuilderAddInput(op, "sizes: int32");   /* [n, 2]: height, width */
-  TF_OpDefinitionBuilderAddInput(op, "images: int64");  /* [k]: number of the JPEG, ascending */
-  TF_OpDefinitionBuilderAddInput(op, "windows: int32"); /* [k, 4]: top, left, height, width */
-  TF_OpDefinitionBuilderAddInput(op, "flips: bool");    /* [k], or [0]: none */
-  TF_OpDefinitionBuilderAddAttr(op, "height: int >= 1");
-  TF_OpDefinitionBuilderAddAttr(op, "width: int >= 1");
-  TF_OpDefinitionBuilderAddAttr(op, "channels: int >= 1");
-  TF_OpDefinitionBuilderAddOutput(op, "crops: uint8");  /* [k, height, width, channels]; undefined for a refused JPEG */
-  TF_OpDefinitionBuilderAddOutput(op, "refused: bool"); /* [n] */
-  TF_OpDefinitionBuilderSetShapeInferenceFunction(op, TF_ShapeInferenceContextSetUnknownShape);
-  TF_RegisterOpDefinition(op, status);
-  if (TF_GetCode(status) == TF_OK)
-    TF_RegisterKernelBuilder("TfpipeCrops", TF_NewKernelBuilder("TfpipeCrops", "CPU", op_new, op_compute, op_delete),
-                             status);
-  TF_DeleteStatus(status);
+__attribute__((constructor)) static void ops_register(void) {
+  op_register(&(struct tfpipe_op){
+      "TfpipeCrops",
+      {
+          "jpegs: string",  /* [n] */
+          "sizes: int32",   /* [n, 2]: height, width */
+          "images: int64",  /* [k]: number of the JPEG, ascending */
+          "windows: int32", /* [k, 4]: top, left, height, width */
+          "flips: bool",    /* [k], or [0]: none */
+      },
+      {"height: int >= 1", "width: int >= 1", "channels: int >= 1"},
+      {
+          "crops: uint8",  /* [k, height, width, channels]; undefined for a refused JPEG */
+          "refused: bool", /* [n] */
+      },
+      op_new,
+      op_compute,
+      op_delete,
+  });
+  op_register(&(struct tfpipe_op){
+      "TfpipeMark",
+      {
+          "positions: int64", /* of samples that have come to the mark */
+          "through: int64",
+      },
+      {"kind: int >= 1"},
+      {"same: int64"}, /* a copy of `through` */
+      mark_new,
+      mark_compute,
+      op_delete,
+  });
+  op_register(&tfpipe_sizes_op);
 }

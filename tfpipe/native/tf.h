@@ -16,7 +16,7 @@ typedef struct TF_Tensor TF_Tensor;
 typedef union { uint64_t words[3]; void *pointer; } TF_TString;
 
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8 }; /* TF_Code */
-enum { TF_UINT8 = 4, TF_INT64 = 9, TF_BOOL = 10 };                      /* TF_DataType */
+enum { TF_INT32 = 3, TF_UINT8 = 4, TF_INT64 = 9, TF_BOOL = 10 };        /* TF_DataType */
 
 TF_Status *TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status *);
@@ -49,3 +49,13 @@ void *TF_TensorData(const TF_Tensor *);
 size_t TF_TensorByteSize(const TF_Tensor *);
 const char *TF_StringGetDataPointer(const TF_TString *);
 size_t TF_StringGetSize(const TF_TString *);
+
+/* An op for CPUs, as op.c registers it; the lists end with NULL. */
+struct tfpipe_op {
+  const char *name, *inputs[6], *attributes[4], *outputs[3];
+  void *(*create)(TF_OpKernelConstruction *);
+  void (*compute)(void *, TF_OpKernelContext *);
+  void (*destroy)(void *);
+};
+
+extern const struct tfpipe_op tfpipe_sizes_op; /* of op_sizes.c */

@@ -11,8 +11,10 @@ from tfpipe.data.catalog.locate import Lookup
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.images.crops import Crops
+from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import BLOCK, SampleRef
 from tfpipe.data.pipeline import Encoded, crop, read
+from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.shutdown import close_at_exit
@@ -49,11 +51,15 @@ class Pictures:
         Raises ConfigError if a file cannot be read; the message names it.
         """
 
+        sizes_of = choose_decoder(self._config).sizes
+
         def plain(encoded: Encoded) -> tuple[tf.Tensor, ...]:
-            return encoded.visit.position, encoded.label, encoded.jpeg
+            # A file that is no image has no size, and fails here.
+            with tf.control_dependencies([sizes_of(encoded.jpeg, encoded.size)]):
+                return encoded.visit.position, encoded.label, tf.identity(encoded.jpeg)
 
         images = read(self._located(places), self._catalog, self._config, self._world)
-        return self._pictures(images.map(plain).batch(SOME), places)
+        return self._pictures(images.batch(SOME).map(plain), places)
 
     def crops(self, places: np.ndarray) -> Iterator[Picture]:
         """Yields the crops of the images at `places`, int64 [n].
@@ -97,7 +103,8 @@ class Pictures:
         reached, all_items = int(places[0]), self._items(places)
         try:
             batches = dataset.prefetch(AHEAD).with_options(options(self._config, self._world))
-            for at, labels, contents in batches.as_numpy_iterator():
+            for batch in Cancellable(batches):
+                at, labels, contents = (tensor.numpy() for tensor in batch)
                 items = all_items[np.searchsorted(places, at)]
                 for item, label, picture in zip(items.tolist(), labels.tolist(), contents, strict=True):
                     yield Picture(item, label, picture)

@@ -17,12 +17,26 @@ from tfpipe.data.images.windows import (
     flipped,
     full_windows,
     image_size,
+    image_sizes,
     mirror,
     random_window,
 )
+from tfpipe.native import Native, native
 
 # Largest and mean difference in levels of 255: both round to the nearest level, from sums in another order.
 MOST, MEAN = 1, 0.01
+
+
+@pytest.mark.parametrize("library", [native(), None], ids=["native", "graph"])
+def test_sizes_are_found_where_they_are_unknown(library: Native | None) -> None:
+    """Of a JPEG, a PNG named so, and a JPEG with a fill byte; what is no image is an error, and no file no size."""
+    jpeg, png = encoded(picture(20, 30)), encoded(picture(40, 50), format="PNG")
+    images = [jpeg, png, b"", b"\xff\xd8\xff" + jpeg[2:], jpeg]
+    known = [[0, 0], [0, 0], [0, 0], [0, 0], [7, 9]]
+    found = image_sizes(tf.constant(images), tf.constant(known), library)
+    assert found.numpy().tolist() == [[20, 30], [40, 50], [0, 0], [20, 30], [7, 9]]
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        image_sizes(tf.constant([jpeg, b"no image"]), tf.constant(known[:2]), library)
 
 
 KINDS = {

@@ -11,6 +11,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, crop, read, visit
+from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
@@ -49,7 +50,7 @@ def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> It
     # The same decoder, since one that decodes only part of an image does not notice all damage.
     decoder = choose_decoder(serial)._replace(images=1)
     originals = replace(catalog, source=catalog.source.uncached())
-    iterator = iter(crop(read(located, originals, serial), catalog, serial, decoder=decoder))
+    iterator = Cancellable(crop(read(located, originals, serial), catalog, serial, decoder=decoder))
     while True:
         try:
             yield next(iterator)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.headers import TOO_LARGE
-from tfpipe.data.images.windows import cut_crops, decode_crops, decode_image, mirror
+from tfpipe.data.images.windows import cut_crops, decode_crops, decode_image, image_sizes, mirror
 from tfpipe.errors import ConfigError
 from tfpipe.native import Native, missing, native
 from tfpipe.util.buffer_pool import aligned
@@ -32,6 +32,13 @@ class Decoder(NamedTuple):
     decode: Decode
     mirror: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     """(crops (uint8 [k, height, width, channels]), which of them to mirror (bool [k])) -> crops."""
+    sizes: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    """(images (string [n]), their sizes (int32 [n, 2]: height, width; 0: unknown)) -> sizes, all known."""
+
+
+def header_reader(config: DataConfig) -> Native | None:
+    """Returns the library that reads the sizes of a whole call's images, None if each is read by itself."""
+    return native() if config.native else None
 
 
 def choose_decoder(config: DataConfig) -> Decoder:
@@ -41,15 +48,16 @@ def choose_decoder(config: DataConfig) -> Decoder:
     which the workers of `data.service` do not run, so "auto" is "graph" there. Raises ConfigError for "native".
     """
     target, channels = config.crop_image_size, config.num_channels
-    library = native() if config.native else None
+    library = header_reader(config)
+    sizes = partial(image_sizes, library=library)
     by_libraries = partial(_decode_by_libraries, target=target, channels=channels)
     if library is not None:
         whole = partial(_decode_whole, target=target, channels=channels)
         otherwise = by_libraries if config.service is None else whole
         decode_in_c = partial(_decode_in_c, library=library, otherwise=otherwise, target=target, channels=channels)
-        return Decoder(NATIVE_IMAGES, decode_in_c, _mirror_by_opencv)
+        return Decoder(NATIVE_IMAGES, decode_in_c, _mirror_by_opencv, sizes)
     if config.native and config.service is None:
-        return Decoder(NATIVE_IMAGES, by_libraries, _mirror_by_opencv)
+        return Decoder(NATIVE_IMAGES, by_libraries, _mirror_by_opencv, sizes)
     if config.decoder == "native":
         raise ConfigError(f'data.decoder "native" with data.service needs a decoder without Python: {missing()}')
 
@@ -60,7 +68,7 @@ def choose_decoder(config: DataConfig) -> Decoder:
 
         return tf.cond(tf.size(windows.images) > 0, crops, lambda: tf.zeros([0, *target, channels], tf.uint8))
 
-    return Decoder(1, decode, mirror)
+    return Decoder(1, decode, mirror, sizes)
 
 
 def _decode_in_c(

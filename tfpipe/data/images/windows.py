@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfpipe.config import Kernel, RandomResizedCrop
 from tfpipe.data.images.headers import TOO_LARGE
 from tfpipe.data.order.permutation import GAMMA, mix
+from tfpipe.native import Native
 
 # libjpeg's exact transform gives the same pixels as Pillow, and is as fast as the approximate one.
 DCT = "INTEGER_ACCURATE"
@@ -34,6 +35,21 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
         lambda: tf.io.extract_jpeg_shape(contents)[:2],
         lambda: tf.shape(_decode_other(contents, 3))[:2],
     )
+
+
+def image_sizes(images: tf.Tensor, sizes: tf.Tensor, library: Native | None) -> tf.Tensor:
+    """Returns int32 [n, 2], heights and widths: `sizes` [n, 2], those that are 0 found in the images (string [n]).
+
+    Headers are read by `library` if there is one; an image "" keeps its 0.
+    """
+    known = sizes if library is None else tf.ensure_shape(library.sizes(images, sizes), [None, 2])
+    unknown = tf.where(tf.equal(known[:, 0], 0) & tf.not_equal(images, ""))
+
+    def look() -> tf.Tensor:
+        found = tf.map_fn(image_size, tf.gather_nd(images, unknown), fn_output_signature=tf.TensorSpec([2], tf.int32))
+        return tf.tensor_scatter_nd_update(known, unknown, found)
+
+    return tf.cond(tf.size(unknown) > 0, look, lambda: known)
 
 
 def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int) -> tf.Tensor:

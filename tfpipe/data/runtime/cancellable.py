@@ -27,7 +27,7 @@ class Cancellable(Iterator[Any]):
         self._count = len(specs)
         self._attrs = (
             *("output_types", [spec.dtype.as_datatype_enum for spec in specs]),
-            *("output_shapes", [spec.shape.as_list() for spec in specs]),
+            *("output_shapes", [None if spec.shape.rank is None else spec.shape.as_list() for spec in specs]),
         )
 
     def __del__(self) -> None:

@@ -8,10 +8,11 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.decode import header_reader
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.marks import mark_read
-from tfpipe.data.runtime.parallelism import calls_at_once
+from tfpipe.data.runtime.parallelism import calls_at_once, map_in_threads
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.cache import Store, reader
@@ -25,7 +26,7 @@ class Encoded(NamedTuple):
 
     visit: SampleRef  # position in the stream, item, and number of the first crop wanted
     jpeg: tf.Tensor  # string: the file's bytes
-    size: tf.Tensor  # int32 [2]: height and width
+    size: tf.Tensor  # int32 [2]: height and width; 0: unknown, found by the decoder for all images of a call
     xml: tf.Tensor  # string: the XML's text, "" if there is none
     xml_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
@@ -37,13 +38,14 @@ def read_files(
 ) -> tf.data.Dataset:
     """Reads files, `SamplePaths` -> `Encoded`; if `store` has an image's crops, reads these instead."""
     load = reader(catalog, config, world)
+    size_of = image_size if header_reader(config) is None else lambda _: tf.zeros(2, tf.int32)
 
     def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         jpeg, xml = load(image.item, image.path, ".jpg"), tf.constant("")
         if catalog.boxes is None:
             has_xml = tf.not_equal(image.xml_path, "")
             xml = tf.cond(has_xml, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
-        return jpeg, image_size(jpeg), xml
+        return jpeg, size_of(jpeg), xml
 
     @stage("read")
     def read_one(image: SamplePaths) -> Encoded:
@@ -54,7 +56,9 @@ def read_files(
             jpeg, size, xml = tf.cond(tf.equal(kept, ""), lambda: open_files(image), lambda: nothing)
         return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
 
-    dataset = waiting(dataset, read_one, calls_at_once(config, world).read)
+    cached = config.cache is not None and config.cache_stage == "files"
+    plain = store is None and not cached and catalog.boxes is not None and header_reader(config) is not None
+    dataset = waiting(dataset, read_one, calls_at_once(config, world).read, plain)
     return dataset.ignore_errors() if config.on_error == "skip" else dataset
 
 
@@ -78,10 +82,17 @@ def read_records(
     return waiting(dataset.batch(per_call), read_some, calls_at_once(config, world).read).unbatch()
 
 
-def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:
+def waiting(
+    dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None, plain: bool = True
+) -> tf.data.Dataset:
     """Maps `read` over the elements with `calls` in parallel; None for one at a time, in the caller's own thread.
 
-    Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need.
+    Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need. `plain` says
+    that `read` has no tf.cond and waits once: then a call is one thread (map_in_threads).
     """
-    unbounded = calls is not None
-    return dataset.map(mark_read(read), num_parallel_calls=calls, use_unbounded_threadpool=unbounded, name="read")
+    read = mark_read(read)
+    if calls is None:
+        return dataset.map(read, name="read")
+    if plain:
+        return map_in_threads(dataset, read, calls, "read")
+    return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=True, name="read")

@@ -18,6 +18,7 @@ from tfpipe.data.images.windows import full_windows
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, read, stage_names, visit
 from tfpipe.data.runtime.autotune import Tuned, tuned
+from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.parallelism import options
 from tfpipe.distributed import World
 from tfpipe.tools.bench.segments import LEAD_IN_S, Arrive, Count, Segment, alone, measure
@@ -100,7 +101,7 @@ class Chain:
 
     def __init__(self, name: str, dataset: tf.data.Dataset, count: Callable[[Count, Any], Count]) -> None:
         self.name = name
-        self._begin = lambda: _counts(iter(dataset), count)
+        self._begin = lambda: _counts(Cancellable(dataset), count)
         self._source = self._begin()
 
     def measure(self, seconds: float, warm_up_s: float = LEAD_IN_S) -> Segment:
@@ -156,9 +157,14 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     data = config.data
     decoder = choose_decoder(data)
     encoded = read(visit(catalog, data, world, Stream.start(world.size)), catalog, data, world)
+
+    @tf.autograph.experimental.do_not_convert
+    def measured(images: Encoded) -> Encoded:
+        return images._replace(size=decoder.sizes(images.jpeg, images.size))
+
     # At least one batch, also of a list that is shorter: the stream is endless.
     held = encoded.take(max(decoder.images, min(CACHED, len(catalog))))
-    files = held.batch(decoder.images, drop_remainder=True).cache().repeat()
+    files = held.batch(decoder.images, drop_remainder=True).map(measured).cache().repeat()
 
     def decode(images: Encoded) -> tf.Tensor:
         numbers = tf.range(decoder.images, dtype=tf.int64)

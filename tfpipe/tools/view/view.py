@@ -20,9 +20,11 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Targets, choose_windows, from_first
+from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import decode_image
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, read, visit
+from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
@@ -130,8 +132,9 @@ def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: 
 def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int) -> list[Scene]:
     """Returns the next `count` images of a one-rank `stream` with their boxes and crops."""
     encoded = read(visit(catalog, config, ALONE, stream).take(count), catalog, config)
-    crops = Crops(*map(np.concatenate, zip(*crop(encoded, catalog, config).as_numpy_iterator(), strict=True)))
-    images: Encoded = next(iter(encoded.batch(count)))
+    crops = Crops(*map(np.concatenate, zip(*Cancellable(crop(encoded, catalog, config)), strict=True)))
+    images: Encoded = next(Cancellable(encoded.batch(count)))
+    images = images._replace(size=choose_decoder(config).sizes(images.jpeg, images.size))
     targets = _targets(images, catalog)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, catalog.by_object)
     windows = from_first(chosen, images.visit.first_crop)

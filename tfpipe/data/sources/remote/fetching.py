@@ -10,7 +10,6 @@ from tfpipe.config import DataConfig, Remote
 from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import jpeg_header
-from tfpipe.data.images.windows import image_size
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
@@ -27,7 +26,7 @@ class Fetched(NamedTuple):
     """The files behind the URLs of n images."""
 
     jpeg: tf.Tensor  # string [n]; "" for the URL ""
-    size: tf.Tensor  # int32 [n, 2]: height and width; 0 for the URL ""
+    size: tf.Tensor  # int32 [n, 2]: height and width; 0: its JPEG header states none
     xml: tf.Tensor  # string [n]; "" if there is none
     xml_path: tf.Tensor  # string [n]: its URL; "" if there is none
 
@@ -60,7 +59,8 @@ def read_remote(
 
     if config.on_error == "skip":
         fetch_some = skip_failed_elements(fetch_some)
-    return waiting(dataset.batch(remote.batch), fetch_some, calls(remote, config, world)).unbatch()
+    in_parallel = calls(remote, config, world)
+    return waiting(dataset.batch(remote.batch), fetch_some, in_parallel, plain=store is None).unbatch()
 
 
 def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
@@ -88,7 +88,7 @@ def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
         jpeg, size, xml, xml_path = (tf.ensure_shape(tensor, [*images.shape, *rest]) for tensor, rest in ranks)
         # An exception raised in Python would carry a traceback instead of the message.
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(problem, ""), [problem])]):
-            return Fetched(jpeg, _all_sizes(jpeg, size), xml, xml_path)
+            return Fetched(jpeg, size, xml, xml_path)
 
     return in_graph
 
@@ -121,13 +121,3 @@ def _sizes(jpegs: Sequence[bytes]) -> np.ndarray:
     """Returns heights and widths (int32 [n, 2]) from JPEG headers; 0 if no header states them."""
     headers = [jpeg_header(jpeg) for jpeg in jpegs]
     return np.array([[0, 0] if header is None else [header.height, header.width] for header in headers], np.int32)
-
-
-def _all_sizes(jpegs: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:
-    unknown = tf.where(tf.equal(sizes[:, 0], 0) & tf.not_equal(jpegs, ""))
-
-    def look() -> tf.Tensor:
-        real = tf.map_fn(image_size, tf.gather_nd(jpegs, unknown), fn_output_signature=tf.TensorSpec([2], tf.int32))
-        return tf.tensor_scatter_nd_update(sizes, unknown, real)
-
-    return tf.cond(tf.size(unknown) > 0, look, lambda: sizes)
