@@ -33,7 +33,7 @@ from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers
 from tfpipe.data.sources.cache import Store
 from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
-from tfpipe.data.sources.reading import Encoded
+from tfpipe.data.sources.reading import Encoded, measured
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.util.import_function import load_function
@@ -107,7 +107,7 @@ def load(
 ) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
     kept = crop_store(catalog, config, world)
-    dataset = read(visit(catalog, config, world, stream, part), catalog, config, world, kept)
+    dataset = catalog.source.read(visit(catalog, config, world, stream, part), catalog, config, world, kept)
     return crop(dataset, catalog, config, world, kept, decoder)
 
 
@@ -151,7 +151,7 @@ def read(
     With a store of crops (crop_cache.crop_store), reads an image's crops from it if they are there, and no file then.
     Raises ConfigError if `data.source` holds packed crops instead of images.
     """
-    return catalog.source.read(dataset, catalog, config, world, store)
+    return measured(catalog.source.read(dataset, catalog, config, world, store), config)
 
 
 def crop(

@@ -11,7 +11,6 @@ from tfpipe.data.catalog.locate import Lookup
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.images.crops import Crops
-from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import BLOCK, SampleRef
 from tfpipe.data.pipeline import Encoded, crop, read
 from tfpipe.data.runtime.cancellable import Cancellable
@@ -51,15 +50,11 @@ class Pictures:
         Raises ConfigError if a file cannot be read; the message names it.
         """
 
-        sizes_of = choose_decoder(self._config).sizes
-
         def plain(encoded: Encoded) -> tuple[tf.Tensor, ...]:
-            # A file that is no image has no size, and fails here.
-            with tf.control_dependencies([sizes_of(encoded.jpeg, encoded.size)]):
-                return encoded.visit.position, encoded.label, tf.identity(encoded.jpeg)
+            return encoded.visit.position, encoded.label, encoded.jpeg
 
         images = read(self._located(places), self._catalog, self._config, self._world)
-        return self._pictures(images.batch(SOME).map(plain), places)
+        return self._pictures(images.map(plain).batch(SOME), places)
 
     def crops(self, places: np.ndarray) -> Iterator[Picture]:
         """Yields the crops of the images at `places`, int64 [n].

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.decode import header_reader
+from tfpipe.data.images.decode import choose_decoder, header_reader
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.marks import mark_read
@@ -26,7 +26,7 @@ class Encoded(NamedTuple):
 
     visit: SampleRef  # position in the stream, item, and number of the first crop wanted
     jpeg: tf.Tensor  # string: the file's bytes
-    size: tf.Tensor  # int32 [2]: height and width; 0: unknown, found by the decoder for all images of a call
+    size: tf.Tensor  # int32 [2]: height and width; 0: unknown until `measured` or a decoder looks
     xml: tf.Tensor  # string: the XML's text, "" if there is none
     xml_path: tf.Tensor  # string
     label: tf.Tensor  # int32: class number, or BY_OBJECT
@@ -96,3 +96,15 @@ def waiting(
     if plain:
         return map_in_threads(dataset, read, calls, "read")
     return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=True, name="read")
+
+
+def measured(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
+    """Finds the sizes of images, `Encoded` -> `Encoded`; in the pipeline that tfpipe builds, decoders do that."""
+    sizes = choose_decoder(config).sizes
+
+    @stage("read")
+    def measure(encoded: Encoded) -> Encoded:
+        return encoded._replace(size=sizes(encoded.jpeg[None], encoded.size[None])[0])
+
+    dataset = dataset.map(measure)
+    return dataset.ignore_errors() if config.on_error == "skip" else dataset

@@ -157,14 +157,9 @@ def pieces(config: Config, world: World, catalog: Catalog) -> list[Chain]:
     data = config.data
     decoder = choose_decoder(data)
     encoded = read(visit(catalog, data, world, Stream.start(world.size)), catalog, data, world)
-
-    @tf.autograph.experimental.do_not_convert
-    def measured(images: Encoded) -> Encoded:
-        return images._replace(size=decoder.sizes(images.jpeg, images.size))
-
     # At least one batch, also of a list that is shorter: the stream is endless.
     held = encoded.take(max(decoder.images, min(CACHED, len(catalog))))
-    files = held.batch(decoder.images, drop_remainder=True).map(measured).cache().repeat()
+    files = held.batch(decoder.images, drop_remainder=True).cache().repeat()
 
     def decode(images: Encoded) -> tf.Tensor:
         numbers = tf.range(decoder.images, dtype=tf.int64)

@@ -20,7 +20,6 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Targets, choose_windows, from_first
-from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import decode_image
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, read, visit
@@ -134,7 +133,6 @@ def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int
     encoded = read(visit(catalog, config, ALONE, stream).take(count), catalog, config)
     crops = Crops(*map(np.concatenate, zip(*Cancellable(crop(encoded, catalog, config)), strict=True)))
     images: Encoded = next(Cancellable(encoded.batch(count)))
-    images = images._replace(size=choose_decoder(config).sizes(images.jpeg, images.size))
     targets = _targets(images, catalog)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, catalog.by_object)
     windows = from_first(chosen, images.visit.first_crop)
