@@ -25,9 +25,9 @@ train: $(VENV)/.installed $(SAMPLE)/.complete  ## make .venv and sample data whe
 # PATH: tests that start mpirun find the one in .venv, unless the machine has its own.
 PYTEST = PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest
 
-# Two at a time, also those that start ranks; what one process has left is taken over by the other.
-TESTS = $(PYTEST) -n 2 --dist worksteal
-test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 15 minutes on 2 cores; PYTEST_ARGS
+# Three at a time on 2 cores, since many wait; what one process has left is taken over by the others.
+TESTS = $(PYTEST) -n 3 --dist worksteal
+test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 10 minutes on 2 cores; PYTEST_ARGS
 	$(TESTS) -m 'not full' $(PYTEST_ARGS)
 
 test-full: $(VENV)/.horovod lint  ## the same and what tests/README.md leaves to a release: PYTEST_ARGS

@@ -35,8 +35,10 @@ def test_every_stage_is_counted_under_its_own_name(sample: SampleData, tmp_path:
     assert list(done) == ["visit", "read", "crop", "finish"]
     # The buffer behind it may be filled meanwhile.
     assert 6 <= done["finish"].elements <= 16
-    # The delay of storage is in the time of reading, and in no other.
-    assert done["read"].busy_ms >= 3 * (done["read"].elements - 1) > 0 and done["crop"].busy_ms > 0
+    assert done["crop"].busy_ms > 0
+    # The delay of storage is in the time of reading; what was made since `first` may have been read before.
+    reads = {each.stage: each for each in last}["read"]
+    assert reads.busy_ms >= 3 * reads.elements > 0
     assert json.dumps([vars(each) for each in done.values()])
     assert {each.stage for each in tuned(iterator)} >= {"visit", "prefetch"}
 

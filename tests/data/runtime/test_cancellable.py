@@ -1,6 +1,8 @@
 """An iterator that is dropped while TensorFlow takes its time to end the pipeline."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 import tensorflow as tf
@@ -39,3 +41,25 @@ def test_a_pipeline_that_ends_at_once_has_ended_when_it_is_dropped() -> None:
     elements.iterator = slow
     del slow, elements
     assert ended.is_set()
+
+
+@pytest.mark.parametrize("message", ["", "too odd"], ids=["the end", "an error"])
+def test_an_error_does_not_hold_the_pipeline(message: str) -> None:
+    """Not even as long as nothing collects its cycles: the pipeline would end in whatever thread drops the error."""
+
+    def check(number: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.Assert(tf.logical_or(message == "", number < 2), [message])]):
+            return tf.identity(number)
+
+    elements = Cancellable(tf.data.Dataset.range(3).map(check))
+    resource = weakref.ref(elements.iterator._iterator_resource)
+    gc.disable()
+    try:
+        with pytest.raises((StopIteration, tf.errors.InvalidArgumentError), match=message or None) as caught:
+            for _ in range(4):
+                next(elements)
+        assert resource() is not None and caught.value.__context__ is None
+        del elements.iterator
+        assert resource() is None
+    finally:
+        gc.enable()

@@ -41,11 +41,24 @@ class Cancellable(Iterator[Any]):
 
     def __next__(self) -> Any:
         """Returns the next element, or raises tf.errors.CancelledError after the manager has cancelled."""
+        tensors, problem = self._take()
+        if problem is None:
+            return tuple(tensors) if type(self._spec) is tuple else tf.nest.pack_sequence_as(self._spec, tensors)
+        try:
+            raise StopIteration if isinstance(problem, tf.errors.OutOfRangeError) else problem
+        finally:
+            del problem  # otherwise this frame and the error, which has it in its traceback, hold each other
+
+    def _take(self) -> tuple[list[tf.Tensor], tf.errors.OpError | None]:
+        """Returns the next element's tensors, or an error that does not hold the pipeline.
+
+        The frames in an error's traceback would: then the pipeline ends when the error is dropped, wherever that is.
+        """
         inputs = [self.iterator._iterator_resource]
         try:
-            tensors = execute_with_cancellation(
+            return execute_with_cancellation(
                 "IteratorGetNext", self._count, inputs, self._attrs, context.context(), self._manager
-            )
-        except tf.errors.OutOfRangeError:
-            raise StopIteration from None
-        return tuple(tensors) if type(self._spec) is tuple else tf.nest.pack_sequence_as(self._spec, tensors)
+            ), None
+        except tf.errors.OpError as error:
+            error.__context__ = None
+            return [], error.with_traceback(None)
