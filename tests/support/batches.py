@@ -1,11 +1,13 @@
 """Batches of a pipeline, and the crops in them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe import Config, World, build_dataset
+from tfpipe.data.runtime.cancellable import Cancellable
 
 KNOWN_STEPS = 40
 _known: dict[tuple[str, str, World], list[tuple]] = {}
@@ -15,7 +17,12 @@ def batches(
     config: Config, split: str = "train", count: int = -1, world: World = World(), **how: object
 ) -> list[tuple]:
     """The first `count` batches, or all, with their positions."""
-    return list(build_dataset(config, split, world, with_positions=True, **how).take(count).as_numpy_iterator())
+    return list(elements(build_dataset(config, split, world, with_positions=True, **how).take(count)))
+
+
+def elements(dataset: tf.data.Dataset) -> Iterator[Any]:
+    """Yields a dataset's elements as NumPy arrays, by an iterator that holds no later test up when it ends."""
+    return (tf.nest.map_structure(lambda tensor: tensor.numpy(), element) for element in Cancellable(dataset))
 
 
 def assert_same(some: list[tuple], others: list[tuple]) -> None:
@@ -32,7 +39,7 @@ def crops(config: Config, split: str, world: World = World(), steps: int = -1, *
 
 def crops_in(dataset: tf.data.Dataset) -> list[tuple]:
     """The same of a dataset with positions, from its start."""
-    return crops_of(dataset.as_numpy_iterator())
+    return crops_of(elements(dataset))
 
 
 def crops_of(batches: Iterable[tuple]) -> list[tuple]:
