@@ -35,6 +35,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(jpeg, data + ASKED, length);
     int height, width, count = 1 + data[0] % MOST_WINDOWS, channels = data[1] & 1 ? 1 : 3;
     find_size(jpeg, length, &height, &width);
+    int32_t stated[2] = {0, 0};
+    tfpipe_size(jpeg, length, stated);
+    if (!stated[0] != !stated[1] || stated[0] < 0 || stated[0] > 65535 || stated[1] < 0 || stated[1] > 65535) abort();
     int target_height = 1 + data[2] % MOST_SIDE, target_width = 1 + data[3] % MOST_SIDE;
     int32_t windows[4 * MOST_WINDOWS];
     uint8_t flips[MOST_WINDOWS];
