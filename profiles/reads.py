@@ -1,4 +1,4 @@
-"""What a read costs in threads and CPU time, by Dataset.map and by tfpipe's way: python profiles/reads.py FILELIST.
+"""What a read costs in CPU time, by Dataset.map and by tfpipe's way: python profiles/reads.py FILELIST.
 
 Each way is a dataset that only reads, 64 files at once; after a start, they run in turns.
 """
@@ -24,18 +24,15 @@ def main(args: argparse.Namespace) -> None:
         "Dataset.map": paths.map(tf.io.read_file, READS, use_unbounded_threadpool=True),
         "map_in_threads": map_in_threads(paths, tf.io.read_file, READS, "read"),
     }
-    running, threads = {}, {}
-    for name, dataset in ways.items():
-        before = count_threads()
-        running[name] = iter(dataset.batch(TOGETHER).with_options(alone()))
-        turn(running[name])
-        threads[name] = count_threads() - before
+    running = {name: iter(dataset.batch(TOGETHER).with_options(alone())) for name, dataset in ways.items()}
+    for elements in running.values():
+        turn(elements)
     costs: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(args.turns):
         for name, elements in running.items():
             costs[name].append(turn(elements))
     for name, cost in costs.items():
-        print(f"{name:15} {threads[name]:4} threads, {median(cost):5.1f} us of CPU time a read", flush=True)
+        print(f"{name:15} {median(cost):5.1f} us of CPU time a read", flush=True)
 
 
 def alone() -> tf.data.Options:
@@ -51,11 +48,6 @@ def turn(elements: Iterator[Any]) -> float:
     for _ in range(IN_A_TURN):
         next(elements)
     return (time.process_time() - begin_s) / (IN_A_TURN * TOGETHER) * 1e6
-
-
-def count_threads() -> int:
-    """Returns the number of this process's threads."""
-    return len(list(Path("/proc/self/task").iterdir()))
 
 
 if __name__ == "__main__":

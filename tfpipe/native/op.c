@@ -177,6 +177,14 @@ static void op_compute(void *op, TF_OpKernelContext *context) {
   TF_DeleteStatus(status);
 }
 
+void tfpipe_end_call(TF_OpKernelContext *context, TF_Status *status, TF_Tensor *const *in, int inputs, TF_Tensor *out) {
+  if (TF_GetCode(status) != TF_OK) TF_OpKernelContext_Failure(context, status);
+  for (int i = 0; i < inputs; i++)
+    if (in[i]) TF_DeleteTensor(in[i]);
+  if (out) TF_DeleteTensor(out);
+  TF_DeleteStatus(status);
+}
+
 enum { POSITIONS, THROUGH, MARK_INPUTS }; /* of the op TfpipeMark */
 
 static void *mark_new(TF_OpKernelConstruction *construction) {
@@ -215,13 +223,8 @@ static void mark_compute(void *kind, TF_OpKernelContext *context) {
       event.sample = positions[i];
       tfpipe_record(event);
     }
-  } else {
-    TF_OpKernelContext_Failure(context, status);
   }
-  for (int i = 0; i < MARK_INPUTS; i++)
-    if (in[i]) TF_DeleteTensor(in[i]);
-  if (out) TF_DeleteTensor(out);
-  TF_DeleteStatus(status);
+  tfpipe_end_call(context, status, in, MARK_INPUTS, out);
 }
 
 /* Registers an op when TensorFlow loads the library (tf.load_op_library). */

@@ -34,13 +34,8 @@ static void compute(void *op, TF_OpKernelContext *context) {
     for (int64_t i = 0; i < TF_Dim(in[JPEGS], 0); i++)
       if (!sizes[2 * i])
         tfpipe_size((const uint8_t *)TF_StringGetDataPointer(jpegs + i), TF_StringGetSize(jpegs + i), sizes + 2 * i);
-  } else {
-    TF_OpKernelContext_Failure(context, status);
   }
-  for (int i = 0; i < INPUTS; i++)
-    if (in[i]) TF_DeleteTensor(in[i]);
-  if (out) TF_DeleteTensor(out);
-  TF_DeleteStatus(status);
+  tfpipe_end_call(context, status, in, INPUTS, out);
 }
 
 const struct tfpipe_op tfpipe_sizes_op = {

@@ -58,4 +58,7 @@ struct tfpipe_op {
   void (*destroy)(void *);
 };
 
+/* Ends a call: tells TensorFlow of a failure, and gives up the inputs, the output (may be NULL) and the status. */
+void tfpipe_end_call(TF_OpKernelContext *context, TF_Status *status, TF_Tensor *const *in, int inputs, TF_Tensor *out);
+
 extern const struct tfpipe_op tfpipe_sizes_op; /* of op_sizes.c */
