@@ -67,8 +67,8 @@ def map_in_threads(dataset: tf.data.Dataset, function: Callable[[Any], Any], cal
     """Maps a function that waits, with `calls` in parallel and a thread for each, outside the pipeline's pool.
 
     A call's ops run one after the other in its thread. Dataset.map, which has no argument for that, hands them to
-    further threads, and a read of 115 kB takes 65 to 74 microseconds of CPU time instead of 28 to 30, one of 19 kB 19 instead of 10
-    (profiles/reads.py). `function` may not have tf.cond.
+    further threads: a read of 115 kB takes 65 to 74 microseconds of CPU time instead of 28 to 30, one of 19 kB 19
+    instead of 10 (profiles/reads.py). `function` may not have tf.cond.
     """
     return _ParallelMapDataset(
         *(dataset, function, calls, None),
