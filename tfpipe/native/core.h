@@ -35,12 +35,12 @@ enum {
 };
 
 /* An entry, from its lowest bit: 6 of how many bits are taken, 5 of the advance to a first value, 6 of the advance from
- * it to a second, 1 if the block ends, 7 of the first value, 7 of the second. Both values are added at their places:
- * what is not there is 0. For a DC difference both advances are 0, and the values are its parts.
+ * it to a second, 1 if the block ends, 6 of the second value, 8 of the first. Both values are added at their places:
+ * what is not there is 0.
  *
  * An advance of SPECIAL leads beyond the block: the value is behind the code, and of as many bits as the first value
  * says; or, if no bits are taken, the code is longer than FAST bits, or there is none. */
-enum { FIRST = 6, SECOND = 11, ENDS = 1 << 17, VALUE = 18, OTHER = 25, SPECIAL = 63 };
+enum { FIRST = 6, SECOND = 11, ENDS = 1 << 17, OTHER = 18, VALUE = 24, SPECIAL = 63 };
 
 /* Places of coefficients: from zigzag to natural order. */
 static const uint8_t NATURAL[BLOCK] = {
@@ -62,7 +62,7 @@ struct huffman {
     int built;                        /* 0: not yet, 1: usable, -1: no valid code */
     uint32_t used;                    /* the call that last used it */
     int32_t limit[18], offset[17];    /* by length: first 16-bit prefix beyond its codes; symbol index minus code */
-    uint16_t codes[1 << FAST];        /* by the next bits: length << 8 | symbol; 0: longer, or none */
+    uint32_t single[1 << FAST];       /* by the next bits: the code alone, its value behind it; 0: longer, or none */
     uint32_t fast[1 << FAST];         /* by the next bits: entries, see FIRST */
 };
 
@@ -110,8 +110,8 @@ int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t leng
 /* huffman.c: builds the table; returns whether it is valid. */
 int huffman_build(struct huffman *table);
 
-/* Returns the entry of the code at the start of `buffer` and of nothing else; 0 if there is none. */
-uint32_t find_code(const struct huffman *table, uint64_t buffer);
+/* Returns the entry of the code of more than FAST bits at the start of `buffer`; 0 if there is none. */
+uint32_t find_long(const struct huffman *table, uint64_t buffer);
 
 /* Reader of the coded data, and where it stands. Of `count` only the low six bits count. */
 struct bits {

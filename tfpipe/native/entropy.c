@@ -64,9 +64,6 @@ INLINE uint32_t field(uint32_t entry, uint32_t from, uint32_t bits, int bmi) {
     return entry >> from & ((1u << bits) - 1);
 }
 
-/* Returns one of an entry's values. */
-INLINE int16_t value_of(uint32_t entry, int from) { return (int16_t)((int32_t)(entry << (25 - from)) >> 25); }
-
 /* Decodes blocks up to `stop`; keep: all of their coefficients, otherwise coefficients[0] alone is right. That is the
  * difference of DC. Returns whether there was a bad code. DC and AC entries have the same form: see SELECT. */
 INLINE int decode_blocks(struct bits *state, struct block *block, const struct block *stop, const struct huffman *table,
@@ -79,16 +76,16 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
             for (int i = 0; i < 4; i++) ((quarter *)(void *)b->coefficients)[i] = (quarter){0};
         b->coefficients[0] = 0;
     }
-#define STEP                                                                      \
-    entry = table->fast[bits.buffer >> (64 - FAST)];                              \
-    first = place + field(entry, FIRST, 5, bmi);                                  \
-    second = first + field(entry, SECOND, 6, bmi);                                \
-    if (UNLIKELY(second >= BLOCK - 1)) goto special;                              \
-    take(&bits, entry);                                                           \
-    block->coefficients[keep ? NATURAL[first] : first] += value_of(entry, VALUE); \
-    block->coefficients[keep ? NATURAL[second] : second] += value_of(entry, OTHER);\
-    if (keep) block->last = second;                                               \
-    SELECT(entry, table, place, block);                                           \
+#define STEP                                                                                                   \
+    entry = table->fast[bits.buffer >> (64 - FAST)];                                                           \
+    first = place + field(entry, FIRST, 5, bmi);                                                               \
+    second = first + field(entry, SECOND, 6, bmi);                                                             \
+    if (UNLIKELY(second >= BLOCK - 1)) goto special;                                                           \
+    take(&bits, entry);                                                                                        \
+    block->coefficients[keep ? NATURAL[first] : first] += (int16_t)((int32_t)entry >> VALUE);                  \
+    block->coefficients[keep ? NATURAL[second] : second] += (int16_t)((int32_t)(entry << (26 - OTHER)) >> 26); \
+    if (keep) block->last = second;                                                                            \
+    SELECT(entry, table, place, block);                                                                        \
     if (UNLIKELY(block == stop)) break;
 
     for (;;) {
@@ -97,23 +94,19 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
         continue;
     special:
         refill(&bits);
-        if (UNLIKELY((entry >> SECOND & SPECIAL) < SPECIAL || !(entry & 63))) {
-            entry = find_code(table, bits.buffer); /* the second value is beyond the block, or the code is long */
-            if (!entry) return 1;
-        }
-        place += field(entry, FIRST, 5, 0);
-        if (UNLIKELY(place > BLOCK - 1)) return 1;
-        uint32_t extra = field(entry, VALUE, 7, 0); /* at most 11 */
+        entry = table->single[bits.buffer >> (64 - FAST)];
+        if (UNLIKELY(!entry) && !(entry = find_long(table, bits.buffer))) return 1;
+        second = place + field(entry, FIRST, 5, bmi);
+        if (UNLIKELY(second > BLOCK - 1)) return 1;
+        uint32_t extra = entry >> VALUE; /* at most 11 */
         int value = (int)(bits.buffer << ((entry & 63) - extra) >> 1 >> (63 - extra));
-        if (value < 1 << extra >> 1) value -= (1 << extra) - 1;
+        value -= value < 1 << extra >> 1 ? (1 << extra) - 1 : 0;
         take(&bits, entry);
-        block->coefficients[keep ? NATURAL[place] : place] += (int16_t)value;
-        block->last = place;
-        table = block->ac;
-        if (place < BLOCK - 1 && !(entry & ENDS)) continue;
-        table = block->next_dc;
-        place = 0;
-        if (++block == stop) break;
+        block->coefficients[keep ? NATURAL[second] : second] += (int16_t)value;
+        block->last = second;
+        entry |= (second + 1) * (ENDS / BLOCK); /* the last place ends the block, too */
+        SELECT(entry, table, place, block);
+        if (UNLIKELY(block == stop)) break;
     }
 #undef STEP
     *state = bits;

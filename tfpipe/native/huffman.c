@@ -13,17 +13,15 @@ static uint32_t code_entry(int dc, int symbol, int length) {
 
 /* Fills the entries of one code of `length` bits, from `to` on; returns the next one. */
 static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
-    uint32_t special = code_entry(dc, symbol, length), plain = special & ~(uint32_t)(SPECIAL << SECOND | 127 << VALUE);
+    uint32_t special = code_entry(dc, symbol, length), plain = special & (ENDS | ((1 << SECOND) - 1));
     int extra = symbol & 15, same = FAST - length - extra, half = extra ? 1 << (extra - 1) : 0;
-    if (same < 0 || extra > (dc ? 7 : 6)) {
+    if (same < 0 || extra > 7) {
         for (int k = 0; k < 1 << (FAST - length); k++) *to++ = special;
         return to;
     }
     for (int bits = 0; bits < 1 << extra; bits++) {
-        int value = bits < half ? bits - 2 * half + 1 : bits, other = dc ? value / 2 : 0;
-        uint32_t entry = plain | (uint32_t)((value - other) & 127) << VALUE | (uint32_t)other << OTHER;
-        if (value == 127) entry = special; /* no sum of two of 7 bits */
-        for (int k = 0; k < 1 << same; k++) *to++ = entry;
+        int value = bits < half ? bits - 2 * half + 1 : bits;
+        for (int k = 0; k < 1 << same; k++) *to++ = plain | (uint32_t)value << VALUE;
     }
     return to;
 }
@@ -33,19 +31,16 @@ static uint32_t combine(const uint32_t *single, uint32_t i) {
     uint32_t entry = single[i], bits = entry & 63;
     if (entry >> SECOND & SPECIAL || entry & ENDS) return entry;
     uint32_t next = single[i << bits & ((1 << FAST) - 1)];
-    if (next >> SECOND & SPECIAL || bits + (next & 63) > FAST) return entry;
-    return entry + (next & 63) + (next & ENDS) + ((next >> FIRST & 31) << SECOND) + ((next >> VALUE & 127) << OTHER);
+    int value = (int32_t)next >> VALUE;
+    if (next >> SECOND & SPECIAL || bits + (next & 63) > FAST || value < -32 || value > 31) return entry;
+    return entry + (next & 63) + (next & ENDS) + ((next >> FIRST & 31) << SECOND) + (((uint32_t)value & 63) << OTHER);
 }
 
-uint32_t find_code(const struct huffman *table, uint64_t buffer) {
-    int code = table->codes[buffer >> (64 - FAST)], symbol = code & 255, length = code >> 8;
-    if (!length) {
-        int prefix = (int)(buffer >> 48);
-        length = FAST + 1;
-        while (length <= 16 && prefix >= table->limit[length]) length++;
-        if (length > 16) return 0;
-        symbol = table->symbols[((prefix >> (16 - length)) + table->offset[length]) & 255];
-    }
+uint32_t find_long(const struct huffman *table, uint64_t buffer) {
+    int prefix = (int)(buffer >> 48), length = FAST + 1;
+    while (length <= 16 && prefix >= table->limit[length]) length++;
+    if (length > 16) return 0;
+    int symbol = table->symbols[((prefix >> (16 - length)) + table->offset[length]) & 255];
     return code_entry(table->dc, symbol, length);
 }
 
@@ -53,8 +48,7 @@ int huffman_build(struct huffman *table) {
     if (table->built) return table->built > 0;
     table->built = -1;
     int code = 0, index = 0;
-    uint32_t single[1 << FAST], *to = single;
-    uint16_t *short_code = table->codes;
+    uint32_t plain[1 << FAST], *to = plain, *single = table->single;
     for (int length = 1; length <= 16; length++) {
         table->offset[length] = index - code;
         for (int i = 0; i < table->counts[length - 1]; i++, index++, code++) {
@@ -64,13 +58,13 @@ int huffman_build(struct huffman *table) {
             if (table->dc ? symbol > 11 : (symbol & 15) > 10) return 0;
             if (length > FAST) continue;
             to = fill_code(to, table->dc, symbol, length);
-            for (int k = 0; k < 1 << (FAST - length); k++) *short_code++ = (uint16_t)(length << 8 | symbol);
+            for (int k = 0; k < 1 << (FAST - length); k++) *single++ = code_entry(table->dc, symbol, length);
         }
         table->limit[length] = code << (16 - length);
         code <<= 1;
     }
-    while (short_code < table->codes + (1 << FAST)) *to++ = SPECIAL << SECOND, *short_code++ = 0;
-    for (uint32_t i = 0; i < 1 << FAST; i++) table->fast[i] = table->dc ? single[i] : combine(single, i);
+    while (to < plain + (1 << FAST)) *to++ = SPECIAL << SECOND, *single++ = 0;
+    for (uint32_t i = 0; i < 1 << FAST; i++) table->fast[i] = table->dc ? plain[i] : combine(plain, i);
     table->built = 1;
     return 1;
 }

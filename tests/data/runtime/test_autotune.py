@@ -11,6 +11,7 @@ from tfpipe import World, build_dataset, load_config
 from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
 from tfpipe.data.sources.registry import load_catalog
+from tfpipe.prepare.index import build_index
 from tfpipe.prepare.pack import PackPlan, pack
 
 
@@ -20,10 +21,15 @@ def test_between_two_accounts_a_stage_has_done_the_difference() -> None:
     assert since(before, now) == [Stage("read", 20, 10.0, 2.0), Stage("crop", 3, 6.0, 1.0)]
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_every_stage_is_counted_under_its_own_name(sample: SampleData, tmp_path: Path, dtype: str) -> None:
+@pytest.mark.parametrize(("dtype", "annotations"), [("uint8", "xml"), ("float32", "xml"), ("uint8", "index")])
+def test_every_stage_is_counted_under_its_own_name(
+    sample: SampleData, tmp_path: Path, dtype: str, annotations: str
+) -> None:
     """Also when a map that does nothing is left out, and when another follows that has the clock."""
-    config = load_config(sample.config(tmp_path / "c.json", data={"dtype": dtype, "storage_delay_ms": 3}))
+    given = {"dtype": dtype, "storage_delay_ms": 3, "annotations": annotations, "index": str(tmp_path)}
+    config = load_config(sample.config(tmp_path / "c.json", data=given))
+    if annotations == "index":
+        build_index(config.data, "train", World(), 1)
     iterator = iter(build_dataset(config, with_positions=True, with_ready=True))
     for _ in range(3):
         next(iterator)

@@ -1,11 +1,9 @@
 """Sets the pipeline's number of threads and each stage's number of parallel calls."""
 
 import os
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.data.ops.map_op import _ParallelMapDataset
 
 from tfpipe.config import DataConfig
 from tfpipe.distributed import World
@@ -61,19 +59,3 @@ def thread_budget(config: DataConfig, world: World) -> int:
     if config.threads is not None:
         return config.threads
     return max(1, round(config.cpu_fraction * (world.threads or len(os.sched_getaffinity(0)))))
-
-
-def map_in_threads(dataset: tf.data.Dataset, function: Callable[[Any], Any], calls: int, name: str) -> tf.data.Dataset:
-    """Maps a function that waits, with `calls` in parallel and a thread for each, outside the pipeline's pool.
-
-    A call's ops run one after the other in its thread. Dataset.map, which has no argument for that, hands them to
-    further threads: a read of 115 kB takes 65 to 74 microseconds of CPU time instead of 28 to 30, one of 19 kB 19
-    instead of 10 (profiles/reads.py). `function` may not have tf.cond.
-    """
-    return _ParallelMapDataset(
-        *(dataset, function, calls, None),
-        use_inter_op_parallelism=False,
-        preserve_cardinality=True,
-        use_unbounded_threadpool=True,
-        name=name,
-    )

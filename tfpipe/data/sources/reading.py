@@ -12,7 +12,7 @@ from tfpipe.data.images.decode import choose_decoder, header_reader
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.marks import mark_read
-from tfpipe.data.runtime.parallelism import calls_at_once, map_in_threads
+from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.cache import Store, reader
@@ -56,9 +56,7 @@ def read_files(
             jpeg, size, xml = tf.cond(tf.equal(kept, ""), lambda: open_files(image), lambda: nothing)
         return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
 
-    cached = config.cache is not None and config.cache_stage == "files"
-    plain = store is None and not cached and catalog.boxes is not None and header_reader(config) is not None
-    dataset = waiting(dataset, read_one, calls_at_once(config, world).read, plain)
+    dataset = waiting(dataset, read_one, calls_at_once(config, world).read)
     return dataset.ignore_errors() if config.on_error == "skip" else dataset
 
 
@@ -82,20 +80,13 @@ def read_records(
     return waiting(dataset.batch(per_call), read_some, calls_at_once(config, world).read).unbatch()
 
 
-def waiting(
-    dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None, plain: bool = True
-) -> tf.data.Dataset:
+def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:
     """Maps `read` over the elements with `calls` in parallel; None for one at a time, in the caller's own thread.
 
-    Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need. `plain` says
-    that `read` has no tf.cond and waits once: then a call is one thread (map_in_threads).
+    Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need.
     """
-    read = mark_read(read)
-    if calls is None:
-        return dataset.map(read, name="read")
-    if plain:
-        return map_in_threads(dataset, read, calls, "read")
-    return dataset.map(read, num_parallel_calls=calls, use_unbounded_threadpool=True, name="read")
+    unbounded = calls is not None
+    return dataset.map(mark_read(read), num_parallel_calls=calls, use_unbounded_threadpool=unbounded, name="read")
 
 
 def measured(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:

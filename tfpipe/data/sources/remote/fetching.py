@@ -59,8 +59,7 @@ def read_remote(
 
     if config.on_error == "skip":
         fetch_some = skip_failed_elements(fetch_some)
-    in_parallel = calls(remote, config, world)
-    return waiting(dataset.batch(remote.batch), fetch_some, in_parallel, plain=store is None).unbatch()
+    return waiting(dataset.batch(remote.batch), fetch_some, calls(remote, config, world)).unbatch()
 
 
 def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
