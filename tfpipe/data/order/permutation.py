@@ -94,7 +94,7 @@ def permute(places: Array, count: int, seed: int | tuple[int, ...], epochs: Arra
     This is the swap-or-not shuffle of Hoang, Morris and Rogaway (2012, An Enciphering Scheme Based on a Card Shuffle):
     each round pairs every place with its mirror image about a random pivot, and a random bit of the pair decides
     whether the two are swapped. It is a bijection for every count; for up to 6 items all orders are measured to be
-    equally likely. It takes some 0.4 microseconds per item, with arrays and in graph.
+    equally likely. An item takes some 0.3 microseconds with arrays, 0.6 in graph.
     """
     maximum = np.maximum if isinstance(places, np.ndarray) else _tf().maximum
     # A block of positions seldom spans more than one epoch: keys are computed once per epoch.
