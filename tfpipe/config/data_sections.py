@@ -44,8 +44,9 @@ class Parallel(Section):
     few for storage that is late. Reads wait for storage without using a CPU, so their threads do not count in
     `threads`. If reading a file takes 50 ms or more, a larger number pays off."""
     decode: PositiveInt | Literal["auto", "autotune"] | None = None
-    """Concurrent calls that decode and crop; "auto": as many as there are `threads`; "autotune": tf.data chooses, at
-    most as many. More gain nothing."""
+    """Concurrent calls that decode and crop; "auto": a quarter more than there are `threads`, at least one more, since
+    batches keep their order and a thread would wait for the call before its own; "autotune": tf.data chooses, at most
+    as many as threads. More gain nothing."""
 
 
 class WeightedList(Section):

@@ -37,9 +37,8 @@ from tfpipe.data.sources.reading import Encoded, measured
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.util.import_function import load_function
+from tfpipe.util.memory import keep_freed_memory
 
-OF_STORED_CROPS = ("visit", "gather", "finish")
-OF_SERVICE = ("service", "hand over")
 LookUp = Callable[[SampleRef], Any]
 
 
@@ -121,8 +120,8 @@ def visit(
 def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
     """Returns the names of a pipeline's maps, in pipeline order."""
     if catalog.source.stores != "images":
-        return OF_STORED_CROPS
-    return STAGES if config.service is None else OF_SERVICE
+        return ("visit", "gather", "finish")
+    return STAGES if config.service is None else ("service", "hand over")
 
 
 def gather(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
@@ -166,6 +165,7 @@ def crop(
 
     With a store of crops, cuts only those that it lacks and adds them to it. `decoder` defaults to `data.decoder`'s.
     """
+    keep_freed_memory()
     close_at_exit()  # needed here too, for chains written by hand
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)

@@ -91,7 +91,6 @@ SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
         (made(None, (interval(0.6, SLOW, ranks=3),) * 3), "straggler", "2.5 times slower than", "--profile-ranks 2"),
         (made(None, (interval(0.6, SLOW, ranks=3), *[interval(0.6, ranks=3)] * 9)), "input", "", ""),
         (made(None, (interval(0.3, queued=4.0),), threads=16), "threads", "take turns", "data.threads is 16"),
-        (made(None, (interval(0.3, queued=4.0),), parallel={"decode": 9}), "threads", "", "data.parallel.decode is 9"),
         (made(None, (interval(0.01, queued=4.0),)), "compute", "", ""),
         (made(None, (interval(0.01, queued=0.5),), threads=16), "compute", "", ""),
     ],
@@ -119,8 +118,8 @@ def test_every_stage_has_advice_that_names_no_other(stage: str) -> None:
 
 
 def test_with_one_reader_the_longer_part_bounds() -> None:
-    assert max(uses(trace(0.9, read=1.2, decode=0.5), {}), key=lambda use: use.of).kind == "storage"
-    assert max(uses(trace(0.9, read=0.3, decode=1.4), {}), key=lambda use: use.of).kind == "decode"
+    assert max(uses(trace(0.9, read=1.2, decode=0.5), 1, 1), key=lambda use: use.of).kind == "storage"
+    assert max(uses(trace(0.9, read=0.3, decode=1.4), 1, 1), key=lambda use: use.of).kind == "decode"
 
 
 def test_how_much_faster_it_could_be_is_told() -> None:
@@ -196,7 +195,7 @@ def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(sample: SampleData,
     assert [stage.name for stage in found.trace.stages if stage.by_python] == ["parse"]
     # An image a call in one, 32 in the other; a batch of 16 needs a little more than half of 32 images.
     assert 5 < stages["read"].calls / stages["decode"].calls < 64
-    assert found.at_once["read"] == 64 and found.at_once["crop"] == 2
+    assert found.at_once["read"] == 64 and found.at_once["crop"] == 3
     assert found.data.storage_delay_ms == 10
     # TensorBoard measures between marks of steps that say that they are its roots.
     (plane,) = (each for each in ProfileData.from_file(str(found.trace.path)).planes if each.name == "/host:CPU")

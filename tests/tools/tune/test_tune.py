@@ -206,12 +206,14 @@ def test_the_moves_touch_only_keys_that_change_no_batch(sample: SampleData, tmp_
     [(2, 1.0, ["0.25"]), (8, 1.0, ["0.25", "0.5", "0.75"]), (8, 0.5, ["0.25", "0.75", "1"])],
 )
 def test_shares_that_are_as_many_threads_are_tried_once(cpus: int, given: float, shares: list[str]) -> None:
-    data = SimpleNamespace(threads=None, cpu_fraction=given)
+    data = SimpleNamespace(threads=None, cpu_fraction=given, num_parallel_readers="auto")
     assert [change[0][1] for change in fractions(data, World(threads=cpus)).candidates] == shares
 
 
 def test_a_share_is_not_overridden_by_the_threads_of_the_config() -> None:
-    changes = fractions(SimpleNamespace(threads=2, cpu_fraction=1.0), World(threads=4)).candidates
+    changes = fractions(
+        SimpleNamespace(threads=2, cpu_fraction=1.0, num_parallel_readers="auto"), World(threads=4)
+    ).candidates
     assert changes[-1] == (("data.threads", "null"), ("data.cpu_fraction", "1")) and len(changes) == 3
 
 

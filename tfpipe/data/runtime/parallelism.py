@@ -11,6 +11,9 @@ from tfpipe.distributed import World
 # Default number of parallel reads. Reads wait for storage, so more of them than CPUs pay off: with a latency of 20 ms
 # per file, 64 give 29 times the images/s of two; without latency, 1.08 times (profiles/storage.py).
 READS = 64
+# Decode calls beyond one a thread, as a share of the threads. Batches keep their order, so a thread whose call ends
+# before an earlier one's would wait: 2, 7 and 11 % of the time of 2, 16 and 32 threads (profiles/decode_calls.py).
+SPARE = 1 / 4
 
 
 class Calls(NamedTuple):
@@ -34,14 +37,16 @@ def calls_at_once(config: DataConfig, world: World) -> Calls:
             return tf.data.AUTOTUNE
         return default if chosen == "auto" else None if chosen == 1 else chosen
 
-    return Calls(calls(config.parallel.read, READS), calls(config.parallel.decode, thread_budget(config, world)))
+    threads = thread_budget(config, world)
+    decodes = threads + max(1, int(SPARE * threads))
+    return Calls(calls(config.parallel.read, READS), calls(config.parallel.decode, decodes))
 
 
 def options(config: DataConfig, world: World) -> tf.data.Options:
     """Returns tf.data options: the pipeline's number of threads, and the limits of autotuning."""
     serial = config.num_parallel_readers == 1
     result = tf.data.Options()
-    threads = 1 if serial else thread_budget(config, world)
+    threads = thread_budget(config, world)
     result.threading.private_threadpool_size = result.autotune.cpu_budget = threads
     if serial:
         # Otherwise tf.data would parallelise a serial pipeline by itself.
@@ -56,6 +61,8 @@ def options(config: DataConfig, world: World) -> tf.data.Options:
 
 def thread_budget(config: DataConfig, world: World) -> int:
     """Returns the number of threads in this rank's pipeline that may keep a CPU busy at the same time."""
+    if config.num_parallel_readers == 1:
+        return 1
     if config.threads is not None:
         return config.threads
     return max(1, round(config.cpu_fraction * (world.threads or len(os.sched_getaffinity(0)))))

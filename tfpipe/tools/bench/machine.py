@@ -39,7 +39,7 @@ class Machine:
     def here(cls, data: DataConfig, world: World, stored: Stores | None = None) -> "Machine":
         """Describes this machine, as a pipeline of `data` uses it; `stored` is what the data's source stores."""
         cpus = world.threads or len(os.sched_getaffinity(0))
-        threads = 1 if data.num_parallel_readers == 1 else thread_budget(data, world)
+        threads = thread_budget(data, world)
         reads, decoder = calls_at_once(data, world).read or 1, _decoder(data, stored) if stored else ""
         reads = threads if reads == tf.data.AUTOTUNE else reads
         return cls(os.cpu_count() or 1, cpus, threads, reads, tf.__version__, decoder)

@@ -12,6 +12,7 @@ from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import build_dataset, stage_names
 from tfpipe.data.runtime.autotune import stages
 from tfpipe.data.runtime.marks import marked
+from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer, Window
 from tfpipe.data.sources.registry import load_catalog
@@ -27,7 +28,10 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
         TfpipeError: a file cannot be used.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
+    # With the number of threads, which the report cannot know otherwise.
+    data = config.data.model_copy(update={"threads": thread_budget(config.data, world)})
+    recorded = config.model_copy(update={"data": data})
+    (folder / "config.json").write_text(recorded.model_dump_json(indent=2) + "\n")
     catalog = load_catalog(config.data, "train", world)
     tracer = Tracer(folder, window, world.rank, partial(sample_names, catalog, config.data, world))
     build = partial(marked(build_dataset), config, "train", world, True, catalog=catalog, with_ready=True)

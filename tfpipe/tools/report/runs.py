@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfpipe.config import DataConfig, load_config
+from tfpipe.data.runtime.parallelism import thread_budget
+from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.report.trace import Trace, find_trace, read_trace
 
@@ -35,6 +37,13 @@ class Run:
         if self.trace is not None and not self.intervals:
             return self.trace.wait_fraction
         return self.mean("input_wait_fraction")
+
+    @property
+    def threads(self) -> int:
+        """Number of the pipeline's threads; if neither the config nor an interval says it, that of decode calls."""
+        if self.data is None or (self.data.threads is None and not self.intervals):
+            return self.at_once.get("crop", 1)
+        return thread_budget(self.data, World(threads=self.intervals[-1]["cores"] if self.intervals else 0))
 
     def mean(self, name: str, part: str | None = None) -> float:
         """Returns the mean of a figure over intervals, weighted by seconds, or of its `part`, e.g. "p90", by steps."""

@@ -1,7 +1,6 @@
 """Diagnoses the bottleneck of a run, and names the config key to change."""
 
 import math
-from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from tfpipe.tools.report.neighbour import noisy_neighbour
@@ -78,16 +77,15 @@ def diagnose(run: Run) -> Verdict:
     headline = f"INPUT-BOUND: a step waits {100 * wait:.0f} % of its time for input"
     if wait < 1:
         headline += f"; with faster input it could run up to {1 / (1 - wait):.1f} times as fast"
-    used = uses(run.trace, run.at_once) if run.trace is not None else []
+    used = uses(run.trace, run.at_once.get("read", 1), run.threads) if run.trace is not None else []
     if not used:
         return Verdict("input", headline, "no trace says at which stage", "record one: --profile 10:20")
     bottleneck = max(used, key=lambda use: use.of)
     return Verdict(bottleneck.kind, headline, bottleneck.because, _advice(bottleneck, run))
 
 
-def uses(trace: Trace, at_once: Mapping[str, int]) -> list[Use]:
-    """Returns the pipeline's utilisation of storage, CPUs and Python; `at_once`: calls allowed, by stage."""
-    reads, threads = at_once.get("read", 1), at_once.get("crop", 1)
+def uses(trace: Trace, reads: int, threads: int) -> list[Use]:
+    """Returns the utilisation of storage, CPUs and Python by a pipeline of that many concurrent reads and threads."""
     stages = {stage.name: stage for stage in trace.stages}
     by_python = [stage for stage in trace.stages if stage.by_python]
     computing = [stage for stage in trace.stages if stage.name != "read" and not stage.by_python]
@@ -147,8 +145,6 @@ def _too_many(run: Run) -> str | None:
     cores, data = run.intervals[-1]["cores"], run.data
     if data.threads is not None and data.threads > cores:
         return f"data.threads is {data.threads}: null gives as many as there are CPUs"
-    if isinstance(data.parallel.decode, int) and data.parallel.decode > cores:
-        return f'data.parallel.decode is {data.parallel.decode}: "auto" gives as many as there are CPUs'
     return None
 
 

@@ -49,7 +49,8 @@ def moves(data: DataConfig, catalog: Catalog, world: World) -> Iterator[Move]:
     away = tuple((key, value) for key, value in DEFAULTS.items() if not _is_default(data, key))
     if away:
         yield Move("defaults", (away,))
-    threads = thread_budget(DataConfig.model_copy(data, update={"threads": None, "cpu_fraction": 1.0}), world)
+    default = {"threads": None, "cpu_fraction": 1.0, "num_parallel_readers": "auto"}
+    threads = thread_budget(data.model_copy(update=default), world)
     if data.service is None and catalog.source.stores == "images":
         if catalog.paths.remote:
             yield _ladder("data.remote.concurrency", REQUEST_LADDER)
