@@ -1,14 +1,9 @@
-"""Free memory, by made trees of /proc and /sys; freed memory that is kept, by the fresh pages that a process takes.
+"""Free memory: the least of what the machine has and what each control group leaves, by made trees of /proc, /sys."""
 
-A fresh page is a minor page fault.
-"""
-
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.commands import finish, start
 from tfpipe.util.memory import free_memory, private_memory
 
 GB = 10**9
@@ -97,32 +92,3 @@ def test_private_memory_counts_neither_mapped_files_nor_what_others_share(tmp_pa
     before = private_memory()
     held = bytearray(b"x" * 50_000_000)
     assert private_memory() - before > 40_000_000 and held
-
-
-# The first rounds let glibc adapt its own thresholds to the blocks' size.
-PROGRAM = """
-import resource
-import numpy as np
-from tfpipe.util.memory import keep_freed_memory
-
-def pages():
-    blocks = [np.empty(4_000_000, np.uint8) for _ in range(10)]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for block in blocks:
-        block.fill(1)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-keep_freed_memory()
-print([pages() for _ in range(5)][-1])
-"""
-# Pages of the ten blocks.
-ALL = 10 * 4_000_000 // 4096
-
-
-@pytest.mark.parametrize("own", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES", ""])
-def test_freed_memory_is_kept_unless_the_user_has_set_malloc_up(own: str) -> None:
-    values = {"GLIBC_TUNABLES": "glibc.malloc.perturb=0", "": ""}
-    done = finish(start(sys.executable, "-c", PROGRAM, **({own: values.get(own, "131072")} if own else {})))
-    assert done.code == 0, done.err
-    pages = int(done.out)
-    assert pages > 0.9 * ALL if own else pages < 0.01 * ALL, pages

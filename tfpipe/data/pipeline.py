@@ -37,7 +37,6 @@ from tfpipe.data.sources.reading import Encoded, measured
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.util.import_function import load_function
-from tfpipe.util.memory import keep_freed_memory
 
 LookUp = Callable[[SampleRef], Any]
 
@@ -165,7 +164,6 @@ def crop(
 
     With a store of crops, cuts only those that it lacks and adds them to it. `decoder` defaults to `data.decoder`'s.
     """
-    keep_freed_memory()
     close_at_exit()  # needed here too, for chains written by hand
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)

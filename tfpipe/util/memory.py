@@ -1,22 +1,9 @@
-"""Measures memory, what a process can still allocate and what it holds; sets what it keeps of freed memory."""
+"""Measures memory: what a process can still allocate, the machine's or less within a batch job, and what it holds."""
 
-import contextlib
-import ctypes
-import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-
-# Parameters of mallopt (malloc.h). A block of at least MMAP_BYTES, glibc's own upper bound, is given back when it is
-# freed; of smaller ones, as images, crops and most batches are, TRIM_BYTES of freed memory stay. By itself glibc raises
-# both to the largest block freed so far and twice that: then a pipeline takes 6 fresh pages a crop of 224x224, each
-# cleared by the kernel, 20 microseconds of 850 in all (profiles/kept_memory.py).
-M_TRIM_THRESHOLD, TRIM_BYTES = -1, 256 << 20
-M_TOP_PAD, TOP_PAD_BYTES = -2, 64 << 20
-M_MMAP_THRESHOLD, MMAP_BYTES = -3, 32 << 20
-# Environment variables by which users set the same (mallopt(3)).
-OWN = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 
 class Version(NamedTuple):
@@ -59,21 +46,6 @@ def private_memory(root: Path = Path("/")) -> int:
         return 1024 * _value(root / "proc/self/smaps_rollup", "Private_Dirty:")
     except (OSError, StopIteration):
         return 0
-
-
-@functools.cache
-def keep_freed_memory() -> None:
-    """Makes this process keep freed memory, up to TRIM_BYTES; later calls do nothing.
-
-    Leaves everything as it is if the user has set malloc up by one of OWN, or the C library is not glibc.
-    """
-    if any(name in os.environ for name in OWN):
-        return
-    with contextlib.suppress(AttributeError, OSError):  # another C library
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
-        mallopt(M_TOP_PAD, TOP_PAD_BYTES)
-        mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
 
 
 def _of_machine(root: Path) -> int:

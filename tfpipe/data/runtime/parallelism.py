@@ -12,7 +12,7 @@ from tfpipe.distributed import World
 # per file, 64 give 29 times the images/s of two; without latency, 1.08 times (profiles/storage.py).
 READS = 64
 # Decode calls beyond one a thread, as a share of the threads. Batches keep their order, so a thread whose call ends
-# before an earlier one's would wait: 2, 7 and 11 % of the time of 2, 16 and 32 threads (profiles/decode_calls.py).
+# before an earlier one's would wait: 2, 8 and 11 % of the time of 2, 16 and 32 threads (profiles/decode_calls.py).
 SPARE = 1 / 4
 
 
