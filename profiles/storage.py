@@ -2,7 +2,7 @@
 
     python profiles/storage.py -c CONFIG --reads 2 16 32 64 128 autotune --delay-ms 0 3 20
 
-"autotune" leaves data.parallel.read and data.parallel.decode to tf.data; a number is of reads, with a decode per CPU.
+"autotune" leaves data.parallel.read and data.parallel.decode to tf.data; a number is of reads, decodes stay "auto".
 Each turn builds every pipeline from scratch and measures it after a warm-up. Medians, and ratios turn by turn to 64
 reads, the default.
 """
