@@ -91,6 +91,8 @@ SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
         (made(None, (interval(0.6, SLOW, ranks=3),) * 3), "straggler", "2.5 times slower than", "--profile-ranks 2"),
         (made(None, (interval(0.6, SLOW, ranks=3), *[interval(0.6, ranks=3)] * 9)), "input", "", ""),
         (made(None, (interval(0.3, queued=4.0),), threads=16), "threads", "take turns", "data.threads is 16"),
+        # Calls beyond the threads only queue.
+        (made(None, (interval(0.3, queued=4.0),), parallel={"decode": 9}), "input", "no trace", "--profile"),
         (made(None, (interval(0.01, queued=4.0),)), "compute", "", ""),
         (made(None, (interval(0.01, queued=0.5),), threads=16), "compute", "", ""),
     ],
@@ -99,6 +101,12 @@ def test_what_bounds_a_run_is_told(of: Run, kind: str, said: str, change: str) -
     found = diagnose(of)
     assert found.kind == kind, found
     assert said in found.because and change in found.advice
+
+
+@pytest.mark.parametrize("at_once", [{"read": 64, "crop": 3}, {"gather": 3}])
+def test_calls_are_not_taken_for_threads(at_once: dict[str, int]) -> None:
+    found = diagnose(replace(made(trace(0.8, decode=3.8), (interval(0.8),)), at_once=at_once))
+    assert "decode: 1.90 of 2 pipeline threads busy" in found.because, found
 
 
 def test_a_transform_of_tensorflows_ops_gets_advice_about_itself() -> None:
