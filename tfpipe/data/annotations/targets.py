@@ -1,6 +1,7 @@
 """Targets: the boxes of the annotated objects that may be cropped, looked up or parsed, in graph."""
 
 import os
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -36,20 +37,24 @@ def parse_targets(
     """Parses n XMLs (string [n]; ignored if its path is "") and returns the boxes to crop, by Python: cleaning.targets.
 
     `labels` (int32 [n]) are those of n images, or BY_OBJECT; `sizes` (int32 [n, 2]), their heights and widths, are used
-    if an XML does not state them; `classes` are in the order of the class numbers. An XML takes 20 to 40
-    microseconds, mostly with the GIL, and more if several threads parse (profiles/annotations.py); an index saves it.
+    if an XML does not state them; `classes` are in the order of the class numbers. An XML takes 20 to 60
+    microseconds, with the GIL, one call at a time (profiles/annotations.py); an index saves it.
 
     Raises:
         tf.errors.InvalidArgumentError: find_objects refuses an XML; has its message.
     """
     numbers = {name: number for number, name in enumerate(classes)}
+    # lxml gives up the GIL for each XML. Threads that parse at once contend for it: two took 5 times the CPU time.
+    alone = threading.Lock()
 
     def parse(
         texts: np.ndarray, paths: np.ndarray, labels: np.ndarray, sizes: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, str]:
         pairs = zip(texts.tolist(), paths.tolist(), strict=True)
         try:
-            xmls, problem = [find_objects(text, os.fsdecode(path)) if path else NOTHING for text, path in pairs], ""
+            with alone:
+                xmls = [find_objects(text, os.fsdecode(path)) if path else NOTHING for text, path in pairs]
+            problem = ""
         except ValueError as error:
             xmls, problem = [NOTHING] * len(texts), str(error)
         stated = np.array([xml.size for xml in xmls], np.float32)

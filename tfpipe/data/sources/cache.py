@@ -53,7 +53,7 @@ def reader(catalog: Catalog, config: DataConfig, world: World) -> Reader:
 
     def read(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
         contents = stores[kind].find(item, path)
-        from_source = tf.equal(contents, "")
+        from_source = tf.equal(tf.strings.length(contents), 0)
         return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path, kind)), lambda: contents)
 
     return read

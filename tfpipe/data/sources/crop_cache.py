@@ -64,7 +64,7 @@ def cached(cut: Callable[..., CropBatch], store: Store, shape: tuple[int, int, i
     """
 
     def find_or_cut(samples: Any) -> CropBatch:
-        new = tf.where(tf.equal(samples.kept, ""))[:, 0]
+        new = tf.where(tf.equal(tf.strings.length(samples.kept), 0))[:, 0]
 
         def cut_new() -> tf.Tensor:
             absent = tf.nest.map_structure(lambda tensor: tf.gather(tensor, new), samples)

@@ -53,7 +53,7 @@ def read_files(
             kept, (jpeg, size, xml) = tf.constant(""), open_files(image)
         else:
             kept, nothing = find(store, image.visit.item), ("", tf.zeros(2, tf.int32), "")
-            jpeg, size, xml = tf.cond(tf.equal(kept, ""), lambda: open_files(image), lambda: nothing)
+            jpeg, size, xml = tf.cond(tf.equal(tf.strings.length(kept), 0), lambda: open_files(image), lambda: nothing)
         return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
 
     dataset = waiting(dataset, read_one, calls_at_once(config, world).read)

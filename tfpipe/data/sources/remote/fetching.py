@@ -49,7 +49,7 @@ def read_remote(
         kept = tf.zeros_like(images.path)
         if store is not None:
             kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
-        wanted = tf.equal(kept, "")
+        wanted = tf.equal(tf.strings.length(kept), 0)
         if config.storage_delay_ms:
             with tf.control_dependencies([simulate_latency(images.path[0], config.storage_delay_ms)]):
                 wanted = tf.identity(wanted)
