@@ -43,7 +43,7 @@ class Kind(IntEnum):
     CALL = 6  # the decoder's op has ended: the parts are to allocate the crops, to decode, and to free the JPEGs
 
 
-VERSION = 4  # tfpipe_native_version() of op.c
+VERSION = 5  # tfpipe_native_version() of op.c
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "simplejpeg + OpenCV"
 
@@ -58,6 +58,9 @@ class Native(NamedTuple):
     sizes: Callable[..., Any]
     """The op, in graph: (images (string [n]), sizes (int32 [n, 2])) -> sizes (int32 [n, 2]: height, width), those that
     are 0 replaced by what a JPEG's header says; 0 stays for other formats and unusual headers."""
+    read: Callable[[Any], Any]
+    """The op, in graph: (path of a file (string [])) -> its contents (string []), "" for the path "". Its errors are
+    those of tf.io.read_file; a file of more than 2^30 bytes is one."""
     whole: Callable[..., None]
     """(addresses of JPEGs (uintp [k]), their lengths (int64 [k]), flips (bool [k], or [0]), crops (uint8 [k, height,
     width, channels], written), refused (bool [k], written)). Releases the GIL. The JPEGs must stay in memory."""
@@ -116,7 +119,8 @@ def _loaded() -> Native | str:
     library.tfpipe_native_simd.restype = ctypes.c_char_p
     simd = library.tfpipe_native_simd().decode()
     whole, copy = _whole(library), _copy(library)
-    return Native(ops.tfpipe_crops, ops.tfpipe_sizes, whole, copy, simd, ops.tfpipe_mark, *_recording(library))
+    in_graph = ops.tfpipe_crops, ops.tfpipe_sizes, ops.tfpipe_read
+    return Native(*in_graph, whole, copy, simd, ops.tfpipe_mark, *_recording(library))
 
 
 def _whole(library: ctypes.CDLL) -> Callable[..., None]:

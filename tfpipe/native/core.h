@@ -162,6 +162,7 @@ struct tap {
 
 /* Interpolates between rows a and b of n bytes: 7 fractional bits; weight: of b, of 1 << 15. Writes up to n + PAD. */
 typedef void blend_rows(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight);
+enum { MORE_TAPS = 3 }; /* behind those of a row, each like the last one: four at a time are read */
 /* Interpolates `width` RGB pixels along a row of blend_rows. Writes 3 * width bytes. */
 typedef void resize_row(uint8_t *out, const int16_t *row, const struct tap *taps, int width);
 

@@ -105,7 +105,7 @@ static int max(int a, int b) { return a > b ? a : b; }
 /* Sets the crops and their taps. Windows were checked: they are within the image. */
 static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *windows, const uint8_t *flips,
                      uint8_t *out) {
-    size_t count = (size_t)job->count, taps = (size_t)job->height + (size_t)job->width;
+    size_t count = (size_t)job->count, taps = (size_t)job->height + (size_t)job->width + MORE_TAPS;
     if (count > SIZE_MAX / 2 / (sizeof *job->crops + taps * sizeof(struct tap))) return TFPIPE_MEMORY;
     job->crops = buffer_reserve(&scratch->crops, count * (sizeof *job->crops + taps * sizeof(struct tap)));
     if (!job->crops) return TFPIPE_MEMORY;
@@ -122,6 +122,7 @@ static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *wi
         crop->columns = tap + job->height;
         set_taps(crop->rows, crop->height, job->height, 0);
         set_taps(crop->columns, crop->width, job->width, crop->mirrored);
+        for (int k = 0; k < MORE_TAPS; k++) crop->columns[job->width + k] = crop->columns[job->width - 1];
     }
     return 0;
 }

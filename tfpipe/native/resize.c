@@ -54,13 +54,6 @@ AVX2 INLINE __m256i two_loads(const int16_t *low, const int16_t *high) {
     return _mm256_inserti128_si256(x, _mm_loadu_si128((const __m128i *)(const void *)high), 1);
 }
 
-AVX2 INLINE __m256i two_weights(const struct tap *low, const struct tap *high) {
-    int32_t a, b;
-    memcpy(&a, low->weight, 4);
-    memcpy(&b, high->weight, 4);
-    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi32(a)), _mm_set1_epi32(b), 1);
-}
-
 AVX2 INLINE __m256i weigh(__m256i pixels, __m256i weights) { /* a pixel and the next one in each lane */
     const __m128i order = _mm_setr_epi8(0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11, -1, -1, -1, -1);
     const __m256i pairs = _mm256_broadcastsi128_si256(order);
@@ -71,13 +64,15 @@ AVX2 INLINE __m256i weigh(__m256i pixels, __m256i weights) { /* a pixel and the 
 AVX2 void resize_avx2(uint8_t *out, const int16_t *row, const struct tap *taps, int width) {
     const __m128i order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     const __m256i tight = _mm256_broadcastsi128_si256(order);
+    /* Of four taps: the weights of the first and the third, and of the others. */
+    const __m256i first = _mm256_setr_epi32(1, 1, 1, 1, 5, 5, 5, 5), second = _mm256_setr_epi32(3, 3, 3, 3, 7, 7, 7, 7);
     for (int i = 0; i < width; i += 4) {
-        const struct tap *t[4];
-        for (int k = 0; k < 4; k++) t[k] = taps + (i + k < width ? i + k : width - 1);
-        __m256i even = two_loads(row + 3 * t[0]->low, row + 3 * t[2]->low);
-        __m256i odd = two_loads(row + 3 * t[1]->low, row + 3 * t[3]->low);
-        even = weigh(even, two_weights(t[0], t[2]));
-        odd = weigh(odd, two_weights(t[1], t[3]));
+        const struct tap *t = taps + i;
+        __m256i weights = _mm256_loadu_si256((const __m256i *)(const void *)t);
+        __m256i even = two_loads(row + 3 * t[0].low, row + 3 * t[2].low);
+        __m256i odd = two_loads(row + 3 * t[1].low, row + 3 * t[3].low);
+        even = weigh(even, _mm256_permutevar8x32_epi32(weights, first));
+        odd = weigh(odd, _mm256_permutevar8x32_epi32(weights, second));
         __m256i pixels = _mm256_packs_epi32(even, odd);
         pixels = _mm256_shuffle_epi8(_mm256_packus_epi16(pixels, pixels), tight); /* two pixels in each lane */
         uint8_t last[16], *to = i + 5 <= width ? out + 3 * i : last; /* a store takes two bytes more */

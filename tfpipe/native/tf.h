@@ -12,15 +12,17 @@ typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
 typedef struct TF_OpKernelContext TF_OpKernelContext;
 typedef struct TF_Status TF_Status;
 typedef struct TF_Tensor TF_Tensor;
-/* A string of a tensor (24 bytes); its content is read by TF_StringGetDataPointer and TF_StringGetSize alone. */
+/* A string of a tensor (24 bytes): its content is read by TF_StringGetDataPointer and TF_StringGetSize alone. */
 typedef union { uint64_t words[3]; void *pointer; } TF_TString;
 
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8 }; /* TF_Code */
-enum { TF_INT32 = 3, TF_UINT8 = 4, TF_INT64 = 9, TF_BOOL = 10 };        /* TF_DataType */
+enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };            /* TF_DataType */
 
 TF_Status *TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status *);
 void TF_SetStatus(TF_Status *, int code, const char *message);
+/* Sets the code that belongs to an errno, and the message "context; the system's own". */
+void TF_SetStatusFromIOError(TF_Status *, int error, const char *context);
 int TF_GetCode(const TF_Status *);
 
 TF_OpDefinitionBuilder *TF_NewOpDefinitionBuilder(const char *name);
@@ -49,6 +51,7 @@ void *TF_TensorData(const TF_Tensor *);
 size_t TF_TensorByteSize(const TF_Tensor *);
 const char *TF_StringGetDataPointer(const TF_TString *);
 size_t TF_StringGetSize(const TF_TString *);
+void TF_StringCopy(TF_TString *, const char *bytes, size_t);
 
 /* An op for CPUs, as op.c registers it; the lists end with NULL. */
 struct tfpipe_op {
@@ -62,3 +65,4 @@ struct tfpipe_op {
 void tfpipe_end_call(TF_OpKernelContext *context, TF_Status *status, TF_Tensor *const *in, int inputs, TF_Tensor *out);
 
 extern const struct tfpipe_op tfpipe_sizes_op; /* of op_sizes.c */
+extern const struct tfpipe_op tfpipe_read_op;  /* of op_read.c */

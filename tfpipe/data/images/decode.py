@@ -36,8 +36,8 @@ class Decoder(NamedTuple):
     """(images (string [n]), their sizes (int32 [n, 2]: height, width; 0: unknown)) -> sizes, all known."""
 
 
-def header_reader(config: DataConfig) -> Native | None:
-    """Returns the library that reads the sizes of a whole call's images, None if each is read by itself."""
+def native_library(config: DataConfig) -> Native | None:
+    """Returns the library in C; None if it cannot be used, or `data.decoder` asks for TensorFlow's ops."""
     return native() if config.native else None
 
 
@@ -48,7 +48,7 @@ def choose_decoder(config: DataConfig) -> Decoder:
     which the workers of `data.service` do not run, so "auto" is "graph" there. Raises ConfigError for "native".
     """
     target, channels = config.crop_image_size, config.num_channels
-    library = header_reader(config)
+    library = native_library(config)
     sizes = partial(image_sizes, library=library)
     by_libraries = partial(_decode_by_libraries, target=target, channels=channels)
     if library is not None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.decode import native_library
 from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.sources.space import check_space
 from tfpipe.distributed import World
@@ -24,7 +25,7 @@ IN_A_FOLDER = 1000
 SEAL = 20
 
 Reader = Callable[[tf.Tensor, tf.Tensor, str], tf.Tensor]
-"""In graph: (image number (int64), path (string), one of KINDS) -> the file's bytes (string)."""
+"""In graph: (image number (int64), path (string), one of KINDS) -> the file's bytes (string); "" for an XML at ""."""
 
 
 class Store(NamedTuple):
@@ -41,22 +42,30 @@ def reader(catalog: Catalog, config: DataConfig, world: World) -> Reader:
 
     Raises ConfigError as open_stores does.
     """
+    library = None if config.on_error == "skip" else native_library(config)
     read_path = read_with_retries if config.on_error == "skip" else tf.io.read_file
+    cached = config.cache is not None and config.cache_stage == "files"
+    stores = open_stores(catalog, config, world, KINDS, len(catalog), catalog.paths.digest[:16]) if cached else {}
 
     def read_file(path: tf.Tensor, kind: str) -> tf.Tensor:
         late = kind == ".jpg" and config.storage_delay_ms
-        return read_path(simulate_latency(path, config.storage_delay_ms) if late else path)
-
-    if config.cache is None or config.cache_stage != "files":
-        return lambda _item, path, kind: read_file(path, kind)
-    stores = open_stores(catalog, config, world, KINDS, len(catalog), catalog.paths.digest[:16])
+        path = simulate_latency(path, config.storage_delay_ms) if late else path
+        return read_path(path) if library is None else tf.ensure_shape(library.read(path), [])
 
     def read(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
+        if not cached:
+            return read_file(path, kind)
         contents = stores[kind].find(item, path)
         from_source = tf.equal(tf.strings.length(contents), 0)
         return tf.cond(from_source, lambda: stores[kind].keep(item, path, read_file(path, kind)), lambda: contents)
 
-    return read
+    def read_if_there(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:
+        # The library's op takes "" too, and costs less than a condition.
+        if kind == ".jpg" or (library is not None and not cached):
+            return read(item, path, kind)
+        return tf.cond(tf.not_equal(path, ""), lambda: read(item, path, kind), lambda: "")
+
+    return read_if_there
 
 
 def read_with_retries(path: tf.Tensor) -> tf.Tensor:

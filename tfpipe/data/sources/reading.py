@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.decode import choose_decoder, header_reader
+from tfpipe.data.images.decode import choose_decoder, native_library
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.marks import mark_read
@@ -38,13 +38,11 @@ def read_files(
 ) -> tf.data.Dataset:
     """Reads files, `SamplePaths` -> `Encoded`; if `store` has an image's crops, reads these instead."""
     load = reader(catalog, config, world)
-    size_of = image_size if header_reader(config) is None else lambda _: tf.zeros(2, tf.int32)
+    size_of = image_size if native_library(config) is None else lambda _: tf.zeros(2, tf.int32)
 
     def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        jpeg, xml = load(image.item, image.path, ".jpg"), tf.constant("")
-        if catalog.boxes is None:
-            has_xml = tf.not_equal(image.xml_path, "")
-            xml = tf.cond(has_xml, lambda: load(image.item, image.xml_path, ".xml"), lambda: "")
+        jpeg = load(image.item, image.path, ".jpg")
+        xml = load(image.item, image.xml_path, ".xml") if catalog.boxes is None else tf.constant("")
         return jpeg, size_of(jpeg), xml
 
     @stage("read")

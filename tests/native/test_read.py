@@ -1,0 +1,125 @@
+"""The op that reads files, against TensorFlow's op."""
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.batches import elements
+from tfpipe import native
+
+# Strings of up to 22 bytes lie within a tensor, longer ones elsewhere, in multiples of 16 bytes.
+SIZES = [0, 1, 15, 16, 22, 23, 30, 31, 32, 33, 4095, 4096, 115_000, 2**21 + 15]
+# Of this process, whose test below reads 800 MiB, and doubles them.
+MOST_MIB = 1500
+
+
+def read(path: object) -> bytes:
+    return native.native().read(str(path)).numpy()
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(SIZES) | st.integers(0, 5000))
+def test_a_file_is_read_to_its_last_byte(tmp_path: Path, size: int) -> None:
+    contents = os.urandom(size)
+    (tmp_path / "file").write_bytes(contents)
+    assert read(tmp_path / "file") == contents
+
+
+def test_there_is_no_file_at_an_empty_path() -> None:
+    assert read("") == b""
+
+
+@pytest.mark.parametrize("path", ["/proc/self/mountinfo", "/dev/null"])
+def test_a_file_that_states_no_size_is_read_to_its_end(path: str) -> None:
+    assert os.stat(path).st_size == 0
+    assert read(path) == Path(path).read_bytes()
+
+
+def test_a_file_that_comes_in_pieces(tmp_path: Path) -> None:
+    """From a pipe, which states no size either."""
+    pipe, contents = tmp_path / "pipe", os.urandom(300_000)
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(contents,), daemon=True)
+    writer.start()
+    assert read(pipe) == contents
+    writer.join()
+
+
+def test_a_string_that_was_read_is_an_ordinary_one(tmp_path: Path) -> None:
+    """TensorFlow cuts, joins, copies and frees it; what is freed is freed once, and all of it."""
+    contents = os.urandom(2**23)
+    (tmp_path / "file").write_bytes(contents)
+    path = str(tmp_path / "file")
+
+    def used(path: tf.Tensor) -> tf.Tensor:
+        contents = native.native().read(path)
+        return tf.strings.substr(contents + contents, 2**23 - 5, 10)
+
+    dataset = tf.data.Dataset.from_tensors(path).repeat(100).map(used, 4).batch(10)
+    assert all((batch == contents[-5:] + contents[:5]).all() for batch in elements(dataset))
+    with open("/proc/self/status") as status:
+        (resident,) = (int(line.split()[1]) / 2**10 for line in status if line.startswith("VmRSS"))
+    assert resident < MOST_MIB
+
+
+def missing(folder: Path) -> str:
+    return str(folder / "absent")
+
+
+def a_folder(folder: Path) -> str:
+    return str(folder)
+
+
+def below_a_file(folder: Path) -> str:
+    (folder / "file").touch()
+    return str(folder / "file" / "a.JPEG")
+
+
+def a_loop(folder: Path) -> str:
+    (folder / "loop").symlink_to("loop")
+    return str(folder / "loop")
+
+
+def too_long(folder: Path) -> str:
+    return str(folder / ("a" * 256))
+
+
+@pytest.mark.parametrize("bad", [missing, a_folder, below_a_file, a_loop, too_long])
+def test_errors_are_those_of_tensorflows_op(tmp_path: Path, bad: Callable[[Path], str]) -> None:
+    """And what was opened is closed."""
+    path, raised, before = bad(tmp_path), [], open_files()
+    for how in (tf.io.read_file, native.native().read):
+        with pytest.raises(tf.errors.OpError) as error:
+            how(path)
+        message = error.value.message
+        raised.append((type(error.value), message[message.index("}} ") : message.index(" [Op:")]))
+    assert raised[0] == raised[1]
+    assert open_files() == before
+
+
+def test_a_path_longer_than_the_system_takes_is_an_error() -> None:
+    """Its first 4,095 bytes are not taken for it."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match="/a; File name too long"):
+        read("/proc/" + "./" * 2044 + "a" * 9)
+
+
+def test_a_file_larger_than_any_image_is_refused_before_memory_is_taken(tmp_path: Path) -> None:
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(tf.errors.OpError, match="sparse; File too large"):
+        read(tmp_path / "sparse")
+
+
+def test_a_path_that_is_no_scalar_is_refused() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeRead: the path is no scalar"):
+        native.native().read(["/dev/null"])
