@@ -11,18 +11,20 @@ import pytest
 
 from tests.support.sample import SampleData
 from tfpipe import Cursor, Stream, TfpipeError, World, load_config
+from tfpipe.data.failures import stalled
 from tfpipe.data.failures.stalled import Taker, pending_files, unreadable_within
 from tfpipe.data.runtime.parallelism import READS
 from tfpipe.data.sources.registry import load_catalog
 
 
 def test_the_next_files_are_those_that_the_rank_reads_next(sample: SampleData, tmp_path: Path) -> None:
-    config = load_config(sample.config(tmp_path / "config.json")).data
+    """A file that hangs may be any one of the next batch's, or of those that are decoded together with its last one."""
+    config = load_config(sample.config(tmp_path / "config.json"), ["data.batch_size=300"]).data
     world, stream = World(1, 2), Stream.start(2)
     catalog = load_catalog(config, "train", world)
     for last, begin in ((None, 1), ((7, 0), 7)):
         paths = pending_files(catalog, config, world, stream, last)
-        items = catalog.order(config).items(begin + 2 * np.arange(READS), world)
+        items = catalog.order(config).items(begin + 2 * np.arange(300 + READS), world)
         images = [path for path in paths if not path.endswith(".xml")]
         assert images == [catalog.paths[int(item)] for item in items]
         assert {path for path in paths if path.endswith(".xml")} == {
@@ -47,6 +49,18 @@ def test_files_that_do_not_answer_are_told_from_those_that_cannot_be_opened(tmp_
         f"{paths[2]}: No such file or directory",
     ]
     assert unreadable_within(paths[:1]) == []
+
+
+def test_a_file_far_ahead_that_does_not_answer_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stalled, "TOGETHER", 2)
+    paths = [str(tmp_path / name) for name in "abcdefg"]
+    for path in paths[:4]:
+        Path(path).touch()
+    os.mkfifo(paths[4])
+    assert unreadable_within(paths, patience_s=0.3) == [
+        f"{paths[4]}: no answer in 0.3 s",
+        f"{paths[5]}: No such file or directory",
+    ]
 
 
 class Source(Iterator[int]):

@@ -19,9 +19,10 @@ from tfpipe.data.runtime.parallelism import READS
 from tfpipe.data.runtime.shutdown import END_S
 from tfpipe.distributed import World
 
-# Files that a message names, and seconds within which a file has to answer.
+# Files that a message names, seconds within which a file has to answer, and files that are asked at the same time.
 NAMED = 3
 PATIENCE_S = 10.0
+TOGETHER = 256
 # Seconds in which a failure has to be named, beyond those that a batch may take.
 NAMING_S = 60.0
 # Batches that are on a device, or on their way, before they are asked for: one is trained, the next one is copied.
@@ -33,15 +34,16 @@ Prepare = Callable[[Iterator[Any]], Iterator[Any]]
 def pending_files(
     catalog: Catalog, config: DataConfig, world: World, stream: Stream, last: Sequence[int] | None
 ) -> list[str]:
-    """Returns the files of this rank's next READS samples in order: each image and, if it is parsed, its XML.
+    """Returns the files that this rank's next batch may wait for, in order: each image and, if it is parsed, its XML.
 
+    A batch needs at most an image for each crop, and the decoder's last call some more: fewer than READS.
     `stream` is the one that the dataset was built from; `last` is the position and number of the last crop received,
     None if no batch was.
     """
     if last is not None:
         stream = stream.moved(world.rank, Cursor.after(last))
     order = catalog.order(config)
-    visits = stream.visits(order, world, READS)
+    visits = stream.visits(order, world, config.batch_size + READS)
     wanted = visits.position < order.count if catalog.split == "test" else visits.position >= 0
     paths = []
     for sample in visits.item[wanted].tolist():
@@ -51,10 +53,16 @@ def pending_files(
 
 
 def unreadable_within(paths: Sequence[str], patience_s: float = PATIENCE_S) -> list[str]:
-    """Returns the files that cannot be read within `patience_s` seconds, as "PATH: REASON". Reads all concurrently.
+    """Returns the files that cannot be read within `patience_s` seconds, as "PATH: REASON"; [] if all can be.
 
-    Threads that hang in a read keep running, as daemons.
+    Reads TOGETHER of them concurrently, and looks no further than at the first of these groups with a failure.
     """
+    groups = (paths[begin : begin + TOGETHER] for begin in range(0, len(paths), TOGETHER))
+    return next(filter(None, (_unreadable(group, patience_s) for group in groups)), [])
+
+
+def _unreadable(paths: Sequence[str], patience_s: float) -> list[str]:
+    """Reads all concurrently. Threads that hang in a read keep running, as daemons."""
     failures: dict[str, str] = dict.fromkeys(paths, f"no answer in {patience_s:g} s")
 
     def read(path: str) -> None:
