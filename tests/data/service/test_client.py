@@ -190,8 +190,10 @@ def test_a_file_that_cannot_be_decoded_is_named(
     assert message.startswith(f"rank 0: cannot use {bad} of the train data: ")
 
 
-def test_a_worker_without_the_decoder_in_c_is_told_so(sample: SampleData, tmp_path: Path) -> None:
-    message = "Failed to get element: Op type not registered 'TfpipeCrops' in binary running on host."
+@pytest.mark.parametrize("op", ["TfpipeRead", "TfpipeCrops"])
+def test_a_worker_without_the_decoder_in_c_is_told_so(op: str, sample: SampleData, tmp_path: Path) -> None:
+    """Whichever of its ops TensorFlow misses first."""
+    message = f"Failed to get element: Op type not registered '{op}' in binary running on host."
 
     def fail(number: int, address: str) -> None:
         raise tf.errors.NotFoundError(None, None, message)
@@ -200,6 +202,16 @@ def test_a_worker_without_the_decoder_in_c_is_told_so(sample: SampleData, tmp_pa
     workers.find = lambda number: "localhost:1"
     error, _ = next(service._received(fail, workers, 1.0, ()))
     assert error.startswith("data.service: a worker lacks tfpipe's decoder in C") and 'data.decoder to "graph"' in error
+    config = configured(sample, tmp_path, BESIDE).data
+
+    def unserved(number: tf.Tensor) -> tf.Tensor:
+        with tf.control_dependencies([tf.debugging.Assert(number < 0, [error])]):
+            return tf.identity(number)
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        next(elements(tf.data.Dataset.range(1).map(unserved)))
+    catalog = load_catalog(config, "train", World())
+    assert str(to_named_error(caught.value, catalog, config, World(), Stream.start(1), None)) == f"rank 0: {error}"
 
 
 def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monkeypatch) -> None:

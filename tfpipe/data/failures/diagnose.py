@@ -12,7 +12,7 @@ from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
-from tfpipe.data.runtime.op_errors import reason
+from tfpipe.data.runtime.op_errors import reason, unescape
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
@@ -84,7 +84,7 @@ def to_named_error(
     cause = catalog.source.cause(error, catalog.split)
     if cause is not None:
         return TfpipeError(f"rank {world.rank}: cannot use {cause}")
-    unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", error.message)
+    unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", unescape(error.message))
     if unserved:
         return TfpipeError(f"rank {world.rank}: {unserved[1]}")
     # Only if a stage of the pipeline failed, not the model or another rank, and there are images to load once more.

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 def reason(error: tf.errors.OpError) -> str:
     """Returns the message of an op's error without its location in the graph and without a traceback."""
-    message = re.sub(r"\\(['\"])", r"\1", error.message.split("\n\t [[")[0])  # an assertion escapes quotes
+    message = unescape(error.message.split("\n\t [[")[0])
     # For an error raised in a Python function: the exception's message without the traceback.
     message, traceback, _ = message.partition("\nTraceback ")
     message = re.sub(r"(?s).*(?:Iterator::\S*: |\{\{.*?\}\} )", "", message).split(" [Op:")[0]
@@ -17,6 +17,11 @@ def reason(error: tf.errors.OpError) -> str:
     # An assertion's message in graph, and in eager mode.
     message = re.sub(r"^assertion failed: \[(.*)\]$", r"\1", message.strip()).replace("] [", " ")
     return re.sub(r"(?s)^Expected 'tf\.Tensor.*Summarized data: b'(.*)'$", r"\1", message).removesuffix(".")
+
+
+def unescape(message: str) -> str:
+    """Returns the message of an assertion, which TensorFlow gives with a backslash before quotes, without these."""
+    return re.sub(r"\\(['\"])", r"\1", message)
 
 
 @contextmanager

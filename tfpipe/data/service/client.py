@@ -33,8 +33,8 @@ from tfpipe.errors import ConfigError
 AHEAD = 2
 # Outstanding requests of a rank to a worker.
 UNDER_WAY = 2
-# TensorFlow's error of a worker that lacks the decoder's op, and tfpipe's.
-NO_DECODER = "Op type not registered 'TfpipeCrops'"
+# TensorFlow's error of a worker that lacks the ops in C, and tfpipe's.
+NO_DECODER = "Op type not registered 'Tfpipe"
 WITHOUT_DECODER = (
     "data.service: a worker lacks tfpipe's decoder in C, which this process has: install tfpipe there with a C "
     'compiler (its log says what is missing), or set data.decoder to "graph"'
