@@ -6,7 +6,6 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tf.h"
@@ -38,17 +37,23 @@ static char *grow(char *bytes, size_t size, size_t stated, size_t *capacity) {
   return realloc(bytes, *capacity + 1);
 }
 
+/* Returns the size that `file` states; 0: none. By lseek, as fstat needs glibc 2.33, which wheels must not. */
+static size_t stated_size(int file) {
+  const off_t end = lseek(file, 0, SEEK_END);
+  return end > 0 && lseek(file, 0, SEEK_SET) == 0 ? (size_t)end : 0;
+}
+
 /* Reads `file` to its end; some file systems state a size of 0. Returns its bytes, of `capacity` + 1; NULL: errno says
  * why. */
 static char *read_open(int file, size_t *size, size_t *capacity) {
-  struct stat about;
-  if (fstat(file, &about)) return NULL;
-  char *bytes = NULL;
+  const size_t stated = stated_size(file);
+  char *bytes = NULL, first;
+  if (stated > MOST && read(file, &first, 1) < 0) return NULL; /* a folder, which may state any size */
   ssize_t got;
   *size = *capacity = 0;
   do {
     if (*size == *capacity) {
-      char *more = grow(bytes, *size, (size_t)about.st_size, capacity);
+      char *more = grow(bytes, *size, stated, capacity);
       got = -1;
       if (!more) break;
       bytes = more;
