@@ -193,7 +193,7 @@ def test_a_wheel_holds_it_where_there_is_a_compiler(tmp_path: Path, compiler: st
     library = {"tfpipe/native/_crops.abi3.so"} if compiler == "cc" else set()
     assert files == {"tfpipe/native/__init__.py", *library}
     assert wheel.name.split("-")[2:4] == ["cp310", "abi3"]
-    # As old a C library as that of manylinux_2_17, on which auditwheel's tag rests; newer functions have newer versions.
+    # The C library of manylinux_2_17 suffices: newer functions have newer versions.
     for name in library:
         content = zipfile.ZipFile(wheel).read(name)
         versions = [tuple(map(int, found.split(b"."))) for found in re.findall(rb"GLIBC_([0-9.]+)\0", content)]
