@@ -100,19 +100,12 @@ static void compute(void *op, TF_OpKernelContext *context) {
   tfpipe_end_call(context, status, &path, 1, contents);
 }
 
-static void *create(TF_OpKernelConstruction *construction) {
-  (void)construction;
-  return NULL;
-}
-
-static void destroy(void *op) { (void)op; }
-
 const struct tfpipe_op tfpipe_read_op = {
     "TfpipeRead",
     {"path: string"}, /* []; "": there is no file */
     {NULL},
     {"contents: string"}, /* []; "" for the path "" */
-    create,
+    NULL,
     compute,
-    destroy,
+    NULL,
 };

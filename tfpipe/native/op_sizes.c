@@ -6,13 +6,6 @@
 
 enum { JPEGS, SIZES, INPUTS };
 
-static void *create(TF_OpKernelConstruction *construction) {
-  (void)construction;
-  return NULL;
-}
-
-static void destroy(void *op) { (void)op; }
-
 static void compute(void *op, TF_OpKernelContext *context) {
   (void)op;
   TF_Status *status = TF_NewStatus();
@@ -46,7 +39,7 @@ const struct tfpipe_op tfpipe_sizes_op = {
     },
     {NULL},
     {"known: int32"}, /* [n, 2] */
-    create,
+    NULL,
     compute,
-    destroy,
+    NULL,
 };

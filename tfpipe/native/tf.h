@@ -12,7 +12,8 @@ typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
 typedef struct TF_OpKernelContext TF_OpKernelContext;
 typedef struct TF_Status TF_Status;
 typedef struct TF_Tensor TF_Tensor;
-/* A string of a tensor (24 bytes): its content is read by TF_StringGetDataPointer and TF_StringGetSize alone. */
+/* A string of a tensor (24 bytes). Its content is read by TF_StringGetDataPointer and TF_StringGetSize alone; op_read.c
+ * writes one, and checks by these that TensorFlow reads the same. */
 typedef union { uint64_t words[3]; void *pointer; } TF_TString;
 
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8 }; /* TF_Code */
@@ -53,7 +54,7 @@ const char *TF_StringGetDataPointer(const TF_TString *);
 size_t TF_StringGetSize(const TF_TString *);
 void TF_StringCopy(TF_TString *, const char *bytes, size_t);
 
-/* An op for CPUs, as op.c registers it; the lists end with NULL. */
+/* An op for CPUs, as op.c registers it; the lists end with NULL. An op without a state has no create and destroy. */
 struct tfpipe_op {
   const char *name, *inputs[6], *attributes[4], *outputs[3];
   void *(*create)(TF_OpKernelConstruction *);
