@@ -121,7 +121,7 @@ def test_sizes_of_spoilt_headers_are_pythons_or_unknown(changes: list[tuple[int,
     assert found == [0, 0] or (header is not None and found == [header.height, header.width])
 
 
-@pytest.mark.parametrize("size", [0, 1, 31, 32, 63, 64, 65, 1000, 150_528])
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000, 1024, 1087, 1088, 5000, 150_528])
 @pytest.mark.parametrize("start", [0, 1, 33])
 def test_records_are_copied_wherever_they_are(size: int, start: int) -> None:
     """To the byte, and nothing beside them."""

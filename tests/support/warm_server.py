@@ -178,10 +178,6 @@ def become(command: Command) -> None:
         with open(f"{rank}.new", "w") as file:
             file.write(str(os.getpid()))
         os.rename(f"{rank}.new", rank)
-    if "COVERAGE_PROCESS_CONFIG" in os.environ or "COVERAGE_PROCESS_START" in os.environ:
-        import coverage
-
-        coverage.process_startup(force=True)
 
 
 def run(words: list[str]) -> None:
