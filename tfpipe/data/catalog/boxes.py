@@ -70,9 +70,10 @@ def _expected(catalog: Catalog, order: WeightedOrder, world: World) -> CropCount
 
 def own_crops(catalog: Catalog, config: DataConfig, world: World) -> int | None:
     """Returns the number of crops of a rank's share of the test data; None if only reading the XMLs would tell."""
-    if config.crop_for(catalog.split) != "boxes" and not catalog.by_object:
-        return len(range(world.rank, len(catalog), world.size))
-    return None if catalog.boxes is None else int((catalog.boxes.images % world.size == world.rank).sum())
+    if catalog.boxes is not None and (catalog.by_object or config.crop_for(catalog.split) == "boxes"):
+        return int((catalog.boxes.images % world.size == world.rank).sum())
+    parsed = config.crop_for(catalog.split) == "boxes" and catalog.annotated[world.rank :: world.size].any()
+    return None if catalog.by_object or parsed else len(range(world.rank, len(catalog), world.size))
 
 
 def check_share(catalog: Catalog, config: DataConfig, world: World) -> None:
