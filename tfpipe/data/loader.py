@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.batch import Batch, joined
-from tfpipe.data.catalog.boxes import check_share, count_crops, own_crops
+from tfpipe.data.catalog.boxes import check_share, count_crops, crops_left, own_crops
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.failures.batches import Batches
@@ -134,7 +134,7 @@ class Loader(Iterator[Any]):
             ) from None
         except StopIteration:
             self._look(end=True)
-            self.close()
+            self._release()
             self._ended = True
             self._check_bad()
             raise
@@ -153,7 +153,7 @@ class Loader(Iterator[Any]):
         return joined(batch.data, *extras, *([batch.ready] if self._ready else []))
 
     def this_pass(self) -> Iterator[Any]:
-        """Yields the batches from those on that the state does not count, or a whole pass over test data, as `for` does.
+        """Yields the batches from those on that the state does not count, or, as `for` does, a pass over test data.
 
         It ends with the test data, and when another pass, `close` or `load_state_dict` begins: a thread that still
         iterates then gets none of the batches of the next pass.
@@ -236,8 +236,12 @@ class Loader(Iterator[Any]):
         """
         rank, stream = self.world.rank, self._progress.stream
         with self._lock:
-            used, cursor = self._progress.used, self.rest().frontiers[rank]
-        ranks = self._gather((*cursor, used.step, used.crops))
+            used, rest = self._progress.used, self.rest()
+            ended = self.split != "train" and (
+                (self._ended and self.step == self.used)
+                or crops_left(self.catalog, self.config.data, self.world, rest) == 0
+            )
+        ranks = self._gather((*rest.frontiers[rank], used.step, used.crops, ended))
         if len(ranks) != self.world.size:
             raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
         data = self.config.data
@@ -245,13 +249,16 @@ class Loader(Iterator[Any]):
             split=self.split,
             stream=stream.at([Cursor(position, crop) for position, crop, *_ in ranks]),
             batch_size=data.batch_size,
-            batches=tuple(step for _, _, step, _ in ranks),
-            crops=self._crops_before + sum(crops for *_, crops in ranks),
+            batches=tuple(step for _, _, step, *_ in ranks),
+            crops=self._crops_before + sum(crops for *_, crops, _ in ranks),
+            ended=all(ended for *_, ended in ranks),
             contract=data_contract(data, self.catalog),
         ).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes to a state, of any number of ranks, with the same batch size per rank or over all ranks.
+
+        The state of a test pass that is over leads to the beginning of the next one.
 
         Raises ConfigError if the state is damaged, or is of other data, of another batch size or, with `data.scope`
         "shard", of another number of ranks.
@@ -270,6 +277,9 @@ class Loader(Iterator[Any]):
             different.append(f'with data.scope "shard": {then} ranks then, {size} now')
         if different:
             raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
+        if loaded.ended:
+            self.restart()
+            return
         with self._lock:
             self.restart(loaded.stream.over(size), loaded.steps(self.world.rank, size, data.batch_size))
             self._crops_before = loaded.crops
@@ -307,6 +317,8 @@ class Loader(Iterator[Any]):
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
         self._end()
         with self._lock:
+            # A pass whose last batches were handed out and not used has not ended.
+            self._ended &= self.step == self.used
             self._go_to(self.rest(), self._progress.used.step, self._progress.used.crops)
 
     @property
@@ -324,11 +336,14 @@ class Loader(Iterator[Any]):
 
     def _go_to(self, stream: Stream, step: int, crops: int) -> None:
         self._look()
+        self._release()
+        self._progress.restart(stream, step, crops)
+        self._passes += 1
+
+    def _release(self) -> None:
         if self._taker is not None:
             self._taker.close()
         self._batches = self._taker = self._dropped = None
-        self._progress.restart(stream, step, crops)
-        self._passes += 1
 
     def _opened(self) -> Batches:
         if self._batches is None:

@@ -22,6 +22,8 @@ class LoaderState:
     """Batches that count as used, by rank, since the stream began."""
     crops: int
     """Crops in the batches of all ranks, also those before a resume, of other numbers of ranks."""
+    ended: bool
+    """Whether no rank has a batch left: of a pass over test data that is over."""
     contract: Mapping[str, Any]
     """Values that a continuation must share: see contract.data_contract."""
 
@@ -33,6 +35,7 @@ class LoaderState:
             "crops": self.crops,
             "batch_size": self.batch_size,
             "batches": list(self.batches),
+            "ended": self.ended,
             "contract": dict(self.contract),
         }
         return about | self.stream.to_dict()
@@ -75,7 +78,8 @@ class LoaderState:
         stream = Stream.from_dict(values).at([Cursor(*cursor) for cursor in values["frontiers"]])
         if not isinstance(values["contract"], Mapping):
             raise TypeError("its contract is no dictionary")
-        return cls(str(values["split"]), stream, batch_size, tuple(batches), crops, values["contract"])
+        counts = (batch_size, tuple(batches), crops, bool(values["ended"]))
+        return cls(str(values["split"]), stream, *counts, values["contract"])
 
     def steps(self, rank: int, size: int, batch_size: int) -> int:
         """Returns the batches of `rank` of `size` ranks, with `batch_size` crops each, that the state counts as done.

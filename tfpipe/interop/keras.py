@@ -41,44 +41,47 @@ def batches(loader: Loader) -> tf.data.Dataset:
 class Commit(keras.callbacks.Callback):
     """Counts the batches that Keras has used, by their numbers: it takes some ahead, which the state must not count.
 
-    For a Loader of training data it goes to fit, for one of test data to evaluate or predict. When these end, the Loader
-    continues after the batches that were used.
+    It is a callback of fit for a Loader of training data, of evaluate and predict for one of test data. When these end,
+    the Loader continues after the batches that were used.
     """
 
     def __init__(self, loader: Loader) -> None:
         """Begins with the batches of `loader` that the state does not count."""
         super().__init__()
         self.loader, self._trains = loader, loader.split == "train"
+        self._first: int | None = None
         loader.commit(loader.used)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        self._first = self.loader.used
-
-    def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        if not self._trains:
+        if self._trains:
             self._first = None
-
-    on_predict_begin = on_test_begin
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
         if self._trains:
-            self.loader.commit(self._first + batch + 1)
-
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-        if not self._trains:
-            if self._first is None:
-                # The pass has begun by now: at 0, or where a state was loaded.
-                self._first = self.loader.used
-            self.loader.commit(self._first + batch + 1)
-
-    on_predict_batch_end = on_test_batch_end
+            self._count(batch)
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
         if self._trains:
             self.loader.close()
 
+    def on_test_begin(self, logs: Any = None) -> None:  # noqa: ARG002
+        if not self._trains:
+            self._first = None
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
+        if not self._trains:
+            self._count(batch)
+
     def on_test_end(self, logs: Any = None) -> None:  # noqa: ARG002
         if not self._trains:
             self.loader.close()
 
-    on_predict_end = on_test_end
+    on_predict_begin, on_predict_batch_end, on_predict_end = on_test_begin, on_test_batch_end, on_test_end
+
+    def _count(self, batch: int) -> None:
+        """Counts the batches up to number `batch`, from 0, of an epoch or a pass."""
+        if self._first is None:
+            # Only now has the pass surely begun.
+            self._first = self.loader.used
+        # The last call with several steps ends beyond the last batch of a pass.
+        self.loader.commit(min(self._first + batch + 1, self.loader.step))
