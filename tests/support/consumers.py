@@ -8,11 +8,12 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import tfpipe
+from tfpipe.data.sources.registry import load_catalog
 
 MODULUS = 1009
 # Steps of a training epoch, where the consumer decides.
@@ -28,17 +29,17 @@ def keys_of(images: Any) -> list[int]:
 class Consumer:
     """A way to take batches; `consume` returns the keys of the samples that it has used."""
 
-    def __init__(self, config: tfpipe.Config, split: str) -> None:
-        self.config, self.split = config, split
+    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
+        self.config, self.split, self.options = config, split, {"catalog": catalog}
         self.loader = self.make()
 
     def make(self) -> tfpipe.Loader:
-        return tfpipe.Loader(self.config, self.split)
+        return tfpipe.Loader(self.config, self.split, **self.options)
 
     def again(self) -> "Consumer":
         """Another one, at the state of this one, which went through JSON."""
         state = json.loads(json.dumps(self.state()))
-        other = type(self)(self.config, self.split)
+        other = type(self)(self.config, self.split, **self.options)
         other.load(state)
         return other
 
@@ -82,7 +83,7 @@ class Torch(Consumer):
     """torch's DataLoader."""
 
     def make(self) -> tfpipe.Loader:
-        return tfpipe.torch.Loader(self.config, self.split)
+        return tfpipe.torch.Loader(self.config, self.split, **self.options)
 
     def batches(self) -> Iterator[Any]:
         from torch.utils.data import DataLoader
@@ -114,7 +115,7 @@ class Jax(Consumer):
     """tfpipe.jax.Loader on one device."""
 
     def make(self) -> tfpipe.Loader:
-        return tfpipe.jax.Loader(self.config, self.split)
+        return tfpipe.jax.Loader(self.config, self.split, **self.options)
 
 
 class Sharded(Consumer):
@@ -125,14 +126,14 @@ class Sharded(Consumer):
         from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
         sharding = NamedSharding(Mesh(jax.devices(), ("data",)), PartitionSpec("data"))
-        return tfpipe.jax.Loader(self.config, self.split, sharding=sharding)
+        return tfpipe.jax.Loader(self.config, self.split, sharding=sharding, **self.options)
 
 
 class Lightning(Consumer):
     """Lightning's fit and validate, with docs/frameworks.md's epochs for training."""
 
     def make(self) -> tfpipe.Loader:
-        return tfpipe.torch.Loader(self.config, self.split)
+        return tfpipe.torch.Loader(self.config, self.split, **self.options)
 
     def consume(self, count: int | None, failing: bool = False) -> list[int]:
         import lightning
@@ -221,8 +222,8 @@ class Keras(Consumer):
 
     per_call = 1
 
-    def __init__(self, config: tfpipe.Config, split: str) -> None:
-        super().__init__(config, split)
+    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
+        super().__init__(config, split, catalog)
         self.build()
         self.commit = tfpipe.keras.Commit(self.loader)
 
@@ -317,8 +318,8 @@ class Predict(Keras):
 class Validation(Keras):
     """validation_data of Keras' fit: its samples in each of two epochs."""
 
-    def __init__(self, config: tfpipe.Config, split: str) -> None:
-        self.config, self.split, self.loader = config, split, tfpipe.Loader(config, split)
+    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
+        Consumer.__init__(self, config, split, catalog)
         self.build()
 
     def consume(self, count: int | None, failing: bool = False) -> Any:
@@ -362,6 +363,18 @@ def keys_by_batch(config: tfpipe.Config, split: str) -> list[list[int]]:
     return [keys_of(images.numpy()) for images, _ in islice(dataset, None if split == "test" else 4 * STEPS)]
 
 
+class Make(NamedTuple):
+    """Makes consumers of a kind."""
+
+    kind: type[Consumer]
+    config: tfpipe.Config
+    split: str
+    catalog: Any
+
+    def __call__(self) -> Consumer:
+        return self.kind(self.config, self.split, self.catalog)
+
+
 class Cell:
     """Collects what a cell has seen and counted."""
 
@@ -382,7 +395,7 @@ class Cell:
             self.wrong.append(f"counted {crops}, expected {expected}")
 
 
-def of_test(make: Callable[[], Consumer], whole: list[list[int]]) -> Iterator[tuple[str, Callable[[Cell], None]]]:
+def of_test(make: "Make", whole: list[list[int]]) -> Iterator[tuple[str, Callable[[Cell], None]]]:
     """Yields the endings of passes over test data: each later pass must be a whole one."""
 
     def then_whole(cell: Cell, consumer: Consumer) -> None:
@@ -423,11 +436,11 @@ def of_test(make: Callable[[], Consumer], whole: list[list[int]]) -> Iterator[tu
     yield "two passes", twice
     yield "exception", partly(2, failing=True)
     yield "state at the end", at_the_end
-    if not isinstance(make(), Validation):  # fit's validations are whole passes
+    if make.kind is not Validation:  # fit's validations are whole passes
         yield "resume", resume
 
 
-def of_train(make: Callable[[], Consumer], stream: list[list[int]]) -> Iterator[tuple[str, Callable[[Cell], None]]]:
+def of_train(make: "Make", stream: list[list[int]]) -> Iterator[tuple[str, Callable[[Cell], None]]]:
     """Yields the endings of training: what comes next must be the very next batch."""
 
     def partly(count: int | None, failing: bool = False) -> Callable[[Cell], None]:
@@ -461,10 +474,10 @@ def main(path: str, *names: str) -> dict[str, str]:
     """Runs the cells of some consumers, of Keras' methods if there are none."""
     config, results = tfpipe.load_config(path), {}
     for split, endings in (("train", of_train), ("test", of_test)):
-        batches = keys_by_batch(config, split)
+        batches, catalog = keys_by_batch(config, split), load_catalog(config.data, split, tfpipe.World())
         consumers = {name: LOOPS[name] for name in names} or KERAS[split]
         for name, kind in consumers.items():
-            for ending, run in endings(lambda kind=kind, split=split: kind(config, split), batches):
+            for ending, run in endings(Make(kind, config, split, catalog), batches):
                 cell = Cell()
                 try:
                     run(cell)
