@@ -33,7 +33,7 @@ INPUTS: list[Input] = [
         "a list that is a picture",
         {"list.txt": b"\xff\xd8\xff\xe0\x80"},
         DATA,
-        f"cannot read the filelist PATH/list.txt: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte; {HOW}",
+        f"cannot read the filelist PATH/list.txt: it is a JPEG; {HOW}",
     ),
     Input(
         "a folder without pictures",
@@ -117,7 +117,7 @@ INPUTS: list[Input] = [
         "labels that are a picture",
         {"labels.txt": b"\xff\xd8\xff\xe0\x80"},
         LABELS,
-        "cannot read PATH/labels.txt: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "cannot read PATH/labels.txt: it is a JPEG",
     ),
     Input(
         "two images of a name",

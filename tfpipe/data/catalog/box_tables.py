@@ -23,7 +23,7 @@ from tfpipe.data.annotations.voc import IS_NUMBER
 from tfpipe.data.catalog.labels import is_kaggle, kaggle_row, named_twice
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import open_text
+from tfpipe.util.files import open_text, unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Seq
                 edges.extend(map(float, sides))
                 kinds.extend(numbers.get(thing, -1) for thing in things)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        raise ConfigError(unreadable(path, error)) from error
     if form == RELATIVE and (labels == BY_OBJECT).any():
         raise ConfigError(f'{path} has no classes: with data.label_source "object" use Kaggle\'s table or the XMLs')
     if not names:

@@ -11,7 +11,7 @@ from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import FileList, is_url, packed
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.files import open_text, read_text
+from tfpipe.util.files import open_text, read_text, unreadable
 from tfpipe.util.progress import progress
 
 JPEG_SUFFIXES = (".jpeg", ".jpg")
@@ -20,6 +20,7 @@ VOC_SPLITS = ("train", "val", "test", "trainval")
 CHUNK_CHARS = 2**18
 # Python reads a byte of a file's name that is not UTF-8 as a surrogate.
 BREAKS_A_LINE = re.compile("[\r\n\ud800-\udfff]")
+LIST = "the filelist "
 HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
@@ -36,7 +37,7 @@ def read_filelist(path: str | Path, show: bool = False) -> FileList:
     try:
         paths = packed(read_lines(path, show), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
+        raise ConfigError(f"{unreadable(path, error, LIST)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
     login = next((folder for folder in paths.folders if is_url(folder) and LOGIN.search(folder)), None)
@@ -101,13 +102,9 @@ def check_filelists(paths: Iterable[Path | None]) -> None:
                 if not any(line.strip() for line in lines):
                     errors.append(f"the filelist {path} holds no line")
         except (OSError, UnicodeDecodeError) as error:
-            errors.append(_unreadable(path, error))
+            errors.append(unreadable(path, error, LIST))
     if errors:
         raise ConfigError("; ".join([*errors, HOW_TO_MAKE]))
-
-
-def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
-    return f"cannot read the filelist {path}: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def write_filelist(path: Path, images: Iterable[str]) -> None:

@@ -13,7 +13,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text
+from tfpipe.util.files import read_text, unreadable
 
 KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
@@ -172,4 +172,4 @@ def _read(path: Path) -> str:
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        raise ConfigError(unreadable(path, error)) from error
