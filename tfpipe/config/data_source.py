@@ -34,8 +34,7 @@ class Columns(Section):
     """Name or number of the image's class; with one row a box, of the box's."""
     boxes: str = "boxes"
     """List of the image's boxes, each of four numbers. Without it, columns xmin, ymin, xmax and ymax make a table with
-    one row a box. Numbers in [0, 1] are relative to the image's size, larger ones are pixels, which needs the columns
-    width and height."""
+    one row a box."""
     weight: str | None = None
     """Number of at least 0: how often the image comes in training, relative to the others. With one row a box, that of
     the image's first row. null: all alike. Only for tables."""
@@ -43,6 +42,10 @@ class Columns(Section):
     """List of names or numbers of the boxes' classes, for data.label_source "object"."""
     box_format: Literal["xyxy", "xywh", "yxyx"] = "xyxy"
     """Order of a box's numbers: xmin, ymin, xmax, ymax; xmin, ymin, width, height; or ymin, xmin, ymax, xmax."""
+    box_unit: Literal["auto", "relative", "pixels"] = "auto"
+    """Unit of a box's numbers: "relative" to the image's size, in [0, 1], or "pixels", which needs the columns width
+    and height. "auto": relative if no number of the table, or of an image's .json, is above 1.01, else pixels; boxes in
+    both units are refused."""
 
 
 class SourceConfig(Section):

@@ -58,7 +58,7 @@ def locked_write(path: Path) -> Iterator[IO[bytes]]:
 def remove_abandoned(path: Path) -> None:
     """Removes the temporary files of `path` that killed processes left in `locked_write`, on any host.
 
-    Raises OSError if one cannot be removed.
+    Leaves those that this process may not remove.
     """
     for partial in path.parent.glob(f".{glob.escape(path.name[:60])}.*{PARTIAL}"):
         try:
@@ -66,7 +66,7 @@ def remove_abandoned(path: Path) -> None:
                 # Locked until it is removed: its writer, if it has just made it, then makes another.
                 if _lock(file, partial.stat().st_mtime < time.time() - ABANDONED_S):
                     partial.unlink(missing_ok=True)
-        except FileNotFoundError:
+        except OSError:
             continue
 
 

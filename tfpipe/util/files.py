@@ -122,11 +122,12 @@ def unreadable(path: Path, error: OSError | UnicodeDecodeError, kind: str = "") 
 
     `kind`, e.g. "the filelist ", precedes the path.
     """
-    reason = error.strerror if isinstance(error, OSError) else _not_text(path)
+    reason = error.strerror if isinstance(error, OSError) else not_text(path)
     return f"cannot read {kind}{path}: {reason or error}"
 
 
-def _not_text(path: Path) -> str | None:
+def not_text(path: Path) -> str | None:
+    """Returns the format of a file that is no text, or the first line that is not UTF-8; None if it is a text."""
     try:
         kind = format_of(path)
         if kind is not None:

@@ -44,7 +44,7 @@ def names_of(
     names: Iterable[str], about: SourceConfig, split: str, suffixes: tuple[str, ...], but: str = "\0"
 ) -> list[str]:
     """Returns the names of the files of a split among all of a folder, sorted; see files_of."""
-    found = [name for name in sorted(names) if name.endswith(suffixes) and name[0] != "."]
+    found = [name for name in sorted(names) if name.lower().endswith(suffixes) and name[0] != "."]
     found = [name for name in found if not name.endswith((but, INDEX))]
     if split == "train":
         return [name for name in found if name.startswith("train")] or found

@@ -101,12 +101,16 @@ def test_objects_may_have_the_labels(tmp_path: Path) -> None:
         (
             {"path": ["a"], "label": ["x"], "boxes": [[[1, 2, 3.0]]]},
             {},
-            '"boxes" must hold lists of boxes of 4 numbers',
+            r'row 0 of .*t\.parquet: received \[\[1\.0, 2\.0, 3\.0\]\] in the column "boxes"; accepted: a list of boxes of 4',
         ),
         ({"path": ["a"], "label": ["x"], "boxes": ["1 2 3 4"]}, {}, "must hold lists of boxes; received string"),
-        ({"path": ["a"], "label": ["x"], "boxes": [[["x"] * 4]]}, {}, "cannot use the columns of .*: "),
+        (
+            {"path": ["a"], "label": ["x"], "boxes": [[["x"] * 4]]},
+            {},
+            r'row 0 of .*: received "x" in the column "boxes"; accep',
+        ),
         ({"path": [], "label": []}, {}, "has no row"),
-        ({"image": [b"x", None], "label": ["x", "y"]}, {}, 'images have no bytes in the column "image"'),
+        ({"image": [b"x", None], "label": ["x", "y"]}, {}, r't\.parquet: row 1 has no bytes in the column "image"'),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, rows: dict, source: dict, problem: str) -> None:

@@ -1,6 +1,7 @@
 """Loads TFRecords of ImageNet made by other tools: scans them once, then treats them like `tfpipe pack`'s output."""
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 FORMAT = 1
+SHARD = re.compile(r".*-\d+-of-\d+(\.tfrecords?)?")
 # Stands for the class of a box that has another class than its image.
 OTHER_CLASS = np.iinfo(np.int32).max
 SCAN = pa.schema(
@@ -69,6 +71,8 @@ class TfRecords(Stored):
                 'own: use "directory", or pack the files with tfpipe pack'
             )
         table = _scanned(config, self.root, split, world)
+        if not len(table):
+            raise ConfigError(f"the TFRecords {self.root}/{PREFIX[split]}-*-of-* hold no record")
         synsets = table["synset"].to_pylist()
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
@@ -88,7 +92,7 @@ class TfRecords(Stored):
 
 def record_files(folder: Path, split: str) -> list[Path]:
     """Returns the TFRecord files of `split` in a folder, sorted: train-00000-of-01024 ..."""
-    return sorted(path for path in folder.glob(f"{PREFIX[split]}-*-of-*") if not path.name.endswith(".npy"))
+    return sorted(path for path in folder.glob(f"{PREFIX[split]}-*-of-*") if SHARD.fullmatch(path.name))
 
 
 def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folder: Path) -> np.ndarray:
@@ -125,7 +129,7 @@ def _whole_set(folder: Path, split: str) -> list[Path]:
     shards = record_files(folder, split)
     if not shards:
         raise ConfigError(f"data.source: there is no {folder}/{PREFIX[split]}-*-of-*")
-    count = int(shards[0].name.rsplit("-", 1)[1])
+    count = int(shards[0].name.rsplit("-", 1)[1].partition(".")[0])
     if len(shards) != count:
         raise ConfigError(f"{folder}: {len(shards)} of {count} shards {PREFIX[split]}-*-of-{count:05} are there")
     return shards

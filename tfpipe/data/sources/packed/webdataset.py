@@ -8,16 +8,16 @@ import re
 import tarfile
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.config import Columns
+from tfpipe.config import Columns, DataConfig
 from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
-from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import files_of, known_catalog, names_of
@@ -25,7 +25,7 @@ from tfpipe.data.sources.packed.scan import Scan, scanned, sized_shards
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
-from tfpipe.data.sources.rows import Rows, as_edges, classes_of, targets_of
+from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, classes_of, in_pixels, targets_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -42,7 +42,7 @@ SCAN = pa.schema(
         "shard": pa.int32(),
     }
 )
-FORMAT = 1
+FORMAT = 2
 TAR = (".tar",)
 
 Members = list[tuple[str, tarfile.TarInfo]]
@@ -79,9 +79,9 @@ class WebDataset(Stored):
         self._check_split("train")
         self._check_split(split)
         table = self._scanned(split, world)
-        rows = train = _rows(table)
+        rows = train = _rows(table, self._shards(split), config)
         if split == "test" and config.classes is None:
-            train = _rows(self._scanned("train", world))
+            train = _rows(self._scanned("train", world), self._shards("train"), config)
         classes = classes_of(config, train, self.place)
         labels, boxes = targets_of(config, rows, classes, self.place)
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
@@ -117,13 +117,16 @@ class WebDataset(Stored):
         return table
 
 
-def _rows(table: pa.Table) -> Rows:
+def _rows(table: pa.Table, shards: Sequence[AnyPath], config: DataConfig) -> Rows:
     lists = table["boxes"].combine_chunks()
     images = np.repeat(np.arange(len(table)), np.diff(lists.offsets.to_numpy()))
     edges = lists.flatten().flatten().to_numpy().reshape(-1, 4)
     sizes = np.stack([table[side].to_numpy() for side in ("height", "width")], axis=1)
-    texts = table["box_labels"].combine_chunks().flatten().to_pylist()
-    return Rows(table["name"].to_pylist(), table["label"].to_pylist(), images, edges, texts, sizes)
+    texts = [text or None for text in table["box_labels"].combine_chunks().flatten().to_pylist()]
+    labels = [label or None for label in table["label"].to_pylist()]
+    column: Literal["label", "box_labels"] = "box_labels" if config.label_source == "object" else "label"
+    files, file = list(map(str, shards)), table["shard"].to_numpy()
+    return Rows(table["name"].to_pylist(), labels, images, edges, texts, sizes, files, file, column=column)
 
 
 def expanded(url: str) -> list[str]:
@@ -178,6 +181,8 @@ def _about(
     label: str | None = None
     edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
     height = width = 1.0
+    if UNUSABLE.search(image.name):
+        raise ValueError(f"the name {image.name!a} holds a line end or is not UTF-8: rename it")
 
     def contents(member: tarfile.TarInfo) -> bytes:
         file = tar.extractfile(member)
@@ -186,16 +191,19 @@ def _about(
 
     for ending, member in members:
         if ending == "cls":
-            label = contents(member).decode().strip()
+            try:
+                label = contents(member).decode().strip()
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{member.name}: {error}") from error
         elif ending == "json":
             try:
                 found = json.loads(contents(member))
-                own, boxes = found.get(columns.label), found.get(columns.boxes) or []
-                label = label if own is None else str(own)
-                edges = as_edges(np.array(boxes, np.float32).reshape(-1, 4), columns.box_format)
+                own = found.get(columns.label)
+                label = label if own is None else str(own).strip()
+                edges = as_edges(boxes_of(found.get(columns.boxes)), columns.box_format)
                 labels = [str(text) for text in found.get(columns.box_labels) or []] or [None] * len(edges)
-                if edges.max(initial=0) > 1:
-                    height, width = found.get("height", 0), found.get("width", 0)
+                if in_pixels(edges, columns.box_unit, lambda _: image.name):
+                    height, width = (float(found.get(side) or 0) for side in ("height", "width"))
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
         elif ending == "xml":
