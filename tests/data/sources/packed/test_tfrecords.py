@@ -223,3 +223,17 @@ def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, rec
     with pytest.raises(ConfigError, match="is not for TFRecords of ImageNet"):
         load_catalog(config_of(sample, tmp_path, "tfrecord", records, **data).data, "train", World())
     assert json.loads((tmp_path / "config.json").read_text())["data"]["label_source"] == "object"
+
+
+def test_shards_may_end_with_tfrecord(sample: SampleData, tmp_path: Path, records: Path) -> None:
+    for shard in list(records.iterdir()):
+        shard.rename(f"{shard}.tfrecord")
+    (records / "train-notes-of-all.txt").write_text("no shard")
+    assert len(load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())) == 96
+
+
+def test_shards_without_a_record_are_named(sample: SampleData, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/train-00000-of-00001").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"the TFRecords .*none/train-\*-of-\* hold no record"):
+        load_catalog(config_of(sample, tmp_path, "tfrecord", tmp_path / "none").data, "train", World())

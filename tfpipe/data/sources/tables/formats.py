@@ -72,7 +72,9 @@ def _read(path: Path, kind: Format, texts: Sequence[str]) -> pa.Table:
             return csv.read_csv(path, parse_options=parse, convert_options=convert)
         if kind == "json":
             block = min(path.stat().st_size + 1, MOST_JSON_BYTES)
-            return pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block))
+            table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block))
+            table.validate(full=True)  # that texts are UTF-8, which the parser leaves open
+            return table
         if kind == "parquet":
             with pq.ParquetFile(path) as file:
                 return file.read(_without_bytes(file.schema_arrow))
