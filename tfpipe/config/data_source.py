@@ -52,8 +52,8 @@ class SourceConfig(Section):
     """Data that is not named by filelists."""
 
     kind: str
-    """"folders": a folder of class folders, CLASS/*.jpg. "table": CSV, Parquet or Arrow, with one row an image or
-    one a box. "coco": COCO's instances JSON. "webdataset": tar shards. "packed": the output of `tfpipe pack`.
+    """"folders": a folder of class folders, CLASS/*.jpg. "table": CSV, JSON lines, Parquet or Arrow, with one row an
+    image or one a box. "coco": COCO's instances JSON. "webdataset": tar shards. "packed": the output of `tfpipe pack`.
     "tfrecord": ImageNet's TFRecords as written by the scripts of TensorFlow's models and of TPUs,
     train-00000-of-01024 and validation-00000-of-00128. "package.module:Class": a kind of your own, a subclass of
     tfpipe.Source, from sys.path or the current directory."""

@@ -112,6 +112,10 @@ def test_a_stream_that_was_cut_off_after_a_batch_is_no_shorter_table(tmp_path: P
     path.write_bytes(whole[:-8])
     with pytest.raises(ConfigError, match=r"t\.arrow: the stream ends without its end mark: it was cut off"):
         catalog_of(path)
+    write_arrow(path, samples(12))
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(ConfigError, match=r"t\.arrow: the file ends without its footer: it was cut off"):
+        catalog_of(path)
 
 
 def test_a_column_of_bytes_that_are_null_holds_none(tmp_path: Path) -> None:
@@ -127,6 +131,17 @@ def test_a_column_of_bytes_that_are_null_holds_none(tmp_path: Path) -> None:
         ConfigError, match=r't\.parquet: row 0 has no bytes in the column "image": a table holds the byt'
     ):
         catalog_of(tmp_path / "t.parquet")
+
+
+def test_a_shard_without_rows_is_no_other_kind_of_table(tmp_path: Path) -> None:
+    for number, images in enumerate(([b"x"], [])):
+        rows = {"image": pa.array(images, pa.binary()), "label": pa.array(["x"] * len(images), pa.string())}
+        pq.write_table(pa.table(rows), tmp_path / f"train-{number}.parquet", write_statistics=number > 0)
+        with pa.ipc.new_file(str(tmp_path / f"{number}.arrow"), pa.table(rows).schema) as writer:
+            writer.write_table(pa.table(rows))
+        assert holds_bytes(tmp_path / f"train-{number}.parquet", "image")
+        assert holds_bytes(tmp_path / f"{number}.arrow", "image") and not holds_bytes(tmp_path / f"{number}.arrow", "y")
+    assert len(catalog_of(tmp_path)) == 1
 
 
 def test_tables_with_images_and_with_paths_do_not_mix(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ FORMATS: dict[str, Format] = {
 }
 # What files.format_of calls those formats that are not text.
 BINARY = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
+FILE_START = b"ARROW1"
 # End of an Arrow stream; without it, one that was cut off after a batch would seem whole.
 STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 # Images read at a time: some 30 MB in memory.
@@ -104,9 +105,11 @@ def open_arrow(path: Path) -> Arrow:
     try:
         table = pa.ipc.open_file(mapped).read_all()
     except pa.ArrowInvalid:
+        if bytes(memoryview(whole)[: len(FILE_START)]) == FILE_START:
+            raise pa.ArrowInvalid("the file ends without its footer: it was cut off") from None
         mapped.seek(0)
         table = pa.ipc.open_stream(mapped).read_all()
-        if bytes(whole.slice(max(0, whole.size - len(STREAM_END)))) != STREAM_END:
+        if bytes(memoryview(whole)[-len(STREAM_END) :]) != STREAM_END:
             raise pa.ArrowInvalid("the stream ends without its end mark: it was cut off") from None
     return Arrow(table, whole.address, whole.size)
 
@@ -120,7 +123,27 @@ def holds_bytes(path: Path, column: str) -> bool:
     if kind in ("csv", "json"):
         return False
     with opening(path):
-        return any(values.null_count < len(values) for values in bytes_of(path, column))
+        if kind == "arrow":
+            table = open_arrow(path).table
+            if not _is_of_bytes(table.schema, column):
+                return False
+            return not len(table) or sum(values.null_count for values in arrow_values(table, column)) < len(table)
+        with pq.ParquetFile(path) as file:
+            return _is_of_bytes(file.schema_arrow, column) and _any_in_parquet(file, column)
+
+
+def _any_in_parquet(file: pq.ParquetFile, column: str) -> bool:
+    """Returns whether a column of bytes has a value or no row, by the file's statistics, without reading it."""
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    chunks = [chunk for chunk in chunks if chunk.path_in_schema == _leaf(file.schema_arrow, column)]
+    counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
+    nulls = sum(about.null_count for about in counted)
+    return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
+
+
+def _leaf(schema: pa.Schema, column: str) -> str:
+    return f"{column}.bytes" if pa.types.is_struct(schema.field(column).type) else column
 
 
 def bytes_of(path: Path, column: str) -> Iterator[pa.Array]:
@@ -132,8 +155,7 @@ def bytes_of(path: Path, column: str) -> Iterator[pa.Array]:
         with pq.ParquetFile(path) as file:
             if not _is_of_bytes(file.schema_arrow, column):
                 return
-            leaf = f"{column}.bytes" if pa.types.is_struct(file.schema_arrow.field(column).type) else column
-            for batch in file.iter_batches(IN_A_BATCH, columns=[leaf]):
+            for batch in file.iter_batches(IN_A_BATCH, columns=[_leaf(file.schema_arrow, column)]):
                 values = batch.column(0)
                 yield pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
     else:
