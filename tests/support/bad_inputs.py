@@ -75,7 +75,7 @@ INPUTS: list[Input] = [
         "no class file",
         {},
         {**DATA, "classes": "gone.txt"},
-        "cannot read PATH/gone.txt: [Errno 2] No such file or directory: 'PATH/gone.txt'",
+        "cannot read PATH/gone.txt: No such file or directory",
     ),
     Input(
         "an empty class file", {"classes.txt": "\n"}, {**DATA, "classes": "classes.txt"}, "no class in PATH/classes.txt"
@@ -84,7 +84,7 @@ INPUTS: list[Input] = [
         "no label file",
         {},
         LABELS,
-        "cannot read PATH/labels.txt: [Errno 2] No such file or directory: 'PATH/labels.txt'",
+        "cannot read PATH/labels.txt: No such file or directory",
     ),
     Input(
         "an empty label file", {"labels.txt": ""}, LABELS, "PATH/labels.txt holds no label for 3 of 3 images, e.g. a"

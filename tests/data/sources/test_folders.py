@@ -1,6 +1,7 @@
 """Class folders as a source: the same samples as their filelist, splits, and errors by name."""
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -135,3 +136,17 @@ def test_commands_name_a_bad_image_or_say_what_they_need(
     ):
         assert main([command[0], "-c", config, *command[1:]]) == 2
         assert advice in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [b"a/1\n2.jpg", b"a\n/1.jpg", b"a/\xff.jpg", b"\xff/1.jpg"])
+@pytest.mark.parametrize("source", [{}, {"test_share": 0.5}], ids=str)
+def test_a_name_never_shifts_other_names_against_their_classes(tmp_path: Path, name: bytes, source: dict) -> None:
+    for path in (name, b"b/3.jpg", b"c/4.jpg", b"c/5.jpg"):
+        file = os.path.join(os.fsencode(tmp_path), b"root", path)
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        Path(os.fsdecode(file)).write_bytes(encoded(picture(8, 8)))
+    for data in (folders(tmp_path / "root", **source), {"train_filelist": str(tmp_path / "root")}):
+        with pytest.raises(
+            ConfigError, match=rf"the name '{tmp_path}/root/.*' holds a line end or is not UTF-8: rename"
+        ):
+            load_catalog(config_with(tmp_path, data).data, "train", World())

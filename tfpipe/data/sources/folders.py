@@ -127,4 +127,4 @@ class Folders(Files):
     def _hash(self, path: str) -> bytes:
         assert self.config.source is not None
         name = os.path.relpath(path, self.root)
-        return hashlib.sha256(f"{self.config.source.test_seed}\n{name}".encode()).digest()
+        return hashlib.sha256(os.fsencode(f"{self.config.source.test_seed}\n{name}")).digest()

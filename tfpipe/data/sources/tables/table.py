@@ -1,4 +1,4 @@
-"""Tables as a source: CSV, JSON lines, Parquet or Arrow with a path or the bytes, the label and perhaps boxes of each image."""
+"""Tables as a source: files of columns with a path or the bytes, the label and perhaps boxes of each image."""
 
 import logging
 import os
