@@ -209,7 +209,7 @@ ORDER = ["10", "dog", "é", "7", "unused", "a b", "cat"]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_labels_and_boxes_are_those_of_the_rows(tmp_path_factory: pytest.TempPathFactory, form: str) -> None:
-    @settings(max_examples=examples(150))
+    @settings(max_examples=examples(100))
     @given(data(form))
     def check(drawn: Data) -> None:
         root = tmp_path_factory.mktemp("rows")
