@@ -60,6 +60,9 @@ def test_notes_beside_a_table_are_no_table(tmp_path: Path) -> None:
     write(tmp_path / "birds.csv")
     (tmp_path / "notes.tsv").write_text("who\twhen\n")
     assert len(catalog_of(tmp_path)) == 2
+    write(tmp_path / "train.tsv")
+    (tmp_path / "birds.csv").write_text("no,table\n")
+    assert len(catalog_of(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("name", ["t.xlsx", "t.csv.gz", "t.zip", "t.json", "t"])

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfpipe.data.sources.known import files_of
 from tfpipe.data.sources.rows import Rows, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
@@ -18,10 +17,6 @@ class Coco(Table):
     """Images and objects of instances_train2017.json; crowds, whose box holds many objects, are left out."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
-    accepted = suffixes
-
-    def tables(self, split: str) -> list[Path]:
-        return files_of(self.about, split, self.suffixes)
 
     def stored(self, tables: list[Path]) -> bool:
         return False

@@ -16,8 +16,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.files import format_of, not_text
 
 Format = Literal["csv", "json", "parquet", "arrow"]
-SUFFIXES = (".csv", ".parquet", ".arrow", ".feather")
-# Looked for in a folder only if it holds no table with one of SUFFIXES.
+# In a folder these count only if no table of the split has another end.
 FURTHER = (".tsv", ".jsonl", ".ndjson", ".pq")
 FORMATS: dict[str, Format] = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),

@@ -19,7 +19,7 @@ from tfpipe.data.sources.rows import Rows, classes_of, targets_of
 from tfpipe.data.sources.source import REPAIR, Source
 from tfpipe.data.sources.tables.columns import read_rows
 from tfpipe.data.sources.tables.contents import COPY, locate
-from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, SUFFIXES, holds_bytes
+from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, holds_bytes
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.progress import progress
@@ -39,10 +39,7 @@ class Table(Files):
         **Source.refused,
         "index": "data.source names a table, which has the boxes: it needs no index",
     }
-    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
-    """Ends of the names of tables in a folder."""
-    accepted: ClassVar[tuple[str, ...]] = tuple(FORMATS)
-    """Ends of the names of tables."""
+    suffixes: ClassVar[tuple[str, ...]] = tuple(FORMATS)
 
     @property
     def about(self) -> SourceConfig:
@@ -66,13 +63,14 @@ class Table(Files):
             place = self.about.test_path if split == "test" and self.about.test_path is not None else self.place
             raise ConfigError(
                 f"data.source: there is no {split} table in {place}; expected a file, or a folder of them, that "
-                f"ends with {' or '.join(self.accepted)}"
+                f"ends with {' or '.join(self.suffixes)}"
             )
 
     def tables(self, split: str) -> list[Path]:
         """Returns the files of a split."""
         found = files_of(self.about, split, self.suffixes, COPY)
-        return found or files_of(self.about, split, FURTHER, COPY)
+        # Notes beside a table are no table.
+        return [path for path in found if path.suffix.lower() not in FURTHER] or found
 
     def catalog(self, split: str, world: World) -> Catalog:
         check_split(split)
