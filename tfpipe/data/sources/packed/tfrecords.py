@@ -16,9 +16,9 @@ from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.known import known_catalog
-from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.scan import Scan, scanned
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scan, scanned
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.distributed import World
@@ -117,8 +117,8 @@ def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
 
 
 def _scanned(config: DataConfig, folder: Path, split: str, world: World) -> pa.Table:
-    scan = Scan("TFRecords", "tfrecord-index", FORMAT, SCAN, _scan_shard)
-    return scanned(scan, lambda: _whole_set(folder, split), PREFIX[split], config, folder, world)
+    scan = Scan("TFRecords", "tfrecord-index", FORMAT, SCAN, lambda path, size, _: _scan_shard(path, size), {})
+    return scanned(scan, lambda: _whole_set(folder, split), PREFIX[split], config, folder, world).table
 
 
 def _whole_set(folder: Path, split: str) -> list[Path]:
@@ -151,14 +151,22 @@ def _parse(data: bytes, path: Path, count: int) -> Parsed:
 def _records(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
     """Yields the offset in bytes of each record's data, and the data.
 
-    Raises ValueError if the file ends within a record, or is not a TFRecord file.
+    Raises ValueError if the file ends within a record, or a record's length is damaged, as it is in any other file.
     """
     at = count = 0
     with path.open("rb") as file:
         while head := file.read(HEAD):
+            if len(head) == HEAD and not is_sound(head):
+                raise ValueError(
+                    f"record {count} of {path}: its head at byte {at} does not match its checksum: it was damaged, or "
+                    f"the file is no TFRecord; {COPY_AGAIN}"
+                )
             length = struct.unpack_from("<Q", head)[0] if len(head) == HEAD else size
             if at + HEAD + length + TAIL > size:
-                raise ValueError(f"record {count} of {path}: the shard ends within it, or it is no TFRecord")
+                raise ValueError(
+                    f"record {count} of {path}: the shard ends at byte {size}, within this record of byte {at}; "
+                    f"{COPY_AGAIN}"
+                )
             yield at + HEAD, file.read(length)
             file.seek(TAIL, os.SEEK_CUR)
             at += HEAD + length + TAIL

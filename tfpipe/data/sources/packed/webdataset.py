@@ -1,13 +1,12 @@
 """WebDataset's tar shards: scans them once, then reads any image at once by its shard, offset and length.
 
-A sample is the members of a shard that share a name up to its first dot: n01/7.jpg with n01/7.cls, 7.json or 7.xml.
+tar.py says which members of a shard are a sample.
 """
 
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,10 @@ from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import files_of, known_catalog, names_of
-from tfpipe.data.sources.packed.scan import Scan, scanned, sized_shards
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scan, Scanned, scanned
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.packed.tar import check_end, samples
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
 from tfpipe.data.sources.rows import Rows, as_edges, classes_of, targets_of
 from tfpipe.distributed import World
@@ -42,11 +42,10 @@ SCAN = pa.schema(
         "shard": pa.int32(),
     }
 )
-FORMAT = 1
+FORMAT = 2
 TAR = (".tar",)
-
-Members = list[tuple[str, tarfile.TarInfo]]
-"""A sample's members: the part of each name after the first dot, in lower case, and the member."""
+# Keys of data.source.columns that a scan depends on.
+COLUMNS = ("label", "boxes", "box_labels", "box_format")
 
 
 class WebDataset(Stored):
@@ -78,17 +77,18 @@ class WebDataset(Stored):
         config = self.config
         self._check_split("train")
         self._check_split(split)
-        table = self._scanned(split, world)
+        scan = self._scanned(split, world)
+        table = scan.table
         rows = train = _rows(table)
         if split == "test" and config.classes is None:
-            train = _rows(self._scanned("train", world))
+            train = _rows(self._scanned("train", world).table)
         classes = classes_of(config, train, self.place)
         labels, boxes = targets_of(config, rows, classes, self.place)
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-        sized = sized_shards(self._shards(split))
-        remote = self.opened([path for path, _ in sized], [size for _, size in sized])
-        source = self.of_shards(Shards("original", [str(path) for path, _ in sized], records, remote=remote))
+        remote = self.opened(scan.shards)
+        source = self.of_shards(Shards("original", [str(path) for path, _ in scan.shards], records, remote=remote))
+        source.left_out = scan.left_out.texts
         paths = FileList.of(rows.names)
         return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated)
 
@@ -104,17 +104,23 @@ class WebDataset(Stored):
         folder = UrlPath(path, self.config.remote)
         return [folder / name for name in names_of(folder.names(), about, split, TAR)]
 
-    def _scanned(self, split: str, world: World) -> pa.Table:
+    def _scanned(self, split: str, world: World) -> Scanned:
         assert self.config.source is not None
         columns = self.config.source.columns
         folder = world.from_rank0(lambda: self._shards(split)[0].parent)
-        scan = Scan("tar shards", "tar-index", FORMAT, SCAN, lambda path, size: scan_tar(path, size, columns))
-        table = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
-        if not len(table):
+        settings = {f"data.source.columns.{name}": getattr(columns, name) for name in COLUMNS}
+
+        def read(path: AnyPath, size: int, left_out: LeftOut) -> list[tuple[Any, ...]]:
+            return scan_tar(path, size, columns, left_out)
+
+        scan = Scan("tar shards", "tar-index", FORMAT, SCAN, read, settings)
+        result = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
+        if not len(result.table):
             raise ConfigError(
-                f"the tar shards in {folder} hold no image with a name that ends in {', '.join(SUFFIXES)}"
+                f"the tar shards in {folder} hold no image with a name that ends in {', '.join(SUFFIXES)}, but "
+                f"{', '.join(result.left_out.texts) or 'nothing'}"
             )
-        return table
+        return result
 
 
 def _rows(table: pa.Table) -> Rows:
@@ -138,41 +144,27 @@ def expanded(url: str) -> list[str]:
     ]
 
 
-def scan_tar(path: AnyPath, size: int, columns: Columns) -> list[tuple[Any, ...]]:
+def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> list[tuple[Any, ...]]:
     """Returns the values of SCAN without the shard for each image of a tar file, in its order.
 
-    Raises OSError, or ValueError if it is no tar file, a member is damaged, or the file ends within one.
+    Counts the members that are not used. Raises OSError, or ValueError if it is no tar file, a member or a header is
+    damaged, or the file was cut off.
     """
     rows = []
     try:
         with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            for key, members in _samples(tar):
-                for ending, member in members:
-                    if member.offset_data + member.size > size:
-                        raise ValueError(f"the file ends within {member.name}")
-                    if f".{ending.rpartition('.')[2]}" in SUFFIXES:
-                        about = _about(tar, key, members, member, columns)
-                        rows.append((member.name, *about, member.offset_data, member.size))
+            for image, notes in samples(tar, left_out):
+                if image.offset_data + image.size > size:
+                    raise ValueError(f"the file ends within {image.name}; {COPY_AGAIN}")
+                rows.append((image.name, *_about(tar, image, notes, columns), image.offset_data, image.size))
+            check_end(file, tar.offset)
     except (tarfile.TarError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
     return rows
 
 
-def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Members]]:
-    """Yields the name of each sample, up to its first dot, and its members; its members follow each other."""
-
-    def split(member: tarfile.TarInfo) -> tuple[str, str]:
-        folder, slash, base = member.name.rpartition("/")
-        stem, _, ending = base.partition(".")
-        return f"{folder}{slash}{stem}", ending.lower()
-
-    files = (member for member in tar if member.isfile() and not member.name.rpartition("/")[2].startswith("."))
-    for key, members in groupby(files, lambda member: split(member)[0]):
-        yield key, [(split(member)[1], member) for member in members]
-
-
 def _about(
-    tar: tarfile.TarFile, key: str, members: Members, image: tarfile.TarInfo, columns: Columns
+    tar: tarfile.TarFile, image: tarfile.TarInfo, notes: dict[str, tarfile.TarInfo], columns: Columns
 ) -> tuple[str | None, float, float, list[list[float]], list[str | None]]:
     """Returns the label, the height and width that boxes are divided by, the boxes and their labels."""
     label: str | None = None
@@ -184,7 +176,7 @@ def _about(
         assert file is not None, "it is a file"
         return file.read()
 
-    for ending, member in members:
+    for ending, member in notes.items():
         if ending == "cls":
             label = contents(member).decode().strip()
         elif ending == "json":
@@ -202,7 +194,7 @@ def _about(
             objects = find_objects(contents(member), member.name)
             edges, labels, (height, width) = objects.boxes, list(objects.names), objects.size
     if len(labels) != len(edges):
-        raise ValueError(f"{key} has {len(labels)} labels for {len(edges)} boxes")
+        raise ValueError(f"{image.name} has {len(labels)} labels for {len(edges)} boxes")
     if len(edges) and not is_stated(np.array([[height, width]]))[0]:
         height, width = header_of(contents(image), image.name)[:2]
     return label, max(height, 1), max(width, 1), edges.tolist(), labels

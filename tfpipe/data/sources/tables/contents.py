@@ -5,6 +5,7 @@ are copied once, a row group at a time, to such an Arrow file beside it, or in `
 """
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,10 +22,15 @@ from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.files import stamp
+from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.progress import progress
+
+logger = logging.getLogger(__name__)
 
 ARROW = (".arrow", ".feather")
 KEY = b"tfpipe.copied"
+VERSION = 1
 COPY = ".images.arrow"
 # Images per batch of a copy: some 30 MB in memory.
 IN_A_BATCH = 256
@@ -143,21 +149,32 @@ def _copied(path: Path, column: str, config: DataConfig) -> None:
     """Copies the images of a table, some at a time, unless there is a copy of the same file or none is needed."""
     if _is_plain(path, column):
         return
-    about, copy = path.stat(), _copy_path(path, config)
-    key = f"1 {column} {about.st_size} {about.st_mtime_ns}".encode()
-    if copy.exists() and (open_arrow(copy).table.schema.metadata or {}).get(KEY) == key:
-        return
+    size, copy = path.stat().st_size, _copy_path(path, config)
+    made_from = MadeFrom(VERSION, [(path.name, stamp(str(path)))], {"data.source.columns.bytes": column})
+    if copy.exists():
+        change = _change(copy, made_from)
+        if change is None:
+            return
+        logger.warning("%s is out of date: %s; the images of %s are copied again", copy, change, path)
     advice = "set data.index to a folder that can be written"
     with writing(copy, advice):
         copy.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(copy.parent).free
-        if about.st_size > free:
-            raise ConfigError(f"{copy} needs {about.st_size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {advice}")
+        if size > free:
+            raise ConfigError(f"{copy} needs {size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {advice}")
         with atomic_write(copy) as partial:
-            schema = pa.schema({"image": pa.large_binary()}, {KEY: key})
+            schema = pa.schema({"image": pa.large_binary()}, {KEY: made_from.text()})
             with pa.ipc.new_file(str(partial), schema) as writer:
                 for values in _batches(path, column):
                     writer.write_batch(pa.record_batch([values.cast(pa.large_binary())], schema=schema))
+
+
+def _change(copy: Path, made_from: MadeFrom) -> str | None:
+    """Returns the reason to make a copy again; None if it is up to date."""
+    try:
+        return made_from.change((open_arrow(copy).table.schema.metadata or {}).get(KEY))
+    except (OSError, pa.ArrowInvalid) as error:
+        return f"it cannot be read: {error}"
 
 
 def _batches(path: Path, column: str) -> Iterator[pa.Array]:
