@@ -190,6 +190,21 @@ def test_a_changed_shard_of_the_same_size_is_scanned_again(sample: SampleData, t
     assert [after.classes[label] for label in after.labels] == [before.classes[label] for label in moved]
 
 
+@pytest.mark.parametrize(("train", "test"), [("birds-train", "birds-val"), ("Train", "test"), ("birds", "validation")])
+def test_files_are_split_by_the_words_in_their_names(
+    sample: SampleData, tmp_path: Path, records: Path, train: str, test: str
+) -> None:
+    counts = [
+        len(load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, split, World()))
+        for split in ("train", "test")
+    ]
+    for path in records.glob("*-of-*"):
+        split, rest = path.name.split("-", 1)
+        path.rename(records / f"{train if split == 'train' else test}-{rest}.tfrecord")
+    config = config_of(sample, tmp_path, "tfrecord", records).data
+    assert [len(load_catalog(config, split, World())) for split in ("train", "test")] == counts
+
+
 def test_without_synsets_labels_go_by_number(sample: SampleData, config: Config, tmp_path: Path) -> None:
     left_out = ("image/class/synset", "image/filename", "image/object/bbox/label")
     files = write_as_slim(config, "train", tmp_path / "plain", 2, left_out)

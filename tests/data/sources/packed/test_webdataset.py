@@ -78,11 +78,27 @@ def test_changed_contents_or_columns_are_scanned_again(tmp_path: Path, caplog: p
     assert "out of date: a.tar has changed since, by its time of change" in caplog.text
 
 
-def test_test_shards_begin_with_the_split(tmp_path: Path) -> None:
-    write_tars(tmp_path, SAMPLES)
-    write_tars(tmp_path / "other", SAMPLES[:5], shards=1)
-    (tmp_path / "other/train-0000.tar").rename(tmp_path / "val-0000.tar")
+@pytest.mark.parametrize(
+    ("train", "test"), [("train-0", "val-0"), ("imagenet-train-000", "imagenet-val-000"), ("shard-0", "Test-0")]
+)
+def test_shards_are_split_by_the_words_in_their_names(tmp_path: Path, train: str, test: str) -> None:
+    for name, chosen in ((train, SAMPLES), (test, SAMPLES[:5])):
+        (write_tars(tmp_path / "made", chosen, shards=1) / "train-0000.tar").rename(tmp_path / f"{name}.tar")
     assert [len(catalog_of(tmp_path, split)) for split in ("train", "test")] == [12, 5]
+    (tmp_path / f"{train}.tar").unlink()
+    with pytest.raises(ConfigError, match=r"no train shard in .*Names with the word train, .* data\.source\.test_path"):
+        catalog_of(tmp_path)
+
+
+def test_shards_of_no_split_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_tars(tmp_path, SAMPLES)
+    write(tmp_path / "more.tar", x__jpg=b"x")
+    catalog = catalog_of(tmp_path)
+    assert len(catalog) == 12 and list(catalog.source.left_out) == [f"1 files of no split (e.g. {tmp_path}/more.tar)"]
+    assert caplog.text.count("holds what is not used: 1 files of no split") == 1
+    (tmp_path / "more.tar").rename(tmp_path / "train-val-1.tar")
+    with pytest.raises(ConfigError, match=r"train-val-1\.tar may be training data or test data"):
+        open_source(make_config({"data": {"source": {"kind": "webdataset", "path": str(tmp_path)}}}).data).has_test()
 
 
 def test_without_test_shards_there_is_no_test_pass(tmp_path: Path) -> None:
@@ -153,7 +169,7 @@ def test_members_that_are_not_used_are_counted(
         caplog.clear()
         catalog = catalog_of(tmp_path)
         assert (list(catalog.paths), catalog.labels.tolist()) == (["a.jpg", "c.JPG"], [1, 0])
-        assert f"hold what is not used: {', '.join(kinds)}" in caplog.text
+        assert f"holds what is not used: {', '.join(kinds)}" in caplog.text
     (tmp_path / "c.json").write_text(
         json.dumps({"data": {**SMALL, "source": {"kind": "webdataset", "path": str(tmp_path)}}})
     )
@@ -180,6 +196,19 @@ def test_samples_of_one_name_in_a_row_have_their_own_labels(tmp_path: Path) -> N
     add(("n/a.jpg", one), ("n/a.cls", b"0"), ("n/a.json", b"{}"), ("n/a.jpg", other), ("n/a.cls", b"1"))
     with pytest.raises(ConfigError, match=r"t\.tar: several samples in a row are named n/a, .* a name of its own"):
         catalog_of(tmp_path)
+
+
+def test_check_names_a_shard_that_was_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At a member's end, where tarfile sees no error; and no short scan is stored."""
+    shard = write(tmp_path / "t.tar", a__jpg=SAMPLES[0].file, a__cls=b"0", b__jpg=SAMPLES[1].file, b__cls=b"1")
+    with tarfile.open(shard) as tar:
+        end = tar.getmember("b.jpg").offset
+    shard.write_bytes(shard.read_bytes()[:end])
+    data = {**SMALL, "source": {"kind": "webdataset", "path": str(tmp_path)}}
+    (tmp_path / "c.json").write_text(json.dumps({"data": data}))
+    assert main(["check", "-c", str(tmp_path / "c.json")]) == 2
+    assert f"{shard}: it was cut off: it ends at byte {end}, without the zeros" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.json", "t.tar"]
 
 
 def test_check_names_a_bad_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -101,10 +101,6 @@ def scanned(
         table = table.replace_schema_metadata({KEY: made_from.text(), LEFT_OUT: json.dumps(counted.counts)})
         world.from_rank0(lambda: _keep(path, table))
     left_out = LeftOut({kind: tuple(about) for kind, about in json.loads(table.schema.metadata[LEFT_OUT]).items()})
-    if left_out.counts and world.rank == 0:
-        logger.warning(
-            "%s data: the %s in %s hold what is not used: %s", prefix, scan.kind, folder, ", ".join(left_out.texts)
-        )
     return Scanned(table, found, left_out)
 
 

@@ -19,7 +19,7 @@ from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import files_of, known_catalog, names_of
+from tfpipe.data.sources.known import NEITHER, check_files, files_of, known_catalog, names_of, not_used
 from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scan, Scanned, scanned
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
@@ -61,13 +61,7 @@ class WebDataset(Stored):
 
     def _check_split(self, split: str) -> None:
         assert self.config.source is not None
-        if not self._shards(split):
-            test_path = self.config.source.test_path
-            place = test_path if split == "test" and test_path is not None else self.place
-            raise ConfigError(
-                f"data.source: there is no {split} shard in {place}; expected *.tar, those of training beginning "
-                "with train if others are there"
-            )
+        check_files(self._shards(split), self.config.source, split, "shard", "*.tar")
 
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from a scan of its shards.
@@ -88,7 +82,7 @@ class WebDataset(Stored):
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
         remote = self.opened(scan.shards)
         source = self.of_shards(Shards("original", [str(path) for path, _ in scan.shards], records, remote=remote))
-        source.left_out = scan.left_out.texts
+        source.left_out = [*scan.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
         paths = FileList.of(rows.names)
         return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated)
 
@@ -99,10 +93,10 @@ class WebDataset(Stored):
         if not isinstance(path, str):
             return files_of(about, split, TAR)
         if path.endswith(TAR):
-            chosen = split == "train" or about.test_path is not None
+            chosen = split == "train" or (split == "test" and about.test_path is not None)
             return [UrlPath(url, self.config.remote) for url in expanded(path)] if chosen else []
         folder = UrlPath(path, self.config.remote)
-        return [folder / name for name in names_of(folder.names(), about, split, TAR)]
+        return [folder / name for name in names_of(filter(is_tar, folder.names()), about, split)]
 
     def _scanned(self, split: str, world: World) -> Scanned:
         assert self.config.source is not None
@@ -121,6 +115,11 @@ class WebDataset(Stored):
                 f"{', '.join(result.left_out.texts) or 'nothing'}"
             )
         return result
+
+
+def is_tar(name: str) -> bool:
+    """Returns whether a file's name is one of a tar shard."""
+    return name.endswith(TAR)
 
 
 def _rows(table: pa.Table) -> Rows:
