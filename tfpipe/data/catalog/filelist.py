@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tfpipe.config.data_sections import LOGIN, NETRC
-from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below, images_of_split
+from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below, images_of_split, listing
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import FileList, is_url, packed
-from tfpipe.data.catalog.splits import listing
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import open_text, read_text

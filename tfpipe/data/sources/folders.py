@@ -7,10 +7,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.data.catalog.class_folders import find_splits, images_below
+from tfpipe.data.catalog.class_folders import TESTS, find_splits, images_below, listing, splits_in
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.splits import TESTS, listing, splits_in
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.files import Files
 from tfpipe.data.sources.known import check_split, known_catalog

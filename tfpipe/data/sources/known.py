@@ -9,10 +9,10 @@ import numpy as np
 
 from tfpipe.config import SourceConfig
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
+from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import check_count
 from tfpipe.data.catalog.load import check_order
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.splits import BySplit
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.source import Source
@@ -49,7 +49,7 @@ def files_of(about: SourceConfig, split: str, suffixes: tuple[str, ...], but: st
 
 
 def names_of(names: Iterable[str], about: SourceConfig, split: str) -> list[str]:
-    """Returns those of the data files of a folder that are of a split by their names (catalog/splits.py), sorted.
+    """Returns those data files of a folder that are of a split by their names (catalog/class_folders.py), sorted.
 
     Those of the split NEITHER lie beside the others, and are not used. Raises ConfigError if a split is not clear, and
     `test_path` does not say where the test data is.
