@@ -13,7 +13,7 @@ TABLES = ("table", "coco")
 REMOTE = ("packed", "webdataset")
 # Kinds that each key is for, besides kinds of the user's own; `path` is for all.
 KEYS = {
-    "test_path": ("folders", *TABLES, "webdataset"),
+    "test_path": ("folders", *TABLES, "webdataset", "tfrecord"),
     "test_share": ("folders",),
     "test_seed": ("folders",),
     "images": TABLES,
@@ -59,11 +59,12 @@ class SourceConfig(Section):
     tfpipe.Source, from sys.path or the current directory."""
     path: ConfigPath | Url | None = None
     """Folder of the data, a URL too with "packed" and "webdataset" (s3://, gs://, https:// and all schemes that fsspec
-    has); with "coco" a file, with "table" and "webdataset" a file or a folder of them, of which those whose names begin
-    with train are the training data; a kind of your own may do without."""
+    has); with "coco" a file, with "table" and "webdataset" a file or a folder of them; a kind of your own may do
+    without. The files of a folder are split by the words in their names, in any case: those with train or training are
+    the training data, or if there are none, those with the name of no split."""
     test_path: ConfigPath | Url | None = None
-    """The test data if it is elsewhere; null: with "folders" the subfolder val, valid, validation or test beside a
-    subfolder train, with "table" and "webdataset" the files of `path` whose names begin so, if there are any."""
+    """The test data if it is elsewhere; null: the files of `path`, or with "folders" its subfolders, with the word val,
+    valid or validation in their names, else those with test or testing, if there are any."""
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """With "folders": share of each class's images that becomes test data and is left out of training; always the same
     images for the same files and `test_seed`."""

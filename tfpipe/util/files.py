@@ -35,7 +35,7 @@ class Stamp(NamedTuple):
     """A file's size and time of change, by which a later change is noticed; None for both if there is no file."""
 
     size: int | None  # bytes
-    changed: int | None  # nanoseconds since 1970
+    changed: int | str | None  # nanoseconds since 1970; of a URL the ETag or time that its server states, if any
 
 
 NO_STAMP = Stamp(None, None)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -83,6 +84,24 @@ def test_a_share_of_each_class_is_test_data(tmp_path: Path, root: Path) -> None:
     assert not train & test and len(train | test) == 36
     assert split() == (train, test)
     assert split(test_seed=1)[1] != test
+
+
+@pytest.mark.parametrize(("train", "test"), [("training", "validation"), ("Train", "Val"), ("", "test")])
+def test_splits_are_folders_by_the_words_in_their_names(tmp_path: Path, root: Path, train: str, test: str) -> None:
+    for name, split in ((train, "train"), (test, "val")):
+        shutil.copytree(root / split, tmp_path / "data" / name, dirs_exist_ok=True)
+    for source in ({}, {"test_path": str(tmp_path / "data" / test)}):
+        config = config_with(tmp_path, folders(tmp_path / "data", **source))
+        assert open_source(config.data).has_test()
+        assert [len(load_catalog(config.data, split, World())) for split in ("train", "test")] == [36, 12]
+    listed = config_with(tmp_path, {"train_filelist": str(tmp_path / "data"), "annotations": "none"})
+    with pytest.raises(ConfigError, match=f"holds training and test data, .*: name the folder of one .*data/{test}"):
+        load_catalog(listed.data, "train", World())
+    shutil.copytree(root / "val", tmp_path / "data/valid")
+    shutil.copytree(root / "val", tmp_path / "data/val")
+    config = config_with(tmp_path, folders(tmp_path / "data"))
+    with pytest.raises(ConfigError, match=r"several folders of test data, by name: .*val.* in data\.source\.test_path"):
+        load_catalog(config.data, "test", World())
 
 
 def test_test_data_may_be_missing(tmp_path: Path, root: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tfpipe.config.data_sections import LOGIN, NETRC
-from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below
+from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below, images_of_split, listing
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import FileList, is_url, packed
 from tfpipe.errors import ConfigError
@@ -58,10 +58,16 @@ def read_filelist(path: str | Path, show: bool = False) -> FileList:
 def read_folder(folder: Path) -> FileList:
     """Lists the images of a folder and of its folders, sorted: the list that would hold them, relative to the folder.
 
-    Raises ConfigError if there is none, or the folder cannot be listed.
+    Raises ConfigError if there is none, the folder holds folders of training and of test data, or it cannot be listed.
     """
     root = str(folder.absolute())
     try:
+        _, *tests = splits = find_splits(folder)
+        if tests:
+            raise ConfigError(
+                f"{folder} holds training and test data, by the names of its folders {listing(list(splits))}: name the "
+                f"folder of one split, e.g. {folder / tests[0]}"
+            )
         images = images_below(Path(root))
     except OSError as error:
         raise ConfigError(f"cannot list the folder {folder}: {error.strerror}") from error
@@ -140,7 +146,8 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
             return _scan_ilsvrc(base / "Data/CLS-LOC", show)
     if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
         return _scan_voc(root)
-    splits = {split: images_below(folder, show) for split, folder in find_splits(root).items()} if root.is_dir() else {}
+    folders = find_splits(root) if root.is_dir() else {}
+    splits = {split: images_of_split(folders, split, show) for split in folders}
     images = splits.get("train", [])
     for rule in LAYOUTS.values():
         tree, found, _ = "".join(images[:1]).partition(f"/{rule.images}/")

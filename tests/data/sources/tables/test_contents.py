@@ -1,5 +1,6 @@
 """The bytes of images in tables: where they are, copied only if they are encoded, and copied again if they change."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -48,6 +49,25 @@ def test_what_is_encoded_is_copied_once(tmp_path: Path) -> None:
     assert contents(tables[:1], data_of()) == FILES[::-1]
 
 
+def test_a_copy_of_another_column_or_version_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With one line in the log, that names the change."""
+    caplog.set_level(logging.WARNING)
+    table = pa.table({"image": pa.array(FILES[:2]), "other": pa.array(FILES[2:4])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    for column, files in (("image", FILES[:2]), ("other", FILES[2:4])):
+        shards = locate([tmp_path / "a.parquet"], column, data_of(), World())
+        assert [shards.contents(record) for record in range(2)] == files
+    (line,) = caplog.messages
+    assert 'out of date: data.source.columns.bytes: "image" then, "other" now; the images of' in line
+    pq.write_table(table.set_column(1, "other", pa.array(FILES[3:1:-1])), tmp_path / "a.parquet")
+    shards = locate([tmp_path / "a.parquet"], "other", data_of(), World())
+    assert [shards.contents(record) for record in range(2)] == FILES[3:1:-1]
+    assert "out of date: a.parquet " in caplog.messages[1]
+    (tmp_path / "a.images.arrow").write_bytes(b"no Arrow file")
+    shards = locate([tmp_path / "a.parquet"], "other", data_of(), World())
+    assert shards.contents(0) == FILES[3] and "it cannot be read" in caplog.messages[2]
+
+
 def test_copies_may_be_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     table = write_parquet(tmp_path / "data/a.parquet", SAMPLES)
@@ -73,7 +93,10 @@ def test_a_damaged_copy_is_made_again_which_the_log_says(tmp_path: Path, caplog:
         copy.write_bytes(damaged)
         caplog.clear()
         assert contents([table], data_of()) == FILES
-        assert "a.images.arrow is damaged" in caplog.text and "the images are copied again" in caplog.text
+        assert (
+            "a.images.arrow is out of date: it cannot be read: " in caplog.text
+            and "a.parquet are copied again" in caplog.text
+        )
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["arrow", "parquet"])

@@ -45,6 +45,15 @@ def test_a_split_is_the_files_that_begin_with_its_name(tmp_path: Path) -> None:
     alone.check(test=True)
 
 
+@pytest.mark.parametrize(("train", "test"), [("labels", "test"), ("birds_train", "birds_val"), ("Training", "Testing")])
+def test_tables_are_split_by_the_words_in_their_names(tmp_path: Path, train: str, test: str) -> None:
+    write_parquet(tmp_path / f"{train}.parquet", SAMPLES)
+    write_parquet(tmp_path / f"{test}.parquet", SAMPLES[:5])
+    for _ in range(2):  # the second time from the copies
+        catalogs = [catalog_of({"path": str(tmp_path)}, split) for split in ("train", "test")]
+        assert [len(catalog) for catalog in catalogs] == [12, 5]
+
+
 def test_numbers_are_class_numbers_and_texts_names(tmp_path: Path) -> None:
     images = write_files(tmp_path, SAMPLES)
     paths = [f"{sample.label}/{sample.name}.jpg" for sample in SAMPLES[:3]]

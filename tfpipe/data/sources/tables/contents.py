@@ -20,14 +20,17 @@ from tfpipe.data.sources.tables.formats import arrow_values, bytes_of, open_arro
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.atomic_write import locked_write, remove_abandoned, writing
+from tfpipe.util.files import stamp
+from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.progress import progress
 
+logger = logging.getLogger(__name__)
+
 KEY = b"tfpipe.copied"
+VERSION = 1
 COPY = ".images.arrow"
 # The copy's column.
 COPIED = "image"
-
-logger = logging.getLogger(__name__)
 
 
 def locate(files: list[Path], column: str, config: DataConfig, world: World) -> Shards:
@@ -96,32 +99,32 @@ def _copied(path: Path, column: str, config: DataConfig) -> None:
         for _ in _checked(path, column):
             pass
         return
-    about, copy = path.stat(), _copy_path(path, config)
-    key = f"1 {column} {about.st_size} {about.st_mtime_ns}".encode()
-    advice = "set data.index to a folder that can be written"
+    size, copy = path.stat().st_size, _copy_path(path, config)
+    made_from = MadeFrom(VERSION, [(path.name, stamp(str(path)))], {"data.source.columns.bytes": column})
     remove_abandoned(copy)
-    if _is_kept(copy, key):
-        return
+    if copy.exists():
+        change = _change(copy, made_from)
+        if change is None:
+            return
+        logger.warning("%s is out of date: %s; the images of %s are copied again", copy, change, path)
+    advice = "set data.index to a folder that can be written"
     with writing(copy, advice):
         copy.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(copy.parent).free
-        if about.st_size > free:
-            raise ConfigError(f"{copy} needs {about.st_size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {advice}")
-        schema = pa.schema({COPIED: pa.large_binary()}, {KEY: key})
+        if size > free:
+            raise ConfigError(f"{copy} needs {size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {advice}")
+        schema = pa.schema({COPIED: pa.large_binary()}, {KEY: made_from.text()})
         with locked_write(copy) as file, pa.ipc.new_file(file, schema) as writer:
             for values in _checked(path, column):
                 writer.write_batch(pa.record_batch([values.cast(pa.large_binary())], schema=schema))
 
 
-def _is_kept(copy: Path, key: bytes) -> bool:
-    """Returns whether there is a copy with this key; says so in the log if there is one that is damaged."""
+def _change(copy: Path, made_from: MadeFrom) -> str | None:
+    """Returns the reason to make a copy again; None if it is up to date."""
     try:
-        return (open_arrow(copy).table.schema.metadata or {}).get(KEY) == key
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except pa.ArrowInvalid as error:
-        logger.warning("%s is damaged (%s); the images are copied again", copy, error)
-        return False
+        return made_from.change((open_arrow(copy).table.schema.metadata or {}).get(KEY))
+    except (OSError, pa.ArrowInvalid) as error:
+        return f"it cannot be read: {error}"
 
 
 def _checked(path: Path, column: str) -> Iterator[pa.Array]:

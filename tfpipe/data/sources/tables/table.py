@@ -13,7 +13,7 @@ from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.files import Files
-from tfpipe.data.sources.known import check_split, files_of, known_catalog
+from tfpipe.data.sources.known import NEITHER, check_files, check_split, files_of, known_catalog, not_used
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.rows import Rows, classes_of, targets_of
 from tfpipe.data.sources.source import REPAIR, Source
@@ -59,12 +59,8 @@ class Table(Files):
             self._check_split(split)
 
     def _check_split(self, split: str) -> None:
-        if not self.tables(split):
-            place = self.about.test_path if split == "test" and self.about.test_path is not None else self.place
-            raise ConfigError(
-                f"data.source: there is no {split} table in {place}; expected a file, or a folder of them, that "
-                f"ends with {' or '.join(self.suffixes)}"
-            )
+        expected = f"a file, or a folder of them, that ends with {' or '.join(self.suffixes)}"
+        check_files(self.tables(split), self.about, split, "table", expected)
 
     def tables(self, split: str) -> list[Path]:
         """Returns the files of a split."""
@@ -94,6 +90,7 @@ class Table(Files):
         place = str(tables[0].parent if len(tables) > 1 else tables[0])
         classes = classes_of(self.config, train, self.place)
         labels, boxes = targets_of(self.config, rows, classes, place)
+        source.left_out = not_used(self.tables(NEITHER) if split == "train" else [])
         return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated, rows.weights)
 
     def stored(self, tables: list[Path]) -> bool:
