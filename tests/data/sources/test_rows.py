@@ -202,6 +202,15 @@ def test_a_negative_class_number_is_named(tmp_path: Path) -> None:
         catalog_of("table", write_csv(tmp_path, "t", ["0", "-1", "1"]))
 
 
+def test_a_class_that_would_take_two_lines_or_is_no_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the class 'a\\nb' in .*t\.csv holds a line end or is not UTF-8: rename it"):
+        catalog_of("table", write_csv(tmp_path, "t", ["cat", '"a\nb"']))
+    with pytest.raises(ConfigError, match=r"the class '\\udcff' in .*t\.json holds a line end or is not UTF-8"):
+        catalog_of("coco", write_coco(tmp_path, "t", ["cat", "\udcff"]))
+    with pytest.raises(ConfigError, match=r"t\.tar: a\.json: 'utf-8' codec can't encode"):
+        catalog_of("webdataset", tar_of(tmp_path / "t.tar", {"a.json": b'{"label": "\\udcff"}'}))
+
+
 # ---- boxes ---------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text, unreadable
 
@@ -38,10 +38,13 @@ def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
 def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tuple[str, ...]:
     """Returns the class names if they can be used; `source` says where they are.
 
-    Raises ConfigError if there is none, a name occurs twice, or there are more than `data.num_classes`.
+    Raises ConfigError if there is none, a name occurs twice or cannot be written on a line, or there are more than
+    `data.num_classes`.
     """
     if not names:
         raise ConfigError(f"no class {source}")
+    for name in filter(UNUSABLE.search, names):
+        raise ConfigError(f"the class {name!a} {source} holds a line end or is not UTF-8: rename it")
     twice = _first_repeated(names)
     if twice is not None:
         raise ConfigError(f'the class "{twice}" is there twice {source}')

@@ -186,7 +186,7 @@ def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
     check_count(range(count), config, f"in {place}")
     if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels))):
         raise _ids(count, len(labels), rows.column, config, place)
-    return tuple(map(str, range(count))) if numbers else tuple(names)
+    return tuple(map(str, range(count))) if numbers else checked_classes(names, config, f"in {place}")
 
 
 def _ids(count: int, labels: int, key: str, config: DataConfig, place: str) -> ConfigError:

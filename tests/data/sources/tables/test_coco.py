@@ -90,6 +90,7 @@ BOX = {"id": 11, "image_id": 1, "category_id": 1, "bbox": [8, 6, 8, 18]}
             {"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "b.jpg"}]},
             r"the images a\.jpg and b\.jpg have the same id, 1: whose boxes are whose cannot be told",
         ),
+        ({"categories": [{"id": 1, "name": ""}]}, "the category 1: received '' as name; accepted: a text"),
         ({"images": [{"id": 1, "file_name": None}]}, "the image 1: received None as file_name"),
         ({"annotations": [BOX | {"category_id": 7}]}, "the annotation 11 has the category_id 7, which is none of its"),
         ({"annotations": [BOX | {"image_id": 7}]}, "the annotation 11 has the image_id 7, which is none of its image"),

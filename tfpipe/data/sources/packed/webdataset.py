@@ -193,6 +193,7 @@ def _about(
                 label = label if own is None else str(own).strip()
                 edges = as_edges(boxes_of(found.get(columns.boxes)), columns.box_format)
                 labels = [str(text) for text in found.get(columns.box_labels) or []] or [None] * len(edges)
+                "".join(map(str, (label, *labels))).encode()  # raises if JSON's escapes make it no UTF-8
                 if in_pixels(edges, columns.box_unit, lambda _: image.name):
                     height, width = (float(found.get(side) or 0) for side in ("height", "width"))
             except (ValueError, TypeError, AttributeError) as error:

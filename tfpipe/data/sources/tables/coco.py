@@ -76,6 +76,8 @@ def _categories(entries: list[dict[str, Any]]) -> dict[Any, str]:
     """Returns the name of each category by its id."""
     names: dict[Any, str] = {}
     for entry in entries:
+        if not isinstance(entry["name"], str) or not entry["name"].strip():
+            raise Contradiction(f"the category {entry['id']}: received {entry['name']!r} as name; accepted: a text")
         if names.setdefault(entry["id"], entry["name"]) != entry["name"]:
             raise Contradiction(
                 f'the categories "{names[entry["id"]]}" and "{entry["name"]}" have the same id, {entry["id"]}: give '
