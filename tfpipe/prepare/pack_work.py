@@ -26,9 +26,9 @@ from tfpipe.prepare.pack_plan import ShardPlan
 from tfpipe.prepare.pictures import Picture, Pictures
 from tfpipe.prepare.shard_files import Add, examples, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.differences import differences
 from tfpipe.util.files import sha256
 from tfpipe.util.locks import locked
+from tfpipe.util.made_from import differences
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 from tfpipe.util.sampling import evenly_spaced
