@@ -44,7 +44,7 @@ def files_of(about: SourceConfig, split: str, suffixes: tuple[str, ...], but: st
     if not path.is_dir():
         chosen = split == "train" or (split == "test" and about.test_path is not None)
         return [path] if chosen and path.is_file() else []
-    names = (name for name in os.listdir(path) if name.endswith(suffixes) and not name.endswith((but, INDEX)))
+    names = (name for name in os.listdir(path) if name.lower().endswith(suffixes) and not name.endswith((but, INDEX)))
     return [path / name for name in names_of(names, about, split)]
 
 

@@ -119,7 +119,7 @@ class WebDataset(Stored):
 
 def is_tar(name: str) -> bool:
     """Returns whether a file's name is one of a tar shard."""
-    return name.endswith(TAR)
+    return name.lower().endswith(TAR)
 
 
 def _rows(table: pa.Table) -> Rows:
