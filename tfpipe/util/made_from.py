@@ -1,4 +1,4 @@
-"""Says what something stored was made from, so that it is made again when any of that has changed, and what differs."""
+"""Says what something stored was made from, so that it is made again when any of that has changed."""
 
 import hashlib
 import json
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tfpipe.util.differences import differences
 from tfpipe.util.files import Stamp, stamp
 
 
@@ -55,19 +56,3 @@ def _differs(before: Stamp, now: Stamp) -> str:
 def stamped(paths: Iterable[Path | None]) -> list[tuple[str, Stamp]]:
     """Returns the absolute path and the stamp of each file that is not None."""
     return [(str(path.absolute()), stamp(str(path))) for path in paths if path is not None]
-
-
-def differences(
-    old: dict[str, Any], new: dict[str, Any], before: str, after: str, names: list[str] | None = None
-) -> list[str]:
-    """Returns a message with both values for each of `names` that differs; None: the names that both have."""
-    names = [name for name in old if name in new] if names is None else names
-    differing = [name for name in names if old.get(name) != new.get(name)]
-    return [f"{name}: {_short(old.get(name))} {before}, {_short(new.get(name))} {after}" for name in differing]
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    if len(text) <= 60:
-        return text
-    return f'{text[:10]}..."' if isinstance(value, str) else f"{text[:40]} ... ({len(value)})"

@@ -11,13 +11,13 @@ from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, is_stated, numb
 from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.mixture import Mixture
+from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
-from tfpipe.util.sampling import evenly_spaced
 
 if TYPE_CHECKING:
     from tfpipe.data.sources.source import Source

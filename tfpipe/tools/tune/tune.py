@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.pipeline import build_batches
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -26,7 +27,6 @@ from tfpipe.tools.bench.segments import Spread, spread, wait_until_idle
 from tfpipe.tools.bench.sweep import Catalogs
 from tfpipe.tools.tune.moves import DEFAULTS, Setting, fractions, moves
 from tfpipe.tools.tune.search import LAST_TURNS, TURNS, Search, Trial, wins
-from tfpipe.util.sampling import evenly_spaced
 
 logger = logging.getLogger(__name__)
 

@@ -1,5 +1,6 @@
 """A tar shard that is not whole is refused, wherever it was cut or damaged; every form of a whole one is read."""
 
+import gzip
 import io
 import subprocess
 import tarfile
@@ -59,7 +60,11 @@ def test_zeros_end_a_shard(tmp_path: Path, end: int) -> None:
         (WHOLE[: 3 * MEMBER], f"it was cut off: it ends at byte {3 * MEMBER}, without the zeros that end a tar file"),
         (WHOLE[:END], f"it ends at byte {END}, without the zeros"),
         (WHOLE[: 3 * MEMBER + 100], f"it ends at byte {3 * MEMBER + 100}, within a header"),
-        (WHOLE[: 3 * MEMBER + BLOCK + 9], r"the file ends within 003\.jpg|unexpected end"),
+        (WHOLE[: 3 * MEMBER + BLOCK + 9], f"it ends at byte {3 * MEMBER + BLOCK + 9}, within a member"),
+        (WHOLE[:700], "it ends at byte 700, within a member"),
+        (WHOLE[:100], "it is no tar file, is compressed, or its header at byte 0 is damaged"),
+        (b"", "it is no tar file, is compressed, or its header at byte 0 is damaged"),
+        (gzip.compress(WHOLE), "it is no tar file, is compressed, or its header at byte 0 is damaged"),
         (WHOLE[: 2 * MEMBER] + b"?" + WHOLE[2 * MEMBER + 1 :], f"the header at byte {2 * MEMBER} is damaged, and all"),
         (
             WHOLE[: 2 * MEMBER] + bytes(BLOCK) + WHOLE[2 * MEMBER + BLOCK :],
@@ -67,10 +72,22 @@ def test_zeros_end_a_shard(tmp_path: Path, end: int) -> None:
         ),
         (WHOLE + WHOLE, f"zeros at byte {END} end it, but other bytes follow from byte {len(WHOLE)} on: .* joined by"),
     ],
-    ids=["at a member", "at the end", "in a header", "in an image", "damaged", "zeroed", "joined"],
+    ids=[
+        "at a member",
+        "at the end",
+        "in a header",
+        "in an image",
+        "in the first",
+        "in the first header",
+        "empty",
+        "compressed",
+        "damaged",
+        "zeroed",
+        "joined",
+    ],
 )
 def test_a_shard_that_is_not_whole_is_refused(tmp_path: Path, contents: bytes, problem: str) -> None:
-    with pytest.raises(ValueError, match=rf"s\.tar: .*({problem})"):
+    with pytest.raises(ValueError, match=rf"s\.tar: .*({problem}).*; copy it again, or write it again"):
         scan(tmp_path, contents)
 
 

@@ -142,7 +142,7 @@ def test_a_shard_that_is_cut_or_no_tar_is_named(tmp_path: Path) -> None:
     whole = (tmp_path / "train-0000.tar").read_bytes()
     # Within the image: tarfile itself takes a member's word for its size.
     (tmp_path / "train-0000.tar").write_bytes(whole[: whole.index(SAMPLES[5].file) + 100])
-    with pytest.raises(ConfigError, match=r"train-0000\.tar: .*(ends within|unexpected end)"):
+    with pytest.raises(ConfigError, match=r"train-0000\.tar: it ends at byte [0-9]+, within a member"):
         catalog_of(tmp_path)
     (tmp_path / "train-0000.tar").write_bytes(b"no tar" * 200)
     with pytest.raises(ConfigError, match=r"train-0000\.tar: "):

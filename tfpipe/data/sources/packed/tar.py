@@ -6,6 +6,7 @@ A sample is the members that follow each other and share a name up to its first 
 
 import tarfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from typing import IO, NamedTuple
 
@@ -25,6 +26,22 @@ class Sample(NamedTuple):
 
     image: tarfile.TarInfo
     notes: dict[str, tarfile.TarInfo]  # by ending, one of NOTES, in the order of the shard
+
+
+@contextmanager
+def opened_tar(file: IO[bytes], size: int) -> Iterator[tarfile.TarFile]:
+    """Opens a tar file of `size` bytes for reading; raises ValueError, here and within `with`, if it is damaged."""
+    try:
+        tar = tarfile.open(fileobj=file, mode="r:")
+    except tarfile.TarError as error:
+        why = "it is no tar file, is compressed, or its header at byte 0 is damaged"
+        raise ValueError(f"{why}: {error}; {COPY_AGAIN}") from error
+    with tar:
+        try:
+            yield tar
+        except tarfile.TarError as error:
+            place = f"it ends at byte {size}, within a member" if tar.offset > size else f"damaged at byte {tar.offset}"
+            raise ValueError(f"{place}: {error}; {COPY_AGAIN}") from error
 
 
 def samples(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[Sample]:

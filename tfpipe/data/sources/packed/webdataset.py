@@ -20,10 +20,10 @@ from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, check_files, files_of, known_catalog, names_of, not_used
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scan, Scanned, scanned
+from tfpipe.data.sources.packed.scan import LeftOut, Scan, Scanned, scanned
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
-from tfpipe.data.sources.packed.tar import check_end, samples
+from tfpipe.data.sources.packed.tar import check_end, opened_tar, samples
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
 from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, classes_of, in_pixels, targets_of
 from tfpipe.distributed import World
@@ -119,7 +119,7 @@ class WebDataset(Stored):
 
 def is_tar(name: str) -> bool:
     """Returns whether a file's name is one of a tar shard."""
-    return name.endswith(TAR)
+    return name.lower().endswith(TAR)
 
 
 def _rows(table: pa.Table, shards: Sequence[AnyPath], config: DataConfig) -> Rows:
@@ -152,15 +152,13 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> l
     Counts the members that are not used. Raises OSError, or ValueError if it is no tar file, a member or a header is
     damaged, or the file was cut off.
     """
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     try:
-        with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        with open_file(path) as file, opened_tar(file, size) as tar:
             for image, notes in samples(tar, left_out):
-                if image.offset_data + image.size > size:
-                    raise ValueError(f"the file ends within {image.name}; {COPY_AGAIN}")
                 rows.append((image.name, *_about(tar, image, notes, columns), image.offset_data, image.size))
             check_end(file, tar.offset)
-    except (tarfile.TarError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return rows
 
