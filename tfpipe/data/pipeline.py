@@ -113,7 +113,8 @@ def visit(
     catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: BlockRange = WHOLE
 ) -> tf.data.Dataset:
     """Builds the dataset of `SamplePaths` of this rank: shuffled and endless for training, otherwise one pass."""
-    return _visits(catalog, config, world, stream, Lookup(catalog).located, part).unbatch()
+    look_up = Lookup(catalog, sent=config.service is not None).located
+    return _visits(catalog, config, world, stream, look_up, part).unbatch()
 
 
 def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
@@ -167,7 +168,8 @@ def crop(
     close_at_exit()  # needed here too, for chains written by hand
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
-    known, decoder = known_targets(catalog), decoder or choose_decoder(config)
+    known = known_targets(catalog, sent=config.service is not None)
+    decoder = decoder or choose_decoder(config)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
