@@ -46,9 +46,7 @@ def main(args: argparse.Namespace) -> None:
             print(starts[-1], together[-1], sep="\n", flush=True)
             if args.keep is None:
                 shutil.rmtree(folder / str(count))
-    print(
-        "\n| lines | catalog (CPU) | build | first batch | together | private, without files | a file | at most | a file |"
-    )
+    print("\n| lines | catalog (CPU) | build | first batch | together | private | a file | at most | a file |")
     print("|---|---|---|---|---|---|---|---|---|", *starts, sep="\n")
     print(f"\n| lines, {args.ranks} ranks | files | resident in each | in all (PSS) | private memory | a file |")
     print("|---|---|---|---|---|---|", *together, sep="\n")

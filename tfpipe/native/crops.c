@@ -191,10 +191,11 @@ static void open_segment(struct scan *scan, size_t segment) {
     for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
 }
 
-/* Returns whether a segment's bytes were all needed, and were enough: libjpeg warns of both. */
-static int at_end(const struct scan *scan) {
+/* Returns whether a segment's bytes were enough, and, if it ends here, were all needed: libjpeg warns of both. */
+static int fits(const struct scan *scan, int ends) {
     size_t bits = (size_t)(scan->bits.next - scan->data) * 8 - (scan->bits.count & 63);
-    return (bits + 7) / 8 == scan->ends[scan->segment];
+    size_t used = (bits + 7) / 8, size = scan->ends[scan->segment];
+    return ends ? used == size : used <= size;
 }
 
 /* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise restart intervals before it are passed over. */
@@ -216,7 +217,7 @@ static int advance(struct job *job, size_t target, int keep) {
         if (job->kernels->decode(scan, count, keep)) return TFPIPE_DAMAGED;
         scan->column += count;
         scan->position = stop;
-        if ((stop == total || (interval && stop % interval == 0)) && !at_end(scan)) return TFPIPE_DAMAGED;
+        if (!fits(scan, stop == total || (interval && stop % interval == 0))) return TFPIPE_DAMAGED;
     }
     return 0;
 }
