@@ -83,7 +83,7 @@ class Native(NamedTuple):
     """The op, in graph: (positions (int64), through (int64), kind (above 0)) -> a copy of `through`. While events are
     recorded, adds one for each position."""
     record: Callable[[int], None]
-    """(capacity). Begins to record EVENTs, the newest `capacity` of them. Raises MemoryError."""
+    """(capacity). Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
     recorded: Callable[[], np.ndarray]
     """() -> EVENTs, in their order. Ends recording."""
 
@@ -166,6 +166,8 @@ def _recording(library: ctypes.CDLL) -> tuple[Callable[[int], None], Callable[[]
     library.tfpipe_native_record_take.argtypes = (ctypes.c_void_p,)
 
     def record(capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"a capacity of {capacity} events cannot be recorded: give 1 or more")
         if library.tfpipe_native_record_start(capacity):
             raise MemoryError(f"no memory to record {capacity} events of {EVENT.itemsize} bytes")
 

@@ -66,13 +66,23 @@ tfpipe_scratch *tfpipe_scratch_new(void) {
     return scratch;
 }
 
-void tfpipe_scratch_free(tfpipe_scratch *scratch) {
-    if (!scratch) return;
+/* Frees the buffers of more than `most` bytes. */
+static void free_buffers(tfpipe_scratch *scratch, size_t most) {
     struct buffer *buffers[] = {&scratch->data, &scratch->ends, &scratch->planes,
                                 &scratch->rows, &scratch->crops, &scratch->spans};
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->memory);
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        if (buffers[i]->size <= most) continue;
+        free(buffers[i]->memory);
+        *buffers[i] = (struct buffer){0};
+    }
+}
+
+void tfpipe_scratch_free(tfpipe_scratch *scratch) {
+    if (scratch) free_buffers(scratch, 0);
     free(scratch);
 }
+
+void tfpipe_scratch_trim(tfpipe_scratch *scratch) { free_buffers(scratch, KEPT_BYTES); }
 
 void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
 

@@ -34,6 +34,7 @@ static tfpipe_scratch *take_scratch(void) {
 }
 
 static void give_scratch(tfpipe_scratch *scratch) {
+  tfpipe_scratch_trim(scratch);
   pthread_mutex_lock(&scratches_lock);
   int kept = scratches_count < SCRATCHES;
   if (kept) scratches[scratches_count++] = scratch;
