@@ -73,7 +73,6 @@ def build_dataset(
     data = config.data
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     workers = None if data.service is None else open_workers(data.service)
-    close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
 
     stream = resume or Stream.start(world.size)
@@ -92,7 +91,7 @@ def build_dataset(
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     elif resume is None and data.on_error == "raise" and (crops := own_crops(catalog, data, world)) is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-crops // data.batch_size)))
-    return prefetch(dataset, data).with_options(options(data, world))
+    return close_at_exit(prefetch(dataset, data).with_options(options(data, world)))
 
 
 def load(
@@ -165,7 +164,6 @@ def crop(
 
     With a store of crops, cuts only those that it lacks and adds them to it. `decoder` defaults to `data.decoder`'s.
     """
-    close_at_exit()  # needed here too, for chains written by hand
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
     known = known_targets(catalog, sent=config.service is not None)
@@ -204,7 +202,8 @@ def crop(
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
-    return dataset.batch(decoder.images).map(mark_crop(crop_some), calls_at_once(config, world).decode, name="crop")
+    dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls_at_once(config, world).decode, name="crop")
+    return close_at_exit(dataset)  # here too, for chains written by hand
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:

@@ -11,6 +11,7 @@ from tfpipe.data.images.headers import TOO_LARGE, jpeg_header, pillow_header
 
 JPEG = b"\xff\xd8"
 NO_HEADER = "a JPEG without a whole header"
+COMPONENTS = {"Gray": 1, "CMYK": 4, "YCCK": 4}  # of simplejpeg's colour spaces; 3 for others
 # simplejpeg's message on sampling factors that TurboJPEG has no name for, though libjpeg-turbo decodes them.
 RARE_SAMPLING = "Could not determine subsampling"
 PICTURES = {JPEG: "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP"}
@@ -42,12 +43,15 @@ class Limits(NamedTuple):
 
 def check_size(contents: bytes) -> None:
     """Raises ValueError if a file is no JPEG, has no header, or states more pixels than TensorFlow decodes."""
-    if not contents.startswith(JPEG):
-        raise ValueError("not a JPEG")
-    try:
-        height, width, components, _ = jpeg_header(contents) or pillow_header(io.BytesIO(contents), "")
-    except ValueError as error:
-        raise ValueError(NO_HEADER) from error
+    header = jpeg_header(contents)
+    if header is not None:
+        height, width, components, _ = header
+    else:
+        try:
+            height, width, colours, _ = simplejpeg.decode_jpeg_header(contents)
+            components = COMPONENTS.get(colours, 3)
+        except KeyError:  # of a sampling, 4:4:1, whose name simplejpeg lacks
+            height, width, components, _ = pillow_header(io.BytesIO(contents), "it")
     if height * width * components >= TOO_LARGE:
         raise ValueError(f"{width} x {height} pixels are more than TensorFlow decodes")
 
@@ -64,19 +68,25 @@ def find_damage(contents: bytes, channels: int) -> str | None:
         message = str(damage)
         if RARE_SAMPLING in message:
             return _find_cut(contents)
-        return NO_HEADER if message.startswith("tjDecompressHeader") else message
+        return NO_HEADER if contents.startswith(JPEG) and message.startswith("tjDecompressHeader") else message
     return None
 
 
 def _find_cut(contents: bytes) -> str | None:
-    """Returns Pillow's complaint about a JPEG of a sampling that simplejpeg does not know; it finds fewer damages."""
+    """Returns Pillow's complaint about a JPEG whose sampling simplejpeg cannot tell; it finds fewer damages."""
     try:
-        with Image.open(io.BytesIO(contents), formats=["JPEG"]) as image:
-            image.load()
+        image = Image.open(io.BytesIO(contents), formats=["JPEG"])
     except Image.DecompressionBombError:
         return None  # too large for Pillow, not for TensorFlow
-    except (OSError, SyntaxError) as error:
-        return str(error)
+    except (OSError, SyntaxError):
+        return NO_HEADER
+    with image:
+        if not image.tile:  # no scan
+            return NO_HEADER
+        try:
+            image.load()
+        except (OSError, SyntaxError) as error:
+            return str(error)
     return None
 
 

@@ -81,7 +81,7 @@ def _picture(path: str, channels: int, limits: Limits) -> tuple[Seen, Header | N
         codes.add("orientation")
     excess = limits.excess(contents, header.height * header.width)
     if excess:
-        return seen._replace(codes=codes | {"undecodable"}, reason=excess), header
+        return seen._replace(codes={"undecodable"}, reason=excess), None
     return seen._replace(codes=codes, damage=find_damage(contents, channels) or ""), header
 
 
