@@ -227,6 +227,14 @@ def test_a_size_of_another_length_than_two_shows_what_was_received(complain, siz
     assert json.dumps(size) in line
 
 
+def test_a_crop_has_an_upper_bound(complain):
+    for size in ([65_501, 1], [2**31, 2**31]):
+        text = "\n".join(complain(with_data(crop_image_size=size)))
+        assert f"received {size[0]}" in text and "65500" in text
+    text = "\n".join(complain(with_data(crop_image_size=[65_500, 65_500])))
+    assert "crop_image_size [65500, 65500] makes crops of 12,870,750,000 bytes; use less than 2^29" in text
+
+
 def test_each_wrong_element_of_a_pair_is_reported(complain):
     text = "\n".join(complain(with_data(crop_image_size=[0, -1])))
     assert "0" in text and "received 0" in text and "-1" in text

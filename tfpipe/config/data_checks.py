@@ -23,6 +23,10 @@ def conflicts(data: "DataConfig") -> Iterator[str]:
                 'classes must be given (a list or a file) when label_source is "object", so that the numbering is the '
                 "same on every rank and in every run"
             )
+    height, width = data.crop_image_size
+    if height * width * data.num_channels >= 2**29:
+        size = f"{height * width * data.num_channels:,} bytes"
+        yield f"crop_image_size [{height}, {width}] makes crops of {size}; use less than 2^29, 536,870,912"
     if data.decoder == "native" and data.resize != "bilinear":
         yield f'decoder "native" resizes "bilinear" only; resize "{data.resize}" needs "graph" or "auto"'
     if data.num_parallel_readers == 1 and "autotune" in (data.parallel.read, data.parallel.decode):

@@ -43,6 +43,7 @@ Url = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$"), AfterValidator
 # A relative path is resolved against the config file's folder.
 ConfigPath = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside_config)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+CropSide = Annotated[int, Field(gt=0, le=65_500)]  # a JPEG's largest side
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 # Arguments that are passed on; Section refuses Infinity and NaN only in fields of its own.
 Args = Annotated[dict[str, Any], AfterValidator(_finite)]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from tfpipe.data.images.damage import JPEG
 from tfpipe.util.progress import progress
 
-# Part of libjpeg-turbo's message on a truncated JPEG.
-CUT_OFF = "premature end"
+# Parts of libjpeg-turbo's and Pillow's messages on a truncated JPEG.
+CUT_OFF = ("premature end", "truncated")
 
 
 class Doubt(NamedTuple):
@@ -32,7 +32,7 @@ def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
 
     fault = find_fault(doubt.path, channels)
     if fault is not None:
-        return "truncated" if CUT_OFF in fault.reason.lower() else "undecodable", fault.reason
+        return "truncated" if any(part in fault.reason.lower() for part in CUT_OFF) else "undecodable", fault.reason
     with open(doubt.path, "rb") as file:
         if file.read(len(JPEG)) != JPEG:
             return "", ""  # e.g. a PNG

@@ -21,6 +21,7 @@ from tfpipe.data.catalog.labels import Labels, find_labels
 from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout
 from tfpipe.data.catalog.load import classes_of
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.damage import Limits
 from tfpipe.data.sources.registry import open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -160,7 +161,10 @@ def _look(
 ) -> tuple[list[Seen], str | None]:
     """Reads the images of `chunks`; returns an error instead of raising it, since the other ranks wait for this one."""
     work = partial(
-        look, classes={name: number for number, name in enumerate(catalog.classes)}, channels=config.num_channels
+        look,
+        classes={name: number for number, name in enumerate(catalog.classes)},
+        channels=config.num_channels,
+        limits=Limits(config.max_pixels, config.max_scans),
     )
     tasks = (images_of(catalog, table, chunk) for chunk in chunks)
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_objects
-from tfpipe.data.images.damage import find_damage, kind_of_other, kind_of_picture
+from tfpipe.data.images.damage import Limits, find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, header_of
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 from tfpipe.tools.check.kinds import HUGE_PIXELS
@@ -34,9 +34,9 @@ class Seen(NamedTuple):
     damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
 
 
-def look(images: Images, classes: dict[str, int], channels: int) -> list[Seen]:
-    """Reads each image and XML once, and decodes each image completely."""
-    pictures = [_picture(path, channels) for path in images.paths]
+def look(images: Images, classes: dict[str, int], channels: int, limits: Limits) -> list[Seen]:
+    """Reads each image and XML once, and decodes each image within `limits` completely."""
+    pictures = [_picture(path, channels, limits) for path in images.paths]
     notes = [_annotation(xml, path) for xml, path in zip(images.annotations, images.paths, strict=True)]
     rows = RawAnnotations()
     for (_, header), (_, objects), xml in zip(pictures, notes, images.annotations, strict=True):
@@ -56,7 +56,7 @@ def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, VocObjects]
     return seen._replace(codes=seen.codes | about.codes | others, reason=reason)
 
 
-def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
+def _picture(path: str, channels: int, limits: Limits) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
     try:
         contents = read_whole(path)
@@ -79,6 +79,9 @@ def _picture(path: str, channels: int) -> tuple[Seen, Header | None]:
     codes = {"huge"} if header.height * header.width > HUGE_PIXELS else set()
     if EXIF in contents[:4096] and _is_turned(contents):
         codes.add("orientation")
+    excess = limits.excess(contents, header.height * header.width)
+    if excess:
+        return seen._replace(codes={"undecodable"}, reason=excess), None
     return seen._replace(codes=codes, damage=find_damage(contents, channels) or ""), header
 
 
