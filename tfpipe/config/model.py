@@ -119,6 +119,10 @@ class TrainingConfig(Section):
     """Makes the weights reproducible bit for bit, even if the run is interrupted and resumed; some ops are slower."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When to save the state from which --resume continues the run."""
+    stop_on_nan: bool = True
+    """Ends the run, on all ranks and with an error, when a step's loss is NaN or infinite; names the step and the
+    batch's stream positions. With precision mixed_float16, which skips steps that overflow: when the loss of 20 steps
+    in a row is. Weights that are not finite are never saved in a checkpoint, whatever this key says."""
     log_positions: bool = False
     """Writes each trained crop's stream position to positions-RANK.csv in the run's directory."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"

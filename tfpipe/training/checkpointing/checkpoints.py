@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.json_text import to_json
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +92,7 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     for kind in ("weights", "optimizer"):
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
-        np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+        np.savez(file, about=np.array(to_json(about)), **arrays)  # type: ignore[arg-type]
     paths = _paths(run_dir)
     own = paths.index(path)
     for other in (*paths[:own], *paths[own + keep :]):
@@ -134,6 +136,8 @@ def read(path: Path) -> Checkpoint:
         fields = {name: {"epoch_steps": None, "dropped": 0, **about}[name] for name in PLAIN}
         arrays = {name: file[name] for name in ("seeds", "metrics")}
         fields["batch"] = Batch(*fields["batch"])
+        if fields["untested"]:
+            fields["untested"] = {name: math.nan if v is None else v for name, v in fields["untested"].items()}
         return Checkpoint(State(**fields, **arrays, stream=stream), weights, optimizer)
 
 

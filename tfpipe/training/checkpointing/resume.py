@@ -13,7 +13,7 @@ import numpy as np
 from tfpipe.config import CheckpointConfig
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
-from tfpipe.training.checkpointing.checkpoints import Checkpoint, State, write
+from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.parallel import averaged_statistics
@@ -42,6 +42,8 @@ class Checkpoints(keras.callbacks.Callback):
         self.saved_at = time.monotonic()
         self.ended = False
         """Whether the run ends with the current epoch, before its last one."""
+        self.guarded = True
+        """Whether weights that are not finite end the run."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         every = self.config.every_steps
@@ -110,6 +112,11 @@ class Checkpoints(keras.callbacks.Callback):
         weights = [variable.numpy() for variable in model.trainable_weights] + averaged_statistics(model, world)
         optimizer = [variable.numpy() for variable in _slots(model)]
         self.saved_at = time.monotonic()
+        # Equal on all ranks, which so decide alike.
+        names = _not_finite([*model.trainable_weights, *model.non_trainable_weights], weights)
+        if names:
+            self._refuse(state, names, needed)
+            return None
         try:
             path = world.from_rank0(
                 lambda: write(self.run_dir, Checkpoint(state, weights, optimizer), self.config.keep)
@@ -122,6 +129,16 @@ class Checkpoints(keras.callbacks.Callback):
             return None
         logger.info("saved %s, after %s", path, _where(state))
         return path
+
+    def _refuse(self, state: State, names: list[str], needed: bool) -> None:
+        """Writes no checkpoint of weights that are not finite. Raises TfpipeError if the run ends by that."""
+        message = (
+            f"rank {self.world.rank}: {len(names)} weights are NaN or infinite after {_where(state)}, e.g. {names[0]}: "
+            f"no checkpoint is written, and the last one in {self.run_dir / FOLDER}, if any, is kept"
+        )
+        if needed or self.guarded:
+            raise TfpipeError(f"{message}; --resume continues from it, e.g. with a lower optimizer.learning_rate")
+        logger.warning("%s, and training goes on, since training.stop_on_nan is false", message)
 
 
 class PositionsLog(keras.callbacks.Callback):
@@ -208,6 +225,15 @@ def _add_metrics(model: RunModel, values: np.ndarray) -> None:
     if len(values) == sum(sizes):
         for variable, part in zip(model.metrics_variables, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
             variable.assign_add(part.reshape(variable.shape).astype(variable.dtype))
+
+
+def _not_finite(variables: Sequence[keras.Variable], values: Sequence[np.ndarray]) -> list[str]:
+    """Returns the paths of the variables whose values, arrays in the same order, hold NaN or infinity."""
+    return [
+        variable.path
+        for variable, value in zip(variables, values, strict=True)
+        if np.issubdtype(value.dtype, np.inexact) and not np.isfinite(value).all()
+    ]
 
 
 def _where(state: State) -> str:

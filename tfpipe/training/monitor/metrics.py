@@ -1,10 +1,10 @@
 """metrics.jsonl: the figures of a run, one line per epoch, interval and stall."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfpipe.util.json_text import to_json
 from tfpipe.util.retry import retried
 
 METRICS = "metrics.jsonl"
@@ -14,7 +14,7 @@ METRICS = "metrics.jsonl"
 def append(path: Path, line: Mapping[str, Any]) -> None:
     """Appends a line in a single write, since StallWatch writes from another thread."""
     with path.open("ab", buffering=0) as file:
-        file.write(json.dumps(line).encode() + b"\n")
+        file.write(to_json(line).encode() + b"\n")
 
 
 def is_epoch(line: Mapping[str, Any]) -> bool:
