@@ -63,6 +63,33 @@ def test_a_callback_is_called_as_by_fit_and_numbers_batches_by_epoch(
     assert [line["from_diary"] for line in read_metrics(run_dir)] == [0.5, 1.5]
 
 
+def test_metrics_of_an_interrupted_epoch_continue_by_name_and_a_new_one_is_named(
+    sample: SampleData, run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run ends in the third step of its only epoch, after the checkpoint of the second."""
+
+    def configured(*metrics: str, **args: int) -> Config:
+        entries = [{"name": f"tests.support.own:{name}"} for name in metrics]
+        callbacks = [diary(run_dir, **args)]
+        config = config_with(sample, run_dir, *callbacks, epochs=1, metrics=entries)
+        checkpoint = config.training.checkpoint.model_copy(update={"every_steps": 2})
+        how = config.training.model_copy(update={"checkpoint": checkpoint, "deterministic": False})
+        return config.model_copy(update={"training": how})
+
+    whole = run_dir / "whole"
+    whole.mkdir()
+    train(configured("confident", "Recall"), World(), whole)
+    with pytest.raises(TfpipeError, match="ended the run after step 3"):
+        train(configured("confident", stop_batch=2), World(), run_dir)
+    caplog.clear()
+    train(configured("Recall", "confident"), World(), run_dir, resume=True)
+    assert "metrics that differ from those of the interrupted epoch: recall; " in caplog.text
+    assert "their values in epoch 1 are from step 3 on" in caplog.text
+    (expected,), (got,) = read_metrics(whole), read_metrics(run_dir)
+    for name in ("loss", "top1", "top5", "confident"):
+        assert got[name] == pytest.approx(expected[name], rel=1e-4), name
+
+
 def test_keras_own_callbacks_are_taken_and_end_a_run_that_is_complete(sample: SampleData, run_dir: Path) -> None:
     stopping = {"name": "EarlyStopping", "args": {"monitor": "loss", "min_delta": 1e9, "patience": 1}}
     writing = {"name": "CSVLogger", "args": {"filename": str(run_dir / "log.csv")}, "ranks": "first"}

@@ -52,7 +52,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
-        _add_metrics(self.model, self.state.metrics / self.world.size)
+        if len(self.state.metrics):
+            _restore_metrics(self.model, self.state, self.world)
         state = self.state
         self.state = replace(
             state, step=state.step + 1, total_steps=state.total_steps + 1, metrics=np.zeros(0), untested=None
@@ -62,7 +63,8 @@ class Checkpoints(keras.callbacks.Callback):
             self.model.stop_training = True
             self.model.settle()
         elif self.model.granted.stop or self.model.granted.save:
-            self._settle(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
+            metrics = self.world.sum(_take_metrics(self.model))
+            self._settle(replace(self.state, metrics=metrics, metric_sizes=_sizes(self.model)))
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         self.model.stop_training = self.ended
@@ -219,12 +221,31 @@ def _take_metrics(model: RunModel) -> np.ndarray:
     return np.concatenate([np.ravel(variable.numpy()) for variable in model.metrics_variables]).astype(np.float64)
 
 
-def _add_metrics(model: RunModel, values: np.ndarray) -> None:
-    """Adds `values` to the metrics' variables (sums and counts); does nothing if the sizes differ, e.g. without any."""
-    sizes = [int(np.prod(variable.shape)) for variable in model.metrics_variables]
-    if len(values) == sum(sizes):
-        for variable, part in zip(model.metrics_variables, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
-            variable.assign_add(part.reshape(variable.shape).astype(variable.dtype))
+def _sizes(model: RunModel) -> list[tuple[str, int]]:
+    """Returns the path of each of the metrics' variables, e.g. "top1/total", and its number of values."""
+    return [(variable.path, int(np.prod(variable.shape))) for variable in model.metrics_variables]
+
+
+def _restore_metrics(model: RunModel, state: State, world: World) -> None:
+    """Adds the sums of the interrupted epoch to the metrics that it had; a warning names the others.
+
+    A metric that has other variables than it had is another one.
+    """
+    ours = _sizes(model)
+    alike = len(state.metrics) == sum(size for _, size in ours)  # all that a checkpoint without sizes can tell
+    theirs = [(path, size) for path, size in state.metric_sizes] or (ours if alike else [])
+    ends = np.cumsum([size for _, size in theirs])
+    saved = {path: state.metrics[end - size : end] / world.size for (path, size), end in zip(theirs, ends, strict=True)}
+    # The variable "top1/total" is one of the metric top1.
+    changed = sorted({path.partition("/")[0] for path, _ in {*ours} ^ {*theirs}})
+    for variable in model.metrics_variables:
+        if variable.path.partition("/")[0] not in changed:
+            variable.assign_add(saved[variable.path].reshape(variable.shape).astype(variable.dtype))
+    if changed and world.rank == 0:
+        logger.warning(
+            "metrics that differ from those of the interrupted epoch: %s; their values in epoch %d are from step %d on",
+            *(", ".join(changed), state.epoch + 1, state.step + 1),
+        )
 
 
 def _not_finite(variables: Sequence[keras.Variable], values: Sequence[np.ndarray]) -> list[str]:
