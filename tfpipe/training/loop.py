@@ -179,7 +179,7 @@ def make_callbacks(
         evaluator = Evaluator(config, data.test, data.classes, run_dir)
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
-        callbacks.append(OwnCallbacks(config, world, checkpoints))
+        callbacks.append(OwnCallbacks(config, world, checkpoints, data.test is not None))
     if isinstance(order := catalog.order(config.data), WeightedOrder):
         callbacks.append(SampleShares(catalog, order, world))
     if world.rank == 0:
