@@ -108,7 +108,9 @@ def test_an_error_in_the_users_code_is_told_with_its_line(
     line = next(number for number, text in enumerate(MODULE.splitlines(), 1) if text.endswith(f"# {mark}"))
     with pytest.raises(ConfigError) as caught:
         build(kind, f"{module}:{name}", {"learning_rate": 0.1} if kind == "optimizer" else {})
-    assert re.match(rf"{re.escape(key)}: (\w+:)?{name} raised {reason} at {path}:{line}, in ", str(caught.value))
+    assert re.match(
+        rf"{re.escape(key)}: (model.name )?(\w+:)?{name} raised {reason} at {path}:{line}, in ", str(caught.value)
+    )
     assert "do not fit" not in str(caught.value)
     assert caught.value.__cause__ is not None, "--debug shows the traceback"
 
@@ -122,7 +124,7 @@ def test_an_error_in_the_users_code_is_told_with_its_line(
             "loss.args {'gama': 1} do not fit M:of_key: got an unexpected keyword argument 'gama'; it takes (",
         ),
         ("loss", "Broken", "loss.args {'gama': 1} do not fit Broken: got an"),
-        ("model", "network", "model.args {'gama': 1} do not fit M:network: got an"),
+        ("model", "network", "model.args {'gama': 1} do not fit model.name M:network: got an"),
         ("metrics", "of_key", "metrics[0].args {'gama': 1} do not fit M:of_key: got an"),
         ("callbacks", "Callback", "callbacks[0].args {'gama': 1} do not fit Callback: got an"),
     ],

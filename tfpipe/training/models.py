@@ -48,7 +48,7 @@ def build_model(config: Config, classes: int) -> keras.Model:
 
 def _own_model(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:
     shape = tuple(pixels.shape[1:])
-    network = call(load_function(name, "model.name"), "model.args", name, args, shape, classes)
+    network = call(load_function(name, "model.name"), "model.args", f"model.name {name}", args, shape, classes)
     if not isinstance(network, keras.Layer):
         raise ConfigError(f"model.name: {name} returned {network!r}; accepted: a keras.Model from images to logits")
     with own_errors("model.name", name):

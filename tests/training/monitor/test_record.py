@@ -1,6 +1,9 @@
 """Callbacks measure a training and show its progress."""
 
+import errno
 import io
+import os
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest

@@ -17,8 +17,7 @@ from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
-from tfpipe.util.differences import differences
-from tfpipe.util.json_text import to_json
+from tfpipe.util.json_text import differences, to_json
 
 logger = logging.getLogger(__name__)
 

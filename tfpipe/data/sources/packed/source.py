@@ -24,7 +24,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.source import Failure, Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.differences import differences
+from tfpipe.util.json_text import differences
 
 if TYPE_CHECKING:
     import tensorflow as tf
