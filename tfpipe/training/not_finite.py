@@ -59,13 +59,13 @@ class NotFiniteGuard(keras.callbacks.Callback):
             for rank in own
         ]
         checkpoints = sorted((self.run_dir / FOLDER).glob("step-*.npz"))
-        kept = (
-            f"the last checkpoint, {checkpoints[-1]}, is from before" if checkpoints else "there is no checkpoint yet"
-        )
+        kept = "there is no checkpoint yet: start again"
+        if checkpoints:
+            kept = f"--resume continues from {checkpoints[-1]}"
         raise TfpipeError(
             f"rank {self.world.rank}: the loss is not finite in step {first.step} of the run, on {len(own)} of "
-            f"{len(every)} ranks; {'; '.join(said)}. tfpipe order names the files at these positions; {kept}: --resume "
-            "continues from it, e.g. with a lower optimizer.learning_rate; training.stop_on_nan false trains on"
+            f"{len(every)} ranks; {'; '.join(said)}. tfpipe order names the files at these positions; {kept}, e.g. with "
+            "a lower optimizer.learning_rate; training.stop_on_nan false trains on"
         )
 
 
