@@ -64,8 +64,8 @@ class NotFiniteGuard(keras.callbacks.Callback):
             kept = f"--resume continues from {checkpoints[-1]}"
         raise TfpipeError(
             f"rank {self.world.rank}: the loss is not finite in step {first.step} of the run, on {len(own)} of "
-            f"{len(every)} ranks; {'; '.join(said)}. tfpipe order names the files at these positions; {kept}, e.g. with "
-            "a lower optimizer.learning_rate; training.stop_on_nan false trains on"
+            f"{len(every)} ranks; {'; '.join(said)}. tfpipe order names the files at these positions; {kept}, e.g. "
+            "with a lower optimizer.learning_rate; training.stop_on_nan false trains on"
         )
 
 
