@@ -3,7 +3,7 @@
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
@@ -13,11 +13,21 @@ def _beside_config(path: Path, info: ValidationInfo) -> Path:
     return (base / path.expanduser()).resolve()
 
 
+class Form(NamedTuple):
+    """The form of a list, for messages; a key that takes a list has it in its type's annotation."""
+
+    text: str
+    """E.g. "[height, width]"."""
+
+
 def _local(value: Any) -> Any:
     if isinstance(value, str) and "://" in value:
         raise ValueError(
             f'received "{value}"; accepted: a path of a file system; URLs are for the images of filelists and tables'
         )
+    if isinstance(value, str) and not value.strip():
+        # As a path, an empty text would be the config's own folder.
+        raise ValueError(f'received "{value}"; accepted: a path, which is not empty; null for none')
     return value
 
 
