@@ -1,4 +1,4 @@
-"""Reads every file of a filelist, and reports oddities and what would stop training.
+"""Reads every image of the data, and reports oddities and what would stop training.
 
 It decodes the images and parses the XMLs. Exit code 0: no oddities, or only ones that training handles correctly;
 1: something is wrong or would stop training.

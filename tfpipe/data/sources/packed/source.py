@@ -53,16 +53,6 @@ class Packed(Stored):
                 f"the same command: tfpipe pack -c CONFIG --out {self.folder}"
             )
 
-    def check_use(self, command: str) -> None:
-        if command == "check":
-            verify = f"tfpipe pack --verify {self.folder}"
-            if not isinstance(self.folder, Path):
-                verify = "tfpipe stage copies it to a local folder, and"
-            raise ConfigError(
-                f"check reads the files of a list, and data.source has none: {verify} compares its checksums"
-            )
-        super().check_use(command)
-
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
