@@ -38,7 +38,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         got = got if len(got) <= 80 else got[:77] + "..."
         choices = " or ".join(dict.fromkeys(messages))
         lines.append(f"{path or 'the config'}: received {got}; accepted: {choices}")
-    return sorted(lines)
+    return sorted(set(lines))
 
 
 def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[str, type[BaseModel]]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.routes import Sample, samples
+from tests.support.server import serving
 from tests.support.sources import WRITERS, write_config, write_source
 from tfpipe.cli import main
 
@@ -77,3 +78,28 @@ def test_packed_crops_are_refused_with_the_command_that_checks_them(
     refusal = capsys.readouterr().err
     assert "holds crops, and check reads whole images" in refusal
     assert main(["pack", "--verify", refusal.split("pack --verify ")[1].split()[0]]) == 0
+
+
+def test_urls_are_checked_as_files_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """HTTP lists no folders, so each XML is asked for; one is damaged, and those of images without boxes are none."""
+    train, test = flawed()
+    train.append(samples(15)[0])
+    with serving(tmp_path) as server:
+        data = write_source("filelist", tmp_path, train, test)
+        for split in ("train", "test"):
+            path = Path(data[f"{split}_filelist"])
+            path.write_text(path.read_text().replace(str(tmp_path), server.url))
+        (tmp_path / "xmls/bird/001.xml").write_text("<annotation>")
+        (tmp_path / "images/dog/013.jpg").unlink()
+        config = write_config(tmp_path / "c.json", data)
+        out = tmp_path / "found.json"
+        assert main([*CHECK, "-c", str(config), "--json", str(out), "--set", "data.remote.retries=0"]) == 1
+        found = json.loads(out.read_text())["lists"][0]
+        wanted = {"missing": 1, "truncated": 1, "bad xml": 1, "listed twice": 1, "in both lists": 1}
+        assert counts(found) == {**wanted, "contents in both": 1}
+        assert found["annotated"] == len(train) - 1
+        assert {each["code"]: each["count"] for each in found["oddities"]}["no xml"] == 1
+        clean = tmp_path / "clean.txt"
+        assert main(["check", "-c", str(config), "--fix-list", str(clean), "--processes", "1"]) == 1
+    kept = clean.read_text().splitlines()
+    assert len(kept) == len(train) - 4 and all(line.startswith(f"{server.url}/images/") for line in kept)

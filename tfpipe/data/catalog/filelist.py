@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tfpipe.config.data_sections import LOGIN, NETRC
 from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below
 from tfpipe.data.catalog.layout import LAYOUTS
-from tfpipe.data.catalog.paths import FileList, is_url, packed
+from tfpipe.data.catalog.paths import FileList, packed
+from tfpipe.data.catalog.urls import check_urls
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import open_text, read_text
@@ -39,18 +39,7 @@ def read_filelist(path: str | Path, show: bool = False) -> FileList:
         raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
-    login = next((folder for folder in paths.folders if is_url(folder) and LOGIN.search(folder)), None)
-    if login is not None:
-        raise ConfigError(
-            f"the filelist {path} has a URL with a user or a password, {LOGIN.sub('://***@', login, count=1)}..., "
-            f"which logs and copies of the list would repeat: {NETRC}"
-        )
-    other = [folder for folder in paths.folders if is_url(folder) != paths.remote]
-    if other:
-        raise ConfigError(
-            f"the filelist {path} holds both URLs and paths, e.g. of {paths.folders[0]} and {other[0]}: use one "
-            "kind, e.g. copy the remote files with `tfpipe stage`"
-        )
+    check_urls(paths, f"the filelist {path}", "line")
     return paths
 
 

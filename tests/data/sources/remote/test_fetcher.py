@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.server import Server, serving
 from tfpipe.config import Remote
-from tfpipe.config.data_sections import NETRC
+from tfpipe.config.section import NETRC
 from tfpipe.data.sources.remote import fetcher as remote
 from tfpipe.data.sources.remote import file_systems
 from tfpipe.data.sources.remote.fetcher import PAUSE_S, Fetcher, FetchError, pause_s

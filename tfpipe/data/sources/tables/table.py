@@ -9,6 +9,7 @@ import pyarrow as pa
 from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.catalog.urls import check_urls
 from tfpipe.data.sources.files import Files
 from tfpipe.data.sources.known import check_split, files_of, known_catalog
 from tfpipe.data.sources.packed.stored import Stored
@@ -73,6 +74,8 @@ class Table(Files):
         classes = classes_of(self.config, train, self.place)
         labels, boxes = targets_of(self.config, rows, classes, self.place)
         paths = FileList.of(rows.names)
+        if not stored:
+            check_urls(paths, self.place, "image")
         source: Source = self.of(paths)
         if stored:
             source = StoredRows(self.config).of_shards(locate(tables, columns.bytes, self.config, world))
