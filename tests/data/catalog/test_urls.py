@@ -8,8 +8,8 @@ import pytest
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
+from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.urls import check_urls
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError, TfpipeError
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 import pyarrow as pa
 
 from tfpipe.config import SourceConfig
+from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.catalog.urls import check_urls
 from tfpipe.data.sources.files import Files
 from tfpipe.data.sources.known import check_split, files_of, known_catalog
 from tfpipe.data.sources.packed.stored import Stored
