@@ -19,7 +19,6 @@ from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 from tfpipe.tools.check.kinds import HUGE_PIXELS
 from tfpipe.util.files import read_whole
-from tfpipe.util.retry import Retry
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -35,14 +34,11 @@ Outcome = bytes | Exception
 
 
 def attempt(read: Callable[[A], B], of: A) -> B | Exception:
-    """Returns what `read(of)` returns or the error that it raises; a file system's errors that may pass are retried."""
-    retry = Retry()
-    while True:
-        try:
-            return read(of)
-        except (OSError, ValueError, FetchError) as error:
-            if not (isinstance(error, OSError) and retry.again(error)):
-                return error
+    """Returns what `read(of)` returns, or the error that it raises."""
+    try:
+        return read(of)
+    except (OSError, ValueError, FetchError) as error:
+        return error
 
 
 class Seen(NamedTuple):
