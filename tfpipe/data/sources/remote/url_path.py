@@ -20,9 +20,11 @@ AnyPath = Union[Path, "UrlPath"]
 class Unreachable(OSError):
     """A file behind a URL that may exist, but could not be fetched."""
 
-    def __init__(self, path: "UrlPath", error: FetchError) -> None:
+    @classmethod
+    def of(cls, path: "UrlPath", error: FetchError) -> "Unreachable":
+        """Makes the error of a file; the constructor is OSError's, so that ranks can pickle the error."""
         why = str(error).removeprefix(f"{CANNOT_FETCH}{path}: ")
-        super().__init__(errno.EIO, f"{why}; {SEE_TO}", str(path))
+        return cls(errno.EIO, f"{why}; {SEE_TO}", str(path))
 
 
 def cannot_read(name: str, error: OSError, advice: str) -> ConfigError:
@@ -108,7 +110,7 @@ def _local_size(path: Path) -> int | OSError:
 
 def _size(path: UrlPath, size: int | FetchError | None) -> int | OSError:
     if isinstance(size, FetchError):
-        return OSError(errno.ENOENT, "there is no such file", str(path)) if size.missing else Unreachable(path, size)
+        return OSError(errno.ENOENT, "there is no such file", str(path)) if size.missing else Unreachable.of(path, size)
     return OSError(errno.EIO, "the server does not state its size", str(path)) if size is None else size
 
 
@@ -149,6 +151,6 @@ class _Reader(io.RawIOBase):
             self._parts = {}
             for place, data in zip(numbers, self._path.fetcher().ranges(spans), strict=True):
                 if isinstance(data, FetchError):
-                    raise Unreachable(self._path, data)
+                    raise Unreachable.of(self._path, data)
                 self._parts[place] = data
         return self._parts[number]
