@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support.gathers import Gather, on_all
 from tests.support.sample import SampleData
 from tfpipe import ConfigError, Loader, TfpipeError, World, build_dataset, load_config
 from tfpipe.config import Config
@@ -44,8 +46,8 @@ def test_batches_are_those_of_the_dataset(config: Config, split: str) -> None:
             np.testing.assert_array_equal(found[0], images)
             np.testing.assert_array_equal(found[1], labels)
         if split == "test":
-            assert loader.step == len(loader) and not list(loader)
-            # Each `for` is a pass of its own.
+            assert loader.step == len(loader)
+            # Each `for` is a pass of its own, also after exactly all batches.
             assert [len(list(loader)), len(list(loader))] == [len(loader)] * 2
 
 
@@ -53,16 +55,14 @@ def test_a_state_goes_on_with_the_very_next_crop_on_any_number_of_ranks(config: 
     """Two ranks become three, and one; what they had prefetched is not lost."""
     with Loader(config, positions=True) as whole:
         expected = take(whole, 24)
-    cursors: dict[int, Any] = {}
     seen: list[list[int]] = []
-    for rank in range(2):
-        loader = Loader(config, world=World(rank, 2), positions=True, gather=lambda own: [own, own])
-        seen += take(loader, 3)
-        cursors[rank] = tuple(loader.rest().frontiers[rank])
+    gather = Gather(2)
+    loaders = [Loader(config, world=World(rank, 2), positions=True, gather=gather.of(rank)) for rank in range(2)]
+    seen += take(loaders[0], 3) + take(loaders[1], 2)
+    state, other = on_all(lambda loader: json.loads(json.dumps(loader.state_dict())), loaders)
+    assert state == other and (state["crops"], state["batches"]) == (len(seen), [3, 2])
+    for loader in loaders:
         loader.close()
-    gather = lambda _: [cursors[0], cursors[1]]  # noqa: E731
-    loader = Loader(config, world=World(1, 2), gather=gather)
-    state = json.loads(json.dumps(loader.state_dict()))
     for rank in range(3):
         with Loader(config, world=World(rank, 3), positions=True, gather=lambda own: [own] * 3) as third:
             third.load_state_dict(state)
@@ -161,7 +161,9 @@ def test_a_bad_file_is_named_or_left_out_and_told(sample: SampleData, tree: Path
     image.write_bytes(image.read_bytes()[:400])
     with pytest.raises(TfpipeError, match=f"rank 0: cannot use {image} of the test data"):
         list(Loader(config, "test"))
-    with Loader(load_config(tmp_path / "c.json", ["data.on_error=skip"]), "test") as loader:
+    with Loader(
+        load_config(tmp_path / "c.json", ["data.on_error=skip", "data.max_bad_fraction=0.1"]), "test"
+    ) as loader:
         list(loader)
         ((position, failure),) = loader.dropped()
         assert (position, failure.path) == (7, str(image)) and loader.dropped() == []
@@ -186,3 +188,152 @@ with tfpipe.Loader(tfpipe.load_config(sys.argv[1]), timeout_s=2) as loader:
     ended = run(*WARM, "-c", program, config)
     assert ended.code == 0, ended.err
     assert "rank 0: no batch within 2 s: of the next " in ended.out and f"{image}: no answer in 10 s" in ended.out
+
+
+def test_each_for_is_a_whole_pass_however_the_one_before_ended(config: Config) -> None:
+    with Loader(config, "test", positions=True) as loader:
+        whole = positions(list(loader))
+        assert len(whole) > 37
+        for _ in loader:
+            break
+        assert positions(list(loader)) == whole
+        assert positions(list(islice(loader, len(loader)))) == whole
+        assert positions(list(loader)) == whole
+        assert [positions(list(loader.epoch(number))) for number in (0, 0, 1)] == [whole] * 3
+        next(iter(loader))
+        loader.close()
+        assert positions(list(loader)) == whole, "closing it ends a pass"
+
+
+def test_a_loaded_state_is_continued_once_and_then_passes_are_whole(config: Config) -> None:
+    with Loader(config, "test", positions=True) as loader:
+        whole = positions(list(loader))
+        over = loader.state_dict()
+        iter(loader)
+        first = take(loader, 2)
+        state = json.loads(json.dumps(loader.state_dict()))
+        assert (over["crops"], over["ended"], state["crops"], state["ended"]) == (len(whole), True, 16, False)
+    with Loader(config, "test", positions=True) as loader:
+        loader.load_state_dict(state)
+        assert first + positions(list(loader)) == whole
+        assert positions(list(loader)) == whole
+        # Nothing of it is left, so it leads to the next pass.
+        loader.load_state_dict(over)
+        assert positions(list(loader)) == whole
+        assert list(loader.this_pass()) and loader.state_dict()["ended"]
+
+
+def test_a_commit_of_a_batch_that_is_not_remembered_is_refused(config: Config) -> None:
+    with Loader(config) as loader:
+        for _ in range(105):
+            next(loader)
+        state = loader.state_dict()
+        for step in (4, 106, -1):
+            with pytest.raises(ValueError, match=rf"commit\({step}\): the last batch that counts can be 5 to 105; "):
+                loader.commit(step)
+        assert loader.state_dict() == state
+        loader.commit(5)
+        assert loader.state_dict()["crops"] == 40
+        loader.commit()
+        with pytest.raises(ValueError, match=r"can be 105 to 105"):
+            loader.commit(104)
+
+
+def test_the_state_counts_crops_also_over_other_numbers_of_ranks(config: Config) -> None:
+    """Five batches of one rank are two steps of two, and still 40 crops."""
+    with Loader(config) as loader:
+        for _ in range(5):
+            next(loader)
+        state = loader.state_dict()
+        assert state["crops"] == 40
+    gather = Gather(2)
+    ranks = [Loader(config, world=World(rank, 2), gather=gather.of(rank)) for rank in range(2)]
+    for rank in ranks:
+        rank.load_state_dict(state)
+        assert rank.step == 2
+        next(rank)
+    states = on_all(Loader.state_dict, ranks)
+    assert states[0] == states[1] and states[0]["crops"] == 56 and states[0]["batches"] == [3, 3]
+    for rank in ranks:
+        rank.close()
+
+
+def test_another_batch_size_is_refused_unless_it_is_the_same_over_all_ranks(config: Config) -> None:
+    with Loader(config) as loader:
+        next(loader)
+        state = loader.state_dict()
+    other = Config.model_validate({**config.model_dump(), "data": {**config.data.model_dump(), "batch_size": 4}})
+    with pytest.raises(
+        ConfigError, match=r"data.batch_size 8 on 1 ranks then, 4 on 1 now; accepted: the same per rank"
+    ):
+        Loader(other).load_state_dict(state)
+    halves = Loader(other, world=World(1, 2))
+    halves.load_state_dict(state)
+    assert halves.step == 1
+
+
+def test_threads_share_the_batches(config: Config) -> None:
+    with Loader(config, positions=True) as loader:
+        expected = take(loader, 24)
+    with Loader(config, positions=True) as loader:
+        seen = on_all(lambda _: take(loader, 6), range(4))
+    assert sorted(place for part in seen for place in part) == sorted(expected)
+
+
+def test_a_thread_of_an_earlier_pass_gets_no_batch_of_the_next(config: Config) -> None:
+    with Loader(config, "test", positions=True) as loader:
+        whole = positions(list(loader))
+        earlier = loader.this_pass()
+        next(earlier)
+        later = loader.this_pass()
+        first = next(later)
+        assert list(earlier) == []
+        assert positions([first, *later]) == whole
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
+def test_a_timeout_that_is_none_is_refused(config: Config, timeout_s: float) -> None:
+    with pytest.raises(ValueError, match=r"timeout_s must be above 0 s, or math.inf for no limit; received"):
+        Loader(config, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_more_bad_files_than_allowed_end_it(sample: SampleData, tree: Path, tmp_path: Path, split: str) -> None:
+    data = {"train_filelist": "train.txt", "test_filelist": "val.txt", "batch_size": 8, "crop": "full"}
+    config = load_config(
+        sample.config(tmp_path / "c.json", data={**data, "on_error": "skip"}), ["data.max_bad_fraction=0.1"]
+    )
+    catalog = Loader(config, split).catalog
+    bad = [Path(catalog.paths[number]) for number in range(1 + len(catalog) // 10)]
+    for image in bad[1:]:
+        image.write_bytes(b"")
+    with Loader(config, split) as loader:
+        list(loader) if split == "test" else take_images(loader, len(catalog))
+        assert sum(sample.position < len(catalog) for sample in loader.dropped()) == len(bad) - 1
+    bad[0].write_bytes(b"")
+    message = f"rank 0: {len(bad)} of {len(catalog)} {split} samples cannot be used, more than the 0.1 that"
+    with Loader(config, split) as loader, pytest.raises(TfpipeError, match=f"{message} .* Input is empty"):
+        list(loader) if split == "test" else take_images(loader, len(catalog))
+
+
+def take_images(loader: Loader, images: int) -> None:
+    """Takes an epoch of images with one crop each; asks in between for what was left out."""
+    for number in range(images // loader.config.data.batch_size + 1):
+        next(loader)
+        if number % 4 == 3:
+            loader._look()
+
+
+def test_class_folders_without_xmls_have_a_length(sample: SampleData, tmp_path: Path) -> None:
+    for number, line in enumerate(sample.train.read_text().splitlines()[:20]):
+        image = tmp_path / "train" / f"class{number % 2}" / f"{number}.jpg"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        image.write_bytes(Path(line).read_bytes())
+    from tfpipe import make_config
+
+    root = str(tmp_path / "train")
+    data = {"train_filelist": root, "test_filelist": root, "batch_size": 8, "crop_image_size": [16, 16]}
+    config = make_config({"data": data})
+    with Loader(config, "test") as loader:
+        assert len(loader) == len(list(loader)) == 3
+    assert int(build_dataset(config, "test").cardinality()) == 3

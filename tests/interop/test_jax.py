@@ -13,6 +13,7 @@ import tfpipe
 from tests.support.commands import WARM, finish, run, start_ranks
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, World, load_config
+from tfpipe.data.batch import Batch
 
 
 @pytest.fixture(scope="module")
@@ -24,12 +25,12 @@ def config(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFact
 def test_arrays_share_memory_and_may_be_donated(config: Config) -> None:
     """JAX gives the memory of an array that it did not allocate to no other one."""
     prepare = tfpipe.jax.Loader(config)._preparer()
-    batch = (tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8), tf.zeros([8, 2], tf.int64))
-    images, labels, *_ = next(prepare(iter([batch])))
+    batch = Batch((tf.zeros([8, 32, 32, 3], tf.uint8), tf.range(8)), tf.zeros([8, 2], tf.int64))
+    images, labels = next(prepare(iter([batch]))).data
     assert isinstance(images, jax.Array) and (images.dtype, labels.dtype) == (np.uint8, np.int32)
-    assert images.unsafe_buffer_pointer() == np.asarray(batch[0]).ctypes.data
+    assert images.unsafe_buffer_pointer() == np.asarray(batch.data[0]).ctypes.data
     brighter = jax.jit(lambda values: values + 1, donate_argnums=0)(images)
-    assert images.is_deleted() and (brighter == 1).all() and not np.asarray(batch[0]).any()
+    assert images.is_deleted() and (brighter == 1).all() and not np.asarray(batch.data[0]).any()
 
 
 def test_what_is_ahead_on_the_device_does_not_count(config: Config) -> None:

@@ -33,7 +33,7 @@ INPUTS: list[Input] = [
         "a list that is a picture",
         {"list.txt": b"\xff\xd8\xff\xe0\x80"},
         DATA,
-        f"cannot read the filelist PATH/list.txt: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte; {HOW}",
+        f"cannot read the filelist PATH/list.txt: it is a JPEG; {HOW}",
     ),
     Input(
         "a folder without pictures",
@@ -75,7 +75,7 @@ INPUTS: list[Input] = [
         "no class file",
         {},
         {**DATA, "classes": "gone.txt"},
-        "cannot read PATH/gone.txt: [Errno 2] No such file or directory: 'PATH/gone.txt'",
+        "cannot read PATH/gone.txt: No such file or directory",
     ),
     Input(
         "an empty class file", {"classes.txt": "\n"}, {**DATA, "classes": "classes.txt"}, "no class in PATH/classes.txt"
@@ -84,7 +84,7 @@ INPUTS: list[Input] = [
         "no label file",
         {},
         LABELS,
-        "cannot read PATH/labels.txt: [Errno 2] No such file or directory: 'PATH/labels.txt'",
+        "cannot read PATH/labels.txt: No such file or directory",
     ),
     Input(
         "an empty label file", {"labels.txt": ""}, LABELS, "PATH/labels.txt holds no label for 3 of 3 images, e.g. a"
@@ -117,7 +117,7 @@ INPUTS: list[Input] = [
         "labels that are a picture",
         {"labels.txt": b"\xff\xd8\xff\xe0\x80"},
         LABELS,
-        "cannot read PATH/labels.txt: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
+        "cannot read PATH/labels.txt: it is a JPEG",
     ),
     Input(
         "two images of a name",

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # A limit that splits one concept over two modules is worse than a long module.
 MODULE_LINES, FUNCTION_LINES = 400, 60
 # Modules of a folder, without its __init__.py.
-MODULES, MODULES_OF = 15, {"tfpipe/data": 4}
+MODULES, MODULES_OF = 15, {"tfpipe/data": 5}
 # A docstring begins with the noun that it is about, or with the verb.
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
 

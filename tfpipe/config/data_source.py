@@ -13,7 +13,7 @@ TABLES = ("table", "coco")
 REMOTE = ("packed", "webdataset")
 # Kinds that each key is for, besides kinds of the user's own; `path` is for all.
 KEYS = {
-    "test_path": ("folders", *TABLES, "webdataset"),
+    "test_path": ("folders", *TABLES, "webdataset", "tfrecord"),
     "test_share": ("folders",),
     "test_seed": ("folders",),
     "images": TABLES,
@@ -34,8 +34,7 @@ class Columns(Section):
     """Name or number of the image's class; with one row a box, of the box's."""
     boxes: str = "boxes"
     """List of the image's boxes, each of four numbers. Without it, columns xmin, ymin, xmax and ymax make a table with
-    one row a box. Numbers in [0, 1] are relative to the image's size, larger ones are pixels, which needs the columns
-    width and height."""
+    one row a box."""
     weight: str | None = None
     """Number of at least 0: how often the image comes in training, relative to the others. With one row a box, that of
     the image's first row. null: all alike. Only for tables."""
@@ -43,24 +42,29 @@ class Columns(Section):
     """List of names or numbers of the boxes' classes, for data.label_source "object"."""
     box_format: Literal["xyxy", "xywh", "yxyx"] = "xyxy"
     """Order of a box's numbers: xmin, ymin, xmax, ymax; xmin, ymin, width, height; or ymin, xmin, ymax, xmax."""
+    box_unit: Literal["auto", "relative", "pixels"] = "auto"
+    """Unit of a box's numbers: "relative" to the image's size, in [0, 1], or "pixels", which needs the columns width
+    and height. "auto": relative if no number of the table, or of an image's .json, is above 1.01, else pixels; boxes in
+    both units are refused."""
 
 
 class SourceConfig(Section):
     """Data that is not named by filelists."""
 
     kind: str
-    """"folders": a folder of class folders, CLASS/*.jpg. "table": CSV, Parquet or Arrow, with one row an image or
-    one a box. "coco": COCO's instances JSON. "webdataset": tar shards. "packed": the output of `tfpipe pack`.
+    """"folders": a folder of class folders, CLASS/*.jpg. "table": CSV, JSON lines, Parquet or Arrow, with one row an
+    image or one a box. "coco": COCO's instances JSON. "webdataset": tar shards. "packed": the output of `tfpipe pack`.
     "tfrecord": ImageNet's TFRecords as written by the scripts of TensorFlow's models and of TPUs,
     train-00000-of-01024 and validation-00000-of-00128. "package.module:Class": a kind of your own, a subclass of
     tfpipe.Source, from sys.path or the current directory."""
     path: ConfigPath | Url | None = None
     """Folder of the data, a URL too with "packed" and "webdataset" (s3://, gs://, https:// and all schemes that fsspec
-    has); with "coco" a file, with "table" and "webdataset" a file or a folder of them, of which those whose names begin
-    with train are the training data; a kind of your own may do without."""
+    has); with "coco" a file, with "table" and "webdataset" a file or a folder of them; a kind of your own may do
+    without. The files of a folder are split by the words in their names, in any case: those with train or training are
+    the training data, or if there are none, those with the name of no split."""
     test_path: ConfigPath | Url | None = None
-    """The test data if it is elsewhere; null: with "folders" the subfolder val, valid, validation or test beside a
-    subfolder train, with "table" and "webdataset" the files of `path` whose names begin so, if there are any."""
+    """The test data if it is elsewhere; null: the files of `path`, or with "folders" its subfolders, with the word val,
+    valid or validation in their names, else those with test or testing, if there are any."""
     test_share: Annotated[float, Field(gt=0, lt=1)] | None = None
     """With "folders": share of each class's images that becomes test data and is left out of training; always the same
     images for the same files and `test_seed`."""

@@ -1,7 +1,9 @@
 """The Loader: a rank's batches for a loop of the user's own, with exact state, named failures and a time limit."""
 
 import math
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
 from typing import Any
@@ -9,7 +11,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.boxes import check_share, count_crops, own_crops
+from tfpipe.data.batch import Batch, joined
+from tfpipe.data.catalog.boxes import check_share, count_crops, crops_left, own_crops
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.failures.batches import Batches
@@ -18,13 +21,12 @@ from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_fil
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.input_stats import InputStats
 from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.state import LoaderState
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-
-FORMAT = 1
 
 
 class Loader(Iterator[Any]):
@@ -35,7 +37,7 @@ class Loader(Iterator[Any]):
                 ...
 
     Its state is that of the last batch handed out: what is prefetched does not count as used. Once `commit` is called,
-    it is that of the last batch committed.
+    it is that of the last batch committed. Several threads may share it: each batch goes to one of them.
     """
 
     def __init__(
@@ -48,9 +50,11 @@ class Loader(Iterator[Any]):
         timeout_s: float | None = None,
         positions: bool = False,
         ready: bool = False,
+        named: bool = False,
         catalog: Catalog | None = None,
         gather: Callable[[Any], list[Any]] | None = None,
         wrap: Callable[[Callable], Callable] | None = None,
+        max_bad_fraction: float | None = None,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
@@ -58,32 +62,41 @@ class Loader(Iterator[Any]):
             config: config, of which the `data` section is used.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: as launched, which Horovod connects.
-            device: TensorFlow's device, e.g. "GPU:0", that a thread puts images and labels on, two batches ahead.
-            timeout_s: seconds without a batch that are an error; math.inf: none are; None: `data.stall_timeout_s`.
+            device: TensorFlow's device, e.g. "GPU:0", that a thread puts the batches on, two ahead.
+            timeout_s: seconds without a batch that are an error, above 0; math.inf: none are; None:
+                `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
+            named: whether batches are `Batch`, with positions and ready by name, instead of tuples.
             catalog: catalog of the split if already loaded.
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
-            wrap: function that gets build_dataset, and returns what builds the pipeline instead.
+            wrap: function that gets pipeline.build_batches, and returns what builds the pipeline instead.
+            max_bad_fraction: share of an epoch's samples that this rank may leave out; None: `data.max_bad_fraction`.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, or this rank would get no crop.
+            ValueError: `timeout_s` is no time.
         """
+        if timeout_s is not None and not timeout_s > 0:
+            raise ValueError(f"timeout_s must be above 0 s, or math.inf for no limit; received {timeout_s}")
         self.config, self.split, self.world = config, split, (world := world or World.detect())
         self.catalog = catalog or load_catalog(config.data, split, world)
         if split == "train":
             check_share(self.catalog, config.data, world)
-        self._positions, self._ready, self._gather, self._put_on = positions, ready, gather or world.gather, device
-        self._build_dataset = partial(wrap(build_dataset) if wrap else build_dataset, with_ready=ready)
+        self._positions, self._ready, self._named = positions, ready, named
+        self._gather, self._put_on = gather or world.gather, device
+        self._build_batches = partial(wrap(build_batches) if wrap else build_batches, with_ready=ready)
         self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
+        self._most_bad = config.data.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
         self._start = Stream.start(world.size)
-        self._progress = Progress(self._start, world.rank)
-        self._crops_per_step = config.data.batch_size * world.size
+        self._progress, self._crops_before = Progress(self._start, world.rank), 0  # of the loaded state's ranks
+        self._lock, self._stats = threading.RLock(), InputStats(config.data.batch_size)
         self._batches: Batches | None = None
         self._taker: Taker | None = None
         self._dropped: Dropped | None = None
         self._left: list[DroppedSample] = []
-        self._ended, self._stats = False, InputStats(config.data.batch_size)
+        self._bad: Counter[int] = Counter()  # samples left out, by epoch
+        self._passes, self._first, self._ended = 0, 0, False
 
     def __enter__(self) -> "Loader":
         return self
@@ -92,15 +105,25 @@ class Loader(Iterator[Any]):
         self.close()
 
     def __iter__(self) -> "Loader":
-        if self._ended:
-            self.restart()
+        """Begins a pass over test data, unless a state was just loaded; training data continues where it is."""
+        with self._lock:
+            if self.split != "train" and (self._ended or self.used != self._first):
+                self.restart()
         return self
 
     def __next__(self) -> Any:
         """Returns the next batch: images, labels and, if asked for, positions and the time, as build_dataset does.
 
-        Raises TfpipeError if a file cannot be used, which the message names, or no batch came in time.
+        Raises TfpipeError if a file cannot be used, which the message names, if too many were left out, or no batch
+        came in time.
         """
+        with self._lock:
+            batch = self._take()
+            return self._finished(batch)
+
+    def _take(self) -> Batch:
+        if self._ended:
+            raise StopIteration
         batches, began_s = self._opened(), time.perf_counter()
         try:
             batch = next(batches) if self._taker is None else self._taker.take()
@@ -111,18 +134,60 @@ class Loader(Iterator[Any]):
             ) from None
         except StopIteration:
             self._look(end=True)
-            self.close()
+            self._release()
             self._ended = True
+            self._check_bad()
             raise
-        self._stats.add(time.perf_counter() - began_s, float(batch[3]) if self._ready else None)
-        self._progress.add(batch[2])
-        self._left += [] if self._dropped is None else self._dropped.add(batch[2].numpy())
-        return batch if self._positions else batch[:2] + batch[3:]
+        self._stats.add(time.perf_counter() - began_s, float(batch.ready) if self._ready else None)
+        self._progress.add(batch.positions)
+        if self._dropped is not None:
+            self._note(self._dropped.add(batch.positions.numpy()))
+            self._check_bad()
+        return batch
+
+    def _finished(self, batch: Batch) -> Any:
+        """Returns a batch as its user gets it."""
+        if self._named:
+            return batch
+        extras = [batch.positions] if self._positions else []
+        return joined(batch.data, *extras, *([batch.ready] if self._ready else []))
+
+    def this_pass(self) -> Iterator[Any]:
+        """Yields the batches from those on that the state does not count, or, as `for` does, a pass over test data.
+
+        It ends with the test data, and when another pass, `close` or `load_state_dict` begins: a thread that still
+        iterates then gets none of the batches of the next pass.
+        """
+        with self._lock:
+            if self.step != self.used:
+                self.close()
+            iter(self)
+            number = self._passes
+        while True:
+            with self._lock:
+                if self._passes != number:
+                    return
+                try:
+                    batch = next(self)
+                except StopIteration:
+                    return
+            yield batch
+
+    @property
+    def element_spec(self) -> Any:
+        """Types and shapes of the batches, as TensorFlow's TensorSpecs; builds the pipeline."""
+        with self._lock:
+            return self._opened().element_spec.data
 
     @property
     def step(self) -> int:
         """Batches handed out since the stream began; restored by `load_state_dict`."""
         return self._progress.given
+
+    @property
+    def used(self) -> int:
+        """Batches that the state counts as used: those handed out or, once `commit` was called, those committed."""
+        return self._progress.used.step
 
     def __len__(self) -> int:
         """Returns the number of this rank's batches in a test pass.
@@ -143,8 +208,12 @@ class Loader(Iterator[Any]):
     def epoch(self, number: int) -> Iterator[Any]:
         """Yields the batches of epoch `number`, from 0, that are still to come: after a resume, the rest of it.
 
-        Raises ValueError if the epoch is over, or an earlier one is not.
+        Of test data each epoch is a pass, as with `for`. Raises ValueError if a training epoch is over, or an earlier
+        one is not.
         """
+        if self.split != "train":
+            yield from self.this_pass()
+            return
         first = number * self.steps_per_epoch
         if not first <= self.step <= first + self.steps_per_epoch:
             raise ValueError(f"epoch {number} begins at step {first}, and {self.step} steps are done")
@@ -152,36 +221,68 @@ class Loader(Iterator[Any]):
             yield next(self)
 
     def commit(self, step: int | None = None) -> None:
-        """Counts the batches up to number `step` as used, None: all handed out; the state is of these from now on."""
-        self._progress.commit(step)
+        """Counts the batches up to number `step` as used, None: all handed out; the state is of these from now on.
+
+        Raises ValueError if batch `step` was not handed out, or is no longer remembered: before the first commit the
+        last 100 are.
+        """
+        with self._lock:
+            self._progress.commit(step)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state as plain data for JSON, the same on every rank; every rank must call it.
 
         Raises ConfigError if the ranks are not connected, and there is no `gather`.
         """
-        stream, rank = self.rest(), self.world.rank
-        cursors = [Cursor(*values) for values in self._gather(tuple(stream.frontiers[rank]))]
-        if len(cursors) != self.world.size:
+        rank, stream = self.world.rank, self._progress.stream
+        with self._lock:
+            used, rest = self._progress.used, self.rest()
+            ended = self.split != "train" and (
+                (self._ended and self.step == self.used)
+                or crops_left(self.catalog, self.config.data, self.world, rest) == 0
+            )
+        ranks = self._gather((*rest.frontiers[rank], used.step, used.crops, ended))
+        if len(ranks) != self.world.size:
             raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
-        contract, crops = data_contract(self.config.data, self.catalog), self._progress.used * self._crops_per_step
-        about = {"format": FORMAT, "split": self.split, "crops": crops, "contract": contract}
-        return about | stream.at(cursors).to_dict()
+        data = self.config.data
+        return LoaderState(
+            split=self.split,
+            stream=stream.at([Cursor(position, crop) for position, crop, *_ in ranks]),
+            batch_size=data.batch_size,
+            batches=tuple(step for _, _, step, *_ in ranks),
+            crops=self._crops_before + sum(crops for *_, crops, _ in ranks),
+            ended=all(ended for *_, ended in ranks),
+            contract=data_contract(data, self.catalog),
+        ).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes to a state, of any number of ranks.
+        """Goes to a state, of any number of ranks, with the same batch size per rank or over all ranks.
 
-        Raises ConfigError if the state is of other data, or, with `data.scope` "shard", of another number of ranks.
+        The state of a test pass that is over leads to the beginning of the next one.
+
+        Raises ConfigError if the state is damaged, or is of other data, of another batch size or, with `data.scope`
+        "shard", of another number of ranks.
         """
-        different = breaches(state["contract"], data_contract(self.config.data, self.catalog))
-        if state["format"] != FORMAT or state["split"] != self.split:
-            different.insert(0, f"format {state['format']}, split {state['split']} then, {FORMAT}, {self.split} now")
-        stream = Stream.from_dict(state)
-        if self.config.data.scope == "shard" and stream.size != self.world.size:
-            different.append(f'with data.scope "shard": {stream.size} ranks then, {self.world.size} now')
+        loaded, data, size = LoaderState.from_dict(state), self.config.data, self.world.size
+        different = breaches(dict(loaded.contract), data_contract(data, self.catalog))
+        if loaded.split != self.split:
+            different.insert(0, f"split {loaded.split} then, {self.split} now")
+        then = loaded.stream.size
+        if data.batch_size not in (loaded.batch_size, loaded.batch_size * then / size):
+            different.append(
+                f"data.batch_size {loaded.batch_size} on {then} ranks then, {data.batch_size} on {size} now; accepted: "
+                "the same per rank, or over all ranks"
+            )
+        if data.scope == "shard" and then != size:
+            different.append(f'with data.scope "shard": {then} ranks then, {size} now')
         if different:
             raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
-        self.restart(stream.over(self.world.size), state["crops"] // self._crops_per_step)
+        if loaded.ended:
+            self.restart()
+            return
+        with self._lock:
+            self.restart(loaded.stream.over(size), loaded.steps(self.world.rank, size, data.batch_size))
+            self._crops_before = loaded.crops
 
     def rest(self) -> Stream:
         """Returns the stream after the batch that the state is of; the other ranks are where they were at its start."""
@@ -189,12 +290,11 @@ class Loader(Iterator[Any]):
 
     def restart(self, stream: Stream | None = None, step: int = 0) -> None:
         """Ends the pipeline, and goes to the beginning of `stream`, None: all data; before it `step` steps are done."""
-        self._look()
-        if self._taker is not None:
-            self._taker.close()
-        self._batches = self._taker = self._dropped = None
-        self._progress.restart(stream or self._start, step)
-        self._ended = False
+        self._end()
+        with self._lock:
+            self._go_to(stream or self._start, step, 0)
+            self._crops_before, self._first, self._ended = 0, step, False
+            self._bad.clear()
 
     def waits_for(self) -> str:
         """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
@@ -203,9 +303,10 @@ class Loader(Iterator[Any]):
 
     def dropped(self) -> list[DroppedSample]:
         """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why."""
-        self._look()
-        left, self._left = self._left, []
-        return left
+        with self._lock:
+            self._look()
+            left, self._left = self._left, []
+            return left
 
     def stats(self) -> dict[str, Any]:
         """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see InputStats.read."""
@@ -213,13 +314,36 @@ class Loader(Iterator[Any]):
         return self._stats.read(iterator, stage_names(self.catalog, self.config.data))
 
     def close(self) -> None:
-        """Ends the pipeline. The state stays: a loop over the loader continues from it."""
-        self.restart(self.rest(), self._progress.used)
+        """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
+        self._end()
+        with self._lock:
+            # A pass whose last batches were handed out and not used has not ended.
+            self._ended &= self.step == self.used
+            self._go_to(self.rest(), self._progress.used.step, self._progress.used.crops)
 
     @property
     def iterator(self) -> Any:
         """The pipeline's own iterator, for its statistics."""
-        return self._opened().iterator
+        with self._lock:
+            return self._opened().iterator
+
+    def _end(self) -> None:
+        """Ends another thread's wait for a batch, which would hold the lock until the batch is there."""
+        if (batches := self._batches) is not None and not self._lock.acquire(blocking=False):
+            batches.cancel()
+        elif batches is not None:
+            self._lock.release()
+
+    def _go_to(self, stream: Stream, step: int, crops: int) -> None:
+        self._look()
+        self._release()
+        self._progress.restart(stream, step, crops)
+        self._passes += 1
+
+    def _release(self) -> None:
+        if self._taker is not None:
+            self._taker.close()
+        self._batches = self._taker = self._dropped = None
 
     def _opened(self) -> Batches:
         if self._batches is None:
@@ -240,10 +364,25 @@ class Loader(Iterator[Any]):
 
         It holds no reference to the loader: a thread has it, and ends when the loader is dropped.
         """
-        about, start = (self.config, self.split, self.world, True), self._start
-        build = partial(self._build_dataset, *about, catalog=self.catalog)
+        start, build = self._start, partial(self._build_batches, self.config, self.split, self.world)
+        build = partial(build, catalog=self.catalog)
         whole = cache(lambda: build(resume=start))
         return lambda rest: whole() if rest is start else build(resume=rest)
 
     def _look(self, end: bool = False) -> None:
-        self._left += [] if self._dropped is None else self._dropped.look(end=end)
+        if self._dropped is not None:
+            self._note(self._dropped.look(end=end))
+
+    def _note(self, left: list[DroppedSample]) -> None:
+        self._left += left
+        self._bad.update(sample.position // self.catalog.samples for sample in left)
+
+    def _check_bad(self) -> None:
+        samples = self.catalog.samples
+        if self._bad and max(self._bad.values()) > self._most_bad * samples:
+            first = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in self._left[-3:])
+            raise TfpipeError(
+                f"rank {self.world.rank}: {max(self._bad.values())} of {samples} {self.split} samples cannot be used, "
+                f"more than the {self._most_bad:.4g} that data.max_bad_fraction lets be left out; the last ones are "
+                f"{first or 'named by dropped()'}; tfpipe check finds all such files"
+            )

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
+from tfpipe.data.batch import Batch, joined, transformed
 from tfpipe.data.catalog.boxes import own_crops
 from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.catalog.types import Catalog
@@ -36,6 +37,7 @@ from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
 from tfpipe.data.sources.reading import Encoded, measured
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
 from tfpipe.util.import_function import load_function
 
 LookUp = Callable[[SampleRef], Any]
@@ -64,31 +66,59 @@ def build_dataset(
     Returns:
         Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1]; labels
         int32 [batch]; positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds
-        since 1970. The last test batch may be smaller.
+        since 1970. The last test batch may be smaller. With `data.transform`, what it returns comes in place of images
+        and labels.
 
     Raises:
-        ConfigError: a filelist, a label, an annotation folder or the cache cannot be used.
+        ConfigError: a filelist, a label, an annotation folder or the cache cannot be used, or `data.transform` returns
+            what Keras cannot take.
         ValueError: `resume` is for another number of ranks.
     """
-    data = config.data
+    crops, catalog = _batched_crops(config.data, split, world, resume, catalog)
+    dataset = finish(crops, config.data, with_positions)
+    return _delivered(dataset, catalog, config.data, world, resume, with_ready)
+
+
+def build_batches(
+    config: Config,
+    split: str = "train",
+    world: World = World(),
+    resume: Stream | None = None,
+    catalog: Catalog | None = None,
+    with_ready: bool = False,
+) -> tf.data.Dataset:
+    """Builds the dataset of `Batch`: as build_dataset, but with the parts of a batch by name."""
+    crops, catalog = _batched_crops(config.data, split, world, resume, catalog)
+    dataset = crops.map(partial(_finished, config=config.data), name="finish")
+    return _delivered(dataset, catalog, config.data, world, resume, with_ready)
+
+
+def _batched_crops(
+    data: DataConfig, split: str, world: World, resume: Stream | None, catalog: Catalog | None
+) -> tuple[tf.data.Dataset, Catalog]:
+    """Builds the dataset of `Crops` of a batch each: from the list to batches, of this process or its workers."""
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     workers = None if data.service is None else open_workers(data.service)
     close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
-
     stream = resume or Stream.start(world.size)
     if catalog.source.stores != "images":
-        dataset = gather(catalog, data, world, stream)
+        return gather(catalog, data, world, stream), catalog
+    if workers is None:
+        dataset = load(catalog, data, world, stream)
     else:
-        if workers is None:
-            dataset = load(catalog, data, world, stream)
-        else:
-            dataset = served(partial(load, catalog, world=world, stream=stream), workers, catalog, data, world)
-        # Rebatch copies each crop once; unbatch and batch would copy it twice.
-        dataset = dataset.rebatch(data.batch_size, drop_remainder=split == "train")
-    dataset = transform(finish(dataset, data, with_positions), data)
+        dataset = served(partial(load, catalog, world=world, stream=stream), workers, catalog, data, world)
+    # Rebatch copies each crop once; unbatch and batch would copy it twice.
+    return dataset.rebatch(data.batch_size, drop_remainder=split == "train"), catalog
+
+
+def _delivered(
+    dataset: tf.data.Dataset, catalog: Catalog, data: DataConfig, world: World, resume: Stream | None, with_ready: bool
+) -> tf.data.Dataset:
+    """Adds the last stages, the number of batches if it is known, and the options."""
+    dataset = transform(dataset, data)
     dataset = stamp(dataset) if with_ready else dataset
-    if split == "train":
+    if catalog.split == "train":
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     elif resume is None and data.on_error == "raise" and (crops := own_crops(catalog, data, world)) is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-crops // data.batch_size)))
@@ -208,35 +238,61 @@ def crop(
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
     """Converts batched `Crops` to tuples (images, labels[, positions]), images to `data.dtype`, floats in [0, 1]."""
 
-    @stage("finish")
-    def finish_batch(batch: Crops) -> tuple[tf.Tensor, ...]:
-        images, labels, positions = batch
-        if config.dtype != "uint8":
-            images = tf.cast(tf.cast(images, tf.float32) / 255.0, config.dtype)
-        return (images, labels, positions) if with_positions else (images, labels)
+    def flat(crops: Crops) -> tuple[tf.Tensor, ...]:
+        batch = _finished(crops, config)
+        return (*batch.data, batch.positions) if with_positions else batch.data
 
-    return dataset.map(finish_batch, name="finish")
+    return dataset.map(tf.autograph.experimental.do_not_convert(flat), name="finish")
+
+
+@stage("finish")
+def _finished(crops: Crops, config: DataConfig) -> Batch:
+    images, labels, positions = crops
+    if config.dtype != "uint8":
+        images = tf.cast(tf.cast(images, tf.float32) / 255.0, config.dtype)
+    return Batch((images, labels), positions)
 
 
 def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
-    """Applies the user's function `data.transform`, if set, to the images and labels of each batch."""
+    """Applies the user's function `data.transform`, if set, to the images and labels of each batch.
+
+    Elements are `Batch`, or tuples of images, labels and others, which stay. Raises ConfigError if the function returns
+    what Keras cannot take.
+    """
     if config.transform is None:
         return dataset
-    function = load_function(config.transform, "data.transform")
+    name, function = config.transform, load_function(config.transform, "data.transform")
+    refused: list[ConfigError] = []
 
-    def transform_batch(images: tf.Tensor, labels: tf.Tensor, *rest: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def checked(images: tf.Tensor, labels: tf.Tensor) -> Any:
+        try:
+            return transformed(function, name, images, labels)
+        except ConfigError as error:
+            refused.append(error)
+            raise
+
+    def transform_batch(*element: Any) -> Any:
         with tf.name_scope("transform"):
-            return (*function(images, labels), *rest)
+            if isinstance(element[0], Batch):
+                return element[0]._replace(data=checked(*element[0].data))
+            images, labels, *others = element
+            return joined(checked(images, labels), *others)
 
-    return dataset.map(transform_batch, num_parallel_calls=tf.data.AUTOTUNE, name="transform")
+    try:
+        return dataset.map(transform_batch, num_parallel_calls=tf.data.AUTOTUNE, name="transform")
+    except ConfigError:
+        # Without AutoGraph's text about code that is not the user's.
+        raise refused[0] from None
 
 
 def stamp(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Appends to each batch the time at which it was ready."""
+    """Adds to each batch the time at which it was ready: to a `Batch` by name, to a tuple at its end."""
 
     @stage("ready")
-    def stamp_batch(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return (*batch, now_s(batch))
+    def stamp_batch(*element: Any) -> Any:
+        if isinstance(element[0], Batch):
+            return element[0]._replace(ready=now_s(element[0].data))
+        return (*element, now_s(element))
 
     # In a map of its own, for 10 microseconds per batch: tf.data never parallelises a map with a stateful clock.
     return dataset.map(stamp_batch, name="ready")

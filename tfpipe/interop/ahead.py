@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import Config
+from tfpipe.data.batch import joined
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.stalled import Taker
 from tfpipe.data.loader import Loader
@@ -21,11 +22,11 @@ Gather = Callable[[Any], list[Any]]
 class Prepared(NamedTuple):
     """A batch as another framework's arrays, which may still be on their way to a device."""
 
-    images: Any
-    labels: Any
+    data: Any
+    """The structure of Batch.data, of arrays."""
     positions: tf.Tensor
-    """int64 [batch, 2], for the Loader's state."""
-    ready: Any = None
+    """int64 [batch, 2], for the Loader's state; [0, 2] if the batch only fills up a sharded pass."""
+    arrived: Any = None
     """An event after which the arrays may be used; None: at once."""
 
 
@@ -40,26 +41,20 @@ class AheadLoader(Loader):
         """
         with suppress(RuntimeError):
             tf.config.set_visible_devices([], "GPU")
-        super().__init__(config, split, world, positions=True, **options)
-        self._ahead, self._with_positions = ahead, positions
+        super().__init__(config, split, world, positions=positions, **options)
+        self._ahead = ahead
 
     @abstractmethod
     def _preparer(self) -> Callable[[Iterator[Any]], Iterator[Prepared]]:
-        """Returns a function that prepares batches in the thread; it must not refer to this loader."""
+        """Returns a function that prepares `Batch`es in the thread; it must not refer to this loader."""
 
     @abstractmethod
-    def _finished(self, batch: Prepared) -> tuple[Any, ...]:
-        """Returns images, labels and positions of a batch, as its user gets them."""
+    def _used(self, batch: Prepared) -> tuple[Any, Any]:
+        """Returns data and positions of a batch, as its user gets them."""
 
-    def __next__(self) -> tuple[Any, ...]:
-        """Returns the next batch: images, labels and, if asked for, positions.
-
-        Raises:
-            TfpipeError: a file cannot be used, or no batch came in time; the message names the file, the reason, the
-                rank, and what to do. The batches before the failure come first.
-        """
-        batch = self._finished(super().__next__())
-        return batch if self._with_positions else batch[:2]
+    def _finished(self, batch: Any) -> Any:
+        data, positions = self._used(batch)
+        return joined(data, positions) if self._positions else data
 
     def _taker_of(self, batches: Batches) -> Taker:
         # The thread holds no reference to the loader, so one that is dropped ends its thread.

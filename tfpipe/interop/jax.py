@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config
+from tfpipe.data.batch import Batch
 from tfpipe.data.catalog.boxes import own_crops
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.distributed import World
@@ -87,11 +88,11 @@ class Loader(AheadLoader):
         prepared = partial(map, partial(_prepare, self._place, rows))
         if self._full is None:
             return prepared
-        count = self._full - self.step
-        return lambda batches: prepared(_filled(batches, count))
+        count, empty = self._full - self.step, _empty(self._opened().element_spec)
+        return lambda batches: prepared(_filled(batches, count, empty))
 
-    def _finished(self, batch: Prepared) -> tuple[Any, ...]:
-        return batch.images, batch.labels, np.asarray(batch.positions)
+    def _used(self, batch: Prepared) -> tuple[Any, Any]:
+        return batch.data, np.asarray(batch.positions)
 
 
 def _most_batches(loader: Loader) -> int:
@@ -112,29 +113,35 @@ def _most_batches(loader: Loader) -> int:
     return -(-max(known) // data.batch_size)
 
 
-def _filled(batches: Iterator[Any], count: int) -> Iterator[Any]:
+def _filled(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batch]:
     """Yields batches and, once they end, empty ones until there are `count`."""
     for batch in batches:
         yield batch
         count -= 1
-    images, labels, positions = batch
     for _ in range(count):
-        yield images[:0], labels[:0], positions
+        yield empty
 
 
-def _prepare(place: Place, rows: int | None, batch: tuple[tf.Tensor, ...]) -> Prepared:
-    """Puts images and labels on their devices, filled up to `rows` rows."""
-    images, labels = np.asarray(batch[0]), np.asarray(batch[1])
-    if rows is not None and (missing := rows - len(images)):
-        images, labels = _fill(images, missing, 0), _fill(labels, missing, NO_LABEL if labels.ndim == 1 else 0)
+def _empty(spec: Batch) -> Batch:
+    """Returns a batch without rows, of the structure `spec`."""
+    return tf.nest.map_structure(lambda part: tf.zeros([0, *[size or 0 for size in part.shape[1:]]], part.dtype), spec)
+
+
+def _prepare(place: Place, rows: int | None, batch: Batch) -> Prepared:
+    """Puts the arrays of a batch on their devices, filled up to `rows` rows."""
+    data = tf.nest.map_structure(np.asarray, batch.data)
+    if rows is not None and (missing := rows - len(batch.positions)):
+        data = tf.nest.map_structure(lambda part: _fill(part, missing), data)
     if isinstance(place, jax.sharding.Sharding):
-        arrays = [jax.make_array_from_process_local_data(place, part) for part in (images, labels)]
+        data = jax.tree.map(partial(jax.make_array_from_process_local_data, place), data)
     else:
-        arrays = jax.device_put([images, labels], place)
-    return Prepared(arrays[0], arrays[1], batch[2])
+        data = jax.device_put(data, place)
+    return Prepared(data, batch.positions)
 
 
-def _fill(array: np.ndarray, count: int, value: int) -> np.ndarray:
+def _fill(array: np.ndarray, count: int) -> np.ndarray:
+    """Returns `array` with `count` more rows: NO_LABEL if each row is a whole number with a sign, otherwise zeros."""
+    value = NO_LABEL if array.ndim == 1 and np.issubdtype(array.dtype, np.signedinteger) else 0
     return np.concatenate([array, np.full_like(array, value, shape=(count, *array.shape[1:]))])
 
 
@@ -145,5 +152,5 @@ def _gather(value: Any) -> list[Any]:
     # As bytes, since JAX would make integers of 32 bits of those of 64.
     contents = np.frombuffer(pickle.dumps(value), np.uint8)
     sizes = multihost_utils.process_allgather(np.int32(len(contents)))
-    rows = multihost_utils.process_allgather(_fill(contents, int(sizes.max()) - len(contents), 0))
+    rows = multihost_utils.process_allgather(_fill(contents, int(sizes.max()) - len(contents)))
     return [pickle.loads(row[:size].tobytes()) for row, size in zip(np.asarray(rows), sizes, strict=True)]

@@ -19,6 +19,7 @@ load_triton()
 import tensorflow as tf  # noqa: E402
 
 from tfpipe.config import Config  # noqa: E402
+from tfpipe.data.batch import Batch  # noqa: E402
 from tfpipe.data.catalog.types import Catalog  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
 from tfpipe.distributed import World  # noqa: E402
@@ -30,10 +31,10 @@ WORKERS = (
     "use DataLoader(..., batch_size=None, num_workers=0); data.threads and data.parallel say how many threads"
 )
 
-Batch = tuple[torch.Tensor, ...]
+Tensors = tuple[torch.Tensor, ...]
 
 
-class Loader(AheadLoader, IterableDataset[Batch]):
+class Loader(AheadLoader, IterableDataset[Tensors]):
     """tfpipe.Loader with torch tensors: the same methods, batches, state and errors.
 
     With a CUDA device a thread copies each batch through pinned memory on a stream of its own, a batch ahead of use. On
@@ -93,17 +94,17 @@ class Loader(AheadLoader, IterableDataset[Batch]):
         stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
         return partial(map, partial(_prepare, self._channels_first, self._device, stream))
 
-    def _finished(self, batch: Prepared) -> Batch:
-        if batch.ready is not None:
+    def _used(self, batch: Prepared) -> tuple[Any, torch.Tensor]:
+        if batch.arrived is not None:
             used_by = torch.cuda.current_stream(self._device)
-            used_by.wait_event(batch.ready)
+            used_by.wait_event(batch.arrived)
             # Their memory may not be given to the next batch's copy before this stream is done with them.
-            for tensor in (batch.images, batch.labels):
+            for tensor in tf.nest.flatten(batch.data):
                 tensor.record_stream(used_by)
-        return batch.images, batch.labels, torch.from_dlpack(batch.positions)
+        return batch.data, torch.from_dlpack(batch.positions)
 
 
-def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableDataset[Batch]:
+def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableDataset[Tensors]:
     """Returns a torch IterableDataset of a dataset's batches, for DataLoader(..., batch_size=None) or a for loop.
 
     Only integer labels that are not int64 are copied. A tensor stays valid as long as it is referenced. It may be
@@ -138,12 +139,12 @@ def _usable(spec: Any) -> bool:
     return spec[0].shape.rank in (4, None) and all(part.dtype != tf.string for part in spec)
 
 
-class _Batches(IterableDataset[Batch]):
+class _Batches(IterableDataset[Tensors]):
     def __init__(self, dataset: tf.data.Dataset, channels_first: bool) -> None:
         super().__init__()
         self.dataset, self.channels_first = dataset, channels_first
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[Tensors]:
         if get_worker_info() is not None:
             raise ConfigError(WORKERS)
         return self._batches()
@@ -152,31 +153,32 @@ class _Batches(IterableDataset[Batch]):
         # A DataLoader that spawns workers, instead of forking them, pickles the dataset.
         raise ConfigError(WORKERS)
 
-    def _batches(self) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[Tensors]:
         # Only the loop holds the dataset's iterator, so that closing this generator ends the pipeline.
         for images, labels, *others in self.dataset:
-            yield *_tensors(images, labels, self.channels_first), *map(torch.from_dlpack, others)
+            data = (_tensor(part, self.channels_first) for part in (images, labels))
+            yield *data, *map(torch.from_dlpack, others)
 
 
-def _tensors(images: tf.Tensor, labels: tf.Tensor, channels_first: bool) -> Batch:
-    """Returns images, of the same memory, and labels."""
-    pixels, classes = map(torch.from_dlpack, (images, labels))
-    if channels_first:
-        pixels = pixels.permute(0, 3, 1, 2)
-    # int64 is required by torch's losses.
-    return pixels, classes if classes.is_floating_point() else classes.to(torch.int64)
+def _tensor(part: tf.Tensor, channels_first: bool) -> torch.Tensor:
+    """Returns images [batch, height, width, channels], of the same memory, or something else of each crop.
+
+    Whole numbers, except of images, become int64, which torch's losses require.
+    """
+    tensor = torch.from_dlpack(part)
+    if part.shape.rank == 4:
+        return tensor.permute(0, 3, 1, 2) if channels_first else tensor
+    return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.to(torch.int64)
 
 
-def _prepare(
-    channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None, batch: tuple[tf.Tensor, ...]
-) -> Prepared:
-    images, labels = _tensors(batch[0], batch[1], channels_first)
+def _prepare(channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None, batch: Batch) -> Prepared:
+    data = tf.nest.map_structure(lambda part: _tensor(part, channels_first), batch.data)
     if stream is None:
-        return Prepared(images.to(device), labels.to(device), batch[2])
+        return Prepared(tf.nest.map_structure(lambda tensor: tensor.to(device), data), batch.positions)
     with torch.cuda.stream(stream):
-        # Only from pinned memory does a copy run beside the computation.
-        images, labels = (each.pin_memory().to(device, non_blocking=True) for each in (images, labels))
-        return Prepared(images, labels, batch[2], stream.record_event())
+        # Only from pinned memory does a copy run at the same time as the computation.
+        moved = tf.nest.map_structure(lambda tensor: tensor.pin_memory().to(device, non_blocking=True), data)
+        return Prepared(moved, batch.positions, stream.record_event())
 
 
 def _world() -> World:

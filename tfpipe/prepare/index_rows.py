@@ -12,7 +12,7 @@ from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.index import ODD, SCHEMA, STAMPS, box_columns, lists_of
 from tfpipe.data.images.headers import START, Header, jpeg_header, pillow_header, read_header
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
-from tfpipe.util.files import NO_STAMP, read_whole
+from tfpipe.util.files import read_whole
 
 
 class Images(NamedTuple):
@@ -76,7 +76,7 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
             if annotation:
                 content.add_objects(find_objects(read_whole(annotation, content.stamps), annotation))
             else:
-                content.stamps += NO_STAMP
+                content.stamps += [None, None]
         except (OSError, ValueError) as error:
             errors.append(str(error))
     return Rows(None, errors) if errors else Rows(tabulate(images, content, classes), [])

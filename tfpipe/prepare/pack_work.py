@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, write_tables
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.data.sources.space import mean_bytes
@@ -31,7 +32,6 @@ from tfpipe.util.files import sha256
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
-from tfpipe.util.sampling import evenly_spaced
 
 LOCK, ABOUT = ".lock", "about.json"
 # Number of images whose crops are encoded to estimate the size, and share of the disk that must stay free.

@@ -24,6 +24,7 @@ from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
@@ -33,7 +34,6 @@ from tfpipe.prepare.stage_shards import stage_shards
 from tfpipe.prepare.staging import MAX_ERRORS, Share, Staged, check_errors, on_all
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
-from tfpipe.util.sampling import evenly_spaced
 
 LISTS = {"train": "train.txt", "test": "val.txt"}
 # Number of files sampled for the mean size, and share of the disk to keep free, since the size is an estimate.

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.config import Config
+from tfpipe.data.batch import Batch, weighed
 from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
 from tfpipe.training.monitor.meter import Meter
@@ -38,7 +39,7 @@ class Evaluator:
     """The test pass, to run repeatedly."""
 
     def __init__(self, config: Config, loader: Loader, classes: int, run_dir: Path) -> None:
-        """Takes the run's config, the test data with positions, the number of outputs, and the run's directory."""
+        """Takes the run's config, the test data by name, the number of outputs, and the run's directory."""
         self.loader, self.classes = loader, classes
         self.bad_files = BadFiles(run_dir, loader)
         self.loss = build_loss(config, classes, reduction="none")
@@ -59,11 +60,12 @@ class Evaluator:
         """
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
-        for images, labels, positions in self._batches():
+        for batch in self._batches():
             if stop():
                 stopped = 1.0
                 break
-            sums += self._sums(model, images, labels, positions)
+            images, labels, _ = weighed(batch.data, "the test pass of tfpipe train")
+            sums += self._sums(model, images, labels, batch.positions)
         *summed, stopped = self.loader.world.sum(np.append(sums, stopped))
         if stopped:
             return None
@@ -83,7 +85,7 @@ class Evaluator:
         self.bad_files.check(images)
         return images
 
-    def _batches(self) -> Iterator[tuple[tf.Tensor, ...]]:
+    def _batches(self) -> Iterator[Batch]:
         meter, loader = Meter(), self.loader
         limit = stall_limit(loader.config.data, loader)
         with StallWatch(meter, loader.world.rank, limit=limit, name="test batch"):

@@ -27,23 +27,23 @@ class ParallelModel(RunModel):
     fp16_compression = False
 
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
-        """Trains one step on a batch of (images, labels, requests).
+        """Trains one step on a batch of (images, labels, weights or None, requests).
 
         Returns:
             The logs, the requests' mean over ranks, and the seconds (float64) spent averaging over ranks.
         """
-        images, labels, requests = data
+        images, labels, weights, requests = data
         with tf.GradientTape() as tape:
             logits = self(images, training=True)
-            loss = self._compute_loss(x=images, y=labels, y_pred=logits, sample_weight=None, training=True)
+            loss = self._compute_loss(x=images, y=labels, y_pred=logits, sample_weight=weights, training=True)
             self._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
             loss = self.optimizer.scale_loss(loss)
-        weights = self.trainable_weights
+        trained = self.trainable_weights
         # The requests are reduced with the gradients: agreeing costs no extra message.
-        own = [*tape.gradient(loss, weights), requests]
+        own = [*tape.gradient(loss, trained), requests]
         (*gradients, granted), reduce_s = timed_average(own, self.world, self.fp16_compression)
-        self.optimizer.apply(gradients, weights)
-        return self.compute_metrics(images, labels, logits, sample_weight=None), granted, reduce_s
+        self.optimizer.apply(gradients, trained)
+        return self.compute_metrics(images, labels, logits, sample_weight=weights), granted, reduce_s
 
     def make_train_function(self, force: bool = False) -> Any:
         """Builds Keras' training function, but takes the batch outside the graph, where the wait can be measured."""
@@ -53,8 +53,8 @@ class ParallelModel(RunModel):
         step = tf.function(self.train_step, reduce_retracing=True, autograph=False, jit_compile=self.xla)
 
         def train_function(_: Iterator[Any]) -> Any:
-            images, labels, ready_at_s = self.take()
-            logs, granted, reduce_s = step((images, labels, tf.constant(self.requests, tf.float32)))
+            batch, ready_at_s = self.take()
+            logs, granted, reduce_s = step((*batch, tf.constant(self.requests, tf.float32)))
             return self.finish(logs, granted, reduce_s, ready_at_s)
 
         self.train_function = train_function

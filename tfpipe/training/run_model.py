@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.data.batch import weighed
 from tfpipe.data.loader import Loader
 from tfpipe.distributed import World
 from tfpipe.training.monitor.meter import Meter
@@ -26,7 +27,7 @@ class Results:
 
 
 class RunModel(keras.Model):
-    """A functional model that trains on the batches of a Loader, with positions and the time at which they were ready.
+    """A functional model that trains on the batches of a Loader, named and with the time at which they were ready.
 
     Its subclasses train a step. Keras' fit calls their training functions, which take the batches themselves, so that
     the wait can be measured.
@@ -56,11 +57,12 @@ class RunModel(keras.Model):
     _results: Results | None = None
     """An object of its own: Keras looks through each value that is set as an attribute, for 20 to 40 microseconds."""
 
-    def take(self) -> tuple[tf.Tensor, tf.Tensor, float]:
-        """Takes the next batch, which begins a step: images, labels, and the time at which they were ready."""
+    def take(self) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor | None], float]:
+        """Takes the next batch, which begins a step: (images, labels, weights), and the time at which it was ready."""
         assert self.meter is not None and self.loader is not None, "a run sets them"
-        images, labels, self.positions, ready_at_s = self.meter.take(self.loader)
-        return images, labels, float(ready_at_s)
+        batch = self.meter.take(self.loader)
+        self.positions = batch.positions
+        return weighed(batch.data, "tfpipe train"), float(batch.ready)
 
     def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any, ready_at_s: float) -> dict[str, float]:
         """Ends the step, but reads what the step before gave: a device that is a step behind is never idle.

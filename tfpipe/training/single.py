@@ -29,14 +29,14 @@ class SingleModel(RunModel):
         step = self.train_function
 
         def jax_function(state: Any, _: Iterator[Any]) -> Any:
-            images, labels, ready_at_s = self.take()
-            logs, state = step(state, iter([(images.numpy(), labels.numpy())]))
+            batch, ready_at_s = self.take()
+            logs, state = step(state, iter([_arrays(batch)]))
             return self.finish(logs, None, 0.0, ready_at_s), state
 
         def torch_function(_: Any) -> Any:
-            images, labels, ready_at_s = self.take()
+            batch, ready_at_s = self.take()
             self._seed_torch()
-            return self.finish(step([(images.numpy(), labels.numpy())]), None, 0.0, ready_at_s)
+            return self.finish(step([_arrays(batch)]), None, 0.0, ready_at_s)
 
         self.train_function = jax_function if keras.backend.backend() == "jax" else torch_function
 
@@ -47,6 +47,10 @@ class SingleModel(RunModel):
         assert self.meter is not None, "a run sets it"
         seeds = np.random.SeedSequence([self.seed, self.meter.steps])
         torch.manual_seed(int(seeds.generate_state(1)[0]))
+
+
+def _arrays(batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(part.numpy() for part in batch if part is not None)
 
 
 def make_model(network: keras.Model, config: Config, world: World) -> RunModel:

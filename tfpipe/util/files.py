@@ -15,13 +15,27 @@ SOME = 2**14
 # Encoding of files that people write: UTF-8 without the byte order mark that editors on Windows put first, which would
 # become part of the first word.
 WRITTEN = "utf-8-sig"
+# First bytes of the files that are given in the place of a text or a table by mistake.
+STARTS = {
+    b"PK\x03\x04": "a zip archive (or a workbook): unpack it first",
+    b"\x1f\x8b": "compressed by gzip: unpack it first",
+    b"BZh": "compressed by bzip2: unpack it first",
+    b"\xfd7zXZ": "compressed by xz: unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: unpack it first",
+    b"\xff\xfe": "a text in UTF-16: save it in UTF-8",
+    b"\xfe\xff": "a text in UTF-16: save it in UTF-8",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"\xff\xd8\xff": "a JPEG",
+    b"\x89PNG": "a PNG",
+}
 
 
 class Stamp(NamedTuple):
     """A file's size and time of change, by which a later change is noticed; None for both if there is no file."""
 
     size: int | None  # bytes
-    changed: int | None  # nanoseconds since 1970
+    changed: int | str | None  # nanoseconds since 1970; of a URL the ETag or time that its server states, if any
 
 
 NO_STAMP = Stamp(None, None)
@@ -92,6 +106,41 @@ def open_text(path: Path) -> TextIO:
 def read_text(path: Path) -> str:
     """Returns the text of a file that people write, in UTF-8; raises OSError or UnicodeDecodeError."""
     return path.read_text(encoding=WRITTEN)
+
+
+def format_of(path: Path) -> str | None:
+    """Returns the format of a file that is no text, by its first bytes, and what to do; None for any other.
+
+    Raises OSError.
+    """
+    start = read_start(str(path), max(map(len, STARTS)))
+    return next((name for magic, name in STARTS.items() if start.startswith(magic)), None)
+
+
+def unreadable(path: Path, error: OSError | UnicodeDecodeError, kind: str = "") -> str:
+    """Describes why a text could not be read: the system's error, the file's true format, or the first wrong line.
+
+    `kind`, e.g. "the filelist ", precedes the path.
+    """
+    reason = error.strerror if isinstance(error, OSError) else not_text(path)
+    return f"cannot read {kind}{path}: {reason or error}"
+
+
+def not_text(path: Path) -> str | None:
+    """Returns the format of a file that is no text, or the first line that is not UTF-8; None if it is a text."""
+    try:
+        kind = format_of(path)
+        if kind is not None:
+            return f"it is {kind}"
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError:
+                    return f"line {number} is not UTF-8: received {line.rstrip()[:80]!r}; save the file in UTF-8"
+    except OSError:
+        pass
+    return None
 
 
 @retried

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tfpipe.errors import ConfigError
 
@@ -50,7 +50,7 @@ def locked(path: Path, work: str, patience_s: float = 0.0) -> Iterator[None]:
             if error.errno not in NO_LOCKS:
                 raise
             logger.warning("%s cannot be locked (%s): make sure that nobody else is %s", path, error.strerror, work)
-        if _is(file, path):
+        if is_same_file(file, path):
             break
         file.close()  # its holder has just removed it: try again with a new file
     try:
@@ -78,7 +78,8 @@ def waiting_lock(path: Path) -> Iterator[IO[str]]:
         yield file
 
 
-def _is(file: IO[str], path: Path) -> bool:
+def is_same_file(file: IO[Any], path: Path) -> bool:
+    """Returns whether an open file is the one that has the name `path` now."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:

@@ -66,6 +66,11 @@ def test_the_other_tables_boxes_are_of_their_images_class(tmp_path: Path) -> Non
     assert table.classes.tolist() == [0, 1, 1]
 
 
+def test_a_relative_edge_a_little_beyond_1_is_1(tmp_path: Path) -> None:
+    table = read(tmp_path, "n02_2.JPEG,-0.0000001,0.2,1.0000001,0.4\n")
+    np.testing.assert_array_equal(table.boxes, np.float32([[0.2, 0, 0.4, 1]]))
+
+
 def test_of_no_image_of_the_list_it_says_nothing(tmp_path: Path) -> None:
     for rows in (HEADER + "n09_9,n02 1 1 2 2\n", "n09_9.JPEG,0,0,1,1\n"):
         table = read(tmp_path, rows)

@@ -1,8 +1,10 @@
 """Filelists: scanned from real trees, written whole or not at all, and read back as they were."""
 
+import gzip
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -189,9 +191,33 @@ def test_a_file_whose_name_a_list_cannot_hold_is_named_and_no_list_is_written(tm
         write_filelist(tmp_path / "list.txt/list.txt", images)
 
 
-def test_a_path_with_a_line_end_is_refused():
-    with pytest.raises(ValueError, match="line end"):
-        FileList.of(["/a/b\n.jpg"])
+@pytest.mark.parametrize("name", ["a/b\n.jpg", "a/\udcff.jpg", "a\n/b.jpg", "\udcff/b.jpg"])
+def test_a_name_that_would_shift_the_names_after_it_is_refused(tmp_path, name):
+    for paths in ([f"/{name}"], ["/x.jpg", f"/{name}", "/y.jpg"]):
+        with pytest.raises(ConfigError) as caught:
+            FileList.of(paths)
+        assert ("\\n" if "\n" in name else "\\udcff") in str(caught.value) and "line end" in str(caught.value)
+    touch(tmp_path, "0/0.jpg", os.fsencode(name).decode(errors="surrogateescape"), "z/1.jpg")
+    with pytest.raises(ConfigError) as caught:
+        read_filelist(tmp_path)
+    assert f"the name '{tmp_path}/" in str(caught.value) and "rename the file or the folder" in str(caught.value)
+
+
+def test_a_list_that_is_no_text_is_called_what_it_is(tmp_path):
+    with zipfile.ZipFile(tmp_path / "list.txt", "w") as archive:
+        archive.writestr("list.txt", "a/1.JPEG\n" * 99, zipfile.ZIP_DEFLATED)
+    for read in (read_filelist, lambda path: check_filelists([path])):
+        with pytest.raises(ConfigError, match=r"list\.txt: it is a zip archive .*: unpack it first; make one with"):
+            read(tmp_path / "list.txt")
+    (tmp_path / "list.txt").write_bytes(gzip.compress(b"a/1.JPEG\n"))
+    with pytest.raises(ConfigError, match=r"list\.txt: it is compressed by gzip: unpack it first"):
+        read_filelist(tmp_path / "list.txt")
+    (tmp_path / "list.txt").write_bytes("a/1.JPEG\n".encode("utf-16"))
+    with pytest.raises(ConfigError, match=r"it is a text in UTF-16: save it in UTF-8"):
+        read_filelist(tmp_path / "list.txt")
+    (tmp_path / "list.txt").write_bytes("a/1.JPEG\nb/é.JPEG\n".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"line 2 is not UTF-8: received b'b/\\xe9\.JPEG'; save the file in UTF-8"):
+        read_filelist(tmp_path / "list.txt")
 
 
 def digest_of(folder: Path, text: str) -> str:

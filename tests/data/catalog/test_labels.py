@@ -241,6 +241,13 @@ def test_a_class_whose_name_is_a_number_goes_by_its_name(from_file):
     assert from_file("0\n1\n7\n", VAL, ("1", "7", "0")) == [2, 0, 1]
 
 
+def test_numbers_and_names_that_are_numbers_do_not_mix(from_file):
+    """0, 1 and 2 would be read as a number and two names: 0, 0, 1."""
+    with pytest.raises(ConfigError, match=r'1 of 3 images have a label that is no class, .*: "0" \(in '):
+        from_file("0\n1\n2\n", VAL, ("1", "2", "3"))
+    assert from_file("3\n1\n2\n", VAL, ("1", "2", "3")) == [2, 0, 1]
+
+
 @pytest.mark.parametrize("label", ["cow", "3", "-1", "Cat", "1.0"])
 def test_a_label_that_is_no_class_is_refused_by_image_and_label(from_file, label):
     with pytest.raises(ConfigError) as caught:

@@ -25,6 +25,7 @@ from tfpipe.data.pipeline import visit
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
+from tfpipe.util.files import NO_STAMP
 from tfpipe.util.mapped import Part, map_part
 
 # ---- the catalog -----------------------------------------------------------------------------------------------
@@ -261,7 +262,7 @@ def on_ranks(places: Sequence[Sequence[Path]], make: Callable[[int], Part | None
     def one(rank: int) -> Any:
         world = Rank(rank, len(places), "mpi", rank % 2, 2, exchange=exchange)
         try:
-            return Shared(places[rank], ["list"], world).part("kind", [], lambda: make(rank))
+            return Shared(places[rank], [("list", NO_STAMP)], world).part("kind", [], lambda: make(rank))
         except ConfigError as error:
             return str(error)
 

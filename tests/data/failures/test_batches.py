@@ -14,7 +14,9 @@ import tensorflow as tf
 
 from tests.support.sample import SampleData
 from tfpipe import Stream, World, build_dataset, load_config
+from tfpipe.data.batch import Batch
 from tfpipe.data.failures.batches import Batches
+from tfpipe.data.pipeline import build_batches
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import TfpipeError
 from tfpipe.util.retry import TRIES
@@ -43,24 +45,24 @@ def of(number: int) -> tf.errors.OpError:
 class Opened(Batches):
     """Batches whose pipeline is a Python iterator."""
 
-    def _open(self, stream: Stream) -> Iterator[tuple]:
+    def _open(self, stream: Stream) -> Iterator[Batch]:
         return self._build(stream)
 
 
 def batches_of(failures: dict[int, list[Exception]], pauses: list[float]) -> Batches:
-    """The batches of rank 1 of 2, each of one image with one crop; a batch ends with the image's number."""
+    """The batches of rank 1 of 2, each of one image with one crop; the data are the image's number."""
 
-    def build(stream: Stream) -> Iterator[tuple]:
+    def build(stream: Stream) -> Iterator[Batch]:
         cursor = stream.frontiers[1]
         numbers = Flaky(cursor.position // 2 + (cursor.crop > 0), failures)
-        return ((None, None, tf.constant([[2 * number + 1, 0]]), number) for number in numbers)
+        return (Batch(number, tf.constant([[2 * number + 1, 0]])) for number in numbers)
 
     catalog = SimpleNamespace(split="train", source=SimpleNamespace(cause=lambda *_: None, stores="crops"))
     return Opened(build, catalog, None, World(1, 2), Stream.start(2), pauses.append)
 
 
 def taken(failures: dict[int, list[Exception]], count: int, pauses: list[float]) -> list[int]:
-    return [number for *_, number in islice(batches_of(failures, pauses), count)]
+    return [batch.data for batch in islice(batches_of(failures, pauses), count)]
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EISDIR, errno.ENOSPC])
@@ -104,7 +106,7 @@ def test_a_real_pipeline_goes_on_with_the_very_next_crop(sample: SampleData, tmp
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
     def build(stream: Stream) -> tf.data.Dataset:
-        return build_dataset(config, split, with_positions=True, resume=stream)
+        return build_batches(config, split, resume=stream)
 
     catalog = load_catalog(config.data, split, World())
     batches, got = Batches(build, catalog, config.data, World(), Stream.start(1), sleep), []
@@ -112,7 +114,7 @@ def test_a_real_pipeline_goes_on_with_the_very_next_crop(sample: SampleData, tmp
         for number in range(len(expected)):
             if number == 2:
                 resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))  # those that are open stay so
-            got.append(next(batches)[2].numpy())
+            got.append(next(batches).positions.numpy())
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert pauses and len(got) > 3

@@ -1,6 +1,8 @@
 """Class folders as a source: the same samples as their filelist, splits, and errors by name."""
 
 import json
+import os
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -84,6 +86,24 @@ def test_a_share_of_each_class_is_test_data(tmp_path: Path, root: Path) -> None:
     assert split(test_seed=1)[1] != test
 
 
+@pytest.mark.parametrize(("train", "test"), [("training", "validation"), ("Train", "Val"), ("", "test")])
+def test_splits_are_folders_by_the_words_in_their_names(tmp_path: Path, root: Path, train: str, test: str) -> None:
+    for name, split in ((train, "train"), (test, "val")):
+        shutil.copytree(root / split, tmp_path / "data" / name, dirs_exist_ok=True)
+    for source in ({}, {"test_path": str(tmp_path / "data" / test)}):
+        config = config_with(tmp_path, folders(tmp_path / "data", **source))
+        assert open_source(config.data).has_test()
+        assert [len(load_catalog(config.data, split, World())) for split in ("train", "test")] == [36, 12]
+    listed = config_with(tmp_path, {"train_filelist": str(tmp_path / "data"), "annotations": "none"})
+    with pytest.raises(ConfigError, match=f"holds training and test data, .*: name the folder of one .*data/{test}"):
+        load_catalog(listed.data, "train", World())
+    shutil.copytree(root / "val", tmp_path / "data/valid")
+    shutil.copytree(root / "val", tmp_path / "data/val")
+    config = config_with(tmp_path, folders(tmp_path / "data"))
+    with pytest.raises(ConfigError, match=r"several folders of test data, by name: .*val.* in data\.source\.test_path"):
+        load_catalog(config.data, "test", World())
+
+
 def test_test_data_may_be_missing(tmp_path: Path, root: Path) -> None:
     config = config_with(tmp_path, folders(root / "train"))
     assert not open_source(config.data).has_test()
@@ -135,3 +155,17 @@ def test_commands_name_a_bad_image_or_say_what_they_need(
     ):
         assert main([command[0], "-c", config, *command[1:]]) == 2
         assert advice in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [b"a/1\n2.jpg", b"a\n/1.jpg", b"a/\xff.jpg", b"\xff/1.jpg"])
+@pytest.mark.parametrize("source", [{}, {"test_share": 0.5}], ids=str)
+def test_a_name_never_shifts_other_names_against_their_classes(tmp_path: Path, name: bytes, source: dict) -> None:
+    for path in (name, b"b/3.jpg", b"c/4.jpg", b"c/5.jpg"):
+        file = os.path.join(os.fsencode(tmp_path), b"root", path)
+        os.makedirs(os.path.dirname(file), exist_ok=True)
+        Path(os.fsdecode(file)).write_bytes(encoded(picture(8, 8)))
+    for data in (folders(tmp_path / "root", **source), {"train_filelist": str(tmp_path / "root")}):
+        with pytest.raises(
+            ConfigError, match=rf"the name '{tmp_path}/root/.*' holds a line end or is not UTF-8: rename"
+        ):
+            load_catalog(config_with(tmp_path, data).data, "train", World())

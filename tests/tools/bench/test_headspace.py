@@ -13,6 +13,7 @@ from tests.support.clock import Clock
 from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.config import Config, load_config
+from tfpipe.data.batch import Batch
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.tools.bench import segments
@@ -54,14 +55,14 @@ def slow_input(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object]) -> N
     from tfpipe.data import pipeline
 
     def slow(dataset: tf.data.Dataset, *args: Any) -> tf.data.Dataset:
-        def waited(*batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        def waited(batch: Batch) -> Batch:
             with tf.control_dependencies([tf.numpy_function(lambda: wait() or 0, [], tf.int64)]):
-                return tuple(map(tf.identity, batch))
+                return tf.nest.map_structure(tf.identity, batch)
 
         return original(dataset, *args).map(waited)
 
-    original = pipeline.finish
-    monkeypatch.setattr(pipeline, "finish", slow)
+    original = pipeline.transform
+    monkeypatch.setattr(pipeline, "transform", slow)
 
 
 def test_the_share_is_what_a_step_waits_for_the_pipeline(opened: tuple[Config, Catalog], monkeypatch) -> None:
@@ -91,7 +92,7 @@ def test_what_is_replayed_are_a_few_batches_of_the_pipeline_over_and_over(sample
     assert len(seen) == WARM_UP_STEPS
     seen.clear()
     made = by[REPLAY](0.05)
-    positions = [tuple(np.ravel(batch[2])) for batch in seen]
+    positions = [tuple(np.ravel(batch.positions)) for batch in seen]
     assert len(set(positions)) == BATCHES and positions[BATCHES] == positions[0]
     assert made.crops % 8 == 0 and made.crops >= 8
     # One to two crops an image, in this data.
@@ -99,7 +100,7 @@ def test_what_is_replayed_are_a_few_batches_of_the_pipeline_over_and_over(sample
 
     seen.clear()
     by[TRAINING](0.05)
-    fresh = [tuple(np.ravel(batch[2])) for batch in seen]
+    fresh = [tuple(np.ravel(batch.positions)) for batch in seen]
     assert len(set(fresh)) == len(fresh) and not set(fresh) & set(positions)
 
 
@@ -127,9 +128,9 @@ def test_the_step_is_that_of_training(opened: tuple[Config, Catalog], monkeypatc
     config, catalog = opened
     step = training_step(config, World(), catalog)
     before = [weight.numpy() for weight in models[0].trainable_weights]
-    from tfpipe import build_dataset
+    from tfpipe.data.pipeline import build_batches
 
-    batch = next(iter(build_dataset(config, "train", with_positions=True, catalog=catalog)))
+    batch = next(iter(build_batches(config, "train", catalog=catalog)))
     step(batch)
     assert int(models[0].optimizer.iterations) == 1
     assert any((weight.numpy() != old).any() for weight, old in zip(models[0].trainable_weights, before, strict=True))

@@ -9,6 +9,8 @@ from tfpipe.data.annotations.voc import VocObjects
 
 BY_OBJECT = -1
 """Label of an image whose objects have the labels."""
+# How far beyond 1 a relative edge may reach: rounding makes 1.0000001 of 1.
+TOLERANCE = 0.01
 WHOLE_IMAGE = np.array([[0, 0, 1, 1]], np.float32)
 
 

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.annotations.cleaning import BY_OBJECT, TOLERANCE
 from tfpipe.data.annotations.voc import IS_NUMBER
 from tfpipe.data.catalog.labels import is_kaggle, kaggle_row, named_twice
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import open_text
+from tfpipe.util.files import open_text, unreadable
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Seq
                 edges.extend(map(float, sides))
                 kinds.extend(numbers.get(thing, -1) for thing in things)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        raise ConfigError(unreadable(path, error)) from error
     if form == RELATIVE and (labels == BY_OBJECT).any():
         raise ConfigError(f'{path} has no classes: with data.label_source "object" use Kaggle\'s table or the XMLs')
     if not names:
@@ -83,6 +83,7 @@ def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Seq
     order = np.argsort(items, kind="stable")[np.count_nonzero(items < 0) :]
     items = items[order]
     boxes = np.array(edges, np.float32).reshape(-1, 4)[order][:, [1, 0, 3, 2]]
+    boxes = boxes.clip(0, 1) if form == RELATIVE else boxes
     return BoxTable(items, boxes, labels[items] if form == RELATIVE else np.array(kinds)[order], form == RELATIVE)
 
 
@@ -94,7 +95,7 @@ def _read_kaggle(line: str) -> Row | None:
 
 def _read_relative(line: str) -> Row | None:
     image, *edges = line.strip().split(",")
-    fits = len(edges) == 4 and all(IS_NUMBER(edge) and 0 <= float(edge) <= 1 for edge in edges)
+    fits = len(edges) == 4 and all(IS_NUMBER(edge) and -TOLERANCE <= float(edge) <= 1 + TOLERANCE for edge in edges)
     return (_stem(image), [], edges) if fits else None
 
 

@@ -11,12 +11,13 @@ from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes, is_stated, numb
 from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.mixture import Mixture
+from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.order.stream import Stream
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
-from tfpipe.util.sampling import evenly_spaced
 
 if TYPE_CHECKING:
     from tfpipe.data.sources.source import Source
@@ -70,9 +71,23 @@ def _expected(catalog: Catalog, order: WeightedOrder, world: World) -> CropCount
 
 def own_crops(catalog: Catalog, config: DataConfig, world: World) -> int | None:
     """Returns the number of crops of a rank's share of the test data; None if only reading the XMLs would tell."""
-    if config.crop_for(catalog.split) != "boxes" and not catalog.by_object:
-        return len(range(world.rank, len(catalog), world.size))
-    return None if catalog.boxes is None else int((catalog.boxes.images % world.size == world.rank).sum())
+    if catalog.boxes is not None and (catalog.by_object or config.crop_for(catalog.split) == "boxes"):
+        return int((catalog.boxes.images % world.size == world.rank).sum())
+    parsed = config.crop_for(catalog.split) == "boxes" and catalog.annotated[world.rank :: world.size].any()
+    return None if catalog.by_object or parsed else len(range(world.rank, len(catalog), world.size))
+
+
+def crops_left(catalog: Catalog, config: DataConfig, world: World, rest: Stream) -> int | None:
+    """Returns the crops that `rest` of a test pass holds for a rank; None if only reading the XMLs would tell."""
+    if own_crops(catalog, config, world) is None:
+        return None
+    visits = rest.visits(catalog.order(config), world, len(catalog) // world.size + 1)
+    there = visits.position < len(catalog)
+    images, first = visits.item[there], visits.first_crop[there]
+    counts = np.ones_like(images)
+    if catalog.boxes is not None and (catalog.by_object or config.crop_for(catalog.split) == "boxes"):
+        counts = np.diff(catalog.boxes.offsets(len(catalog)))[images]
+    return int(np.maximum(counts - first, 0).sum())
 
 
 def check_share(catalog: Catalog, config: DataConfig, world: World) -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from tfpipe.config.section import NETRC
-from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below
+from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below, images_of_split, listing
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import FileList, is_url, packed
 from tfpipe.errors import LOGIN, ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.files import open_text, read_text
+from tfpipe.util.files import open_text, read_text, unreadable
 from tfpipe.util.progress import progress
 
 JPEG_SUFFIXES = (".jpeg", ".jpg")
@@ -22,6 +22,7 @@ VOC_SPLITS = ("train", "val", "test", "trainval")
 CHUNK_CHARS = 2**18
 # Python reads a byte of a file's name that is not UTF-8 as a surrogate.
 BREAKS_A_LINE = re.compile("[\r\n\ud800-\udfff]")
+LIST = "the filelist "
 HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
@@ -38,7 +39,7 @@ def read_filelist(path: str | Path, show: bool = False) -> FileList:
     try:
         paths = packed(read_lines(path, show), str(path.parent.absolute()))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{_unreadable(path, error)}; {HOW_TO_MAKE}") from error
+        raise ConfigError(f"{unreadable(path, error, LIST)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
     check_urls(paths, f"the filelist {path}", "line")
@@ -71,10 +72,16 @@ def check_urls(paths: FileList, place: str, entry: str) -> None:
 def read_folder(folder: Path) -> FileList:
     """Lists the images of a folder and of its folders, sorted: the list that would hold them, relative to the folder.
 
-    Raises ConfigError if there is none, or the folder cannot be listed.
+    Raises ConfigError if there is none, the folder holds folders of training and of test data, or it cannot be listed.
     """
     root = str(folder.absolute())
     try:
+        _, *tests = splits = find_splits(folder)
+        if tests:
+            raise ConfigError(
+                f"{folder} holds training and test data, by the names of its folders {listing(list(splits))}: name the "
+                f"folder of one split, e.g. {folder / tests[0]}"
+            )
         images = images_below(Path(root))
     except OSError as error:
         raise ConfigError(f"cannot list the folder {folder}: {error.strerror}") from error
@@ -115,13 +122,9 @@ def check_filelists(paths: Iterable[Path | None]) -> None:
                 if not any(line.strip() for line in lines):
                     errors.append(f"the filelist {path} holds no line")
         except (OSError, UnicodeDecodeError) as error:
-            errors.append(_unreadable(path, error))
+            errors.append(unreadable(path, error, LIST))
     if errors:
         raise ConfigError("; ".join([*errors, HOW_TO_MAKE]))
-
-
-def _unreadable(path: Path, error: OSError | UnicodeDecodeError) -> str:
-    return f"cannot read the filelist {path}: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def write_filelist(path: Path, images: Iterable[str]) -> None:
@@ -157,7 +160,8 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
             return _scan_ilsvrc(base / "Data/CLS-LOC", show)
     if (root / "JPEGImages").is_dir() and (root / "ImageSets/Main").is_dir():
         return _scan_voc(root)
-    splits = {split: images_below(folder, show) for split, folder in find_splits(root).items()} if root.is_dir() else {}
+    folders = find_splits(root) if root.is_dir() else {}
+    splits = {split: images_of_split(folders, split, show) for split in folders}
     images = splits.get("train", [])
     for rule in LAYOUTS.values():
         tree, found, _ = "".join(images[:1]).partition(f"/{rule.images}/")

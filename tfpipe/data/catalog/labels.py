@@ -11,9 +11,9 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
-from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text
+from tfpipe.util.files import read_text, unreadable
 
 KAGGLE_HEADER = "ImageId,PredictionString"
 WNID = re.compile(r"n\d{8}")
@@ -32,16 +32,38 @@ def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
         source, names = "in data.classes", config.classes
     else:
         source, names = "as folders of the training list", sorted({folder_of(folder) for folder in train_paths.folders})
+    return checked_classes(names, config, source)
+
+
+def checked_classes(names: Sequence[str], config: DataConfig, source: str) -> tuple[str, ...]:
+    """Returns the class names if they can be used; `source` says where they are.
+
+    Raises ConfigError if there is none, a name occurs twice or cannot be written on a line, or there are more than
+    `data.num_classes`.
+    """
     if not names:
         raise ConfigError(f"no class {source}")
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    for name in filter(UNUSABLE.search, names):
+        raise ConfigError(f"the class {name!a} {source} holds a line end or is not UTF-8: rename it")
+    twice = _first_repeated(names)
+    if twice is not None:
         raise ConfigError(f'the class "{twice}" is there twice {source}')
     check_count(names, config, source)
     return tuple(names)
 
 
-def check_count(names: Sequence[str], config: DataConfig, source: str) -> None:
+def numbers_of(classes: Sequence[str]) -> dict[str, int]:
+    """Returns the class number of each label: of all names and, unless the name of a class is a number, all numbers.
+
+    With the classes "1", "2" and "3", the labels 0, 1 and 2 would be read half as numbers and half as names.
+    """
+    numbers = {name: number for number, name in enumerate(classes)}
+    if any(name.isdecimal() for name in classes):
+        return numbers
+    return {str(number): number for number in range(len(classes))} | numbers
+
+
+def check_count(names: Sequence[object], config: DataConfig, source: str) -> None:
     """Raises ConfigError if there are more classes than `data.num_classes`; `source` says where they are."""
     if config.num_classes is not None and len(names) > config.num_classes:
         raise ConfigError(f"data.num_classes is {config.num_classes}, but there are {len(names)} classes {source}")
@@ -90,8 +112,7 @@ def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, lab
     """
     numbers = {name: number for number, name in enumerate(classes)}
     if label_file is not None:
-        # A label may be a class number; if a class's name is a number, the name takes precedence.
-        numbers = {str(number): number for number in range(len(classes))} | numbers
+        numbers = numbers_of(classes)
         names, own = _from_file(paths, label_file, numbers), np.arange(len(paths))
         source = f"in {label_file}"
     elif config.label_source == "object":
@@ -172,4 +193,4 @@ def _read(path: Path) -> str:
     try:
         return read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+        raise ConfigError(unreadable(path, error)) from error

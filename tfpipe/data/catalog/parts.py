@@ -12,10 +12,11 @@ from tfpipe.data.annotations.cleaning import Boxes, LocatedBoxes
 from tfpipe.data.catalog.labels import image_labels
 from tfpipe.data.catalog.lists import mixed, paths_of, read_lists
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.shared import Shared, share, stamps_of
+from tfpipe.data.catalog.shared import Shared, share
 from tfpipe.data.catalog.types import Index, MixedList
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.made_from import stamped
 from tfpipe.util.mapped import Part
 
 logger = logging.getLogger(__name__)
@@ -42,8 +43,8 @@ def load_list(config: DataConfig, filelist: Path | list[WeightedList], world: Wo
 
     def read() -> Part:
         paths, lists = read_lists(filelist, show=world.rank == 0)
-        if stamps_of(paths_of(filelist)) != shared.inputs:  # no collective: only the ranks that make a part come here
-            raise ConfigError(f"{shared.inputs[0][0]} changed while it was read: start again")
+        if stamped(paths_of(filelist)) != shared.files:  # no collective: only the ranks that make a part come here
+            raise ConfigError(f"{shared.files[0][0]} changed while it was read: start again")
         about = {"folders": paths.folders, "digest": paths.digest, "ends": [part.images.stop for part in lists]}
         return Part(about, {"names": paths.text, "offsets": paths.offsets, "folder": paths.folder})
 
@@ -76,7 +77,7 @@ def load_boxes(
     """
     where = source.model_dump() if isinstance(source, Layout) else shared.stamps([source])
     stamps = shared.stamps([index])
-    if not shared.places or None in stamps[0]:
+    if not shared.places or stamps[0][1].size is None:
         return shared.world.from_rank0(find)
     made = False
 

@@ -12,9 +12,13 @@ from typing import overload
 
 import numpy as np
 
+from tfpipe.errors import ConfigError
+
 # Start of a URL: every scheme that fsspec has.
 URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 LINE_END = ord("\n")
+# Names end with a line end in FileList.names. Python reads a byte of a file's name that is not UTF-8 as a surrogate.
+UNUSABLE = re.compile("[\n\ud800-\udfff]")
 # Large enough to be fast, small enough for what is made of a chunk to stay in the CPU's cache.
 CHUNK_NAMES = 2**14
 
@@ -46,12 +50,9 @@ class FileList(Sequence[str]):
     def of(cls, paths: Iterable[str]) -> "FileList":
         """Returns a FileList of these paths, left as they are, absolute or not.
 
-        Raises ValueError if a path holds a line end.
+        Raises ConfigError if a path holds a line end, or is not UTF-8.
         """
-        paths = list(paths)
-        if any("\n" in path for path in paths):
-            raise ValueError("a path with a line end in it cannot be in a filelist")
-        return packed([paths], "")
+        return packed([list(paths)], "")
 
     @classmethod
     def joined(cls, lists: Sequence["FileList"]) -> "FileList":
@@ -138,6 +139,8 @@ class _Folders(dict[str | None, int]):
         self.numbers: dict[str, int] = {}
 
     def __missing__(self, folder: str | None) -> int:
+        if folder is not None and UNUSABLE.search(folder):
+            raise unusable([folder], self.base)
         path = "" if folder is None else f"{folder}/"
         path = path if is_url(path) else os.path.join(self.base, path)
         self[folder] = self.numbers.setdefault(path, len(self.numbers))
@@ -145,7 +148,10 @@ class _Folders(dict[str | None, int]):
 
 
 def packed(chunks: Iterable[list[str]], base: str) -> FileList:
-    """Makes a FileList of lines, some at a time; relative ones are relative to `base`."""
+    """Makes a FileList of lines, some at a time; relative ones are relative to `base`.
+
+    Raises ConfigError if a line holds a line end, which would shift the names after it, or is not UTF-8.
+    """
     folders = _Folders(base)
     folder: list[np.ndarray] = [np.empty(0, np.int32)]
     text = io.BytesIO()
@@ -155,13 +161,26 @@ def packed(chunks: Iterable[list[str]], base: str) -> FileList:
         if "" in heads:  # a line "name" or "/name"
             heads = [head if slash else None for head, slash, _ in parts]
         folder.append(np.fromiter(map(folders.__getitem__, heads), np.int32, len(heads)))
-        text.write(_joined(map(itemgetter(2), parts)))
+        try:
+            joined = _joined(map(itemgetter(2), parts))
+        except UnicodeEncodeError:
+            raise unusable(lines, base) from None
+        if joined.count(b"\n") != len(lines):
+            raise unusable(lines, base)
+        text.write(joined)
     names = text.getvalue()
     ends = np.flatnonzero(np.frombuffer(names, np.uint8) == LINE_END)
     numbers = np.concatenate(folder)
     # Hashes the parts, not the lines, which are five times as long.
     digest = hashlib.sha256(_joined(map(str, folders)) + b"\n" + numbers.tobytes() + names).hexdigest()
     return FileList(list(folders.numbers), numbers, names, np.append(0, ends + 1), digest)
+
+
+def unusable(names: Iterable[str], base: str) -> ConfigError:
+    """Makes the error for the first of `names` that holds a line end or is not UTF-8; it is relative to `base`."""
+    name = next(name for name in names if UNUSABLE.search(name))
+    path = os.path.join(base, name)
+    return ConfigError(f"the name {path!a} holds a line end or is not UTF-8: rename the file or the folder")
 
 
 def _joined(lines: Iterable[str]) -> bytes:

@@ -2,11 +2,9 @@
 
 Parts of `train.txt` are in the folder `train.catalog` beside it or in `data.index`, as its index is, or, where that
 cannot be written, in the folder for temporary files (TMPDIR) of each host. A part's name is a hash of everything that
-it is made of; files count by size and time of change.
+it is made from (util/made_from.py); files count by size and time of change.
 """
 
-import hashlib
-import json
 import logging
 import os
 import stat
@@ -19,8 +17,9 @@ from typing import Any
 from tfpipe.config import DataConfig, WeightedList
 from tfpipe.data.catalog.lists import hashed_name, index_path, paths_of
 from tfpipe.distributed import World
-from tfpipe.util.files import stamp
+from tfpipe.util.files import Stamp
 from tfpipe.util.locks import waiting_lock
+from tfpipe.util.made_from import MadeFrom, stamped
 from tfpipe.util.mapped import Part, map_part, write_part
 
 logger = logging.getLogger(__name__)
@@ -34,16 +33,16 @@ LOCK = ".lock"
 class Shared:
     """The parts of a split's catalog, which the ranks of a host share if its filelists are large."""
 
-    def __init__(self, places: Sequence[Path], inputs: Sequence[Any], world: World) -> None:
+    def __init__(self, places: Sequence[Path], files: Sequence[tuple[str, Stamp]], world: World) -> None:
         """Shares in the first of `places` that can be written, or not at all if there is none.
 
-        `inputs`, plain values, are what all parts are made of; the same on every rank.
+        `files`, paths and stamps, are what all parts are made from; the same on every rank.
         """
-        self.places, self.inputs, self.world = places, inputs, world
+        self.places, self.files, self.world = places, files, world
 
-    def stamps(self, paths: Iterable[Path | None]) -> list[Any]:
-        """Returns the stamps of files as rank 0 sees them, the same on every rank; [] if nothing is shared."""
-        return self.world.from_rank0(lambda: stamps_of(paths)) if self.places else []
+    def stamps(self, paths: Iterable[Path | None]) -> list[tuple[str, Stamp]]:
+        """Returns the paths and stamps of files as rank 0 sees them, on every rank; [] if nothing is shared."""
+        return self.world.from_rank0(lambda: stamped(paths)) if self.places else []
 
     def part(self, kind: str, inputs: Sequence[Any], make: Callable[[], Part | None]) -> Part | None:
         """Returns the part that `make()` makes of `inputs`, mapped if it could be stored; every rank must call.
@@ -53,7 +52,7 @@ class Shared:
         """
         if not self.places:
             return make()
-        key = hashlib.sha256(json.dumps([FORMAT, kind, *self.inputs, *inputs]).encode()).hexdigest()
+        key = MadeFrom(FORMAT, self.files, {"kind": kind, "inputs": inputs}).digest()
         world, found = self.world, None
         for turn, may_make in enumerate((world.rank == 0 or world.backend == "none", world.local_rank == 0, True)):
             error: Exception | None = None
@@ -123,23 +122,18 @@ class Shared:
 
 def share(config: DataConfig, filelist: Path | list[WeightedList], world: World) -> Shared:
     """Returns how the parts of this list's catalog are shared: not at all if it is small, or names a folder."""
-    stamps = world.from_rank0(lambda: stamps_of(paths_of(filelist)))
-    sizes = [size for _, size, _ in stamps if size is not None]
+    files = world.from_rank0(lambda: stamped(paths_of(filelist)))
+    sizes = [stamp.size for _, stamp in files if stamp.size is not None]
     folder = any(path.is_dir() for path in paths_of(filelist))
-    if folder or len(sizes) < len(stamps) or sum(sizes) < SMALL_BYTES:
+    if folder or len(sizes) < len(files) or sum(sizes) < SMALL_BYTES:
         return Shared([], [], world)
     beside = index_path(config, filelist)
     places = [_catalog_of(beside), temporary_folder() / _catalog_of(Path(hashed_name(filelist)))]
-    return Shared(places, stamps, world)
+    return Shared(places, files, world)
 
 
 def _catalog_of(index: Path) -> Path:
     return index.with_name(index.name.removesuffix(".index.parquet") + ".catalog")
-
-
-def stamps_of(paths: Iterable[Path | None]) -> list[tuple[str, int | None, int | None]]:
-    """Returns the absolute path, the size and the time of change of each file; None for a file that is not there."""
-    return [(str(path.absolute()), *stamp(str(path))) for path in paths if path is not None]
 
 
 def create(place: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text
+from tfpipe.util.files import read_text, unreadable
 
 if TYPE_CHECKING:
     from tfpipe.data.catalog.types import Catalog
@@ -47,7 +47,7 @@ def read_weights(path: Path, count: int) -> np.ndarray:
     try:
         lines = read_text(path).split()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"data.sample_weights: cannot read {path}: {error}") from error
+        raise ConfigError(f"data.sample_weights: {unreadable(path, error)}") from error
     if len(lines) != count:
         raise ConfigError(
             f"data.sample_weights: {path} has {len(lines)} numbers for {count} training images; expected one per line "

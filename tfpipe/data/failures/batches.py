@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
+from tfpipe.data.batch import Batch
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.order.stream import Cursor, Stream
@@ -16,7 +17,7 @@ from tfpipe.distributed import World
 from tfpipe.util.retry import Retry
 
 
-class Batches(Iterator[Any]):
+class Batches(Iterator[Batch]):
     """An iterator over the batches of a rank: training, the test pass and bench take theirs from it.
 
     After an error of the storage that may pass it builds the pipeline again, from the next crop on; meanwhile the other
@@ -34,8 +35,8 @@ class Batches(Iterator[Any]):
     ) -> None:
         """Builds the pipeline.
 
-        `build` builds it from a point of the stream on, with positions as the third tensor of a batch; `stream` is
-        where it begins; `sleep` waits for a number of seconds.
+        `build` builds it from a point of the stream on, as pipeline.build_batches does; `stream` is where it begins;
+        `sleep` waits for a number of seconds.
         """
         self._build, self._catalog, self._config, self._world = build, catalog, config, world
         self._stream, self._retry = stream, Retry(f"rank {world.rank}: ", sleep)
@@ -45,7 +46,7 @@ class Batches(Iterator[Any]):
         """int64 [batch, 2]: positions of the last batch taken; None before the first."""
         self._elements = self._open(stream)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         """Returns the next batch.
 
         Raises:
@@ -64,7 +65,7 @@ class Batches(Iterator[Any]):
                     raise to_named_error(error, self._catalog, self._config, self._world, *start) from error
             else:
                 self._retry.reset()
-                self.reached = batch[2]
+                self.reached = batch.positions
                 return batch
             self._elements = self._open(self.rest())
 
@@ -72,6 +73,11 @@ class Batches(Iterator[Any]):
     def iterator(self) -> Any:
         """The pipeline's own iterator, for its statistics; another one after a retry."""
         return self._elements.iterator
+
+    @property
+    def element_spec(self) -> Batch:
+        """Types and shapes of a batch, as tf.data gives them."""
+        return self._elements.element_spec
 
     def cancel(self) -> None:
         """Ends another thread's wait for a batch, with tf.errors.CancelledError; there are no more batches."""

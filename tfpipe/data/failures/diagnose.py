@@ -84,9 +84,9 @@ def to_named_error(
     cause = catalog.source.cause(error, catalog.split)
     if cause is not None:
         return TfpipeError(f"rank {world.rank}: cannot use {cause}")
-    unserved = re.search(r"assertion failed: \[(data\.service: [^\]]*)\]", unescape(error.message))
-    if unserved:
-        return TfpipeError(f"rank {world.rank}: {unserved[1]}")
+    stated = re.search(r"assertion failed: \[(data\.(?:service|transform): .*?)\]\s*\[\[", unescape(error.message))
+    if stated:
+        return TfpipeError(f"rank {world.rank}: {stated[1]}")
     # Only if a stage of the pipeline failed, not the model or another rank, and there are images to load once more.
     if catalog.source.stores == "images" and "Iterator" in error.message:
         if reached is not None:

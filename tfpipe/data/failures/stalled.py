@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
+from tfpipe.data.batch import Batch
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.stream import Cursor, Stream
@@ -95,10 +96,10 @@ def on_device(device: str | None) -> tuple[Prepare, int]:
     return (iter, 0) if device is None else (partial(map, partial(_put, device)), AHEAD)
 
 
-def _put(device: str, batch: tuple[tf.Tensor, ...]) -> tuple[Any, ...]:
-    """Puts images and labels on the device; the rest stays on the CPU, where Python reads it."""
+def _put(device: str, batch: Batch) -> Batch:
+    """Puts the user's data on the device; the rest stays on the CPU, where Python reads it."""
     with tf.device(device):
-        return (*map(tf.identity, batch[:2]), *batch[2:])
+        return batch._replace(data=tf.nest.map_structure(tf.identity, batch.data))
 
 
 class Taker:

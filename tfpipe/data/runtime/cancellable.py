@@ -22,8 +22,8 @@ class Cancellable(Iterator[Any]):
         """Starts the pipeline; `manager` cancels this iterator, among others."""
         self.iterator = iter(dataset)
         """The pipeline's own iterator, for its statistics."""
-        self._spec, self._manager = dataset.element_spec, manager or CancellationManager()
-        specs = tf.nest.flatten(self._spec)
+        self.element_spec, self._manager = dataset.element_spec, manager or CancellationManager()
+        specs = tf.nest.flatten(self.element_spec)
         self._count = len(specs)
         self._attrs = (
             *("output_types", [spec.dtype.as_datatype_enum for spec in specs]),
@@ -43,7 +43,7 @@ class Cancellable(Iterator[Any]):
         """Returns the next element, or raises tf.errors.CancelledError after the manager has cancelled."""
         tensors, problem = self._take()
         if problem is None:
-            return tuple(tensors) if type(self._spec) is tuple else tf.nest.pack_sequence_as(self._spec, tensors)
+            return tf.nest.pack_sequence_as(self.element_spec, tensors)
         try:
             raise StopIteration if isinstance(problem, tf.errors.OutOfRangeError) else problem
         finally:

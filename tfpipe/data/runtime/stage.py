@@ -15,9 +15,9 @@ def stage(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def scoped(*args: Any) -> Any:
+        def scoped(*args: Any, **options: Any) -> Any:
             with tf.name_scope(name):
-                return function(*args)
+                return function(*args, **options)
 
         return tf.autograph.experimental.do_not_convert(scoped)
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import ClassVar
 
-from tfpipe.data.catalog.class_folders import TESTS, find_splits, images_below
+from tfpipe.data.catalog.class_folders import TESTS, find_splits, images_below, listing, splits_in
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
@@ -76,7 +76,16 @@ class Folders(Files):
         if isinstance(self.config.source.test_path, Path):
             return self.config.source.test_path
         splits = find_splits(self.root) if self.root.is_dir() else {}
-        return next((splits[name] for name in TESTS if name in splits), None)
+        for kind in TESTS:
+            folders = [name for name in splits if name != "train" and splits_in(name) == {kind}]
+            if len(folders) > 1:
+                raise ConfigError(
+                    f"{self.root} holds several folders of test data, by name: {listing(folders)}: name one of them in "
+                    "data.source.test_path"
+                )
+            if folders:
+                return splits[folders[0]]
+        return None
 
     def _folder(self, split: str) -> Path:
         assert self.config.source is not None
@@ -84,8 +93,9 @@ class Folders(Files):
             folder = self._test_folder()
             if folder is None:
                 raise ConfigError(
-                    f"there is no test data: {self.root} holds no folder train beside one of {', '.join(TESTS)}; set "
-                    "data.source.test_path, or data.source.test_share to take a share of the training images"
+                    f"there is no test data: {self.root} holds no folder of class folders named val, valid, "
+                    "validation or test; set data.source.test_path, or data.source.test_share to take a share of the "
+                    "training images"
                 )
             return folder
         return find_splits(self.root)["train"]
@@ -96,7 +106,9 @@ class Folders(Files):
 
         def find() -> FileList:
             try:
-                paths = images_below(folder, show=world.rank == 0)
+                others = [other for other in find_splits(self.root).values() if other != folder]
+                test = self.config.source.test_path if self.config.source and split == "train" else None
+                paths = images_below(folder, world.rank == 0, [*others, *([test] if isinstance(test, Path) else [])])
             except OSError as error:
                 raise ConfigError(f"cannot list {error.filename or folder}: {error.strerror}") from error
             return FileList.of(self._share(paths, split))
@@ -127,4 +139,4 @@ class Folders(Files):
     def _hash(self, path: str) -> bytes:
         assert self.config.source is not None
         name = os.path.relpath(path, self.root)
-        return hashlib.sha256(f"{self.config.source.test_seed}\n{name}".encode()).digest()
+        return hashlib.sha256(os.fsencode(f"{self.config.source.test_seed}\n{name}")).digest()

@@ -1,24 +1,30 @@
 """Catalogs of sources that know the labels and the boxes of their images before any is read."""
 
+import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tfpipe.config import SourceConfig
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
-from tfpipe.data.catalog.class_folders import TESTS
+from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import check_count
 from tfpipe.data.catalog.load import check_order
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.source import Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
+logger = logging.getLogger(__name__)
+
 # End of the names of indexes, which are not data.
 INDEX = "index.parquet"
+# Name of the files beside those of training and test data.
+NEITHER = "neither"
 
 
 def check_split(split: str) -> None:
@@ -30,28 +36,45 @@ def check_split(split: str) -> None:
 def files_of(about: SourceConfig, split: str, suffixes: tuple[str, ...], but: str = "\0") -> list[Path]:
     """Returns the files of a split that end with `suffixes`, without those that end with `but`.
 
-    `path` is a file of training data, or a folder: the files whose names begin with train, or all if none does, and
-    those whose names begin with the first of TESTS that any begins with. `test_path` may name the test data.
+    `path` is a file of training data, or a folder, whose files are split by their names; see names_of. `test_path` may
+    name the test data.
     """
     path = about.test_path if split == "test" and about.test_path is not None else about.path
     assert isinstance(path, Path), "the config is checked"
     if not path.is_dir():
-        return [path] if path.is_file() and (split == "train" or about.test_path is not None) else []
-    return [path / name for name in names_of(os.listdir(path), about, split, suffixes, but)]
+        chosen = split == "train" or (split == "test" and about.test_path is not None)
+        return [path] if chosen and path.is_file() else []
+    names = (name for name in os.listdir(path) if name.lower().endswith(suffixes) and not name.endswith((but, INDEX)))
+    return [path / name for name in names_of(names, about, split)]
 
 
-def names_of(
-    names: Iterable[str], about: SourceConfig, split: str, suffixes: tuple[str, ...], but: str = "\0"
-) -> list[str]:
-    """Returns the names of the files of a split among all of a folder, sorted; see files_of."""
-    found = [name for name in sorted(names) if name.endswith(suffixes) and name[0] != "."]
-    found = [name for name in found if not name.endswith((but, INDEX))]
-    if split == "train":
-        return [name for name in found if name.startswith("train")] or found
-    if about.test_path is not None:
-        return found
-    by_prefix = ([name for name in found if name.startswith(prefix)] for prefix in TESTS)
-    return next((chosen for chosen in by_prefix if chosen), [])
+def names_of(names: Iterable[str], about: SourceConfig, split: str) -> list[str]:
+    """Returns those data files of a folder that are of a split by their names (catalog/class_folders.py), sorted.
+
+    Those of the split NEITHER lie beside the others, and are not used. Raises ConfigError if a split is not clear, and
+    `test_path` does not say where the test data is.
+    """
+    found = BySplit.of(name for name in names if name[0] != ".")
+    apart = about.test_path is not None
+    if split == NEITHER:
+        return [] if apart else found.unused()
+    return found.training(apart) if split == "train" else found.testing(apart)
+
+
+def not_used(files: Sequence[AnyPath]) -> list[str]:
+    """Returns what `Source.left_out` says of files of the split NEITHER."""
+    return [f"{len(files)} files of no split (e.g. {files[0]})"] if files else []
+
+
+def check_files(files: Sequence[object], about: SourceConfig, split: str, kind: str, expected: str) -> None:
+    """Raises ConfigError if there are no `files` of a split, `kind` being the name of one: "table"."""
+    if not files:
+        place = about.test_path if split == "test" and about.test_path is not None else about.path
+        raise ConfigError(
+            f"data.source: there is no {split} {kind} in {place}; expected {expected}. Names with the word train, or "
+            "with the name of no split if there are none of these, are training data; those with val, valid or "
+            "validation, else those with test, are test data; data.source.test_path names test data of another place"
+        )
 
 
 def known_catalog(
@@ -73,6 +96,8 @@ def known_catalog(
     too few samples for the ranks in scope "shard".
     """
     config = source.config
+    if source.left_out and world.rank == 0:
+        logger.warning("%s data: %s holds what is not used: %s", split, source.place, ", ".join(source.left_out))
     check_count(classes, config, f"in {source.place}")
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if boxes is None or config.annotations == "none":

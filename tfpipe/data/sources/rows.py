@@ -1,15 +1,29 @@
 """Labels and boxes as tables and tar shards state them, by name, and their conversion to class numbers and targets."""
 
-from pathlib import Path
-from typing import NamedTuple
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.annotations.cleaning import BY_OBJECT, Annotated, Boxes, targets
-from tfpipe.data.catalog.labels import class_table
+from tfpipe.data.annotations.cleaning import BY_OBJECT, TOLERANCE, Annotated, Boxes, is_stated, targets
+from tfpipe.data.catalog.labels import check_count, checked_classes, class_table, numbers_of
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+Unit = Literal["auto", "relative", "pixels"]
+
+# More classes than this, and than half of the labels, are those of a column of ids; so are more than MOST of them.
+MANY, MOST = 2000, 1_000_000
+# No image is so large; NaN and infinity are not below it either.
+MOST_PIXELS = 1e9
+# Digits that a class number may have.
+NUMBER = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
+NEGATIVE = re.compile(r"-[1-9]\d{0,17}", re.ASCII)
 
 
 class Rows(NamedTuple):
@@ -20,14 +34,57 @@ class Rows(NamedTuple):
     box_images: np.ndarray  # int64 [k]: number of each box's image
     boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax
     box_labels: list[str | None]  # [k]: name or number of each box's class; None for its image's
-    sizes: np.ndarray | None  # float32 [n, 2]: heights and widths if boxes are in pixels; None if in [0, 1]
+    sizes: np.ndarray | None  # float32 [n, 2]: heights and widths, NaN if not stated; None if boxes are in [0, 1]
+    files: list[str]  # the table's files
+    file: np.ndarray  # int32 [n]: number of each image's file
+    row: np.ndarray | None = None  # int64 [n]: its row there, from 0; None if images have no rows
     classes: list[str] | None = None  # names in the order of their numbers, if the table has them
     weights: np.ndarray | None = None  # float64 [n]: how often each image comes, relative to the others
+    column: Literal["label", "box_labels"] = "label"  # key in data.source.columns of the labels that count
 
     @property
     def annotated(self) -> np.ndarray:
         """bool [n]: the images that have boxes."""
         return np.bincount(self.box_images, minlength=len(self.names)) > 0
+
+    @property
+    def unsized(self) -> np.ndarray:
+        """int64 [u]: numbers of the images that have boxes in pixels, but no size."""
+        return np.flatnonzero(self.annotated & ~is_stated(self.sizes)) if self.sizes is not None else np.zeros(0, int)
+
+    def origin(self, item: int) -> str:
+        """Returns the place and the name of an image, for a message."""
+        row = "" if self.row is None else f"row {self.row[item]} of "
+        return f"{row}{self.files[self.file[item]]}, {self.names[item]}"
+
+    def labels_of_boxes(self, item: int) -> list[str | None]:
+        """Returns the labels of the boxes of an image."""
+        return [self.box_labels[box] for box in np.flatnonzero(self.box_images == item).tolist()]
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Rows]") -> "Rows":
+        """Concatenates the rows of several files; sizes, rows and weights must be in all of them or in none."""
+        starts = np.cumsum([0, *(len(part.names) for part in parts)])
+        files = np.cumsum([0, *(len(part.files) for part in parts)])
+
+        def all_of(name: str) -> Any:
+            columns = [getattr(part, name) for part in parts]
+            return None if any(column is None for column in columns) else np.concatenate(columns)
+
+        return cls(
+            names=[name for part in parts for name in part.names],
+            labels=[label for part in parts for label in part.labels],
+            box_images=np.concatenate([part.box_images + start for part, start in zip(parts, starts, strict=False)]),
+            boxes=all_of("boxes"),
+            box_labels=[label for part in parts for label in part.box_labels],
+            sizes=all_of("sizes"),
+            files=[file for part in parts for file in part.files],
+            file=np.concatenate([part.file + start for part, start in zip(parts, files, strict=False)]),
+            row=all_of("row"),
+            classes=None if any(part.classes is None for part in parts) else parts[0].classes,
+            weights=all_of("weights"),
+            column=parts[0].column,
+        )
 
 
 def as_edges(boxes: np.ndarray, form: str) -> np.ndarray:
@@ -38,11 +95,60 @@ def as_edges(boxes: np.ndarray, form: str) -> np.ndarray:
     return np.concatenate([boxes[:, 1::-1], ends[:, ::-1]], axis=1)
 
 
-def in_unit(rows: Rows, place: Path) -> Rows:
-    """Decides whether boxes are in pixels; raises ConfigError if they are, but the images' sizes are not known."""
-    if rows.boxes.max(initial=0) <= 1:
+def boxes_of(value: Any) -> np.ndarray:
+    """Returns boxes as JSON states them, float32 [k, 4]: a list of lists of 4 numbers, or 4 numbers for a single box.
+
+    None stands for no box. Raises ValueError if it is anything else.
+    """
+    boxes = [] if value is None else [value] if is_box(value) else value
+    if not isinstance(boxes, list) or not all(map(is_box, boxes)):
+        raise ValueError(f"received {str(value)[:80]} as boxes; accepted: a list of boxes of 4 numbers each")
+    return np.array(boxes, np.float32).reshape(-1, 4)
+
+
+def is_box(value: Any) -> bool:
+    """Returns whether a value of JSON is a list of 4 finite numbers."""
+    if not isinstance(value, list) or len(value) != 4:
+        return False
+    return all(
+        isinstance(edge, int | float) and not isinstance(edge, bool) and abs(edge) < MOST_PIXELS for edge in value
+    )
+
+
+def in_pixels(boxes: np.ndarray, unit: Unit, name: Callable[[int], str]) -> bool:
+    """Returns whether boxes (float32 [k, 4]) are in pixels, not relative to the image's size.
+
+    `unit` decides unless it is "auto": then boxes are relative if none reaches beyond 1. A box within the first pixel
+    whose edges are whole numbers may be in either unit. Raises ValueError if some boxes are surely in pixels and some
+    surely relative; `name` gives the name of a box's image.
+    """
+    if unit != "auto":
+        return unit == "pixels"
+    beyond = boxes.max(axis=1, initial=0) > 1 + TOLERANCE
+    if not beyond.any():
+        return False
+    has_area = (boxes[:, :2] != boxes[:, 2:]).all(axis=1)
+    relative = ~beyond & has_area & (boxes != np.round(boxes)).any(axis=1)
+    if relative.any():
+        one, other = int(np.argmax(relative)), int(np.argmax(beyond))
+        raise ValueError(
+            f"boxes are relative to the image's size, e.g. {boxes[one].tolist()} of {name(one)}, and in pixels, e.g. "
+            f"{boxes[other].tolist()} of {name(other)} (ymin, xmin, ymax, xmax): correct them, or set "
+            'data.source.columns.box_unit to "relative" or "pixels"'
+        )
+    return True
+
+
+def in_unit(rows: Rows, unit: Unit) -> Rows:
+    """Decides whether boxes are in pixels; raises ConfigError if they are, but the table has no sizes."""
+    place = rows.files[0]
+    try:
+        pixels = in_pixels(rows.boxes, unit, lambda box: rows.origin(int(rows.box_images[box])))
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from None
+    if not pixels:
         return rows._replace(sizes=None)
-    if rows.sizes is None:
+    if rows.sizes is None and len(rows.boxes):
         raise ConfigError(
             f"{place}: boxes beyond 1 are in pixels, which needs the columns width and height; without them boxes "
             "must be relative to the image's size, in [0, 1]"
@@ -51,33 +157,61 @@ def in_unit(rows: Rows, place: Path) -> Rows:
 
 
 def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
+    """Returns the class table: `data.classes`, or that of the training data, whose `rows` these are.
+
+    Raises ConfigError if there is no class, a name occurs twice, or the labels are no classes but ids.
+    """
     if config.classes is not None:
         return class_table(config, FileList.of([]))
     if rows.classes is not None:
-        return tuple(rows.classes)
-    texts = set(rows.box_labels if config.label_source == "object" else rows.labels)
-    names = sorted(text for text in texts if text is not None)
-    if names and all(name.isdecimal() and str(int(name)) == name for name in names):
-        names = [str(number) for number in range(max(map(int, names)) + 1)]
+        return checked_classes(rows.classes, config, f"in {place}")
+    by_object = config.label_source == "object"
+    labels = rows.box_labels if by_object else rows.labels
+    names = sorted({label for label in labels if label is not None})
     if not names:
         raise ConfigError(
             f'{place} has no labels: set data.source.columns.label, or with data.label_source "object" '
             "data.source.columns.box_labels"
         )
-    return tuple(names)
+    numbers = all(map(NUMBER.fullmatch, names))
+    negative = [name for name in names if NEGATIVE.fullmatch(name)]
+    if negative and all(NUMBER.fullmatch(name) or NEGATIVE.fullmatch(name) for name in names):
+        number = labels.index(negative[0])
+        item = int(rows.box_images[number]) if by_object else number
+        raise ConfigError(
+            f'{rows.origin(item)} has the label "{negative[0]}"; class numbers count from 0: take the rows without a '
+            "class out of the table"
+        )
+    count = max(map(int, names)) + 1 if numbers else len(names)
+    check_count(range(count), config, f"in {place}")
+    if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels))):
+        raise _ids(count, len(labels), rows.column, config, place)
+    return tuple(map(str, range(count))) if numbers else checked_classes(names, config, f"in {place}")
+
+
+def _ids(count: int, labels: int, key: str, config: DataConfig, place: str) -> ConfigError:
+    column = key if config.source is None else getattr(config.source.columns, key)
+    return ConfigError(
+        f'{place}: {labels:,} labels in "{column}" would make {count:,} classes, as ids do: set '
+        f"data.source.columns.{key} to the classes, or data.num_classes if there are so many"
+    )
 
 
 def targets_of(config: DataConfig, rows: Rows, classes: tuple[str, ...], place: str) -> tuple[np.ndarray, Boxes]:
-    """Returns the images' labels, int32 [n], and the boxes to crop."""
-    numbers = {str(number): number for number in range(len(classes))}
-    numbers |= {name: number for number, name in enumerate(classes)}
+    """Returns the images' labels, int32 [n], and the boxes to crop.
+
+    Raises ConfigError if an image has no label or one that is no class. So are objects' labels if these count, unless
+    `data.classes` chooses some classes, when the others' objects are left out.
+    """
+    numbers = numbers_of(classes)
+    own = np.array([numbers.get(label or "", -1) for label in rows.box_labels], np.int32)
+    unnamed = np.array([label is None for label in rows.box_labels], bool)
     if config.label_source == "object":
         labels = np.full(len(rows.names), BY_OBJECT, np.int32)
+        _check_objects(config, rows, own, classes, place)
     else:
         labels = np.array([numbers.get(label or "", -1) for label in rows.labels], np.int32)
         _check_labels(rows, labels, classes, place)
-    own = np.array([numbers.get(label or "", -1) for label in rows.box_labels], np.int32)
-    unnamed = np.array([label is None for label in rows.box_labels], bool)
     own[unnamed] = labels[rows.box_images[unnamed]]
     sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
     return labels, targets(Annotated(rows.box_images, rows.boxes, own), labels, sizes)
@@ -89,9 +223,37 @@ def _check_labels(rows: Rows, labels: np.ndarray, classes: tuple[str, ...], plac
         return
     first = int(wrong[0])
     label = rows.labels[first]
-    about = 'no label, or several by its boxes: set data.label_source to "object"'
+    about = 'no label, its own or by its boxes: add it, take the image out, or set data.label_source to "object"'
+    several = sorted({label for label in rows.labels_of_boxes(first) if label is not None})
     if label is not None:
-        about = f'the label "{label}", which is none of {len(classes)} classes ({", ".join(classes[:3])} ...)'
+        about = _no_class(label, classes)
+    elif len(several) > 1:
+        about = f'boxes of several classes ({", ".join(several[:3])}): set data.label_source to "object"'
     raise ConfigError(
-        f"{place}: {wrong.size} of {len(labels)} images have no class, e.g. {rows.names[first]} has {about}"
+        f"{place}: {wrong.size} of {len(labels)} images have no class, e.g. {rows.origin(first)} has {about}"
+    )
+
+
+def _check_objects(config: DataConfig, rows: Rows, own: np.ndarray, classes: tuple[str, ...], place: str) -> None:
+    wrong = np.flatnonzero(own < 0)
+    unnamed = [box for box in wrong.tolist() if rows.box_labels[box] is None]
+    if config.classes is not None and not unnamed:
+        if wrong.size:
+            text = '%s: %d of %d boxes are of none of data.classes, e.g. "%s": they are left out'
+            logger.info(text, place, wrong.size, len(own), rows.box_labels[wrong[0]])
+        return
+    if wrong.size:
+        first = unnamed[0] if unnamed else int(wrong[0])
+        label = rows.box_labels[first]
+        about = "no label: correct it, or take it out" if label is None else _no_class(label, classes)
+        raise ConfigError(
+            f"{place}: {len(unnamed) or wrong.size} of {len(own)} boxes have no class, e.g. a box of "
+            f"{rows.origin(int(rows.box_images[first]))} has {about}"
+        )
+
+
+def _no_class(label: str, classes: tuple[str, ...]) -> str:
+    return (
+        f'the label "{label}", which is none of {len(classes)} classes ({", ".join(classes[:3])} ...), those of '
+        "data.classes or else of the training data: correct it, or name all classes in data.classes"
     )

@@ -52,6 +52,8 @@ class Source(ABC):
     """Images that one call of `loader`'s function loads: Python is called once for all of them."""
     replay_reads: Literal["auto"] | None = None
     """`data.parallel.read` with which images are loaded once more, to find the one that failed, in order."""
+    left_out: Sequence[str] = ()
+    """Files and members of the data that are not used, a text for each kind: "12 .tiff (e.g. a/1.tiff)"."""
     listed: ClassVar[bool] = False
     """True if a filelist names the images: `tfpipe check` then reads it line by line."""
     refused: ClassVar[dict[str, str]] = {

@@ -13,10 +13,10 @@ import tensorflow as tf
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.memory import free_memory
-from tfpipe.util.sampling import evenly_spaced
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import full_windows
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, finish, read, stage_names, visit
+from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, finish, read, stage_names, visit
 from tfpipe.data.runtime.autotune import Tuned, tuned
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.parallelism import options
@@ -63,7 +63,7 @@ class Pipeline:
         start = time.perf_counter()
         stream = _stream(self._world, self._done)
         batches = Batches(
-            lambda rest: build_dataset(self._config, "train", self._world, True, rest, self._catalog),
+            lambda rest: build_batches(self._config, "train", self._world, rest, self._catalog),
             *(self._catalog, self._config.data, self._world, stream),
         )
         source = self._deliveries(batches)
@@ -75,7 +75,7 @@ class Pipeline:
 
     def _deliveries(self, iterator: Iterator[Any]) -> Iterator[Count]:
         batches = iterator if self._work is None else self._worked(iterator, self._work)
-        for done in _counts(batches, _by_batch(self._world)):
+        for done in _counts(batches, lambda done, batch: _add(done, batch.positions, self._world)):
             self._done = done.images
             yield done._replace(work_s=self._work_s)
 
@@ -147,7 +147,7 @@ def prefixes(config: Config, world: World, catalog: Catalog) -> list[Chain]:
             ("visit", _every(VISITS, visits(0)), at(lambda element: element.visit.position)),
             ("read", _every(IMAGES, encoded(0.25)), at(lambda element: element.visit.position)),
             ("crop", _every(IMAGES, crops(0.5)), by_crops),
-            ("batch", finish(batches, data, with_positions=True), _by_batch(world)),
+            ("batch", finish(batches, data, with_positions=True), lambda done, batch: _add(done, batch[2], world)),
         )
     ]
 
@@ -202,8 +202,9 @@ def _every(count: int, dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.shard(count, count - 1)
 
 
-def _by_batch(world: World) -> Callable[[Count, Any], Count]:
-    return lambda done, batch: Count(_images(batch[2][-1, 0], world), done.crops + len(batch[1]))
+def _add(done: Count, positions: tf.Tensor, world: World) -> Count:
+    """Returns what is done after the next batch, of these positions, int64 [batch, 2]."""
+    return Count(_images(positions[-1, 0], world), done.crops + len(positions))
 
 
 def _images(position: tf.Tensor, world: World) -> int:

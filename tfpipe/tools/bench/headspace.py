@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfpipe.config import Config
+from tfpipe.data.batch import Batch, weighed
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.pipeline import build_batches
 from tfpipe.distributed import World
 from tfpipe.tools.bench.chains import Pipeline
 from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
@@ -99,7 +100,7 @@ def from_memory(
     config: Config, world: World, catalog: Catalog, warm_up_s: float, step: Work
 ) -> tuple[Callable[[float], Segment], float]:
     """Warms `step` up; returns the measurement of it from memory, and the warm-up in seconds that a pipeline needs."""
-    dataset = build_dataset(config, "train", world, with_positions=True, catalog=catalog)
+    dataset = build_batches(config, "train", world, catalog=catalog)
     batches = list(islice(dataset, BATCHES))
     for batch in islice(cycle(batches), WARM_UP_STEPS):
         start = time.perf_counter()
@@ -109,7 +110,7 @@ def from_memory(
 
 
 def training_step(config: Config, world: World, catalog: Catalog) -> Work:
-    """Builds a function that trains one step on a batch of (images, labels, positions), and waits for its end."""
+    """Builds a function that trains one step on a `Batch`, and waits for its end."""
     # These import Keras, which nothing else here needs.
     from tfpipe.training.checkpointing.start import find_start
     from tfpipe.training.compile import compile_model
@@ -121,9 +122,8 @@ def training_step(config: Config, world: World, catalog: Catalog) -> Work:
     step = tf.function(model.train_step, reduce_retracing=True, autograph=False)
     requests = tf.constant(model.requests, tf.float32)
 
-    def train(batch: Any) -> None:
-        images, labels, _ = batch
-        _, granted, _ = step((images, labels, requests))
+    def train(batch: Batch) -> None:
+        _, granted, _ = step((*weighed(batch.data, "tfpipe bench"), requests))
         granted.numpy()  # training waits for it too
 
     return train
@@ -135,10 +135,10 @@ def _replayed(step: Work, batches: Sequence[Any], world: World, warm_up_s: float
 
 def _replay(step: Work, batches: Sequence[Any], world: World) -> Iterator[Count]:
     # Batches hold different numbers of crops per image: count images by the average over all batches.
-    crops = sum(len(labels) for _, labels, _ in batches)
-    images = (int(batches[-1][2][-1, 0]) - int(batches[0][2][0, 0])) // world.size + 1
+    crops = sum(len(batch.positions) for batch in batches)
+    images = (int(batches[-1].positions[-1, 0]) - int(batches[0].positions[0, 0])) // world.size + 1
     done = 0
     for batch in cycle(batches):
         step(batch)
-        done += len(batch[1])
+        done += len(batch.positions)
         yield Count(done * images // crops, done)

@@ -13,13 +13,13 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
 from tfpipe.data.sources.source import Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import decoder_name, missing
 from tfpipe.tools.bench.segments import Count
-from tfpipe.util.sampling import evenly_spaced
 
 IMAGES = 300
 

@@ -9,7 +9,7 @@ from tfpipe.config import Config
 from tfpipe.data.catalog.locate import sample_names
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.stream import Stream
-from tfpipe.data.pipeline import build_dataset, stage_names
+from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.autotune import stages
 from tfpipe.data.runtime.marks import marked
 from tfpipe.data.runtime.parallelism import thread_budget
@@ -34,7 +34,7 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
     (folder / "config.json").write_text(recorded.model_dump_json(indent=2) + "\n")
     catalog = load_catalog(config.data, "train", world)
     tracer = Tracer(folder, window, world.rank, partial(sample_names, catalog, config.data, world))
-    build = partial(marked(build_dataset), config, "train", world, True, catalog=catalog, with_ready=True)
+    build = partial(marked(build_batches), config, "train", world, catalog=catalog, with_ready=True)
     batches = Batches(lambda rest: build(resume=rest), catalog, config.data, world, Stream.start(world.size))
     while tracer.steps < window.end:
         tracer.begin()
@@ -42,7 +42,7 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
         batch = next(batches)
         taken_s = time.time()
         # A batch is its whole step: nothing trains on it.
-        times_s = (began_s, min(taken_s, float(batch[-1])), taken_s, taken_s, 0.0)
-        tracer.end(TracedBatch(tracer.steps, *times_s, batch[2].numpy()))
+        times_s = (began_s, min(taken_s, float(batch.ready)), taken_s, taken_s, 0.0)
+        tracer.end(TracedBatch(tracer.steps, *times_s, batch.positions.numpy()))
     names = stage_names(catalog, config.data)
     (folder / PIPELINE).write_text(json.dumps([vars(stage) for stage in stages(batches.iterator, names)]) + "\n")

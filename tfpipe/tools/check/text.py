@@ -47,6 +47,7 @@ def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
                 "reads_xmls": result.reads_xmls,
                 "bytes": result.bytes,
                 "images_of_class": result.classes,
+                "not_used": list(result.catalog.source.left_out),
                 "oddities": [_oddity(oddity) for oddity in result.oddities],
             }
             for result in checked
@@ -67,6 +68,7 @@ def _lines(checked: Checked) -> list[str]:
         annotated = ", XMLs not read"
     lines = [f"{checked.split}: {len(catalog):,} images of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"]
     lines += _classes(checked.classes)
+    lines += [f"  not used: {text}" for text in catalog.source.left_out]
     oddities = checked.oddities
     for harm, heading in HEADINGS.items():
         of_this = [oddity for oddity in oddities if KINDS[oddity.code].harm == harm]
@@ -74,7 +76,7 @@ def _lines(checked: Checked) -> list[str]:
             lines.append(f"  {heading}:")
         for oddity in of_this:
             lines += _described(oddity, in_full=harm != "handled")
-    return lines if oddities else [*lines, "  nothing odd"]
+    return lines if oddities or catalog.source.left_out else [*lines, "  nothing odd"]
 
 
 def _described(oddity: Oddity, in_full: bool) -> list[str]:

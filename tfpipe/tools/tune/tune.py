@@ -12,9 +12,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import tensorflow as tf
+
 from tfpipe.config import Config
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.pipeline import build_dataset
+from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.pipeline import build_batches
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import build_index
@@ -24,7 +27,6 @@ from tfpipe.tools.bench.segments import Spread, spread, wait_until_idle
 from tfpipe.tools.bench.sweep import Catalogs
 from tfpipe.tools.tune.moves import DEFAULTS, Setting, fractions, moves
 from tfpipe.tools.tune.search import LAST_TURNS, TURNS, Search, Trial, wins
-from tfpipe.util.sampling import evenly_spaced
 
 logger = logging.getLogger(__name__)
 
@@ -191,8 +193,8 @@ def _check_same_batches(load: Load, setting: Setting, world: World) -> None:
     def digest(overrides: Setting) -> str:
         config = load(_texts(overrides))
         parts: Any = hashlib.sha256()
-        for batch in islice(build_dataset(config, "train", world, with_positions=True), COMPARED_BATCHES):
-            for tensor in batch:
+        for batch in islice(build_batches(config, "train", world), COMPARED_BATCHES):
+            for tensor in tf.nest.flatten(batch):
                 parts.update(tensor.numpy().tobytes())
         return parts.hexdigest()
 
@@ -241,6 +243,6 @@ def _texts(setting: Setting) -> list[str]:
 
 def _fill(config: Config, world: World, images: int) -> None:
     """Reads an epoch, so that all its files are cached."""
-    for batch in build_dataset(config, "train", world, with_positions=True):
-        if int(batch[2][-1, 0]) >= images:
+    for batch in build_batches(config, "train", world):
+        if int(batch.positions[-1, 0]) >= images:
             return

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
+from tfpipe.data.batch import weighed
 from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.lists import read_lists
@@ -22,7 +23,7 @@ from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Targets, choose_windows, from_first
 from tfpipe.data.images.windows import decode_image
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.data.pipeline import Crops, Encoded, build_dataset, crop, read, visit
+from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.data.sources.source import Failure
@@ -118,10 +119,11 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
 
 def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
     def build(rest: Stream) -> tf.data.Dataset:
-        return build_dataset(config, catalog.split, ALONE, True, rest, catalog)
+        return build_batches(config, catalog.split, ALONE, rest, catalog)
 
     batches = Batches(build, catalog, config.data, ALONE, stream)
-    crops = ((image, int(label)) for images, labels, _ in batches for image, label in zip(images, labels, strict=True))
+    parts = (weighed(batch.data, "tfpipe view") for batch in batches)
+    crops = ((image, int(label)) for images, labels, _ in parts for image, label in zip(images, labels, strict=True))
     return [
         Tile(sheet.magnified(image.numpy()), (names[label],), sheet.class_color(label))
         for image, label in islice(crops, count)

@@ -94,6 +94,25 @@ def test_tar_shards_on_a_web_server_are_named_by_a_pattern(tmp_path: Path) -> No
             load_catalog(missing.data, "train", World())
 
 
+@pytest.mark.parametrize("header", ["ETag", "Last-Modified"])
+def test_a_shard_on_a_server_that_changed_is_scanned_and_cached_again(tmp_path: Path, header: str) -> None:
+    """Though it has the same size, and nothing but the server's header tells."""
+    (sample,) = samples(1)
+    shard = write_tars(tmp_path / "tars", [sample], shards=1) / "train-0000.tar"
+    dark = bytes(len(sample.file))
+    with serving(tmp_path / "tars") as server:
+        server.ranges = True
+        source = {"kind": "webdataset", "path": f"{server.url}/{shard.name}"}
+        keys = {"index": str(tmp_path), "remote": {"cache": str(tmp_path / "cache")}, "annotations": "none"}
+        config = make_config({"data": {**SMALL, "source": source, **keys}})
+        for version, label, image in (("a", "bird", sample.file), ("b", "dodo", dark)):
+            server.headers = {header: version}
+            shard.write_bytes(shard.read_bytes().replace(b'"bird"', f'"{label}"'.encode()).replace(sample.file, image))
+            for _ in range(2):
+                catalog = load_catalog(config.data, "train", World())
+                assert (catalog.classes, catalog.source.image(catalog, 0)) == ((label,), image)
+
+
 def test_stage_copies_packed_data_from_a_server(
     sample: SampleData, folders: Path, tmp_path: Path, server: Server
 ) -> None:

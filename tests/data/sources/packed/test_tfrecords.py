@@ -5,6 +5,7 @@ import logging
 import random
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -148,12 +149,60 @@ def test_they_are_scanned_once(
         writer.write(kept)
     with caplog.at_level(logging.WARNING):
         changed = load_catalog(config.data, "train", World())
-    assert "is of other shards; the TFRecords are scanned again" in caplog.text
+    assert "train-00002-of-00004 had 134525 bytes then, has 4593 now; the TFRecords are scanned again" in caplog.text
     assert len(scanned) == 8 and len(changed) == len(first) - 23
     (tmp_path / "indexes").mkdir()
     load_catalog(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())
     names = sorted(re.sub("-[0-9a-f]{8}", "", each.name) for each in (tmp_path / "indexes").iterdir())
     assert names == ["train.tfrecord-index.parquet", "validation.tfrecord-index.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda record: record[:8] + b"?" + record[9:], "its head at byte {start} does not match its checksum"),
+        (lambda record: b"\x07" + record[1:], "its head at byte {start} does not match its checksum"),
+        (lambda record: bytes(len(record)), "its head at byte {start} does not match its checksum"),
+    ],
+)
+def test_a_record_with_a_damaged_head_is_named(
+    sample: SampleData, tmp_path: Path, records: Path, damage: Callable[[bytes], bytes], problem: str
+) -> None:
+    shard = records / "train-00001-of-00004"
+    contents = shard.read_bytes()
+    start = 12 + int.from_bytes(contents[:8], "little") + 4
+    shard.write_bytes(contents[:start] + damage(contents[start:]))
+    with pytest.raises(ConfigError, match=rf"record 1 of {shard}: {problem.format(start=start)}.*; copy it again"):
+        load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+    assert not (records / "train.tfrecord-index.parquet").exists()
+
+
+def test_a_changed_shard_of_the_same_size_is_scanned_again(sample: SampleData, tmp_path: Path, records: Path) -> None:
+    config = config_of(sample, tmp_path, "tfrecord", records).data
+    before = load_catalog(config, "train", World())
+    first, *_, last = (name.encode() for name in before.classes)
+    assert len(first) == len(last)
+    for path in records.glob("train-*-of-*"):
+        path.write_bytes(path.read_bytes().replace(first, last))
+    after = load_catalog(config, "train", World())
+    moved = np.where(before.labels == 0, len(before.classes) - 1, before.labels)
+    assert (before.labels == 0).any()
+    assert [after.classes[label] for label in after.labels] == [before.classes[label] for label in moved]
+
+
+@pytest.mark.parametrize(("train", "test"), [("birds-train", "birds-val"), ("Train", "test"), ("birds", "validation")])
+def test_files_are_split_by_the_words_in_their_names(
+    sample: SampleData, tmp_path: Path, records: Path, train: str, test: str
+) -> None:
+    counts = [
+        len(load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, split, World()))
+        for split in ("train", "test")
+    ]
+    for path in records.glob("*-of-*"):
+        split, rest = path.name.split("-", 1)
+        path.rename(records / f"{train if split == 'train' else test}-{rest}.tfrecord")
+    config = config_of(sample, tmp_path, "tfrecord", records).data
+    assert [len(load_catalog(config, split, World())) for split in ("train", "test")] == counts
 
 
 def test_without_synsets_labels_go_by_number(sample: SampleData, config: Config, tmp_path: Path) -> None:
@@ -199,8 +248,11 @@ def test_odd_boxes_become_sound_ones(sample: SampleData, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
-        (lambda shard: shard.write_bytes(shard.read_bytes()[:-9]), "record 23 of .*: the shard ends within it"),
-        (lambda shard: shard.write_bytes(b"not one of TFRecords"), "record 0 of .*, or it is no TFRecord"),
+        (
+            lambda shard: shard.write_bytes(shard.read_bytes()[:-9]),
+            "record 23 of .*: the shard ends at byte .*, within",
+        ),
+        (lambda shard: shard.write_bytes(b"not one of TFRecords"), "record 0 of .*, or the file is no TFRecord"),
         (lambda shard: shard.unlink(), "3 of 4 shards train-.* are there"),
         (lambda shard: write_other(shard, b"\xff\xff"), "record 0 of .*: it is no tf.train.Example"),
         (lambda shard: write_other(shard, b""), "record 0 of .*: it has no image/encoded, but nothing"),
@@ -223,3 +275,17 @@ def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, rec
     with pytest.raises(ConfigError, match="is not for TFRecords of ImageNet"):
         load_catalog(config_of(sample, tmp_path, "tfrecord", records, **data).data, "train", World())
     assert json.loads((tmp_path / "config.json").read_text())["data"]["label_source"] == "object"
+
+
+def test_shards_may_end_with_tfrecord(sample: SampleData, tmp_path: Path, records: Path) -> None:
+    for shard in list(records.iterdir()):
+        shard.rename(f"{shard}.tfrecord")
+    (records / "train-notes-of-all.txt").write_text("no shard")
+    assert len(load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())) == 96
+
+
+def test_shards_without_a_record_are_named(sample: SampleData, tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    (tmp_path / "none/train-00000-of-00001").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"the TFRecords in .*none hold no record of the train data"):
+        load_catalog(config_of(sample, tmp_path, "tfrecord", tmp_path / "none").data, "train", World())

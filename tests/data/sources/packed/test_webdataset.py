@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import tarfile
 from pathlib import Path
 
@@ -57,11 +58,47 @@ def test_shards_are_scanned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(catalog_of(tmp_path)) == 7 and len(scanned) == 6
 
 
-def test_test_shards_begin_with_the_split(tmp_path: Path) -> None:
-    write_tars(tmp_path, SAMPLES)
-    write_tars(tmp_path / "other", SAMPLES[:5], shards=1)
-    (tmp_path / "other/train-0000.tar").rename(tmp_path / "val-0000.tar")
+def test_changed_contents_or_columns_are_scanned_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def labels(**columns: str) -> list[str]:
+        catalog = catalog_of(tmp_path, source={"columns": columns})
+        return [catalog.classes[label] for label in catalog.labels]
+
+    caplog.set_level(logging.WARNING)
+    notes = {"label": "cat", "breed": "dog", "boxes": [[0, 0, 1, 1]]}
+    write(tmp_path / "a.tar", a__jpg=SAMPLES[0].file, a__json=json.dumps(notes).encode())
+    assert labels() == ["cat"]
+    assert labels(label="breed") == ["dog"]
+    assert 'data.source.columns.label: "label" then, "breed" now; the tar shards are scanned again' in caplog.text
+    caplog.clear()
+    assert labels(label="breed") == ["dog"] and not caplog.text
+    size = (tmp_path / "a.tar").stat().st_size
+    write(tmp_path / "a.tar", a__jpg=SAMPLES[0].file, a__json=json.dumps({**notes, "breed": "fox"}).encode())
+    assert (tmp_path / "a.tar").stat().st_size == size
+    assert labels(label="breed") == ["fox"]
+    assert "out of date: a.tar has changed since, by its time of change" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("train", "test"), [("train-0", "val-0"), ("imagenet-train-000", "imagenet-val-000"), ("shard-0", "Test-0")]
+)
+def test_shards_are_split_by_the_words_in_their_names(tmp_path: Path, train: str, test: str) -> None:
+    for name, chosen in ((train, SAMPLES), (test, SAMPLES[:5])):
+        (write_tars(tmp_path / "made", chosen, shards=1) / "train-0000.tar").rename(tmp_path / f"{name}.tar")
     assert [len(catalog_of(tmp_path, split)) for split in ("train", "test")] == [12, 5]
+    (tmp_path / f"{train}.tar").unlink()
+    with pytest.raises(ConfigError, match=r"no train shard in .*Names with the word train, .* data\.source\.test_path"):
+        catalog_of(tmp_path)
+
+
+def test_shards_of_no_split_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_tars(tmp_path, SAMPLES)
+    write(tmp_path / "more.tar", x__jpg=b"x")
+    catalog = catalog_of(tmp_path)
+    assert len(catalog) == 12 and list(catalog.source.left_out) == [f"1 files of no split (e.g. {tmp_path}/more.tar)"]
+    assert caplog.text.count("holds what is not used: 1 files of no split") == 1
+    (tmp_path / "more.tar").rename(tmp_path / "train-val-1.tar")
+    with pytest.raises(ConfigError, match=r"train-val-1\.tar may be training data or test data"):
+        open_source(make_config({"data": {"source": {"kind": "webdataset", "path": str(tmp_path)}}}).data).has_test()
 
 
 def test_without_test_shards_there_is_no_test_pass(tmp_path: Path) -> None:
@@ -105,13 +142,73 @@ def test_a_shard_that_is_cut_or_no_tar_is_named(tmp_path: Path) -> None:
     whole = (tmp_path / "train-0000.tar").read_bytes()
     # Within the image: tarfile itself takes a member's word for its size.
     (tmp_path / "train-0000.tar").write_bytes(whole[: whole.index(SAMPLES[5].file) + 100])
-    with pytest.raises(ConfigError, match=r"train-0000\.tar: .*(ends within|unexpected end)"):
+    with pytest.raises(ConfigError, match=r"train-0000\.tar: it ends at byte [0-9]+, within a member"):
         catalog_of(tmp_path)
     (tmp_path / "train-0000.tar").write_bytes(b"no tar" * 200)
     with pytest.raises(ConfigError, match=r"train-0000\.tar: "):
         catalog_of(tmp_path)
     with pytest.raises(ConfigError, match=r"no train shard in .*; expected \*\.tar"):
         catalog_of(tmp_path / "nowhere")
+
+
+def test_members_that_are_not_used_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = SAMPLES[0].file
+    members = {"a__jpg": picture, "a__seg__png": picture, "a__cls": b"1", "b__tiff": b"II", "b__cls": b"0"}
+    write(tmp_path / "t.tar", **members, c__JPG=picture, c__png=picture, c__txt=b"text", c__cls=b"0", __DS_Store=b"")
+    with tarfile.open(tmp_path / "t.tar", "a") as tar:
+        for kind in (tarfile.SYMTYPE, tarfile.LNKTYPE):
+            link = tarfile.TarInfo("d.jpg")
+            link.type, link.linkname = kind, "a.jpg"
+            tar.addfile(link)
+    kinds = ["2 links (e.g. d.jpg)", "1 .png (e.g. c.png)", "1 .seg.png (e.g. a.seg.png)", "1 .tiff (e.g. b.tiff)"]
+    kinds += ["1 .txt (e.g. c.txt)", "1 names that begin with a dot (e.g. .DS_Store)"]
+    kinds += ["1 samples without an image (e.g. b)"]
+    for _ in range(2):  # the second time from the stored scan
+        caplog.clear()
+        catalog = catalog_of(tmp_path)
+        assert (list(catalog.paths), catalog.labels.tolist()) == (["a.jpg", "c.JPG"], [1, 0])
+        assert f"holds what is not used: {', '.join(kinds)}" in caplog.text
+    (tmp_path / "c.json").write_text(
+        json.dumps({"data": {**SMALL, "source": {"kind": "webdataset", "path": str(tmp_path)}}})
+    )
+    assert main(["check", "-c", str(tmp_path / "c.json"), "--json", str(tmp_path / "found.json")]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"not used: {kind}" in printed for kind in kinds) and "nothing odd" not in printed
+    assert json.loads((tmp_path / "found.json").read_text())["lists"][0]["not_used"] == kinds
+
+
+def test_samples_of_one_name_in_a_row_have_their_own_labels(tmp_path: Path) -> None:
+    one, other = SAMPLES[0].file, SAMPLES[1].file
+
+    def add(*members: tuple[str, bytes]) -> None:
+        with tarfile.open(tmp_path / "t.tar", "w") as tar:
+            for name, contents in members:
+                member = tarfile.TarInfo(name)
+                member.size = len(contents)
+                tar.addfile(member, io.BytesIO(contents))
+
+    add(("a.cls", b"0"), ("a.jpg", one), ("a.cls", b"1"), ("a.jpg", other))
+    catalog = catalog_of(tmp_path)
+    assert catalog.labels.tolist() == [0, 1]
+    assert [catalog.source.image(catalog, item) for item in range(2)] == [one, other]
+    add(("n/a.jpg", one), ("n/a.cls", b"0"), ("n/a.json", b"{}"), ("n/a.jpg", other), ("n/a.cls", b"1"))
+    with pytest.raises(ConfigError, match=r"t\.tar: several samples in a row are named n/a, .* a name of its own"):
+        catalog_of(tmp_path)
+
+
+def test_check_names_a_shard_that_was_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At a member's end, where tarfile sees no error; and no short scan is stored."""
+    shard = write(tmp_path / "t.tar", a__jpg=SAMPLES[0].file, a__cls=b"0", b__jpg=SAMPLES[1].file, b__cls=b"1")
+    with tarfile.open(shard) as tar:
+        end = tar.getmember("b.jpg").offset
+    shard.write_bytes(shard.read_bytes()[:end])
+    data = {**SMALL, "source": {"kind": "webdataset", "path": str(tmp_path)}}
+    (tmp_path / "c.json").write_text(json.dumps({"data": data}))
+    assert main(["check", "-c", str(tmp_path / "c.json")]) == 2
+    assert f"{shard}: it was cut off: it ends at byte {end}, without the zeros" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.json", "t.tar"]
 
 
 def test_check_names_a_bad_image(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ from tfpipe.data.sources.remote.block_cache import FOLDER, BlockCache
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import GAP, MOST, Place, RemoteFiles, neighbours
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import Stamp
 
 SIZES = (50_000, 1, 33_333)
 BLOCK = 4096
@@ -41,9 +42,9 @@ def server(tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch):
         yield made
 
 
-def remote_files(server: Server, cache: Path | None = None, gb: float = 1.0) -> RemoteFiles:
-    urls = [f"{server.url}/{number}" for number in range(len(SIZES))]
-    return RemoteFiles(urls, SIZES, Remote(cache=cache, cache_gb=gb, retries=3))
+def remote_files(server: Server, cache: Path | None = None, gb: float = 1.0, version: str = "") -> RemoteFiles:
+    files = [(f"{server.url}/{number}", Stamp(size, version)) for number, size in enumerate(SIZES)]
+    return RemoteFiles(files, Remote(cache=cache, cache_gb=gb, retries=3))
 
 
 def random_places(count: int, seed: int = 0) -> list[Place]:
@@ -95,15 +96,22 @@ def test_the_cache_is_bounded_and_the_rest_is_fetched_each_time(
 
 
 def test_files_that_no_process_uses_make_room_for_others(server: Server, files: list[bytes], tmp_path: Path) -> None:
-    about = [BlockCache(tmp_path, name, [10 * BLOCK], 17 * BLOCK) for name in ("old", "used")]
+    about = [BlockCache(tmp_path, [(name, Stamp(10 * BLOCK, None))], "", 17 * BLOCK) for name in ("old", "used")]
     for cache in about:
         for block in range(5):
             cache.keep(block, bytes([block]) * BLOCK)
     del about[0], cache
-    new = BlockCache(tmp_path, "new", [10 * BLOCK], 17 * BLOCK)
+    new = BlockCache(tmp_path, [("new", Stamp(10 * BLOCK, None))], "", 17 * BLOCK)
     assert len([path for path in (tmp_path / FOLDER).iterdir() if path.is_dir()]) == 2
     kept = [block for block in range(10) if new.has_room() and not new.keep(block, b"x" * BLOCK)]
     assert kept == list(range(10)) and about[0].has(4)
+
+
+def test_another_version_of_a_file_has_blocks_of_its_own(server: Server, files: list[bytes], tmp_path: Path) -> None:
+    places = [Place(0, 0, SIZES[0])]
+    assert remote_files(server, tmp_path / "cache", version="a").read(places) == files[:1]
+    (tmp_path / "files/0").write_bytes(files[0][::-1])
+    assert remote_files(server, tmp_path / "cache", version="b").read(places) == [files[0][::-1]]
 
 
 def test_a_block_that_was_lost_or_changed_is_fetched_again(server: Server, files: list[bytes], tmp_path: Path) -> None:
@@ -166,15 +174,15 @@ def test_file_systems_without_asyncio_work_too(files: list[bytes]) -> None:
     for number, data in enumerate(files):
         system.pipe_file(f"/ranges/{number}", data)
     places = random_places(20)
-    reader = RemoteFiles([f"memory://ranges/{number}" for number in range(3)], SIZES, Remote())
+    reader = RemoteFiles([(f"memory://ranges/{number}", Stamp(size, 1)) for number, size in enumerate(SIZES)], Remote())
     assert reader.read(places) == expected(files, places)
 
 
 def test_a_scheme_that_does_not_exist_or_lacks_its_package_is_named() -> None:
     with pytest.raises(ConfigError, match="nosuch:// is no scheme that fsspec knows"):
-        RemoteFiles(["nosuch://b/0"], [1], Remote())
+        RemoteFiles([("nosuch://b/0", Stamp(1, None))], Remote())
     with pytest.raises(ConfigError, match="oci:// URLs need a package that is missing"):
-        RemoteFiles(["oci://b/0"], [1], Remote())
+        RemoteFiles([("oci://b/0", Stamp(1, None))], Remote())
 
 
 def test_a_folder_that_cannot_be_used_is_refused(server: Server, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """COCO's JSON: boxes and categories, in the order of its images; crowds are left out."""
 
+import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,3 +59,81 @@ def test_another_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.json").write_text(text)
     with pytest.raises(ConfigError, match=r"x\.json is no instances JSON of COCO, with images, annotations"):
         catalog_of(tmp_path / "x.json")
+
+
+def write_json(path: Path, **changes: Any) -> Path:
+    """Two images with a box each, of two categories; `changes` replace lists of entries."""
+    images = [{"id": number, "file_name": f"{number}.jpg", "height": 24, "width": 32} for number in (1, 2)]
+    objects = [
+        {"id": 10 + number, "image_id": number, "category_id": number, "bbox": [8, 6, 8, 18]} for number in (1, 2)
+    ]
+    categories = [{"id": 1, "name": "cat"}, {"id": 2, "name": "dog"}]
+    path.write_text(json.dumps({"images": images, "annotations": objects, "categories": categories} | changes))
+    return path
+
+
+BOX = {"id": 11, "image_id": 1, "category_id": 1, "bbox": [8, 6, 8, 18]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"categories": [{"id": 1, "name": "cat"}, {"id": 2, "name": "cat"}]},
+            'the categories with the ids 1 and 2 have the same name, "cat": rename them, or merge them',
+        ),
+        (
+            {"categories": [{"id": 1, "name": "cat"}, {"id": 1, "name": "dog"}]},
+            'the categories "cat" and "dog" have the same id, 1: give each',
+        ),
+        (
+            {"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "b.jpg"}]},
+            r"the images a\.jpg and b\.jpg have the same id, 1: whose boxes are whose cannot be told",
+        ),
+        ({"categories": [{"id": 1, "name": ""}]}, "the category 1: received '' as name; accepted: a text"),
+        ({"images": [{"id": 1, "file_name": None}]}, "the image 1: received None as file_name"),
+        ({"annotations": [BOX | {"category_id": 7}]}, "the annotation 11 has the category_id 7, which is none of its"),
+        ({"annotations": [BOX | {"image_id": 7}]}, "the annotation 11 has the image_id 7, which is none of its image"),
+        (
+            {"annotations": [BOX | {"bbox": [1, 2, 3]}]},
+            r"the annotation 11: received \[1, 2, 3\] as bbox; accepted: \[x,",
+        ),
+        ({"annotations": [BOX | {"bbox": None}]}, "the annotation 11: received None as bbox"),
+        (
+            {"images": [{"id": 1, "file_name": "a.jpg", "width": "x", "height": 1}], "annotations": []},
+            'received "x" as width; accepted: a',
+        ),
+    ],
+)
+def test_entries_that_contradict_others_are_named(tmp_path: Path, changes: dict, problem: str) -> None:
+    with pytest.raises(ConfigError, match=rf"x\.json: .*{problem}"):
+        catalog_of(write_json(tmp_path / "x.json", **changes))
+
+
+def test_an_image_that_comes_twice_keeps_all_its_boxes(tmp_path: Path) -> None:
+    image = {"id": 1, "file_name": "1.jpg", "height": 24, "width": 32}
+    boxes = [BOX, BOX | {"id": 12, "bbox": [0, 0, 16, 12]}]
+    catalog = catalog_of(write_json(tmp_path / "x.json", images=[image, image], annotations=boxes))
+    assert list(catalog.paths) == [f"{tmp_path}/1.jpg"]
+    assert np.allclose(catalog.boxes.boxes, [[0.25, 0.25, 1, 0.5], [0, 0, 0.5, 0.5]])
+
+
+@pytest.mark.parametrize("size", [{}, {"width": None, "height": None}, {"width": 0, "height": 0}], ids=str)
+def test_a_size_that_is_missing_is_the_images(tmp_path: Path, size: dict) -> None:
+    write_files(tmp_path, SAMPLES[:1])
+    name = f"images/{SAMPLES[0].label}/{SAMPLES[0].name}.jpg"
+    path = write_json(tmp_path / "x.json", images=[{"id": 1, "file_name": name, **size}], annotations=[BOX])
+    assert np.allclose(catalog_of(path).boxes.boxes, [[0.25, 0.25, 1, 0.5]])
+
+
+def test_an_archive_is_called_one(tmp_path: Path) -> None:
+    (tmp_path / "x.json.gz").write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(ConfigError, match=r"x\.json\.gz: it is compressed by gzip: unpack it first"):
+        catalog_of(tmp_path / "x.json.gz")
+
+
+@pytest.mark.parametrize("name", ["a\nb.jpg", "\udcff.jpg"])
+def test_a_name_that_would_shift_others_is_refused(tmp_path: Path, name: str) -> None:
+    images = [{"id": 1, "file_name": name, "height": 24, "width": 32}]
+    with pytest.raises(ConfigError, match="holds a line end or is not UTF-8: rename"):
+        catalog_of(write_json(tmp_path / "x.json", images=images, annotations=[BOX]))

@@ -1,8 +1,11 @@
 """The bytes of images in tables: where they are, copied only if they are encoded, and copied again if they change."""
 
+import logging
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.routes import samples, write_arrow, write_parquet
@@ -46,12 +49,72 @@ def test_what_is_encoded_is_copied_once(tmp_path: Path) -> None:
     assert contents(tables[:1], data_of()) == FILES[::-1]
 
 
+def test_a_copy_of_another_column_or_version_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With one line in the log, that names the change."""
+    caplog.set_level(logging.WARNING)
+    table = pa.table({"image": pa.array(FILES[:2]), "other": pa.array(FILES[2:4])})
+    pq.write_table(table, tmp_path / "a.parquet")
+    for column, files in (("image", FILES[:2]), ("other", FILES[2:4])):
+        shards = locate([tmp_path / "a.parquet"], column, data_of(), World())
+        assert [shards.contents(record) for record in range(2)] == files
+    (line,) = caplog.messages
+    assert 'out of date: data.source.columns.bytes: "image" then, "other" now; the images of' in line
+    pq.write_table(table.set_column(1, "other", pa.array(FILES[3:1:-1])), tmp_path / "a.parquet")
+    shards = locate([tmp_path / "a.parquet"], "other", data_of(), World())
+    assert [shards.contents(record) for record in range(2)] == FILES[3:1:-1]
+    assert "out of date: a.parquet " in caplog.messages[1]
+    (tmp_path / "a.images.arrow").write_bytes(b"no Arrow file")
+    shards = locate([tmp_path / "a.parquet"], "other", data_of(), World())
+    assert shards.contents(0) == FILES[3] and "it cannot be read" in caplog.messages[2]
+
+
 def test_copies_may_be_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     table = write_parquet(tmp_path / "data/a.parquet", SAMPLES)
     assert contents([table], data_of(index=str(tmp_path / "index"))) == FILES
     assert os.listdir(tmp_path / "data") == ["a.parquet"]
     assert len(os.listdir(tmp_path / "index")) == 1
+
+
+def test_what_a_killed_copy_left_is_removed(tmp_path: Path) -> None:
+    table = write_parquet(tmp_path / "a.parquet", SAMPLES)
+    (tmp_path / ".a.images.arrow.elsewhere-1-1.partial").write_bytes(b"half a copy")
+    for _ in range(2):
+        assert contents([table], data_of()) == FILES
+        assert sorted(os.listdir(tmp_path)) == ["a.images.arrow", "a.parquet"]
+        (tmp_path / ".a.images.arrow.elsewhere-1-1.partial").write_bytes(b"half a copy")  # beside a good copy
+
+
+def test_a_damaged_copy_is_made_again_which_the_log_says(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = write_parquet(tmp_path / "a.parquet", SAMPLES)
+    assert contents([table], data_of()) == FILES
+    copy = tmp_path / "a.images.arrow"
+    for damaged in (copy.read_bytes()[:-50], b""):
+        copy.write_bytes(damaged)
+        caplog.clear()
+        assert contents([table], data_of()) == FILES
+        assert (
+            "a.images.arrow is out of date: it cannot be read: " in caplog.text
+            and "a.parquet are copied again" in caplog.text
+        )
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["arrow", "parquet"])
+def test_a_row_without_bytes_is_named(tmp_path: Path, plain: bool) -> None:
+    rows = pa.table({"image": [*FILES[:5], None]})
+    path = tmp_path / "a.table"
+    if plain:
+        path = path.with_suffix(".arrow")
+        with pa.ipc.new_file(str(path), rows.schema) as writer:
+            writer.write_table(rows, max_chunksize=2)
+    else:
+        path = path.with_suffix(".parquet")
+        pq.write_table(rows, path, row_group_size=2)
+    with pytest.raises(
+        ConfigError, match=rf'{path}: row 5 has no bytes in the column "image": .* make two tables of it'
+    ):
+        contents([path], data_of())
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_copy_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -45,6 +45,15 @@ def test_a_split_is_the_files_that_begin_with_its_name(tmp_path: Path) -> None:
     alone.check(test=True)
 
 
+@pytest.mark.parametrize(("train", "test"), [("labels", "test"), ("birds_train", "birds_val"), ("Training", "Testing")])
+def test_tables_are_split_by_the_words_in_their_names(tmp_path: Path, train: str, test: str) -> None:
+    write_parquet(tmp_path / f"{train}.parquet", SAMPLES)
+    write_parquet(tmp_path / f"{test}.parquet", SAMPLES[:5])
+    for _ in range(2):  # the second time from the copies
+        catalogs = [catalog_of({"path": str(tmp_path)}, split) for split in ("train", "test")]
+        assert [len(catalog) for catalog in catalogs] == [12, 5]
+
+
 def test_numbers_are_class_numbers_and_texts_names(tmp_path: Path) -> None:
     images = write_files(tmp_path, SAMPLES)
     paths = [f"{sample.label}/{sample.name}.jpg" for sample in SAMPLES[:3]]
@@ -101,12 +110,16 @@ def test_objects_may_have_the_labels(tmp_path: Path) -> None:
         (
             {"path": ["a"], "label": ["x"], "boxes": [[[1, 2, 3.0]]]},
             {},
-            '"boxes" must hold lists of boxes of 4 numbers',
+            r'row 0 of .*t\.parquet: received \[\[1\.0, 2\.0, 3\.0\]\] in the column "boxes"; accepted: a list of',
         ),
         ({"path": ["a"], "label": ["x"], "boxes": ["1 2 3 4"]}, {}, "must hold lists of boxes; received string"),
-        ({"path": ["a"], "label": ["x"], "boxes": [[["x"] * 4]]}, {}, "cannot use the columns of .*: "),
+        (
+            {"path": ["a"], "label": ["x"], "boxes": [[["x"] * 4]]},
+            {},
+            r'row 0 of .*: received "x" in the column "boxes"; accep',
+        ),
         ({"path": [], "label": []}, {}, "has no row"),
-        ({"image": [b"x", None], "label": ["x", "y"]}, {}, 'images have no bytes in the column "image"'),
+        ({"image": [b"x", None], "label": ["x", "y"]}, {}, r't\.parquet: row 1 has no bytes in the column "image"'),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, rows: dict, source: dict, problem: str) -> None:

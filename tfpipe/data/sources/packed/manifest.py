@@ -24,7 +24,7 @@ from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.index import SCHEMA, box_columns
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, sizes_of
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, stamps_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import read_text, sha256
@@ -73,11 +73,11 @@ class Manifest:
         """Raises ConfigError if a file is missing or its size differs from the manifest's."""
         files = [*self.shards, *self.tables]
         paths = [folder / file["name"] for file in files]
-        for path, file, size in zip(paths, files, sizes_of(paths), strict=True):
-            if isinstance(size, OSError):
-                raise cannot_read(f"{path}, named in the manifest", size, ADVICE)
-            if size != file["bytes"]:
-                raise ConfigError(f"{path} has {size} bytes, its manifest says {file['bytes']}; {ADVICE}")
+        for path, file, stamp in zip(paths, files, stamps_of(paths), strict=True):
+            if isinstance(stamp, OSError):
+                raise cannot_read(f"{path}, named in the manifest", stamp, ADVICE)
+            if stamp.size != file["bytes"]:
+                raise ConfigError(f"{path} has {stamp.size} bytes, its manifest says {file['bytes']}; {ADVICE}")
 
     def check_sums(self, folder: Path) -> Iterator[str]:
         """Compares the sha256 of every file; yields an error message for each, "" if it matches."""

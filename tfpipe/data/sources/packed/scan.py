@@ -1,7 +1,7 @@
 """Scans shards that other tools wrote: once, by all ranks together; the result is stored as a Parquet file.
 
-It has one row per image. The key of the stored file is the shards' names and sizes; if these change, the shards are
-scanned again.
+It has one row per image, and says what it was made from: if a shard, by name, size or time of change, or a setting that
+the scan depends on has changed, the shards are scanned again.
 """
 
 import hashlib
@@ -17,17 +17,45 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, sizes_of
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamps_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.files import Stamp
+from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.progress import progress
 
 logger = logging.getLogger(__name__)
 
-KEY = b"tfpipe.shards"
+KEY, LEFT_OUT = b"tfpipe.shards", b"tfpipe.left_out"
+COPY_AGAIN = "copy it again, or write it again"
 # Scanning alternates between waiting for storage and running Python.
 THREADS = 8
+
+Rows = Sequence[tuple[Any, ...]]
+
+
+class LeftOut:
+    """Counts what shards hold and training does not use, by kind, with an example of each kind."""
+
+    def __init__(self, counts: dict[str, tuple[int, str]] | None = None) -> None:
+        self.counts: dict[str, tuple[int, str]] = dict(counts or {})
+
+    def add(self, kind: str, example: str, count: int = 1) -> None:
+        """Counts `count` more of a kind, e.g. ".tiff"."""
+        before, first = self.counts.get(kind, (0, example))
+        self.counts[kind] = before + count, first
+
+    def update(self, other: "LeftOut") -> None:
+        """Adds what another one has counted."""
+        for kind, (count, example) in other.counts.items():
+            self.add(kind, example, count)
+
+    @property
+    def texts(self) -> list[str]:
+        """The count and the example of each kind, the most frequent first."""
+        kinds = sorted(self.counts.items(), key=lambda item: (-item[1][0], item[0]))
+        return [f"{count:,} {kind} (e.g. {example})" for kind, (count, example) in kinds]
 
 
 class Scan(NamedTuple):
@@ -35,11 +63,20 @@ class Scan(NamedTuple):
 
     kind: str  # name of the shards for messages, e.g. "TFRecords"
     name: str  # end of the stored file's name, e.g. "tfrecord-index"
-    format: int  # version of the stored file
+    version: int  # of the stored file
     schema: pa.Schema  # columns of the stored file, `shard` (int32), the shard's number, the last
-    read: Callable[[Any, int], Sequence[tuple[Any, ...]]]
-    """Path (or UrlPath) and size in bytes of a shard -> the values of the other columns for each image. Raises OSError,
-    or a ValueError that names the shard."""
+    read: Callable[[Any, int, LeftOut], Rows]
+    """Path (or UrlPath) and size in bytes of a shard -> the values of the other columns for each image; counts what is
+    not used. Raises OSError, or a ValueError that names the shard."""
+    settings: dict[str, Any]  # config keys that the result depends on, and their values
+
+
+class Scanned(NamedTuple):
+    """The result of a scan."""
+
+    table: pa.Table  # one row per image, with the schema of the Scan
+    shards: list[tuple[AnyPath, Stamp]]
+    left_out: LeftOut
 
 
 Shard = tuple[int, AnyPath, int]
@@ -48,43 +85,33 @@ Shard = tuple[int, AnyPath, int]
 
 def scanned(
     scan: Scan, shards: Callable[[], Sequence[AnyPath]], prefix: str, config: DataConfig, folder: AnyPath, world: World
-) -> pa.Table:
+) -> Scanned:
     """Returns the scan of shards: reads the stored one, or makes it with all ranks together and stores it.
 
     `shards` lists them, on rank 0 alone; `prefix`, e.g. "train", begins the stored file's name, which lies in `folder`
     or in `data.index`. Raises ConfigError if shards cannot be read; the message names up to 20 of them.
     """
-    sized = world.from_rank0(lambda: sized_shards(shards()))
-    key = json.dumps([scan.format, [[path.name, size] for path, size in sized]]).encode()
+    found = world.from_rank0(lambda: _stamped(shards()))
+    made_from = MadeFrom(scan.version, [(path.name, stamp) for path, stamp in found], scan.settings)
     path = _stored_path(scan, prefix, config, folder)
-    if world.from_rank0(lambda: _is_kept(scan, path, key)):
-        return pq.read_table(path)
-    mine = range(len(sized)) if world.backend == "none" else range(world.rank, len(sized), world.size)
-    outcome = world.gather(_scan_all(scan, [(number, *sized[number]) for number in mine], prefix, world))
-    errors = [error for _, messages in outcome for error in messages]
-    if errors:
-        raise ConfigError("\n  ".join([f"cannot read the {scan.kind} in {folder}:", *errors[:20]]))
-    parts = {number: part for tables, _ in outcome for number, part in tables.items()}
-    table = pa.concat_tables(parts[number] for number in range(len(sized))).combine_chunks()
-
-    def keep() -> None:
-        with writing(path, "set data.index to a folder that can be written"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as partial:
-                pq.write_table(table.replace_schema_metadata({KEY: key}), partial, compression="zstd")
-
-    world.from_rank0(keep)
-    return table
+    if world.from_rank0(lambda: _is_kept(scan, path, made_from)):
+        table = pq.read_table(path)
+    else:
+        table, counted = _scan(scan, found, prefix, folder, world)
+        table = table.replace_schema_metadata({KEY: made_from.text(), LEFT_OUT: json.dumps(counted.counts)})
+        world.from_rank0(lambda: _keep(path, table))
+    left_out = LeftOut({kind: tuple(about) for kind, about in json.loads(table.schema.metadata[LEFT_OUT]).items()})
+    return Scanned(table, found, left_out)
 
 
-def sized_shards(shards: Sequence[AnyPath]) -> list[tuple[AnyPath, int]]:
-    """Returns the shards with their sizes in bytes; raises ConfigError if one cannot be reached."""
-    sized: list[tuple[AnyPath, int]] = []
-    for path, size in zip(shards, sizes_of(shards), strict=True):
-        if isinstance(size, OSError):
-            raise ConfigError(f"cannot read {path}: {size.strerror}")
-        sized.append((path, size))
-    return sized
+def _stamped(shards: Sequence[AnyPath]) -> list[tuple[AnyPath, Stamp]]:
+    """Returns the shards with their stamps; raises ConfigError if one cannot be reached."""
+    found: list[tuple[AnyPath, Stamp]] = []
+    for path, stamp in zip(shards, stamps_of(shards), strict=True):
+        if isinstance(stamp, OSError):
+            raise ConfigError(f"cannot read {path}: {stamp.strerror}")
+        found.append((path, stamp))
+    return found
 
 
 def _stored_path(scan: Scan, prefix: str, config: DataConfig, folder: AnyPath) -> Path:
@@ -98,40 +125,68 @@ def _stored_path(scan: Scan, prefix: str, config: DataConfig, folder: AnyPath) -
     return config.index / f"{prefix}-{where[:8]}.{scan.name}.parquet"
 
 
-def _is_kept(scan: Scan, path: Path, key: bytes) -> bool:
+def _is_kept(scan: Scan, path: Path, made_from: MadeFrom) -> bool:
     try:
-        stored = (pq.read_schema(path).metadata or {}).get(KEY)
+        change = made_from.change((pq.read_schema(path).metadata or {}).get(KEY))
     except FileNotFoundError:
         return False
     except (OSError, pa.ArrowInvalid) as error:
-        logger.warning("cannot read %s (%s); the %s are scanned again", path, error, scan.kind)
-        return False
-    if stored != key:
-        logger.warning("%s is of other shards; the %s are scanned again", path, scan.kind)
-    return stored == key
+        change = f"it cannot be read: {error}"
+    if change is not None:
+        logger.warning("%s is out of date: %s; the %s are scanned again", path, change, scan.kind)
+    return change is None
 
 
-def _scan_all(scan: Scan, shards: list[Shard], prefix: str, world: World) -> tuple[dict[int, pa.Table], list[str]]:
+def _keep(path: Path, table: pa.Table) -> None:
+    with writing(path, "set data.index to a folder that can be written"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as partial:
+            pq.write_table(table, partial, compression="zstd")
+
+
+def _scan(
+    scan: Scan, shards: list[tuple[AnyPath, Stamp]], prefix: str, folder: AnyPath, world: World
+) -> tuple[pa.Table, LeftOut]:
+    """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
+    mine = range(len(shards)) if world.backend == "none" else range(world.rank, len(shards), world.size)
+    sized = [(number, shards[number][0], shards[number][1].size or 0) for number in mine]
+    outcome = world.gather(_scan_all(scan, sized, prefix, world))
+    errors = [error for _, messages in outcome for error in messages]
+    if errors:
+        raise ConfigError("\n  ".join([f"cannot read the {scan.kind} in {folder}:", *errors[:20]]))
+    parts = {number: part for found, _ in outcome for number, part in found.items()}
+    left_out = LeftOut()
+    for number in range(len(shards)):
+        left_out.update(parts[number][1])
+    return pa.concat_tables(parts[number][0] for number in range(len(shards))).combine_chunks(), left_out
+
+
+def _scan_all(
+    scan: Scan, shards: list[Shard], prefix: str, world: World
+) -> tuple[dict[int, tuple[pa.Table, LeftOut]], list[str]]:
     """Scans shards; returns tables by shard number, and error messages, which must not be raised on one rank alone."""
     parts, errors = {}, []
     with ThreadPoolExecutor(THREADS) as pool:
         results = pool.map(lambda shard: _scan_one(scan, shard), shards)
-        for result in progress(results, len(shards), f"scanning {prefix} data", "shard", world.rank == 0):
+        for (number, *_), result in zip(
+            shards, progress(results, len(shards), f"scanning {prefix} data", "shard", world.rank == 0), strict=True
+        ):
             if isinstance(result, str):
                 errors.append(result)
             else:
-                parts[result[0]] = result[1]
+                parts[number] = result
     return parts, errors
 
 
-def _scan_one(scan: Scan, shard: Shard) -> tuple[int, pa.Table] | str:
+def _scan_one(scan: Scan, shard: Shard) -> tuple[pa.Table, LeftOut] | str:
     number, path, size = shard
+    left_out = LeftOut()
     try:
-        rows = scan.read(path, size)
+        rows = scan.read(path, size, left_out)
+        columns = list(zip(*rows, strict=True)) or [()] * (len(scan.schema) - 1)
+        values = [*map(list, columns), [number] * len(rows)]
+        return pa.table(dict(zip(scan.schema.names, values, strict=True)), scan.schema), left_out
     except OSError as error:
         return f"cannot read {path}: {error.strerror or error}"
     except ValueError as error:
         return str(error)
-    columns = list(zip(*rows, strict=True)) or [()] * (len(scan.schema) - 1)
-    values = [*map(list, columns), [number] * len(rows)]
-    return number, pa.table(dict(zip(scan.schema.names, values, strict=True)), scan.schema)

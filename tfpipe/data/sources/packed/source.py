@@ -25,6 +25,7 @@ from tfpipe.data.sources.source import Failure, Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.differences import differences
+from tfpipe.util.files import Stamp
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -61,13 +62,13 @@ class Packed(Stored):
         _check_config(manifest.about, self.config, split, self.folder)
         images, records = (_table(self.folder / table["name"], table) for table in manifest.tables)
         paths = replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"])
-        files = [self.folder / shard["name"] for shard in manifest.shards]
+        files = [(self.folder / shard["name"], shard) for shard in manifest.shards]
         shards = Shards(
             manifest.about["kind"],
-            list(map(str, files)),
+            [str(path) for path, _ in files],
             Records(*(records[name].to_numpy() for name in RECORDS.names)),
             manifest.about["jpeg"],
-            self.opened(files, [shard["bytes"] for shard in manifest.shards]),
+            self.opened([(path, Stamp(shard["bytes"], shard["sha256"])) for path, shard in files]),
         )
         labels, classes = images["label"].to_numpy(), tuple(manifest.about["classes"])
         annotated, boxes = index_of(images)

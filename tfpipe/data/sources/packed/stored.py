@@ -14,6 +14,7 @@ from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
 from tfpipe.data.sources.source import Loader, Source, Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import Stamp
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -58,10 +59,14 @@ class Stored(Source):
         source.stores = STORES[shards.kind]
         return source
 
-    def opened(self, shards: Sequence[AnyPath], sizes: list[int]) -> RemoteFiles | None:
-        """Returns what reads shards of these sizes in bytes if they are behind URLs, None if they are files."""
-        remote = bool(shards) and isinstance(shards[0], UrlPath)
-        return RemoteFiles(list(map(str, shards)), sizes, self.config.remote) if remote else None
+    def opened(self, shards: Sequence[tuple[AnyPath, Stamp]]) -> RemoteFiles | None:
+        """Returns what reads shards if they are behind URLs, None if they are files.
+
+        A shard's stamp has its size; `changed` may be anything that tells its versions apart, as a checksum does.
+        """
+        if not shards or not isinstance(shards[0][0], UrlPath):
+            return None
+        return RemoteFiles([(str(path), stamp) for path, stamp in shards], self.config.remote)
 
     def image(self, catalog: Catalog, item: int) -> bytes:
         try:

@@ -1,6 +1,7 @@
 """Loads TFRecords of ImageNet made by other tools: scans them once, then treats them like `tfpipe pack`'s output."""
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,22 +10,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, SourceConfig
 from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.index import Index, boxes_in
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.known import known_catalog
-from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, parse_example
+from tfpipe.data.sources.known import NEITHER, check_files, known_catalog, names_of, not_used
+from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.scan import Scan, scanned
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scan, scanned
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 FORMAT = 1
+# End of a TFRecord file's name, with the number of files.
+SHARD = re.compile(r"-\d+-of-(\d+)(?:\.tfrecords?)?$")
 # Stands for the class of a box that has another class than its image.
 OTHER_CLASS = np.iinfo(np.int32).max
 SCAN = pa.schema(
@@ -45,17 +48,17 @@ class TfRecords(Stored):
     """ImageNet's TFRecords as TensorFlow's and the TPUs' scripts write them."""
 
     @property
-    def root(self) -> Path:
-        """Folder of the TFRecords."""
-        assert isinstance(self.folder, Path), "the config is checked"
-        return self.folder
+    def about(self) -> SourceConfig:
+        """Settings of the source."""
+        assert self.config.source is not None, "the config is checked"
+        return self.config.source
 
     def has_test(self) -> bool:
-        return bool(record_files(self.root, "test"))
+        return bool(record_files(self.about, "test"))
 
     def check(self, test: bool = False) -> None:
-        if not record_files(self.root, "train"):
-            raise ConfigError(f"data.source: there is no {self.root}/train-*-of-*, as TFRecords of ImageNet are named")
+        for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
+            _whole_set(self.about, split)
 
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from a scan of its records.
@@ -68,30 +71,37 @@ class TfRecords(Stored):
                 'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their '
                 'own: use "directory", or pack the files with tfpipe pack'
             )
-        table = _scanned(config, self.root, split, world)
+        table = _scanned(config, self.about, split, world)
+        if not len(table):
+            raise ConfigError(f"the TFRecords in {self.place} hold no record of the {split} data")
         synsets = table["synset"].to_pylist()
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
-            train = table if split == "train" else _scanned(config, self.root, "train", world)
+            train = table if split == "train" else _scanned(config, self.about, "train", world)
             classes = tuple(sorted(set(train["synset"].to_pylist()) - {""}))
             # If no record has a class name, classes are named by number.
             classes = classes or tuple(str(label) for label in range(1, int(np.max(train["label"].to_numpy())) + 1))
-        labels = _labels(table, synsets, classes, self.root)
+        labels = _labels(table, synsets, classes, self.place)
         paths = FileList.of(table["name"].to_pylist())
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-        shards = Shards("original", [str(path) for path in record_files(self.root, split)], records)
+        shards = Shards("original", [str(path) for path in record_files(self.about, split)], records)
         annotated, boxes = _boxes(table, labels)
-        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated)
+        source = self.of_shards(shards)
+        source.left_out = not_used(record_files(self.about, NEITHER) if split == "train" else [])
+        return known_catalog(source, split, world, paths, classes, labels, boxes, annotated)
 
 
-def record_files(folder: Path, split: str) -> list[Path]:
-    """Returns the TFRecord files of `split` in a folder, sorted: train-00000-of-01024 ..."""
-    return sorted(path for path in folder.glob(f"{PREFIX[split]}-*-of-*") if not path.name.endswith(".npy"))
+def record_files(about: SourceConfig, split: str) -> list[Path]:
+    """Returns the TFRecord files of `split`, sorted: train-00000-of-01024 ...; see known.names_of."""
+    folder = about.test_path if split == "test" and about.test_path is not None else about.path
+    assert isinstance(folder, Path), "the config is checked"
+    names = filter(SHARD.search, os.listdir(folder) if folder.is_dir() else [])
+    return [folder / name for name in names_of(names, about, split)]
 
 
-def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folder: Path) -> np.ndarray:
+def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folder: str) -> np.ndarray:
     """Returns int32 [n]: class numbers, by synset if a record has one, else from its label, which counts from 1."""
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.array([numbers.get(name, -1) for name in synsets], np.int32)
@@ -116,18 +126,21 @@ def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
     return Index(annotated, targets(Annotated(images, boxes, classes), labels, np.ones((len(table), 2), np.float32)))
 
 
-def _scanned(config: DataConfig, folder: Path, split: str, world: World) -> pa.Table:
-    scan = Scan("TFRecords", "tfrecord-index", FORMAT, SCAN, _scan_shard)
-    return scanned(scan, lambda: _whole_set(folder, split), PREFIX[split], config, folder, world)
+def _scanned(config: DataConfig, about: SourceConfig, split: str, world: World) -> pa.Table:
+    scan = Scan("TFRecords", "tfrecord-index", FORMAT, SCAN, lambda path, size, _: _scan_shard(path, size), {})
+    folder = world.from_rank0(lambda: _whole_set(about, split)[0].parent)
+    return scanned(scan, lambda: _whole_set(about, split), PREFIX[split], config, folder, world).table
 
 
-def _whole_set(folder: Path, split: str) -> list[Path]:
-    shards = record_files(folder, split)
-    if not shards:
-        raise ConfigError(f"data.source: there is no {folder}/{PREFIX[split]}-*-of-*")
-    count = int(shards[0].name.rsplit("-", 1)[1])
-    if len(shards) != count:
-        raise ConfigError(f"{folder}: {len(shards)} of {count} shards {PREFIX[split]}-*-of-{count:05} are there")
+def _whole_set(about: SourceConfig, split: str) -> list[Path]:
+    """Returns the TFRecord files of `split`; raises ConfigError if there is none, or one is missing."""
+    shards = record_files(about, split)
+    check_files(shards, about, split, "TFRecord file", f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named")
+    found = SHARD.search(shards[0].name)
+    assert found is not None, "its name was chosen by it"
+    if len(shards) != int(found[1]):
+        pattern = f"{shards[0].name[: found.start()]}-*-of-{found[1]}"
+        raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(found[1])} shards {pattern} are there")
     return shards
 
 
@@ -151,14 +164,22 @@ def _parse(data: bytes, path: Path, count: int) -> Parsed:
 def _records(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
     """Yields the offset in bytes of each record's data, and the data.
 
-    Raises ValueError if the file ends within a record, or is not a TFRecord file.
+    Raises ValueError if the file ends within a record, or a record's length is damaged, as it is in any other file.
     """
     at = count = 0
     with path.open("rb") as file:
         while head := file.read(HEAD):
+            if len(head) == HEAD and not is_sound(head):
+                raise ValueError(
+                    f"record {count} of {path}: its head at byte {at} does not match its checksum: it was damaged, or "
+                    f"the file is no TFRecord; {COPY_AGAIN}"
+                )
             length = struct.unpack_from("<Q", head)[0] if len(head) == HEAD else size
             if at + HEAD + length + TAIL > size:
-                raise ValueError(f"record {count} of {path}: the shard ends within it, or it is no TFRecord")
+                raise ValueError(
+                    f"record {count} of {path}: the shard ends at byte {size}, within this record of byte {at}; "
+                    f"{COPY_AGAIN}"
+                )
             yield at + HEAD, file.read(length)
             file.seek(TAIL, os.SEEK_CUR)
             at += HEAD + length + TAIL

@@ -1,31 +1,31 @@
 """WebDataset's tar shards: scans them once, then reads any image at once by its shard, offset and length.
 
-A sample is the members of a shard that share a name up to its first dot: n01/7.jpg with n01/7.cls, 7.json or 7.xml.
+tar.py says which members of a shard are a sample.
 """
 
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from tfpipe.config import Columns
+from tfpipe.config import Columns, DataConfig
 from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
-from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import files_of, known_catalog, names_of
-from tfpipe.data.sources.packed.scan import Scan, scanned, sized_shards
+from tfpipe.data.sources.known import NEITHER, check_files, files_of, known_catalog, names_of, not_used
+from tfpipe.data.sources.packed.scan import LeftOut, Scan, Scanned, scanned
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.packed.tar import check_end, opened_tar, samples
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
-from tfpipe.data.sources.rows import Rows, as_edges, classes_of, targets_of
+from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, classes_of, in_pixels, targets_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -42,11 +42,10 @@ SCAN = pa.schema(
         "shard": pa.int32(),
     }
 )
-FORMAT = 1
+FORMAT = 2
 TAR = (".tar",)
-
-Members = list[tuple[str, tarfile.TarInfo]]
-"""A sample's members: the part of each name after the first dot, in lower case, and the member."""
+# Keys of data.source.columns that a scan depends on.
+COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit")
 
 
 class WebDataset(Stored):
@@ -62,13 +61,7 @@ class WebDataset(Stored):
 
     def _check_split(self, split: str) -> None:
         assert self.config.source is not None
-        if not self._shards(split):
-            test_path = self.config.source.test_path
-            place = test_path if split == "test" and test_path is not None else self.place
-            raise ConfigError(
-                f"data.source: there is no {split} shard in {place}; expected *.tar, those of training beginning "
-                "with train if others are there"
-            )
+        check_files(self._shards(split), self.config.source, split, "shard", "*.tar")
 
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from a scan of its shards.
@@ -78,17 +71,18 @@ class WebDataset(Stored):
         config = self.config
         self._check_split("train")
         self._check_split(split)
-        table = self._scanned(split, world)
-        rows = train = _rows(table)
+        scan = self._scanned(split, world)
+        table = scan.table
+        rows = train = _rows(table, self._shards(split), config)
         if split == "test" and config.classes is None:
-            train = _rows(self._scanned("train", world))
+            train = _rows(self._scanned("train", world).table, self._shards("train"), config)
         classes = classes_of(config, train, self.place)
         labels, boxes = targets_of(config, rows, classes, self.place)
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-        sized = sized_shards(self._shards(split))
-        remote = self.opened([path for path, _ in sized], [size for _, size in sized])
-        source = self.of_shards(Shards("original", [str(path) for path, _ in sized], records, remote=remote))
+        remote = self.opened(scan.shards)
+        source = self.of_shards(Shards("original", [str(path) for path, _ in scan.shards], records, remote=remote))
+        source.left_out = [*scan.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
         paths = FileList.of(rows.names)
         return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated)
 
@@ -99,31 +93,45 @@ class WebDataset(Stored):
         if not isinstance(path, str):
             return files_of(about, split, TAR)
         if path.endswith(TAR):
-            chosen = split == "train" or about.test_path is not None
+            chosen = split == "train" or (split == "test" and about.test_path is not None)
             return [UrlPath(url, self.config.remote) for url in expanded(path)] if chosen else []
         folder = UrlPath(path, self.config.remote)
-        return [folder / name for name in names_of(folder.names(), about, split, TAR)]
+        return [folder / name for name in names_of(filter(is_tar, folder.names()), about, split)]
 
-    def _scanned(self, split: str, world: World) -> pa.Table:
+    def _scanned(self, split: str, world: World) -> Scanned:
         assert self.config.source is not None
         columns = self.config.source.columns
         folder = world.from_rank0(lambda: self._shards(split)[0].parent)
-        scan = Scan("tar shards", "tar-index", FORMAT, SCAN, lambda path, size: scan_tar(path, size, columns))
-        table = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
-        if not len(table):
+        settings = {f"data.source.columns.{name}": getattr(columns, name) for name in COLUMNS}
+
+        def read(path: AnyPath, size: int, left_out: LeftOut) -> list[tuple[Any, ...]]:
+            return scan_tar(path, size, columns, left_out)
+
+        scan = Scan("tar shards", "tar-index", FORMAT, SCAN, read, settings)
+        result = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
+        if not len(result.table):
             raise ConfigError(
-                f"the tar shards in {folder} hold no image with a name that ends in {', '.join(SUFFIXES)}"
+                f"the tar shards in {folder} hold no image with a name that ends in {', '.join(SUFFIXES)}, but "
+                f"{', '.join(result.left_out.texts) or 'nothing'}"
             )
-        return table
+        return result
 
 
-def _rows(table: pa.Table) -> Rows:
+def is_tar(name: str) -> bool:
+    """Returns whether a file's name is one of a tar shard."""
+    return name.lower().endswith(TAR)
+
+
+def _rows(table: pa.Table, shards: Sequence[AnyPath], config: DataConfig) -> Rows:
     lists = table["boxes"].combine_chunks()
     images = np.repeat(np.arange(len(table)), np.diff(lists.offsets.to_numpy()))
     edges = lists.flatten().flatten().to_numpy().reshape(-1, 4)
     sizes = np.stack([table[side].to_numpy() for side in ("height", "width")], axis=1)
-    texts = table["box_labels"].combine_chunks().flatten().to_pylist()
-    return Rows(table["name"].to_pylist(), table["label"].to_pylist(), images, edges, texts, sizes)
+    texts = [text or None for text in table["box_labels"].combine_chunks().flatten().to_pylist()]
+    labels = [label or None for label in table["label"].to_pylist()]
+    column: Literal["label", "box_labels"] = "box_labels" if config.label_source == "object" else "label"
+    files, file = list(map(str, shards)), table["shard"].to_numpy()
+    return Rows(table["name"].to_pylist(), labels, images, edges, texts, sizes, files, file, column=column)
 
 
 def expanded(url: str) -> list[str]:
@@ -138,71 +146,61 @@ def expanded(url: str) -> list[str]:
     ]
 
 
-def scan_tar(path: AnyPath, size: int, columns: Columns) -> list[tuple[Any, ...]]:
+def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> list[tuple[Any, ...]]:
     """Returns the values of SCAN without the shard for each image of a tar file, in its order.
 
-    Raises OSError, or ValueError if it is no tar file, a member is damaged, or the file ends within one.
+    Counts the members that are not used. Raises OSError, or ValueError if it is no tar file, a member or a header is
+    damaged, or the file was cut off.
     """
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     try:
-        with open_file(path) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            for key, members in _samples(tar):
-                for ending, member in members:
-                    if member.offset_data + member.size > size:
-                        raise ValueError(f"the file ends within {member.name}")
-                    if f".{ending.rpartition('.')[2]}" in SUFFIXES:
-                        about = _about(tar, key, members, member, columns)
-                        rows.append((member.name, *about, member.offset_data, member.size))
-    except (tarfile.TarError, ValueError) as error:
+        with open_file(path) as file, opened_tar(file, size) as tar:
+            for image, notes in samples(tar, left_out):
+                rows.append((image.name, *_about(tar, image, notes, columns), image.offset_data, image.size))
+            check_end(file, tar.offset)
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return rows
 
 
-def _samples(tar: tarfile.TarFile) -> Iterator[tuple[str, Members]]:
-    """Yields the name of each sample, up to its first dot, and its members; its members follow each other."""
-
-    def split(member: tarfile.TarInfo) -> tuple[str, str]:
-        folder, slash, base = member.name.rpartition("/")
-        stem, _, ending = base.partition(".")
-        return f"{folder}{slash}{stem}", ending.lower()
-
-    files = (member for member in tar if member.isfile() and not member.name.rpartition("/")[2].startswith("."))
-    for key, members in groupby(files, lambda member: split(member)[0]):
-        yield key, [(split(member)[1], member) for member in members]
-
-
 def _about(
-    tar: tarfile.TarFile, key: str, members: Members, image: tarfile.TarInfo, columns: Columns
+    tar: tarfile.TarFile, image: tarfile.TarInfo, notes: dict[str, tarfile.TarInfo], columns: Columns
 ) -> tuple[str | None, float, float, list[list[float]], list[str | None]]:
     """Returns the label, the height and width that boxes are divided by, the boxes and their labels."""
     label: str | None = None
     edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
     height = width = 1.0
+    if UNUSABLE.search(image.name):
+        raise ValueError(f"the name {image.name!a} holds a line end or is not UTF-8: rename it")
 
     def contents(member: tarfile.TarInfo) -> bytes:
         file = tar.extractfile(member)
         assert file is not None, "it is a file"
         return file.read()
 
-    for ending, member in members:
+    for ending, member in notes.items():
         if ending == "cls":
-            label = contents(member).decode().strip()
+            try:
+                label = contents(member).decode().strip()
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{member.name}: {error}") from error
         elif ending == "json":
             try:
                 found = json.loads(contents(member))
-                own, boxes = found.get(columns.label), found.get(columns.boxes) or []
-                label = label if own is None else str(own)
-                edges = as_edges(np.array(boxes, np.float32).reshape(-1, 4), columns.box_format)
+                own = found.get(columns.label)
+                label = label if own is None else str(own).strip()
+                edges = as_edges(boxes_of(found.get(columns.boxes)), columns.box_format)
                 labels = [str(text) for text in found.get(columns.box_labels) or []] or [None] * len(edges)
-                if edges.max(initial=0) > 1:
-                    height, width = found.get("height", 0), found.get("width", 0)
+                "".join(map(str, (label, *labels))).encode()  # raises if JSON's escapes make it no UTF-8
+                if in_pixels(edges, columns.box_unit, lambda _: image.name):
+                    height, width = (float(found.get(side) or 0) for side in ("height", "width"))
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
         elif ending == "xml":
             objects = find_objects(contents(member), member.name)
             edges, labels, (height, width) = objects.boxes, list(objects.names), objects.size
     if len(labels) != len(edges):
-        raise ValueError(f"{key} has {len(labels)} labels for {len(edges)} boxes")
+        raise ValueError(f"{image.name} has {len(labels)} labels for {len(edges)} boxes")
     if len(edges) and not is_stated(np.array([[height, width]]))[0]:
         height, width = header_of(contents(image), image.name)[:2]
     return label, max(height, 1), max(width, 1), edges.tolist(), labels

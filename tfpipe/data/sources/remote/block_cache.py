@@ -6,18 +6,19 @@ CACHE/shards/KEY/used        locked by every process that uses the folder
 """
 
 import fcntl
-import hashlib
-import json
 import logging
 import os
 import shutil
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import Stamp
 from tfpipe.util.locks import waiting_lock
+from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.open_files import OpenFiles
 
 logger = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 # hold that many blocks in memory, and the first batches of shuffled records wait for all of theirs.
 BLOCK = 2**22
 FOLDER = "shards"
+FORMAT = 1
 
 
 class BlockCache:
@@ -36,14 +38,15 @@ class BlockCache:
     node may have lost one.
     """
 
-    def __init__(self, folder: Path, about: str, sizes: list[int], limit: int) -> None:
-        """Opens the cache of files of these sizes in bytes, `limit` bytes at most; raises OSError.
+    def __init__(self, folder: Path, files: Sequence[tuple[str, Stamp]], options: str, limit: int) -> None:
+        """Opens the cache of files, `limit` bytes at most; raises OSError.
 
-        `about` distinguishes them from other files. Copies of other files that no process uses are deleted if they take
-        the room.
+        URLs, stamps and `options` of the file system distinguish them from other files, and from other versions of
+        them. Copies of other files that no process uses are deleted if they take the room.
         """
-        key = hashlib.sha256(json.dumps([about, sizes, BLOCK]).encode()).hexdigest()[:16]
-        self._folder, self._sizes, self._limit = folder / FOLDER / key, sizes, limit
+        made_from = MadeFrom(FORMAT, files, {"data.remote.options": options, "bytes of a block": BLOCK})
+        self._folder, self._limit = folder / FOLDER / made_from.digest()[:16], limit
+        self._sizes = sizes = [stamp.size or 0 for _, stamp in files]
         counts = [-(-size // BLOCK) for size in sizes]
         self._first = np.cumsum([0, *counts])
         with waiting_lock(_made(folder / FOLDER) / "lock"):

@@ -18,12 +18,15 @@ from tfpipe.data.sources.remote.fetch_loop import Ended, Loop
 from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system, read_range, read_url
 from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
+from tfpipe.util.files import Stamp
 
 T = TypeVar("T")
 # Seconds before the first retry. Each further pause is twice as long, at most 60 s, and is shortened at random by up to
 # a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
 PAUSE_S = 0.25
 LONGEST_PAUSE_S = 60.0
+# Names by which fsspec's file systems state that a file has changed, in lower case, the best first.
+VERSIONS = ("etag", "content-md5", "last-modified", "lastmodified", "last_modified", "updated", "mtime", "created")
 # Start of a FetchError's message, "cannot fetch URL: REASON".
 CANNOT_FETCH = "cannot fetch "
 
@@ -99,10 +102,17 @@ class Fetcher:
     def sizes(self, urls: Sequence[str]) -> list[int | FetchError | None]:
         """Returns the size in bytes of each URL's content, None if the server does not state it, or the error."""
 
-        async def size(url: str) -> int | None:
-            return (await self._system(url)._info(url)).get("size")
+        stamps = self.stamps(urls)
+        return [stamp if isinstance(stamp, FetchError) else stamp.size for stamp in stamps]
 
-        return self._all(size, urls)
+    def stamps(self, urls: Sequence[str]) -> list[Stamp | FetchError]:
+        """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
+
+        async def stamp(url: str) -> Stamp:
+            about = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
+            return Stamp(about.get("size"), next((str(about[name]) for name in VERSIONS if about.get(name)), None))
+
+        return self._all(stamp, urls)
 
     def names(self, folders: Sequence[str]) -> list[set[str]]:
         """Returns the base names in each folder of an object store; an empty set for a folder that does not exist.

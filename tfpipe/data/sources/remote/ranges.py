@@ -9,6 +9,7 @@ from tfpipe.config import Remote
 from tfpipe.data.sources.remote.block_cache import BlockCache
 from tfpipe.data.sources.remote.fetcher import ByteRange, FetchError, shared_fetcher
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import Stamp
 
 # Bytes between two records that are fetched along with them: a request costs as much CPU time as some 100 kB.
 GAP = 2**16
@@ -27,17 +28,18 @@ class Place(NamedTuple):
 class RemoteFiles:
     """Large files behind URLs, of which any bytes can be read. Thread-safe."""
 
-    def __init__(self, urls: Sequence[str], sizes: Sequence[int], remote: Remote) -> None:
-        """Opens files of these sizes in bytes, with the cache `data.remote.cache` if that is set.
+    def __init__(self, files: Sequence[tuple[str, Stamp]], remote: Remote) -> None:
+        """Opens files, URLs with the stamps of their versions, with the cache `data.remote.cache` if that is set.
 
         Raises ConfigError as Fetcher does, or if the cache's folder cannot be used.
         """
-        self._urls, self._fetcher = list(urls), shared_fetcher(remote.model_copy(update={"cache": None}), urls)
+        self._urls = [url for url, _ in files]
+        self._fetcher = shared_fetcher(remote.model_copy(update={"cache": None}), self._urls)
         self._cache: BlockCache | None = None
         if remote.cache is not None:
-            about = json.dumps([self._urls, remote.options], sort_keys=True, default=str)
+            options = json.dumps(remote.options, sort_keys=True, default=str)
             try:
-                self._cache = BlockCache(remote.cache, about, list(sizes), int(remote.cache_gb * 1e9))
+                self._cache = BlockCache(remote.cache, files, options, int(remote.cache_gb * 1e9))
             except OSError as error:
                 raise ConfigError(
                     f"data.remote.cache: cannot use the folder {remote.cache}: {error.strerror}"

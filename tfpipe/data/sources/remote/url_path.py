@@ -9,6 +9,7 @@ from typing import IO, Union
 from tfpipe.config import Remote
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, ByteRange, Fetcher, FetchError, shared_fetcher
 from tfpipe.errors import ConfigError
+from tfpipe.util.files import Stamp
 
 # Bytes of a request for a whole file, and requests of it at once.
 PART, TOGETHER = 2**23, 4
@@ -78,10 +79,11 @@ class UrlPath:
 
     def open(self) -> IO[bytes]:
         """Opens the file for reading; a few parts are fetched ahead. Raises OSError."""
-        (size,) = sizes_of([self])
-        if isinstance(size, OSError):
-            raise size
-        return io.BufferedReader(_Reader(self, size), PART)
+        (stamp,) = stamps_of([self])
+        if isinstance(stamp, OSError):
+            raise stamp
+        assert stamp.size is not None, "stamps_of returns an error without a size"
+        return io.BufferedReader(_Reader(self, stamp.size), PART)
 
 
 def as_path(path: Path | str, remote: Remote) -> AnyPath:
@@ -94,24 +96,27 @@ def open_file(path: AnyPath) -> IO[bytes]:
     return path.open() if isinstance(path, UrlPath) else path.open("rb")
 
 
-def sizes_of(paths: Sequence[AnyPath]) -> list[int | OSError]:
-    """Returns the size of each file in bytes, or the error; those behind URLs are asked for together."""
+def stamps_of(paths: Sequence[AnyPath]) -> list[Stamp | OSError]:
+    """Returns the stamp of each file, or the error; those behind URLs are asked for together."""
     urls = [path for path in paths if isinstance(path, UrlPath)]
-    found = iter(urls[0].fetcher().sizes(list(map(str, urls))) if urls else [])
-    return [_size(path, next(found)) if isinstance(path, UrlPath) else _local_size(path) for path in paths]
+    found = iter(urls[0].fetcher().stamps(list(map(str, urls))) if urls else [])
+    return [_stamp(path, next(found)) if isinstance(path, UrlPath) else _local_stamp(path) for path in paths]
 
 
-def _local_size(path: Path) -> int | OSError:
+def _local_stamp(path: Path) -> Stamp | OSError:
     try:
-        return path.stat().st_size
+        about = path.stat()
     except OSError as error:
         return error
+    return Stamp(about.st_size, about.st_mtime_ns)
 
 
-def _size(path: UrlPath, size: int | FetchError | None) -> int | OSError:
-    if isinstance(size, FetchError):
-        return OSError(errno.ENOENT, "there is no such file", str(path)) if size.missing else Unreachable.of(path, size)
-    return OSError(errno.EIO, "the server does not state its size", str(path)) if size is None else size
+def _stamp(path: UrlPath, stamp: Stamp | FetchError) -> Stamp | OSError:
+    if isinstance(stamp, FetchError):
+        return (
+            OSError(errno.ENOENT, "there is no such file", str(path)) if stamp.missing else Unreachable.of(path, stamp)
+        )
+    return OSError(errno.EIO, "the server does not state its size", str(path)) if stamp.size is None else stamp
 
 
 class _Reader(io.RawIOBase):

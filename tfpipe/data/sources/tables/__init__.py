@@ -1,3 +1,3 @@
-"""Images that a table names or holds: CSV, Parquet, Arrow, and COCO's JSON."""
+"""Images that a table names or holds: CSV, JSON lines, Parquet, Arrow, and COCO's JSON."""
 
-__all__ = ["coco", "columns", "contents", "table"]
+__all__ = ["coco", "columns", "contents", "formats", "table"]

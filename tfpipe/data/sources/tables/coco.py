@@ -1,15 +1,16 @@
 """COCO's instances JSON as a table: the boxes and categories of images in a folder."""
 
 import json
+from collections import Counter
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tfpipe.data.sources.rows import Rows, as_edges
+from tfpipe.data.sources.rows import Rows, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
-from tfpipe.util.files import read_text
+from tfpipe.util.files import read_text, unreadable
 
 
 class Coco(Table):
@@ -26,30 +27,110 @@ class Coco(Table):
 
 
 def read_coco(path: Path) -> Rows:
-    """Reads the images of COCO's JSON in its order; raises ConfigError if it cannot be read, or is of another kind."""
+    """Reads the images of COCO's JSON in its order.
+
+    Raises ConfigError if it cannot be read, is of another kind, or an entry contradicts another; the message names it.
+    """
     try:
         content = json.loads(read_text(path))
-        images = {image["id"]: number for number, image in enumerate(content["images"])}
-        names = {category["id"]: category["name"] for category in content["categories"]}
+        names = _categories(content["categories"])
+        images, numbers = _images(content["images"])
         objects = [entry for entry in content["annotations"] if not entry.get("iscrowd")]
-        owners = np.array([images[entry["image_id"]] for entry in objects], np.int64)
-        edges = np.array([entry["bbox"] for entry in objects], np.float32).reshape(-1, 4)
-        texts = [names[entry["category_id"]] for entry in objects]
-        sizes = np.array([[image["height"], image["width"]] for image in content["images"]], np.float32).reshape(-1, 2)
-        paths = [image["file_name"] for image in content["images"]]
-        if not paths:
-            raise ConfigError(f"data.source: {path} has no image")
-    except OSError as error:
-        raise ConfigError(f"data.source: cannot read {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+        owners, edges, texts = _objects(objects, numbers, names)
+        sizes = np.array([[_side(image, side) for side in ("height", "width")] for image in images], np.float32)
+        paths = [image["file_name"] for image in images]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"data.source: {unreadable(path, error)}") from error
+    except Contradiction as error:
+        raise ConfigError(f"data.source: {path}: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             f"data.source: {path} is no instances JSON of COCO, with images, annotations and categories: {error!r}"
         ) from error
+    if not paths:
+        raise ConfigError(f"data.source: {path} has no image")
     order = np.argsort(owners, kind="stable")
     texts = [texts[place] for place in order.tolist()]
     of_image: list[set[str]] = [set() for _ in paths]
     for owner, text in zip(owners[order].tolist(), texts, strict=True):
         of_image[owner].add(text)
     labels = [next(iter(labels)) if len(labels) == 1 else None for labels in of_image]
-    classes = [names[number] for number in sorted(names)]
-    return Rows(paths, labels, owners[order], as_edges(edges, "xywh")[order], list(texts), sizes, classes)
+    return Rows(
+        paths,
+        labels,
+        owners[order],
+        as_edges(edges, "xywh")[order],
+        list(texts),
+        sizes.reshape(-1, 2),
+        [str(path)],
+        np.zeros(len(paths), np.int32),
+        classes=[names[number] for number in sorted(names)],
+    )
+
+
+class Contradiction(ValueError):
+    """An entry of the JSON that cannot be used; the message says which, and why."""
+
+
+def _categories(entries: list[dict[str, Any]]) -> dict[Any, str]:
+    """Returns the name of each category by its id."""
+    names: dict[Any, str] = {}
+    for entry in entries:
+        if not isinstance(entry["name"], str) or not entry["name"].strip():
+            raise Contradiction(f"the category {entry['id']}: received {entry['name']!r} as name; accepted: a text")
+        if names.setdefault(entry["id"], entry["name"]) != entry["name"]:
+            raise Contradiction(
+                f'the categories "{names[entry["id"]]}" and "{entry["name"]}" have the same id, {entry["id"]}: give '
+                "each category an id of its own"
+            )
+    for name in [name for name, count in Counter(names.values()).items() if count > 1]:
+        same = " and ".join(str(number) for number in names if names[number] == name)
+        raise Contradiction(
+            f'the categories with the ids {same} have the same name, "{name}": rename them, or merge them'
+        )
+    return names
+
+
+def _images(entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[Any, int]]:
+    """Returns the images, without repetitions, and the number of each by its id."""
+    images: list[dict[str, Any]] = []
+    numbers: dict[Any, int] = {}
+    for entry in entries:
+        if not isinstance(entry["file_name"], str) or not entry["file_name"]:
+            raise Contradiction(f"the image {entry['id']}: received {entry['file_name']!r} as file_name")
+        number = numbers.setdefault(entry["id"], len(images))
+        if number == len(images):
+            images.append(entry)
+        elif images[number]["file_name"] != entry["file_name"]:
+            raise Contradiction(
+                f"the images {images[number]['file_name']} and {entry['file_name']} have the same id, {entry['id']}: "
+                "whose boxes are whose cannot be told; give each image an id of its own"
+            )
+    return images, numbers
+
+
+def _objects(
+    entries: list[dict[str, Any]], numbers: dict[Any, int], names: dict[Any, str]
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns the number of each object's image, int64 [k], its box as stored, float32 [k, 4], and its category."""
+    owners, boxes, texts = [], [], []
+    for place, entry in enumerate(entries):
+        about = f"the annotation {entry.get('id', place)}"
+        for key, known in (("image_id", numbers), ("category_id", names)):
+            if entry[key] not in known:
+                raise Contradiction(f"{about} has the {key} {entry[key]}, which is none of its {key[:-3]} ids")
+        box = entry["bbox"]
+        if not is_box(box):
+            raise Contradiction(f"{about}: received {str(box)[:80]} as bbox; accepted: [x, y, width, height]")
+        owners.append(numbers[entry["image_id"]])
+        boxes.append(box)
+        texts.append(names[entry["category_id"]])
+    return np.array(owners, np.int64), np.array(boxes, np.float32).reshape(-1, 4), texts
+
+
+def _side(image: dict[str, Any], side: str) -> float:
+    """Returns an image's height or width; NaN if it is not stated."""
+    value = image.get(side)
+    if value is not None and not isinstance(value, int | float):
+        raise Contradiction(f'the image {image["file_name"]}: received "{value}" as {side}; accepted: a number')
+    return np.nan if value is None else value

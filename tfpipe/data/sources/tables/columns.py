@@ -2,174 +2,296 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as csv
-import pyarrow.parquet as pq
 
 from tfpipe.config import Columns
 from tfpipe.data.sources.rows import Rows, as_edges, in_unit
-from tfpipe.data.sources.tables.contents import ARROW, open_arrow
+from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.errors import ConfigError
 
-SUFFIXES = (".csv", ".parquet", *ARROW)
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 
 
-def read_rows(files: list[Path], columns: Columns, stored: bool) -> Rows:
-    """Reads the columns of tables with the same columns; `stored` if they hold the images' bytes.
+class Column(NamedTuple):
+    """A column of a table, or the values within its lists."""
 
-    Raises ConfigError if a table cannot be read, a column is missing, or boxes are malformed; the message names it.
+    values: pa.Array | pa.ChunkedArray
+    rows: np.ndarray  # int64 [values]: the row of each value
+    name: str
+    path: Path
+
+    def refuse(self, number: int, accepted: str) -> ConfigError:
+        """Makes the error about a value, which names its row."""
+        received = self.values[number].as_py()
+        text = "an empty cell" if received in (None, "") else json.dumps(received, default=str)[:80]
+        return ConfigError(
+            f'row {self.rows[number]} of {self.path}: received {text} in the column "{self.name}"; accepted: {accepted}'
+        )
+
+    def lists(self) -> tuple[np.ndarray, "Column"]:
+        """Returns the lengths of lists, int64 [values], 0 for null, and the values within them."""
+        counts = pc.list_value_length(self.values).fill_null(0).to_numpy().astype(np.int64)
+        return counts, Column(pc.list_flatten(self.values), np.repeat(self.rows, counts), self.name, self.path)
+
+    def numbers(self, accepted: str = "a number, or an empty cell") -> np.ndarray:
+        """Returns float64 [values], NaN for null; raises ConfigError for a value that is no number."""
+        try:
+            return self.values.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            for number, value in enumerate(self.values):
+                try:
+                    value.cast(pa.float64())
+                except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                    raise self.refuse(number, accepted) from None
+            raise
+
+
+def read_rows(files: list[Path], columns: Columns, stored: bool, by_object: bool) -> Rows:
+    """Reads the columns of tables; `stored` if they hold the images' bytes, `by_object` if boxes' labels count.
+
+    Raises ConfigError if a table cannot be read, a column is missing, or a value cannot be used; the message names the
+    row.
     """
-    try:
-        return in_unit(_rows(files, columns, stored), files[0])
-    except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
-        raise ConfigError(f"data.source: cannot use the columns of {files[0]}: {error}") from error
-
-
-def _rows(files: list[Path], columns: Columns, stored: bool) -> Rows:
-    table = pa.concat_tables([_read(path, columns) for path in files], promote_options="default")
-    if not len(table):
+    parts, forms = [], []
+    for path in files:
+        try:
+            table = read_table(path, (columns.path, columns.bytes, columns.label))
+            if not len(table):
+                continue
+            forms.append(_has_row_a_box(table, columns, stored))
+            parts.append(_rows(table, columns, path, stored, by_object, forms[0]))
+        except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
+            raise ConfigError(f"data.source: cannot use the columns of {path}: {error}") from error
+        if forms[-1] != forms[0]:
+            raise ConfigError(f"{files[0]} and {path}: one has a row a box ({', '.join(EDGES)}), the other does not")
+    if not parts:
         raise ConfigError(f"data.source: {files[0]} has no row")
-    names, classes = _names(table, columns, files, stored), _class_names(table.schema, columns)
-    labels = _texts(table, columns.label)
-    if labels is None and columns.label != Columns.model_fields["label"].default:
-        raise _missing(table, files, "label", columns.label)
-    labels = labels or [None] * len(names)
-    sizes, weights = _sizes(table), _weights(table, columns, files)
-    edges = {name.lower(): name for name in table.column_names}
-    if find(table, columns.boxes) is None and all(edge in edges for edge in EDGES) and not stored:
-        sides = np.stack([table[edges[edge]].to_numpy().astype(np.float32) for edge in EDGES], axis=1)
-        return _joined(Rows(names, labels, np.arange(len(names)), sides, labels, sizes, classes, weights))
-    return Rows(names, labels, *_boxes(table, columns, files), sizes, classes, weights)
+    rows = Rows.joined(parts)
+    return in_unit(_merged(rows) if forms[0] else rows, columns.box_unit)
 
 
-def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
-    """Returns a column, or with a name such as "image.path" a field of one; None if there is none."""
-    first, *fields = name.split(".")
-    values = table[first] if first in table.column_names else None
-    for field in fields:
-        if values is None or not pa.types.is_struct(values.type) or values.type.get_field_index(field) < 0:
-            return None
-        values = pc.struct_field(values, field)
-    return values
+def _has_row_a_box(table: pa.Table, columns: Columns, stored: bool) -> bool:
+    return not stored and find(table, columns.boxes) is None and set(EDGES) <= set(map(str.lower, table.column_names))
 
 
-def _read(path: Path, columns: Columns) -> pa.Table:
-    try:
-        if path.suffix == ".csv":
-            # As texts, since a label 007 is a name.
-            texts = {name: pa.string() for name in (columns.path, columns.bytes, columns.label)}
-            return csv.read_csv(path, convert_options=csv.ConvertOptions(column_types=texts))
-        if path.suffix == ".parquet":
-            with pq.ParquetFile(path) as file:
-                return file.read(_without_bytes(file.schema_arrow))
-        return open_arrow(path).table
-    except (OSError, pa.ArrowInvalid) as error:
-        raise ConfigError(f"data.source: cannot read {path}: {error}") from error
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    """Returns whether a column of this type holds bytes, as images' files are."""
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def _without_bytes(schema: pa.Schema) -> list[str]:
-    names = []
-    for field in schema:
-        if pa.types.is_struct(field.type):
-            names += [f"{field.name}.{inner.name}" for inner in field.type if not _is_bytes(inner.type)]
-        elif not _is_bytes(field.type):
-            names.append(field.name)
-    return names
-
-
-def _texts(table: pa.Table, name: str) -> list[str | None] | None:
-    values = find(table, name)
-    return None if values is None else values.cast(pa.string()).to_pylist()
-
-
-def _names(table: pa.Table, columns: Columns, files: list[Path], stored: bool) -> list[str]:
-    for name in (columns.path, f"{columns.bytes}.path", columns.bytes):
+def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, by_object: bool, row_a_box: bool) -> Rows:
+    def column(name: str) -> Column | None:
         values = find(table, name)
-        if values is not None and not values.null_count and _is_text(values.type):
-            return values.to_pylist()
-    if stored:
-        return [f"{files[0].stem}:{row}" for row in range(len(table))]
-    raise _missing(table, files, "path", columns.path)
+        return None if values is None else Column(values, np.arange(len(table)), name, path)
 
-
-def _missing(table: pa.Table, files: list[Path], key: str, name: str) -> ConfigError:
-    return ConfigError(
-        f'{files[0]} has no column "{name}", but {", ".join(table.column_names)}: set data.source.columns.{key}'
+    names = _names(table, columns, path, stored)
+    labels, own = _labels(column(columns.label), table.schema)
+    if labels is None and columns.label != Columns.model_fields["label"].default:
+        raise _missing(table, path, "label", columns.label)
+    labels = labels or [None] * len(names)
+    if row_a_box:
+        images, edges, texts, classes = np.arange(len(names)), _edges(table, path), labels, own
+    else:
+        images, edges, texts, classes = _boxes(table, columns, path)
+        classes = classes if by_object else own
+    return Rows(
+        names,
+        labels,
+        images,
+        edges,
+        texts,
+        _sizes(column("height"), column("width")),
+        [str(path)],
+        np.zeros(len(names), np.int32),
+        np.arange(len(names)),
+        classes,
+        _weights(table, columns, path),
+        "box_labels" if by_object and not row_a_box else "label",
     )
 
 
-def _class_names(schema: pa.Schema, columns: Columns) -> list[str] | None:
-    """Returns the names of ClassLabel's features, as Hugging Face's datasets stores them in the schema."""
-    try:
-        features: Any = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-    except (KeyError, ValueError, TypeError):
-        return None
-    for name in (columns.label, columns.box_labels):
-        node = features
-        for key in [*name.split("."), "feature"]:
-            node = node.get(key, node if key == "feature" else {}) if isinstance(node, dict) else {}
-        if isinstance(node, dict) and isinstance(node.get("names"), list):
-            return node["names"]
+def find(table: pa.Table, name: str) -> pa.ChunkedArray | None:
+    """Returns a column, or with a name such as "image.path" a field of one; None if there is none.
+
+    The field of a list of structs is the list of their fields, as of a struct of lists.
+    """
+    first, *fields = name.split(".")
+    values = table[first] if first in table.column_names else None
+    for field in fields:
+        if values is not None:
+            values = _field(values, field)
+    return values
+
+
+def _field(values: pa.ChunkedArray, field: str) -> pa.ChunkedArray | None:
+    kind = values.type
+    if _is_list(kind) and pa.types.is_struct(kind.value_type) and kind.value_type.get_field_index(field) >= 0:
+        counts = pc.list_value_length(values).fill_null(0).to_numpy().astype(np.int64)
+        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int64())
+        inner = pc.struct_field(pc.list_flatten(values), field)
+        inner = inner.combine_chunks() if isinstance(inner, pa.ChunkedArray) else inner
+        return pa.chunked_array([pa.LargeListArray.from_arrays(offsets, inner)])
+    if pa.types.is_struct(kind) and kind.get_field_index(field) >= 0:
+        return pc.struct_field(values, field)
     return None
 
 
-def _sizes(table: pa.Table) -> np.ndarray | None:
-    height, width = find(table, "height"), find(table, "width")
+def _is_list(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_list_view)
+    return any(test(kind) for test in tests)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)
+
+
+def _names(table: pa.Table, columns: Columns, path: Path, stored: bool) -> list[str]:
+    """Returns the path of each image, or a name if the table holds its bytes."""
+    for name in (columns.path, f"{columns.bytes}.path", columns.bytes):
+        values = find(table, name)
+        if values is not None and pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        if values is None or not _is_text(values.type):
+            continue
+        names = [text or (f"{path.stem}:{row}" if stored else "") for row, text in enumerate(values.to_pylist())]
+        for row, text in enumerate(names):
+            if not text or "\n" in text:
+                raise Column(values, np.arange(len(table)), name, path).refuse(row, "the path of an image, on one line")
+        return names
+    if stored:
+        return [f"{path.stem}:{row}" for row in range(len(table))]
+    raise _missing(table, path, "path", columns.path)
+
+
+def _missing(table: pa.Table, path: Path, key: str, name: str) -> ConfigError:
+    kind = find(table, name)
+    if kind is not None:
+        return ConfigError(f'{path}: the column "{name}" must hold texts; received {kind.type}')
+    return ConfigError(
+        f'{path} has no column "{name}", but {", ".join(table.column_names)}: set data.source.columns.{key}'
+    )
+
+
+def _labels(column: Column | None, schema: pa.Schema) -> tuple[list[str | None] | None, list[str] | None]:
+    """Returns the label of each value, None for an empty one, and the names of all classes if the schema has them.
+
+    Integers are indices into these names.
+    """
+    if column is None:
+        return None, None
+    names, kind = _class_names(schema, column.name), column.values.type
+    if pa.types.is_dictionary(kind):
+        column = column._replace(values=column.values.cast(kind.value_type))
+    elif pa.types.is_floating(kind):
+        # pandas makes floats of class numbers if one is missing.
+        values = pc.if_else(pc.is_nan(column.values), None, column.values)
+        whole = pc.all(pc.equal(values, pc.floor(values)), skip_nulls=True).as_py() is not False
+        column = column._replace(values=values.cast(pa.int64()) if whole else values)
+    elif pa.types.is_nested(kind):
+        raise ConfigError(f'{column.path}: column "{column.name}" must hold names or numbers; received {kind}')
+    if names is not None and pa.types.is_integer(column.values.type):
+        numbers = column.values.to_pylist()
+        for row, number in enumerate(numbers):
+            if number is not None and not 0 <= number < len(names):
+                raise column.refuse(row, f"0 to {len(names) - 1}, the indices of its {len(names)} ClassLabel names")
+        return [None if number is None else names[number] for number in numbers], names
+    texts = column.values.cast(pa.string()).to_pylist()
+    return [text if text and not text.isspace() else None for text in texts], names
+
+
+def _class_names(schema: pa.Schema, name: str) -> list[str] | None:
+    """Returns the names of ClassLabel's feature of a column, as Hugging Face's datasets stores them in the schema."""
+    try:
+        node: Any = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, ValueError, TypeError):
+        return None
+    for key in name.split("."):
+        if not (isinstance(node, dict) and key in node):
+            node = _of_list(node)
+        node = node.get(key) if isinstance(node, dict) else None
+    names = _of_list(node)
+    names = names.get("names") if isinstance(names, dict) else None
+    return list(map(str, names)) if isinstance(names, list) else None
+
+
+def _of_list(node: Any) -> Any:
+    """Returns the feature of a list's elements: of {"feature": ..., "_type": "List"}, or of [...] in older files."""
+    while True:
+        if isinstance(node, list) and len(node) == 1:
+            node = node[0]
+        elif isinstance(node, dict) and isinstance(node.get("feature"), dict | list):
+            node = node["feature"]
+        else:
+            return node
+
+
+def _sizes(height: Column | None, width: Column | None) -> np.ndarray | None:
     if height is None or width is None:
         return None
-    return np.stack([side.to_numpy().astype(np.float32) for side in (height, width)], axis=1)
+    return np.stack([side.numbers().astype(np.float32) for side in (height, width)], axis=1)
 
 
-def _weights(table: pa.Table, columns: Columns, files: list[Path]) -> np.ndarray | None:
+def _weights(table: pa.Table, columns: Columns, path: Path) -> np.ndarray | None:
     if columns.weight is None:
         return None
     values = find(table, columns.weight)
     if values is None:
-        raise _missing(table, files, "weight", columns.weight)
+        raise _missing(table, path, "weight", columns.weight)
     if values.null_count:
-        raise ConfigError(f'{files[0]}: {values.null_count} rows have no number in the column "{columns.weight}"')
-    return values.cast(pa.float64()).to_numpy()
+        raise ConfigError(f'{path}: {values.null_count} rows have no number in the column "{columns.weight}"')
+    return Column(values, np.arange(len(table)), columns.weight, path).numbers("a number")
 
 
-def _boxes(table: pa.Table, columns: Columns, files: list[Path]) -> tuple[np.ndarray, np.ndarray, list[str | None]]:
-    """Returns the boxes of a column of lists, as Rows has them: their images, edges and labels."""
-    values = find(table, columns.boxes)
-    if values is None:
-        if columns.boxes != Columns.model_fields["boxes"].default:
-            raise _missing(table, files, "boxes", columns.boxes)
-        return np.zeros(0, np.int64), np.zeros((0, 4), np.float32), []
-    lists = values.combine_chunks()
-    if not isinstance(lists, pa.ListArray | pa.LargeListArray):
-        raise ConfigError(f'{files[0]}: column "{columns.boxes}" must hold lists of boxes; received {lists.type}')
-    counts = lists.value_lengths().fill_null(0).to_numpy()
-    edges = lists.flatten().flatten().to_numpy(zero_copy_only=False).astype(np.float32)
-    if len(edges) != 4 * counts.sum():
-        raise ConfigError(f'{files[0]}: column "{columns.boxes}" must hold lists of boxes of 4 numbers each')
-    labels = find(table, columns.box_labels)
-    texts: list[str | None] = [None] * int(counts.sum())
-    if labels is not None:
-        texts = labels.combine_chunks().flatten().cast(pa.string()).to_pylist()
-        if len(texts) != counts.sum():
-            raise ConfigError(f'{files[0]}: "{columns.box_labels}" has {len(texts)} values for {counts.sum()} boxes')
-    return np.repeat(np.arange(len(table)), counts), as_edges(edges.reshape(-1, 4), columns.box_format), texts
+def _edges(table: pa.Table, path: Path) -> np.ndarray:
+    """Returns the box of each row, float32 [n, 4], from the columns EDGES; NaN if the row has none."""
+    names, rows = {name.lower(): name for name in table.column_names}, np.arange(len(table))
+    columns = [Column(table[names[edge]], rows, names[edge], path) for edge in EDGES]
+    edges = np.stack([column.numbers() for column in columns], axis=1)
+    wrong = np.argwhere(~np.isfinite(edges) & ~np.isnan(edges).all(axis=1, keepdims=True))
+    for row, side in wrong.tolist():
+        raise columns[side].refuse(row, f"a number; only a row without a box has none of {', '.join(EDGES)}")
+    return edges.astype(np.float32)
 
 
-def _joined(rows: Rows) -> Rows:
-    """Joins the rows of each image of a table with one row a box; a row without edges is an image without a box."""
+def _boxes(
+    table: pa.Table, columns: Columns, path: Path
+) -> tuple[np.ndarray, np.ndarray, list[str | None], list[str] | None]:
+    """Returns the boxes of a column of lists, as Rows has them: their images, edges and labels; and the class names."""
+    values, rows = find(table, columns.boxes), np.arange(len(table))
+    if values is None and columns.boxes != Columns.model_fields["boxes"].default:
+        raise _missing(table, path, "boxes", columns.boxes)
+    if values is None or pa.types.is_null(values.type):
+        return np.zeros(0, np.int64), np.zeros((0, 4), np.float32), [], None
+    column, accepted = Column(values, rows, columns.boxes, path), "a list of boxes of 4 numbers each"
+    if not _is_list(values.type):
+        raise ConfigError(f'{path}: column "{columns.boxes}" must hold lists of boxes; received {values.type}')
+    counts, inner = column.lists()
+    if _is_list(inner.values.type):
+        sides, inner = inner.lists()
+        wrong = np.repeat(rows, counts)[sides != 4]
+    else:  # a list of four numbers is a single box
+        wrong, counts = rows[(counts != 4) & (counts != 0)], counts // 4
+    if wrong.size:
+        raise column.refuse(int(wrong[0]), accepted)
+    edges = inner.numbers("a number")
+    if not np.isfinite(edges).all():
+        raise column.refuse(int(inner.rows[np.argmin(np.isfinite(edges))]), accepted)
+    images, boxes = np.repeat(rows, counts), as_edges(edges.astype(np.float32).reshape(-1, 4), columns.box_format)
+    values = find(table, columns.box_labels)
+    if values is None or pa.types.is_null(values.type):
+        return images, boxes, [None] * len(boxes), None
+    labels = Column(values, rows, columns.box_labels, path)
+    if not _is_list(values.type):
+        raise ConfigError(f'{path}: column "{columns.box_labels}" must hold lists of labels; received {values.type}')
+    own, inner = labels.lists()
+    for row in np.flatnonzero(own != counts).tolist():
+        raise labels.refuse(row, f'one label for each of the {counts[row]} boxes in "{columns.boxes}"')
+    texts, classes = _labels(inner, table.schema)
+    return images, boxes, texts or [], classes
+
+
+def _merged(rows: Rows) -> Rows:
+    """Merges the rows of each image of a table with one row a box; a row without edges is an image without a box."""
     numbers: dict[str, int] = {}
     images = np.array([numbers.setdefault(name, len(numbers)) for name in rows.names], np.int64)
     _, first = np.unique(images, return_index=True)
@@ -179,7 +301,18 @@ def _joined(rows: Rows) -> Rows:
             labels[image] = None
     order = np.argsort(images, kind="stable")
     order = order[np.isfinite(rows.boxes[order]).all(axis=1)]
-    texts = [rows.box_labels[row] for row in order.tolist()]
-    sizes = None if rows.sizes is None else rows.sizes[first]
-    weights = None if rows.weights is None else rows.weights[first]
-    return Rows(list(numbers), labels, images[order], rows.boxes[order], texts, sizes, rows.classes, weights)
+
+    def of_first(column: np.ndarray | None) -> Any:
+        return None if column is None else column[first]
+
+    return rows._replace(
+        names=list(numbers),
+        labels=labels,
+        box_images=images[order],
+        boxes=rows.boxes[order],
+        box_labels=[rows.box_labels[row] for row in order.tolist()],
+        sizes=of_first(rows.sizes),
+        file=of_first(rows.file),
+        row=of_first(rows.row),
+        weights=of_first(rows.weights),
+    )

@@ -5,70 +5,32 @@ are copied once, a row group at a time, to such an Arrow file beside it, or in `
 """
 
 import hashlib
+import logging
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.tables.formats import arrow_values, bytes_of, open_arrow, table_format
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.atomic_write import locked_write, remove_abandoned, writing
+from tfpipe.util.files import stamp
+from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.progress import progress
 
-ARROW = (".arrow", ".feather")
+logger = logging.getLogger(__name__)
+
 KEY = b"tfpipe.copied"
+VERSION = 1
 COPY = ".images.arrow"
-# Images per batch of a copy: some 30 MB in memory.
-IN_A_BATCH = 256
-
-
-class Arrow(NamedTuple):
-    """An Arrow file that is mapped into memory."""
-
-    table: pa.Table
-    start: int  # address of its first byte
-    size: int  # bytes
-
-
-def open_arrow(path: Path) -> Arrow:
-    """Maps an Arrow file or stream into memory; raises OSError or pa.ArrowInvalid."""
-    mapped = pa.memory_map(str(path))
-    whole = mapped.read_buffer()
-    mapped.seek(0)
-    try:
-        table = pa.ipc.open_file(mapped).read_all()
-    except pa.ArrowInvalid:
-        mapped.seek(0)
-        table = pa.ipc.open_stream(mapped).read_all()
-    return Arrow(table, whole.address, whole.size)
-
-
-def holds_bytes(path: Path, column: str) -> bool:
-    """Returns whether a table holds the images' files in a column, as bytes or as Hugging Face's {bytes, path}.
-
-    Raises OSError or pa.ArrowInvalid.
-    """
-    if path.suffix == ".csv":
-        return False
-    schema = pq.read_schema(path) if path.suffix == ".parquet" else open_arrow(path).table.schema
-    return _kind(schema, column) is not None
-
-
-def _kind(schema: pa.Schema, column: str) -> pa.DataType | None:
-    """Returns the type of a column's bytes; None if it holds none."""
-    place = schema.get_field_index(column)
-    kind = schema.field(place).type if place >= 0 else None
-    if kind is not None and pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
-        kind = kind.field("bytes").type
-    return kind if kind is not None and (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)) else None
+# The copy's column.
+COPIED = "image"
 
 
 def locate(files: list[Path], column: str, config: DataConfig, world: World) -> Shards:
@@ -91,7 +53,7 @@ def locate(files: list[Path], column: str, config: DataConfig, world: World) -> 
 
 def _shards(files: list[Path], column: str, config: DataConfig) -> Shards:
     paths = [path if _is_plain(path, column) else _copy_path(path, config) for path in files]
-    parts = [_places(path, column if path == file else "image") for path, file in zip(paths, files, strict=True)]
+    parts = [_places(path, column if path == file else COPIED) for path, file in zip(paths, files, strict=True)]
     counts = [len(lengths) for _, lengths in parts]
     offsets, lengths = map(np.concatenate, zip(*parts, strict=True))
     images = np.arange(len(offsets), dtype=np.int32)
@@ -100,15 +62,10 @@ def _shards(files: list[Path], column: str, config: DataConfig) -> Shards:
 
 
 def _places(path: Path, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the offset and length of each image within an Arrow file, int64 [n] each.
-
-    Raises ConfigError if one has no bytes.
-    """
+    """Returns the offset and length of each image within an Arrow file, int64 [n] each; all have bytes."""
     table, start, _ = open_arrow(path)
     offsets, lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for values in _values(table, column):
-        if values.null_count:
-            raise ConfigError(f'{path}: {values.null_count} images have no bytes in the column "{column}"')
+    for values in arrow_values(table, column):
         _, ends, data = values.buffers()
         width: type = np.int64 if pa.types.is_large_binary(values.type) else np.int32
         places = np.frombuffer(ends, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
@@ -117,18 +74,12 @@ def _places(path: Path, column: str) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(offsets), np.concatenate(lengths)
 
 
-def _values(table: pa.Table, column: str) -> Iterator[pa.Array]:
-    for values in table[column].chunks:
-        if len(values):
-            yield values.field("bytes") if pa.types.is_struct(values.type) else values
-
-
 def _is_plain(path: Path, column: str) -> bool:
     """Returns whether an image's bytes lie in the file as they are: in an Arrow file that is not compressed."""
-    if path.suffix not in ARROW:
+    if table_format(path) != "arrow":
         return False
     table, start, size = open_arrow(path)
-    buffers = (values.buffers()[2] for values in _values(table, column))
+    buffers = (values.buffers()[2] for values in arrow_values(table, column))
     return all(data is None or start <= data.address < start + size for data in buffers)
 
 
@@ -140,32 +91,51 @@ def _copy_path(path: Path, config: DataConfig) -> Path:
 
 
 def _copied(path: Path, column: str, config: DataConfig) -> None:
-    """Copies the images of a table, some at a time, unless there is a copy of the same file or none is needed."""
+    """Copies the images of a table, some at a time, unless there is a copy of the same file or none is needed.
+
+    Raises ConfigError if an image has no bytes, or the copy cannot be written.
+    """
     if _is_plain(path, column):
+        for _ in _checked(path, column):
+            pass
         return
-    about, copy = path.stat(), _copy_path(path, config)
-    key = f"1 {column} {about.st_size} {about.st_mtime_ns}".encode()
-    if copy.exists() and (open_arrow(copy).table.schema.metadata or {}).get(KEY) == key:
-        return
+    size, copy = path.stat().st_size, _copy_path(path, config)
+    made_from = MadeFrom(VERSION, [(path.name, stamp(str(path)))], {"data.source.columns.bytes": column})
+    remove_abandoned(copy)
+    if copy.exists():
+        change = _change(copy, made_from)
+        if change is None:
+            return
+        logger.warning("%s is out of date: %s; the images of %s are copied again", copy, change, path)
     advice = "set data.index to a folder that can be written"
     with writing(copy, advice):
         copy.parent.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(copy.parent).free
-        if about.st_size > free:
-            raise ConfigError(f"{copy} needs {about.st_size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {advice}")
-        with atomic_write(copy) as partial:
-            schema = pa.schema({"image": pa.large_binary()}, {KEY: key})
-            with pa.ipc.new_file(str(partial), schema) as writer:
-                for values in _batches(path, column):
-                    writer.write_batch(pa.record_batch([values.cast(pa.large_binary())], schema=schema))
+        if size > free:
+            raise ConfigError(f"{copy} needs {size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {advice}")
+        schema = pa.schema({COPIED: pa.large_binary()}, {KEY: made_from.text()})
+        with locked_write(copy) as file, pa.ipc.new_file(file, schema) as writer:
+            for values in _checked(path, column):
+                writer.write_batch(pa.record_batch([values.cast(pa.large_binary())], schema=schema))
 
 
-def _batches(path: Path, column: str) -> Iterator[pa.Array]:
-    if path.suffix == ".parquet":
-        with pq.ParquetFile(path) as file:
-            leaf = f"{column}.bytes" if pa.types.is_struct(file.schema_arrow.field(column).type) else column
-            for batch in file.iter_batches(IN_A_BATCH, columns=[leaf]):
-                values = batch.column(0)
-                yield pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
-    else:
-        yield from _values(open_arrow(path).table, column)
+def _change(copy: Path, made_from: MadeFrom) -> str | None:
+    """Returns the reason to make a copy again; None if it is up to date."""
+    try:
+        return made_from.change((open_arrow(copy).table.schema.metadata or {}).get(KEY))
+    except (OSError, pa.ArrowInvalid) as error:
+        return f"it cannot be read: {error}"
+
+
+def _checked(path: Path, column: str) -> Iterator[pa.Array]:
+    """Yields the bytes of a table's images, in parts; raises ConfigError if an image has none."""
+    row = 0
+    for values in bytes_of(path, column):
+        if values.null_count:
+            row += values.is_null().index(True).as_py()
+            raise ConfigError(
+                f'row {row} has no bytes in the column "{column}": a table holds the bytes of all its images, or of '
+                "none and their paths; make two tables of it"
+            )
+        row += len(values)
+        yield values

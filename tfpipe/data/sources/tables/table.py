@@ -1,24 +1,34 @@
-"""Tables as a source: CSV, Parquet or Arrow with a path or the bytes, the label and perhaps boxes of each image."""
+"""Tables as a source: files of columns with a path or the bytes, the label and perhaps boxes of each image."""
 
+import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
 
-import pyarrow as pa
+import numpy as np
 
 from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.files import Files
-from tfpipe.data.sources.known import check_split, files_of, known_catalog
+from tfpipe.data.sources.known import NEITHER, check_files, check_split, files_of, known_catalog, not_used
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.rows import Rows, classes_of, targets_of
 from tfpipe.data.sources.source import REPAIR, Source
-from tfpipe.data.sources.tables.columns import SUFFIXES, read_rows
-from tfpipe.data.sources.tables.contents import COPY, holds_bytes, locate
+from tfpipe.data.sources.tables.columns import read_rows
+from tfpipe.data.sources.tables.contents import COPY, locate
+from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, holds_bytes
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.progress import progress
+
+logger = logging.getLogger(__name__)
+
+# Images whose sizes are read by one call, and the calls at once: they wait for storage.
+SIZES_TOGETHER, SIZE_CALLS = 64, 16
 
 
 class Table(Files):
@@ -30,7 +40,7 @@ class Table(Files):
         **Source.refused,
         "index": "data.source names a table, which has the boxes: it needs no index",
     }
-    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    suffixes: ClassVar[tuple[str, ...]] = tuple(FORMATS)
 
     @property
     def about(self) -> SourceConfig:
@@ -50,16 +60,14 @@ class Table(Files):
             self._check_split(split)
 
     def _check_split(self, split: str) -> None:
-        if not self.tables(split):
-            place = self.about.test_path if split == "test" and self.about.test_path is not None else self.place
-            raise ConfigError(
-                f"data.source: there is no {split} table in {place}; expected a file, or a folder of them, that "
-                f"ends with {' or '.join(self.suffixes)}"
-            )
+        expected = f"a file, or a folder of them, that ends with {' or '.join(self.suffixes)}"
+        check_files(self.tables(split), self.about, split, "table", expected)
 
     def tables(self, split: str) -> list[Path]:
         """Returns the files of a split."""
-        return files_of(self.about, split, self.suffixes, COPY)
+        found = files_of(self.about, split, self.suffixes, COPY)
+        # Notes beside a table are no table.
+        return [path for path in found if path.suffix.lower() not in FURTHER] or found
 
     def catalog(self, split: str, world: World) -> Catalog:
         check_split(split)
@@ -67,31 +75,74 @@ class Table(Files):
         self._check_split(split)
         tables, columns = self.tables(split), self.about.columns
         stored = world.from_rank0(lambda: self.stored(tables))
-        rows = world.from_rank0(lambda: self.rows(split, stored))
-        train = rows
-        if split == "test" and self.config.classes is None and rows.classes is None:
-            train = world.from_rank0(lambda: self.rows("train", stored))
-        classes = classes_of(self.config, train, self.place)
-        labels, boxes = targets_of(self.config, rows, classes, self.place)
+        rows = train = world.from_rank0(lambda: self.rows(split, stored))
+        if split == "test" and self.config.classes is None:
+            # The class table is that of the training data, whatever numbers the test data has.
+            train = world.from_rank0(lambda: self.rows("train", self.stored(self.tables("train"))))
         paths = FileList.of(rows.names)
         if not stored:
             check_urls(paths, self.place, "image")
         source: Source = self.of(paths)
         if stored:
             source = StoredRows(self.config).of_shards(locate(tables, columns.bytes, self.config, world))
+        if len(rows.boxes):
+            unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
+            logger.info("%s: the boxes of the %s data are %s", tables[0], split, unit)
+        if rows.unsized.size:
+            rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, source, world)))
+        place = str(tables[0].parent if len(tables) > 1 else tables[0])
+        classes = classes_of(self.config, train, self.place)
+        labels, boxes = targets_of(self.config, rows, classes, place)
+        source.left_out = not_used(self.tables(NEITHER) if split == "train" else [])
         return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated, rows.weights)
 
     def stored(self, tables: list[Path]) -> bool:
-        """Returns whether the tables hold the images' bytes; raises ConfigError if they cannot be read."""
-        try:
-            return holds_bytes(tables[0], self.about.columns.bytes)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise ConfigError(f"data.source: cannot read {tables[0]}: {error}") from error
+        """Returns whether the tables hold the images' bytes; raises ConfigError if they cannot be read, or some do."""
+        holding = [path for path in tables if holds_bytes(path, self.about.columns.bytes)]
+        if holding and len(holding) < len(tables):
+            other = next(path for path in tables if path not in holding)
+            raise ConfigError(
+                f'data.source: {holding[0]} holds images in the column "{self.about.columns.bytes}", and {other} does '
+                "not: make all tables hold the images, or their paths"
+            )
+        return bool(holding)
+
+    def _measured(self, rows: Rows, source: Source, world: World) -> np.ndarray:
+        """Returns the sizes of the images, with those that the table lacks read from the images' headers.
+
+        Raises ConfigError if one cannot be read; the message names its row.
+        """
+        assert rows.sizes is not None, "only boxes in pixels need sizes"
+        sizes = rows.sizes.copy()
+
+        def measure(items: np.ndarray) -> None:
+            try:
+                if isinstance(source, StoredRows):
+                    files = [source.shards.contents(item) for item in items.tolist()]
+                    found = [header_of(file, rows.origin(item))[:2] for file, item in zip(files, items, strict=True)]
+                    sizes[items] = np.array(found, np.float32)
+                else:
+                    sizes[items] = source.sizes([rows.names[item] for item in items.tolist()])
+            except (OSError, ValueError, TfpipeError) as error:
+                if len(items) > 1:
+                    for item in items:
+                        measure(items[items == item])
+                raise ConfigError(
+                    f"{rows.origin(int(items[0]))} has boxes in pixels but no width and height, and its size cannot "
+                    f"be read from the image: {error}"
+                ) from error
+
+        parts = [rows.unsized[start : start + SIZES_TOGETHER] for start in range(0, rows.unsized.size, SIZES_TOGETHER)]
+        with ThreadPoolExecutor(SIZE_CALLS) as pool:
+            for _ in progress(pool.map(measure, parts), len(parts), "reading sizes", "part", world.rank == 0):
+                pass
+        return sizes
 
     def rows(self, split: str, stored: bool) -> Rows:
         """Reads the rows of a split, with complete paths; raises ConfigError if they cannot be read."""
         tables = self.tables(split)
-        return self.located(read_rows(tables, self.about.columns, stored), split, tables[0], stored)
+        rows = read_rows(tables, self.about.columns, stored, self.config.label_source == "object")
+        return self.located(rows, split, tables[0], stored)
 
     def located(self, rows: Rows, split: str, table: Path, stored: bool) -> Rows:
         """Makes the paths complete: relative ones are relative to `images`, or to the table's folder."""

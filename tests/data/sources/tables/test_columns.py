@@ -1,0 +1,200 @@
+"""The columns of tables: every form is read right, or refused with its row, what was received and what is accepted."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.images import encoded, picture
+from tfpipe import World
+from tfpipe.config import make_config
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.errors import ConfigError
+
+FILE = encoded(picture(24, 32))
+
+
+def catalog_of(path: Path, columns: dict[str, str] | None = None, **data: object) -> Catalog:
+    source = {"kind": "table", "path": str(path), "columns": columns or {}}
+    return load_catalog(make_config({"data": {"source": source, **data}}).data, "train", World())
+
+
+def write(path: Path, rows: dict[str, Any], features: dict[str, Any] | None = None) -> Path:
+    table = pa.table(rows)
+    if features is not None:
+        table = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(table, path)
+    return path
+
+
+CATEGORY = {"names": ["cat", "dog"], "_type": "ClassLabel"}
+STRUCT = {"bbox": pa.list_(pa.float32(), 4), "category": pa.int64()}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "feature"),
+    [
+        (
+            pa.list_(pa.struct(STRUCT)),
+            [[{"bbox": [8, 6, 16, 24], "category": 1}], [], None],
+            {"feature": {"bbox": {}, "category": CATEGORY}, "_type": "List"},
+        ),
+        (
+            pa.large_list(pa.struct(STRUCT)),
+            [[{"bbox": [8, 6, 16, 24], "category": 1}], [], None],
+            [{"bbox": {}, "category": CATEGORY}],
+        ),
+        (
+            pa.struct({name: pa.list_(kind) for name, kind in STRUCT.items()}),
+            [{"bbox": [[8, 6, 16, 24]], "category": [1]}, {"bbox": [], "category": []}, None],
+            {"feature": {"bbox": {}, "category": CATEGORY}, "_type": "Sequence"},
+        ),
+    ],
+    ids=["list of structs", "large list, older schema", "struct of lists"],
+)
+@pytest.mark.parametrize("by_object", [True, False])
+def test_objects_are_read_as_datasets_writes_them(
+    tmp_path: Path, kind: pa.DataType, rows: list[Any], feature: Any, by_object: bool
+) -> None:
+    """The objects' ClassLabel is another one than the images'."""
+    labels = {"names": ["dog", "mouse"], "_type": "ClassLabel"}
+    columns = {
+        "path": list("abc"), "label": [0, 1, 1], "width": [32] * 3, "height": [24] * 3, "objects": pa.array(rows, kind)
+    }  # fmt: skip
+    path = write(tmp_path / "t.parquet", columns, {"label": labels, "objects": feature})
+    names = {"boxes": "objects.bbox", "box_labels": "objects.category"}
+    catalog = catalog_of(path, names, **({"label_source": "object"} if by_object else {}))
+    assert catalog.annotated.tolist() == [True, False, False]
+    assert np.allclose(catalog.boxes.boxes[0], [0.25, 0.25, 1, 0.5])
+    if by_object:
+        assert (catalog.classes, catalog.boxes.labels.tolist()) == (("cat", "dog"), [1])
+    else:
+        assert (catalog.classes, catalog.labels.tolist()) == (("dog", "mouse"), [0, 1, 1])
+
+
+def test_a_list_of_four_numbers_is_one_box(tmp_path: Path) -> None:
+    rows = {"path": list("abc"), "label": list("xyz"), "boxes": [[0.25, 0.5, 0.75, 1.0], [], None]}
+    catalog = catalog_of(write(tmp_path / "t.parquet", rows))
+    assert np.allclose(catalog.boxes.boxes, [[0.5, 0.25, 1, 0.75], [0, 0, 1, 1], [0, 0, 1, 1]])
+    assert catalog.annotated.tolist() == [True, False, False]
+
+
+GOOD = [[0.0, 0.0, 0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ({"boxes": [[0.0, 0.0, 0.5, 0.5], [0.1, 0.2, 0.3]]}, r"received \[0\.1, 0\.2, 0\.3\] in the column \"boxes\""),
+        (
+            {"boxes": [GOOD, [[0.1, 0.2, 0.3], [0.1] * 5]]},
+            r"received \[\[0\.1, 0\.2, 0\.3\], .* accepted: a list of boxes",
+        ),
+        ({"boxes": [GOOD, [[0.1, 0.2, 0.3, None]]]}, r"received \[\[0\.1, 0\.2, 0\.3, null\]\] .* accepted: a list"),
+        ({"boxes": [GOOD, [[0.1, 0.2, 0.3, float("nan")]]]}, r"received \[\[0\.1, 0\.2, 0\.3, NaN\]\]"),
+        ({"boxes": [GOOD, [None]]}, r"received \[null\] in the column \"boxes\""),
+        (
+            {"boxes": [GOOD, GOOD], "box_labels": [["x"], ["x", "y"]]},
+            r'received \["x", "y"\] in the column "box_labels"; accepted: one label for each of the 1',
+        ),
+        ({"boxes": [GOOD, GOOD], "width": ["32", "big"], "height": [24, 24]}, r'received "big" in the column "width"'),
+        ({"path": ["a", None]}, r'received an empty cell in the column "path"; accepted: the path of an image'),
+        (
+            {"path": ["a", "b\nc"]},
+            r'received "b\\nc" in the column "path"; accepted: the path of an image, on one line',
+        ),
+    ],
+    ids=str,
+)
+def test_a_value_that_cannot_be_used_is_named_with_its_row(tmp_path: Path, rows: dict, problem: str) -> None:
+    path = write(tmp_path / "t.parquet", {"path": ["a", "b"], "label": ["x", "y"], **rows})
+    with pytest.raises(ConfigError, match=rf"row 1 of .*t\.parquet: {problem}"):
+        catalog_of(path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "problem"),
+    [
+        ("1,2,x,4", r'received "x" in the column "xmax"; accepted: a number, or an empty cell'),
+        (
+            "1,,3,4",
+            r'received an empty cell in the column "ymin"; accepted: a number; only a row without a box has none',
+        ),
+    ],
+)
+def test_a_row_with_half_a_box_is_named(tmp_path: Path, cells: str, problem: str) -> None:
+    (tmp_path / "t.csv").write_text(
+        f"path,label,width,height,xmin,ymin,xmax,ymax\na,x,32,24,1,2,3,4\nb,y,32,24,{cells}\n"
+    )
+    with pytest.raises(ConfigError, match=rf"row 1 of .*t\.csv: {problem}"):
+        catalog_of(tmp_path / "t.csv")
+
+
+def test_a_row_is_that_of_its_own_file(tmp_path: Path) -> None:
+    write(tmp_path / "train-0.parquet", {"path": ["a", "b"], "label": ["x", "y"]})
+    write(tmp_path / "train-1.parquet", {"path": ["c", "d"], "label": ["x", None]})
+    with pytest.raises(ConfigError, match=r"e\.g\. row 1 of .*train-1\.parquet, .*/d has no label"):
+        catalog_of(tmp_path)
+
+
+def test_files_may_state_the_same_in_other_types(tmp_path: Path) -> None:
+    """The second file's ClassLabel has another order: names count, not numbers."""
+    for number, names in enumerate((["cat", "dog"], ["dog", "cat"])):
+        features = {"label": {"names": names, "_type": "ClassLabel"}}
+        write(tmp_path / f"train-{number}.parquet", {"path": [f"{number}a", f"{number}b"], "label": [0, 1]}, features)
+    assert catalog_of(tmp_path).labels.tolist() == [0, 1, 1, 0]
+    write(tmp_path / "train-1.parquet", {"path": ["c"], "label": pa.array(["dog"]).dictionary_encode()})
+    assert catalog_of(tmp_path).labels.tolist() == [0, 1, 1]
+
+
+def test_class_numbers_that_are_floats_are_numbers(tmp_path: Path) -> None:
+    """As pandas makes them where one is missing."""
+    rows = {"path": list("abc"), "label": pa.array([2.0, 0.0, 1.0])}
+    catalog = catalog_of(write(tmp_path / "t.parquet", rows))
+    assert (catalog.classes, catalog.labels.tolist()) == (("0", "1", "2"), [2, 0, 1])
+    rows = {"path": list("abc"), "label": pa.array([2.0, float("nan"), 1.0])}
+    with pytest.raises(ConfigError, match=r"row 1 of .*/b has no label"):
+        catalog_of(write(tmp_path / "t.parquet", rows))
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["paths", "bytes"])
+@pytest.mark.parametrize("missing", [None, 0.0, float("nan")], ids=str)
+def test_the_size_that_a_row_lacks_is_the_images(tmp_path: Path, stored: bool, missing: float | None) -> None:
+    (tmp_path / "b.jpg").write_bytes(FILE)
+    image = {"image": [FILE, FILE, FILE]} if stored else {"path": ["nowhere.jpg", "b.jpg", "nowhere.jpg"]}
+    rows = {
+        **image,
+        "label": ["x", "y", "x"],
+        "boxes": [[[8.0, 6.0, 16.0, 24.0]], [[8.0, 6.0, 16.0, 24.0]], []],
+        "width": pa.array([32.0, missing, missing]),
+        "height": pa.array([24.0, missing, 24.0]),
+    }
+    catalog = catalog_of(write(tmp_path / "t.parquet", rows))
+    assert np.allclose(catalog.boxes.boxes, [[0.25, 0.25, 1, 0.5], [0.25, 0.25, 1, 0.5], [0, 0, 1, 1]])
+
+
+def test_a_size_that_cannot_be_read_is_named_with_its_row(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(FILE)
+    rows = {"path": ["a.jpg", "b.jpg"], "label": ["x", "y"], "boxes": [[[8.0, 6.0, 16.0, 24.0]]] * 2}
+    path = write(tmp_path / "t.parquet", {**rows, "width": pa.nulls(2), "height": pa.nulls(2)})
+    with pytest.raises(
+        ConfigError, match=r"row 1 of .*, .*/b\.jpg has boxes in pixels but no width and height, and its"
+    ):
+        catalog_of(path)
+
+
+def test_an_edge_a_little_beyond_1_leaves_boxes_relative(tmp_path: Path) -> None:
+    rows = {
+        "path": ["a", "b"],
+        "label": ["x", "y"],
+        "boxes": [[[0.0, 0.0, 0.5, 0.5]], [[0.5, 0.5, 1.0000001, 1.0]]],
+        "width": [32, 32],
+        "height": [24, 24],
+    }
+    catalog = catalog_of(write(tmp_path / "t.parquet", rows))
+    assert np.allclose(catalog.boxes.boxes, [[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]])

@@ -1,0 +1,295 @@
+"""Class numbers and units of boxes, the same for tables, COCO and tar shards."""
+
+import io
+import json
+import logging
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.support.images import encoded, picture
+from tfpipe import World
+from tfpipe.config import make_config
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.rows import boxes_of, in_pixels
+from tfpipe.errors import ConfigError
+
+FILE = encoded(picture(24, 32))
+
+
+def catalog_of(kind: str, train: Path, test: Path | None = None, **data: object) -> Catalog:
+    """The training data, or the test data if that is given."""
+    columns = data.pop("columns", {})
+    source = {"kind": kind, "path": str(train), "columns": columns, **({"test_path": str(test)} if test else {})}
+    return load_catalog(make_config({"data": {"source": source, **data}}).data, "test" if test else "train", World())
+
+
+def write_csv(folder: Path, name: str, labels: list[str]) -> Path:
+    lines = [f"{number}.jpg,{label}\n" for number, label in enumerate(labels)]
+    (folder / f"{name}.csv").write_text("".join(["path,label\n", *lines]))
+    return folder / f"{name}.csv"
+
+
+def write_parquet(folder: Path, name: str, labels: list[str]) -> Path:
+    """ClassLabel's numbers, in the order in which the names come in this file; null for an empty label."""
+    names = list(dict.fromkeys(filter(None, labels)))
+    numbers = pa.array([names.index(label) if label else None for label in labels], pa.int64())
+    about = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}}}}
+    table = pa.table({"path": [f"{number}.jpg" for number in range(len(labels))], "label": numbers})
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(about)}), folder / f"{name}.parquet")
+    return folder / f"{name}.parquet"
+
+
+def write_coco(folder: Path, name: str, labels: list[str]) -> Path:
+    """Categories by number in the order in which the names come in this file; an empty label is no object."""
+    names = list(dict.fromkeys(filter(None, labels)))
+    images = [{"id": number, "file_name": f"{number}.jpg", "height": 24, "width": 32} for number in range(len(labels))]
+    objects = [
+        {"image_id": number, "category_id": names.index(label), "bbox": [1, 1, 9, 9]}
+        for number, label in enumerate(labels)
+        if label
+    ]
+    categories = [{"id": number, "name": label} for number, label in enumerate(names)]
+    (folder / f"{name}.json").write_text(
+        json.dumps({"images": images, "annotations": objects, "categories": categories})
+    )
+    return folder / f"{name}.json"
+
+
+def write_tar(folder: Path, name: str, labels: list[str]) -> Path:
+    members = {f"{number}.cls": label.encode() for number, label in enumerate(labels)}
+    return tar_of(folder / f"{name}.tar", members)
+
+
+def tar_of(path: Path, notes: dict[str, bytes]) -> Path:
+    """Writes a shard of an image for each of these notes."""
+    with tarfile.open(path, "w") as tar:
+        for note, contents in notes.items():
+            for name, part in ((f"{note.rpartition('.')[0]}.jpg", FILE), (note, contents)):
+                member = tarfile.TarInfo(name)
+                member.size = len(part)
+                tar.addfile(member, io.BytesIO(part))
+    return path
+
+
+WRITERS: dict[str, tuple[str, Callable[[Path, str, list[str]], Path]]] = {
+    "csv": ("table", write_csv),
+    "parquet": ("table", write_parquet),
+    "coco": ("coco", write_coco),
+    "tar": ("webdataset", write_tar),
+}
+PLACES = {
+    "csv": r"row 2 of .*/{}\.csv, .*/2\.jpg",
+    "parquet": r"row 2 of .*/{}\.parquet, .*/2\.jpg",
+    "coco": r"{}\.json, .*/2\.jpg",
+    "tar": r"{}\.tar, 2\.jpg",
+}
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_the_training_data_numbers_the_test_data(tmp_path: Path, form: str) -> None:
+    kind, write = WRITERS[form]
+    train, test = write(tmp_path, "train", ["cat", "dog", "fox"]), write(tmp_path, "other", ["fox", "dog", "fox"])
+    catalog = catalog_of(kind, train, test)
+    assert catalog.classes == ("cat", "dog", "fox")
+    assert catalog.labels.tolist() == [2, 1, 2]
+    chosen = catalog_of(kind, train, test, classes=["fox", "dog", "cat"])
+    assert chosen.labels.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("classes", [None, ["cat", "dog"]])
+def test_an_unknown_class_of_the_test_data_is_named_with_its_row(
+    tmp_path: Path, form: str, classes: list[str] | None
+) -> None:
+    kind, write = WRITERS[form]
+    train, test = write(tmp_path, "train", ["cat", "dog"]), write(tmp_path, "other", ["dog", "cat", "cow"])
+    message = PLACES[form].format("other") + r' has the label "cow", which is none of 2 classes \(cat, dog'
+    with pytest.raises(ConfigError, match=rf"1 of 3 images have no class, e\.g\. .*{message}.* name all classes in da"):
+        catalog_of(kind, train, test, classes=classes)
+
+
+def test_an_unknown_class_of_an_object_is_named_unless_classes_are_chosen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train, test = write_coco(tmp_path, "train", ["cat", "dog"]), write_coco(tmp_path, "other", ["dog", "cow", "cat"])
+    with pytest.raises(ConfigError, match=r'1 of 3 boxes have no class, .*1\.jpg has the label "cow", which is none'):
+        catalog_of("coco", train, test, label_source="object")
+    caplog.set_level(logging.INFO)
+    chosen = catalog_of("coco", train, test, label_source="object", classes=["dog"])
+    assert (chosen.boxes.images.tolist(), chosen.boxes.labels.tolist()) == ([0], [0])
+    assert "2 of 3 boxes are of none of data.classes" in caplog.text
+
+
+@pytest.mark.parametrize("form", WRITERS)
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_label_is_named_and_is_no_class(tmp_path: Path, form: str, empty: str) -> None:
+    kind, write = WRITERS[form]
+    path = write(tmp_path, "train", ["cat", "dog", empty if form in ("csv", "tar") else ""])
+    with pytest.raises(ConfigError, match=rf"1 of 3 images have no class, .*{PLACES[form].format('train')} has no lab"):
+        catalog_of(kind, path)
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers"), [([0, 1, 2], [0, 1, 2]), ([2, 0, 2], [2, 0, 2]), (["3", "1", "2"], [2, 0, 1])]
+)
+def test_class_labels_numbers_are_indices_also_of_names_that_are_numbers(
+    tmp_path: Path, labels: list[Any], numbers: list[int]
+) -> None:
+    about = {"info": {"features": {"label": {"names": ["1", "2", "3"], "_type": "ClassLabel"}}}}
+    table = pa.table({"path": list("abc"), "label": labels})
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(about)}), tmp_path / "t.parquet")
+    catalog = catalog_of("table", tmp_path / "t.parquet")
+    assert (catalog.classes, catalog.labels.tolist()) == (("1", "2", "3"), numbers)
+
+
+@pytest.mark.parametrize("number", [-1, 3])
+def test_an_index_beyond_class_labels_names_is_named_with_its_row(tmp_path: Path, number: int) -> None:
+    about = {"info": {"features": {"label": {"names": ["a", "b", "c"], "_type": "ClassLabel"}}}}
+    table = pa.table({"path": list("abc"), "label": [0, number, 1]})
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(about)}), tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match=rf'row 1 of .*: received {number} in the column "label"; accepted: 0 to 2'):
+        catalog_of("table", tmp_path / "t.parquet")
+
+
+def test_names_that_are_numbers_are_never_mixed_with_numbers(tmp_path: Path) -> None:
+    path = write_csv(tmp_path, "t", ["0", "1", "2"])
+    assert catalog_of("table", path, classes=["x", "y", "z"]).labels.tolist() == [0, 1, 2]
+    assert catalog_of("table", path, classes=["2", "1", "0"]).labels.tolist() == [2, 1, 0]
+    with pytest.raises(ConfigError, match=r'row 0 of .*0\.jpg has the label "0", which is none of 3 classes \(1, 2, 3'):
+        catalog_of("table", path, classes=["1", "2", "3"])
+
+
+@pytest.mark.parametrize(
+    ("labels", "count"),
+    [
+        ([5_000_000, 1], "5,000,001"),
+        ([10**17, 1], "100,000,000,000,000,001"),
+        ([f"id {number}" for number in range(2001)], "2,001"),
+        ([*range(2001)], "2,001"),
+    ],
+    ids=["large", "larger than memory", "texts", "numbers"],
+)
+def test_ids_are_no_classes(tmp_path: Path, labels: list[Any], count: str) -> None:
+    table = pa.table({"path": [f"{number}.jpg" for number in range(len(labels))], "key": labels})
+    pq.write_table(table, tmp_path / "t.parquet")
+    message = (
+        rf'{len(labels):,} labels in "key" would make {count} classes, as ids do: set data\.source\.columns\.label'
+    )
+    with pytest.raises(ConfigError, match=message):
+        catalog_of("table", tmp_path / "t.parquet", columns={"label": "key"})
+    if len(labels) > 2:
+        assert (
+            len(catalog_of("table", tmp_path / "t.parquet", columns={"label": "key"}, num_classes=2001).classes) == 2001
+        )
+
+
+def test_many_classes_of_more_images_are_classes(tmp_path: Path) -> None:
+    labels = [number % 2500 for number in range(5000)]
+    pq.write_table(pa.table({"path": list(map(str, labels)), "label": labels}), tmp_path / "t.parquet")
+    assert len(catalog_of("table", tmp_path / "t.parquet").classes) == 2500
+
+
+def test_a_negative_class_number_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'row 1 of .*1\.jpg has the label "-1"; class numbers count from 0'):
+        catalog_of("table", write_csv(tmp_path, "t", ["0", "-1", "1"]))
+
+
+def test_a_class_that_would_take_two_lines_or_is_no_text_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"the class 'a\\nb' in .*t\.csv holds a line end or is not UTF-8: rename it"):
+        catalog_of("table", write_csv(tmp_path, "t", ["cat", '"a\nb"']))
+    with pytest.raises(ConfigError, match=r"the class '\\udcff' in .*t\.json holds a line end or is not UTF-8"):
+        catalog_of("coco", write_coco(tmp_path, "t", ["cat", "\udcff"]))
+    with pytest.raises(ConfigError, match=r"t\.tar: a\.json: 'utf-8' codec can't encode"):
+        catalog_of("webdataset", tar_of(tmp_path / "t.tar", {"a.json": b'{"label": "\\udcff"}'}))
+
+
+# ---- boxes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("boxes", "unit", "pixels"),
+    [
+        ([[0, 0.5, 1, 1.0000001]], "auto", False),
+        ([[0, 0.5, 1, 1.01]], "auto", False),
+        ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], "auto", False),
+        ([[0, 0, 1, 1], [0, 0, 24, 32]], "auto", True),  # one pixel
+        ([[0, 0, 0, 0], [0.5, 0.5, 0.5, 0.5], [0, 0, 24.5, 32]], "auto", True),  # empty boxes
+        ([], "auto", False),
+        ([[0, 0, 1, 1]], "pixels", True),
+        ([[0, 0, 24, 32], [0, 0, 0.5, 0.5]], "pixels", True),
+        ([[0, 0, 24, 32], [0, 0, 0.5, 0.5]], "relative", False),
+    ],
+)
+def test_the_unit_is_that_of_all_boxes(boxes: list[list[float]], unit: Any, pixels: bool) -> None:
+    assert in_pixels(np.array(boxes, np.float32).reshape(-1, 4), unit, str) == pixels
+
+
+def test_boxes_of_both_units_are_refused_by_row(tmp_path: Path) -> None:
+    rows = {"path": ["a", "b"], "label": ["x", "y"], "width": [32, 32], "height": [24, 24]}
+    boxes = [[[0.25, 0.25, 0.5, 0.5]], [[1.0, 2.0, 8.0, 20.0]]]
+    pq.write_table(pa.table({**rows, "boxes": boxes}), tmp_path / "t.parquet")
+    message = (
+        r"relative to the image's size, e\.g\. \[0\.25, 0\.25, 0\.5, 0\.5\] of row 0 of .*, a, and in pixels, e\.g\. "
+        r"\[2\.0, 1\.0, 20\.0, 8\.0\] of row 1 of .*, b .*data\.source\.columns\.box_unit"
+    )
+    with pytest.raises(ConfigError, match=message):
+        catalog_of("table", tmp_path / "t.parquet")
+    chosen = catalog_of("table", tmp_path / "t.parquet", columns={"box_unit": "relative"})
+    assert np.allclose(chosen.boxes.boxes, [[0.25, 0.25, 0.5, 0.5], [0, 0, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [(None, 0), ([], 0), ([1, 2, 3, 4.5], 1), ([[1, 2, 3, 4], [0, 0, 1, 1]], 2)]
+)
+def test_boxes_of_json_are_lists_of_four(value: Any, count: int) -> None:
+    assert boxes_of(value).shape == (count, 4)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [1, 2, 3],
+        [[1, 2, 3]],
+        [[1, 2], [3, 4]],
+        [1] * 8,
+        [[1, 2, 3, None]],
+        "1 2 3 4",
+        [["1"] * 4],
+        {},
+        [[1, 2, 3, float("nan")]],
+    ],
+)
+def test_other_boxes_of_json_are_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"as boxes; accepted: a list of boxes of 4 numbers each"):
+        boxes_of(value)
+
+
+@pytest.mark.parametrize(
+    ("about", "boxes"),
+    [
+        ({"width": 32, "height": 24, "boxes": [[0, 0.5, 1.0000001, 1]]}, [[0.5, 0, 1, 1]]),
+        ({"width": None, "height": None, "boxes": [[8, 6, 16, 24]]}, [[0.25, 0.25, 1, 0.5]]),
+        ({"boxes": [8, 6, 16, 24]}, [[0.25, 0.25, 1, 0.5]]),
+        ({"boxes": None}, [[0, 0, 1, 1]]),
+    ],
+    ids=["rounded", "no size", "flat", "none"],
+)
+def test_boxes_in_a_shard(tmp_path: Path, about: dict, boxes: list[list[float]]) -> None:
+    path = tar_of(tmp_path / "t.tar", {"a.json": json.dumps({"label": "x", **about}).encode()})
+    assert np.allclose(catalog_of("webdataset", path).boxes.boxes, boxes)
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\udcff"])
+def test_a_name_in_a_shard_never_shifts_others(tmp_path: Path, name: str) -> None:
+    path = tar_of(tmp_path / "t.tar", {f"{name}.cls": b"cat", "b.cls": b"dog"})
+    with pytest.raises(ConfigError) as caught:
+        catalog_of("webdataset", path)
+    assert f"t.tar: the name {f'{name}.jpg'!a} holds a line end or is not UTF-8: rename it" in str(caught.value)

@@ -1,0 +1,77 @@
+"""The state of a Loader: what was written is read, and anything else is refused by name."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.state import LoaderState
+from tfpipe.errors import ConfigError
+
+
+def state(**changes: Any) -> dict[str, Any]:
+    """A state of two ranks that have used 3 and 2 batches of 8 crops."""
+    stream = Stream.start(2).at([Cursor(10, 2), Cursor(9, 0)])
+    return {**LoaderState("train", stream, 8, (3, 2), 40, False, {"seed": 1}).to_dict(), **changes}
+
+
+@given(
+    st.integers(1, 5),
+    st.lists(st.tuples(st.integers(0, 100), st.integers(0, 5)), min_size=5, max_size=5),
+    st.integers(1, 5),
+)
+def test_what_is_written_is_read(size: int, ranks: list[tuple[int, int]], other: int) -> None:
+    cursors = [Cursor(rank + size * steps, crop) for rank, (steps, crop) in enumerate(ranks[:size])]
+    stream = Stream.start(size).at(cursors).over(other)
+    written = LoaderState("test", stream, 4, tuple(range(other)), 1000, True, {"a": [1]}).to_dict()
+    read = LoaderState.from_dict(json.loads(json.dumps(written)))
+    assert read.to_dict() == written
+
+
+def test_steps_are_each_ranks_own_or_else_those_of_the_crops() -> None:
+    loaded = LoaderState.from_dict(state())
+    assert [loaded.steps(rank, 2, 8) for rank in range(2)] == [3, 2]
+    assert loaded.steps(0, 3, 8) == 1 and loaded.steps(0, 1, 16) == 2
+
+
+@pytest.mark.parametrize("missing", state())
+def test_a_truncated_state_is_refused(missing: str) -> None:
+    values = state()
+    del values[missing]
+    with pytest.raises(ConfigError, match=rf"no whole state of a Loader: it has no '{missing}'; expected the value of"):
+        LoaderState.from_dict(values)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"format": 1}, "its format is 1, and this version of tfpipe reads 2"),
+        ({"crops": -8}, "crops is -8, expected at least 0"),
+        ({"crops": "40"}, "crops is '40', not a whole number"),
+        ({"crops": True}, "crops is True, not a whole number"),
+        ({"batch_size": 0}, "batch_size is 0, expected at least 1"),
+        ({"batches": [3]}, "batches of 1 ranks and frontiers of 2"),
+        ({"batches": [], "frontiers": []}, "batches of 0 ranks and frontiers of 0"),
+        ({"frontiers": [[10, 1_000_000], [9, 0]]}, r"crop at position 10 is 1000000, expected 0 to 40"),
+        ({"frontiers": [[10, -1], [9, 0]]}, r"crop at position 10 is -1"),
+        ({"frontiers": [[2**62, 0], [9, 0]]}, r"position is 4611686018427387904, expected 0 to"),
+        ({"frontiers": [[11, 0], [9, 0]]}, "position 11 is not on the stream of rank 0 of 2"),
+        ({"frontiers": [10, 9]}, r"a place is 10, not \[position, crop\]"),
+        ({"frontiers": [[10], [9, 0]]}, r"a place is \[10\], not \[position, crop\]"),
+        ({"rest": -1}, "rest is -1"),
+        ({"rest": 8, "pending": [[6, 0], [4, 0]]}, "pending positions are not in ascending order below rest"),
+        ({"pending": [[0, 0]]}, "pending positions are not in ascending order below rest"),
+        ({"contract": None}, "its contract is no dictionary"),
+    ],
+)
+def test_an_impossible_state_is_refused(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"no whole state of a Loader: {problem}"):
+        LoaderState.from_dict(state(**changes))
+
+
+def test_another_object_is_refused() -> None:
+    with pytest.raises(ConfigError, match="it is of the type list"):
+        LoaderState.from_dict([1, 2])

@@ -1,0 +1,491 @@
+"""Who takes a Loader's batches, and how that can end: `python -m tests.support.consumers CONFIG NAME...`.
+
+Prints a JSON object: for each cell "CONSUMER, SPLIT, ENDING" "exact" if exactly the right samples were used, each once,
+and the state counts them; otherwise what was seen and counted. Samples are told apart by their pixels.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import tfpipe
+from tfpipe.data.sources.registry import load_catalog
+
+MODULUS = 1009
+# Steps of a training epoch, where the consumer decides.
+STEPS = 6
+
+
+def keys_of(images: Any) -> list[int]:
+    """A number of each crop, from its pixels, in whatever order the channels are."""
+    pixels = np.asarray(images)
+    return (pixels.reshape(len(pixels), -1).astype(np.int64).sum(1) % MODULUS).tolist()
+
+
+class Consumer:
+    """A way to take batches; `consume` returns the keys of the samples that it has used."""
+
+    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
+        self.config, self.split, self.options = config, split, {"catalog": catalog}
+        self.loader = self.make()
+
+    def make(self) -> tfpipe.Loader:
+        return tfpipe.Loader(self.config, self.split, **self.options)
+
+    def again(self) -> "Consumer":
+        """Another one, at the state of this one, which went through JSON."""
+        state = json.loads(json.dumps(self.state()))
+        other = type(self)(self.config, self.split, **self.options)
+        other.load(state)
+        return other
+
+    def batches(self) -> Iterator[Any]:
+        return iter(self.loader)
+
+    def consume(self, count: int | None, failing: bool = False) -> list[int]:
+        """Uses `count` batches, None: all of a pass or an epoch; then leaves, by an exception if `failing`."""
+        keys: list[int] = []
+        count = STEPS if count is None and self.split == "train" else count
+        try:
+            for number, (images, labels) in enumerate(self.batches(), 1):
+                # A sharded test pass is filled up with labels of -1.
+                keys += [key for key, label in zip(keys_of(images), np.asarray(labels), strict=True) if label >= 0]
+                if failing and number == count:
+                    raise KeyError("early")
+                if number == count:
+                    break
+        except KeyError:
+            pass
+        return keys
+
+    def state(self) -> dict[str, Any]:
+        return self.loader.state_dict()
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.loader.load_state_dict(state)
+
+    def crops(self) -> int:
+        return self.loader.state_dict()["crops"]
+
+
+class Epochs(Consumer):
+    """`loader.epoch`."""
+
+    def batches(self) -> Iterator[Any]:
+        return self.loader.epoch(self.loader.step // self.loader.steps_per_epoch if self.split == "train" else 0)
+
+
+class Torch(Consumer):
+    """torch's DataLoader."""
+
+    def make(self) -> tfpipe.Loader:
+        return tfpipe.torch.Loader(self.config, self.split, **self.options)
+
+    def batches(self) -> Iterator[Any]:
+        from torch.utils.data import DataLoader
+
+        return iter(DataLoader(self.loader, batch_size=None, num_workers=0))
+
+
+class Stateful(Torch):
+    """torchdata's StatefulDataLoader, which has the state."""
+
+    def make(self) -> tfpipe.Loader:
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        loader = super().make()
+        self.outer = StatefulDataLoader(loader, batch_size=None, num_workers=0)
+        return loader
+
+    def batches(self) -> Iterator[Any]:
+        return iter(self.outer)
+
+    def state(self) -> dict[str, Any]:
+        return self.outer.state_dict()
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.outer.load_state_dict(state)
+
+
+class Jax(Consumer):
+    """tfpipe.jax.Loader on one device."""
+
+    def make(self) -> tfpipe.Loader:
+        return tfpipe.jax.Loader(self.config, self.split, **self.options)
+
+
+class Sharded(Consumer):
+    """tfpipe.jax.Loader with a sharding."""
+
+    def make(self) -> tfpipe.Loader:
+        import jax
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+        sharding = NamedSharding(Mesh(jax.devices(), ("data",)), PartitionSpec("data"))
+        return tfpipe.jax.Loader(self.config, self.split, sharding=sharding, **self.options)
+
+
+class Lightning(Consumer):
+    """Lightning's fit and validate, with docs/frameworks.md's epochs for training."""
+
+    def make(self) -> tfpipe.Loader:
+        return tfpipe.torch.Loader(self.config, self.split, **self.options)
+
+    def consume(self, count: int | None, failing: bool = False) -> list[int]:
+        import lightning
+        import torch
+
+        keys: list[int] = []
+
+        class Model(lightning.LightningModule):
+            def __init__(self) -> None:
+                super().__init__()
+                self.weight = torch.nn.Parameter(torch.zeros(()))
+
+            def training_step(self, batch: Any, number: int) -> Any:
+                keys.extend(keys_of(batch[0]))
+                if failing and number + 1 == count:
+                    raise KeyError("early")
+                return self.weight * 1.0
+
+            validation_step = training_step
+
+            def configure_optimizers(self) -> Any:
+                return torch.optim.SGD(self.parameters(), lr=0.1)
+
+        class Epoch:
+            def __init__(self, loader: Any) -> None:
+                self.loader = loader
+
+            def __len__(self) -> int:
+                return self.loader.steps_per_epoch
+
+            def __iter__(self) -> Iterator[Any]:
+                return self.loader.epoch(self.loader.step // len(self))
+
+        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing"), False)
+        quiet |= {"enable_model_summary": False, "accelerator": "cpu", "devices": 1}
+        try:
+            if self.split == "train":
+                steps = STEPS if count is None else count
+                lightning.Trainer(max_steps=steps, **quiet).fit(Model(), Epoch(self.loader))
+            else:
+                lightning.Trainer(limit_val_batches=count, **quiet).validate(Model(), self.loader, verbose=False)
+        except KeyError:
+            pass
+        return keys
+
+
+def keras_model(channels_last: tuple[int, ...], steps_per_execution: int = 1) -> Any:
+    """A model whose output is the key of each crop, and that counts and adds the keys that it has seen."""
+    import keras
+
+    class Key(keras.layers.Layer):
+        def call(self, pixels: Any) -> Any:
+            total = keras.ops.sum(keras.ops.cast(pixels, "float32"), axis=(1, 2, 3))
+            return keras.ops.expand_dims(keras.ops.mod(total, float(MODULUS)), 1)
+
+    class Seen(keras.metrics.Metric):
+        def __init__(self, weigh: bool, name: str) -> None:
+            super().__init__(name=name)
+            self.weigh, self.total = weigh, self.add_weight(shape=(), initializer="zeros", name="total")
+
+        def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+            values = keras.ops.stop_gradient(y_pred) if self.weigh else keras.ops.ones_like(y_pred)
+            self.total.assign_add(keras.ops.sum(values))
+
+        def result(self) -> Any:
+            return keras.ops.convert_to_tensor(self.total)
+
+    class Same(keras.layers.Layer):
+        """Something to train that changes nothing."""
+
+        def build(self, shape: Any) -> None:
+            self.weight = self.add_weight(shape=(), initializer="zeros")
+
+        def call(self, values: Any) -> Any:
+            return values + 0.0 * self.weight
+
+    pixels = keras.Input(channels_last, dtype="uint8")
+    model = keras.Model(pixels, Same()(Key()(pixels)))
+    metrics = [Seen(False, "seen"), Seen(True, "keys")]
+    model.compile("sgd", "mse", metrics=metrics, steps_per_execution=steps_per_execution, jit_compile=False)
+    return model
+
+
+class Keras(Consumer):
+    """What the methods of Keras have in common: samples as their number and the sum of their keys."""
+
+    per_call = 1
+
+    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
+        super().__init__(config, split, catalog)
+        self.build()
+        self.commit = tfpipe.keras.Commit(self.loader)
+
+    def build(self) -> None:
+        """Makes the model: after an exception in a call, Keras with JAX has taken its variables away."""
+        data = self.config.data
+        self.model = keras_model((*data.crop_image_size, data.num_channels), self.per_call)
+
+    def leaves(self, count: int | None, failing: bool) -> list[Any]:
+        """The callbacks; one of them raises after `count` batches if `failing`."""
+        import keras
+
+        class Leave(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                if failing and batch + 1 == count:
+                    raise KeyError("early")
+
+            on_test_batch_end = on_predict_batch_end = on_train_batch_end
+
+        return [self.commit, Leave()]
+
+
+class Fit(Keras):
+    """Keras' fit."""
+
+    def consume(self, count: int | None, failing: bool = False) -> Any:
+        import keras
+
+        class Watch(keras.callbacks.Callback):
+            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+                seen.update(self.model.get_metrics_result())
+
+        seen: dict[str, Any] = {}
+        callbacks = [Watch(), *self.leaves(count, failing)]
+        steps = STEPS if count is None or failing else count
+        try:
+            self.model.fit(
+                tfpipe.keras.batches(self.loader), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=callbacks
+            )
+        except KeyError:
+            self.build()
+        return [int(seen["seen"]), int(seen["keys"])]
+
+
+class FitByTwo(Fit):
+    """Keras' fit with two steps a call."""
+
+    per_call = 2
+
+
+class Evaluate(Keras):
+    """Keras' evaluate."""
+
+    def consume(self, count: int | None, failing: bool = False) -> Any:
+        try:
+            seen = self.model.evaluate(
+                tfpipe.keras.batches(self.loader),
+                steps=None if failing else count,
+                return_dict=True,
+                verbose=0,
+                callbacks=self.leaves(count, failing),
+            )
+        except KeyError:
+            self.build()
+            return None
+        return [int(seen["seen"]), int(seen["keys"])]
+
+
+class EvaluateByTwo(Evaluate):
+    """Keras' evaluate with two steps a call."""
+
+    per_call = 2
+
+
+class Predict(Keras):
+    """Keras' predict."""
+
+    def consume(self, count: int | None, failing: bool = False) -> Any:
+        try:
+            keys = self.model.predict(
+                tfpipe.keras.batches(self.loader),
+                steps=None if failing else count,
+                verbose=0,
+                callbacks=self.leaves(count, failing),
+            )
+        except KeyError:
+            self.build()
+            return None
+        return [len(keys), int(keys.sum())]
+
+
+class Validation(Keras):
+    """validation_data of Keras' fit: its samples in each of two epochs."""
+
+    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
+        Consumer.__init__(self, config, split, catalog)
+        self.build()
+
+    def consume(self, count: int | None, failing: bool = False) -> Any:
+        with tfpipe.Loader(self.config) as train:
+            history = self.model.fit(
+                tfpipe.keras.batches(train),
+                steps_per_epoch=2,
+                epochs=2,
+                shuffle=False,
+                verbose=0,
+                validation_data=tfpipe.keras.batches(self.loader),
+                validation_steps=count,
+            ).history
+        assert len({*history["val_seen"]}) == len({*history["val_keys"]}) == 1, history
+        return [int(history["val_seen"][0]), int(history["val_keys"][0])]
+
+
+LOOPS: dict[str, type[Consumer]] = {
+    "for": Consumer,
+    "epoch": Epochs,
+    "DataLoader": Torch,
+    "StatefulDataLoader": Stateful,
+    "Lightning": Lightning,
+    "JAX": Jax,
+    "JAX, sharded": Sharded,
+}
+KERAS: dict[str, dict[str, type[Consumer]]] = {
+    "train": {"fit": Fit, "fit, two steps a call": FitByTwo},
+    "test": {
+        "evaluate": Evaluate,
+        "evaluate, two steps a call": EvaluateByTwo,
+        "predict": Predict,
+        "validation_data": Validation,
+    },
+}
+
+
+def keys_by_batch(config: tfpipe.Config, split: str) -> list[list[int]]:
+    """The keys of a test pass, or of two training epochs, in batches."""
+    dataset = tfpipe.build_dataset(config, split)
+    return [keys_of(images.numpy()) for images, _ in islice(dataset, None if split == "test" else 4 * STEPS)]
+
+
+class Make(NamedTuple):
+    """Makes consumers of a kind."""
+
+    kind: type[Consumer]
+    config: tfpipe.Config
+    split: str
+    catalog: Any
+
+    def __call__(self) -> Consumer:
+        return self.kind(self.config, self.split, self.catalog)
+
+
+class Cell:
+    """Collects what a cell has seen and counted."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+
+    def seen(self, keys: Any, batches: list[list[int]]) -> None:
+        """The samples used must be those of `batches`; None: the consumer does not tell."""
+        flat = [key for batch in batches for key in batch]
+        expected = flat if len(keys or ()) != 2 or len(flat) == 2 else [len(flat), sum(flat)]
+        if keys is not None and keys != expected:
+            self.wrong.append(f"saw {len(keys)}: {keys[:3]}, expected {len(expected)}: {expected[:3]}")
+
+    def counted(self, consumer: Consumer, batches: list[list[int]]) -> None:
+        """The state must count `batches`."""
+        crops, expected = consumer.crops(), sum(map(len, batches))
+        if crops != expected:
+            self.wrong.append(f"counted {crops}, expected {expected}")
+
+
+def of_test(make: "Make", whole: list[list[int]]) -> Iterator[tuple[str, Callable[[Cell], None]]]:
+    """Yields the endings of passes over test data: each later pass must be a whole one."""
+
+    def then_whole(cell: Cell, consumer: Consumer) -> None:
+        cell.seen(consumer.consume(None), whole)
+        if not isinstance(consumer, Validation):  # Commit is not for it
+            cell.counted(consumer, whole)
+
+    def partly(count: int, failing: bool = False) -> Callable[[Cell], None]:
+        def run(cell: Cell) -> None:
+            consumer = make()
+            cell.seen(consumer.consume(count, failing), whole[:count])
+            if not isinstance(consumer, Validation):
+                cell.counted(consumer, whole[:count])
+            then_whole(cell, consumer)
+
+        return run
+
+    def twice(cell: Cell) -> None:
+        consumer = make()
+        then_whole(cell, consumer)
+        then_whole(cell, consumer)
+
+    def at_the_end(cell: Cell) -> None:
+        consumer = make()
+        consumer.consume(None)
+        then_whole(cell, consumer.again())
+
+    def resume(cell: Cell) -> None:
+        consumer = make()
+        consumer.consume(2)
+        other = consumer.again()
+        cell.seen(other.consume(None), whole[2:])
+        cell.counted(other, whole)
+        then_whole(cell, other)
+
+    yield "break", partly(2)
+    yield "all batches", partly(len(whole))
+    yield "two passes", twice
+    yield "exception", partly(2, failing=True)
+    yield "state at the end", at_the_end
+    if make.kind is not Validation:  # fit's validations are whole passes
+        yield "resume", resume
+
+
+def of_train(make: "Make", stream: list[list[int]]) -> Iterator[tuple[str, Callable[[Cell], None]]]:
+    """Yields the endings of training: what comes next must be the very next batch."""
+
+    def partly(count: int | None, failing: bool = False) -> Callable[[Cell], None]:
+        def run(cell: Cell) -> None:
+            consumer, done = make(), STEPS if count is None else count
+            cell.seen(consumer.consume(count, failing), stream[:done])
+            cell.counted(consumer, stream[:done])
+            cell.seen(consumer.consume(2), stream[done : done + 2])
+            cell.counted(consumer, stream[: done + 2])
+
+        return run
+
+    def resumed(count: int | None) -> Callable[[Cell], None]:
+        def run(cell: Cell) -> None:
+            consumer, done = make(), STEPS if count is None else count
+            consumer.consume(count)
+            other = consumer.again()
+            cell.seen(other.consume(2), stream[done : done + 2])
+            cell.counted(other, stream[: done + 2])
+
+        return run
+
+    yield "break", partly(4)
+    yield "all batches", partly(None)
+    yield "exception", partly(2, failing=True)
+    yield "state at the end", resumed(None)
+    yield "resume", resumed(4)
+
+
+def main(path: str, *names: str) -> dict[str, str]:
+    """Runs the cells of some consumers, of Keras' methods if there are none."""
+    config, results = tfpipe.load_config(path), {}
+    for split, endings in (("train", of_train), ("test", of_test)):
+        batches, catalog = keys_by_batch(config, split), load_catalog(config.data, split, tfpipe.World())
+        consumers = {name: LOOPS[name] for name in names} or KERAS[split]
+        for name, kind in consumers.items():
+            for ending, run in endings(Make(kind, config, split, catalog), batches):
+                cell = Cell()
+                try:
+                    run(cell)
+                except Exception as error:  # told by the cell
+                    cell.wrong.append(f"{type(error).__name__}: {error}")
+                results[f"{name}, {split}, {ending}"] = "; ".join(cell.wrong) or "exact"
+    return results
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(*sys.argv[1:])))

@@ -1,0 +1,34 @@
+"""Ranks that are threads of one process: their gather really waits for all of them."""
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Gather:
+    """The gathers of some ranks: each returns every rank's value once all have called."""
+
+    def __init__(self, size: int) -> None:
+        self._values: list[Any] = [None] * size
+        self._barrier = threading.Barrier(size, timeout=60)
+
+    def of(self, rank: int) -> Callable[[Any], list[Any]]:
+        """The gather of a rank."""
+
+        def gather(value: Any) -> list[Any]:
+            self._values[rank] = value
+            self._barrier.wait()
+            values = list(self._values)
+            self._barrier.wait()
+            return values
+
+        return gather
+
+
+def on_all(function: Callable[[Any], T], ranks: Sequence[Any]) -> list[T]:
+    """What `function` returns for each of `ranks`, called at the same time."""
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(function, ranks))

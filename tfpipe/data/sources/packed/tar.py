@@ -1,0 +1,119 @@
+"""Reads the samples of a WebDataset's tar shard, and makes sure that the shard is whole.
+
+A sample is the members that follow each other and share a name up to its first dot: n01/7.jpg with n01/7.cls, 7.json or
+7.xml. The rest of the name is the member's ending: 7.seg.png ends in "seg.png", and is no image of the sample.
+"""
+
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import groupby
+from typing import IO, NamedTuple
+
+from tfpipe.data.catalog.class_folders import SUFFIXES
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut
+
+# Endings of images, the one to use first: a sample has one image.
+IMAGES = tuple(suffix.removeprefix(".") for suffix in SUFFIXES)
+# Endings of labels and boxes.
+NOTES = ("cls", "json", "xml")
+# Bytes of zeros that are compared at a time.
+SOME = 2**20
+
+
+class Sample(NamedTuple):
+    """An image of a tar shard, and the members beside it."""
+
+    image: tarfile.TarInfo
+    notes: dict[str, tarfile.TarInfo]  # by ending, one of NOTES, in the order of the shard
+
+
+@contextmanager
+def opened_tar(file: IO[bytes], size: int) -> Iterator[tarfile.TarFile]:
+    """Opens a tar file of `size` bytes for reading; raises ValueError, here and within `with`, if it is damaged."""
+    try:
+        tar = tarfile.open(fileobj=file, mode="r:")
+    except tarfile.TarError as error:
+        why = "it is no tar file, is compressed, or its header at byte 0 is damaged"
+        raise ValueError(f"{why}: {error}; {COPY_AGAIN}") from error
+    with tar:
+        try:
+            yield tar
+        except tarfile.TarError as error:
+            place = f"it ends at byte {size}, within a member" if tar.offset > size else f"damaged at byte {tar.offset}"
+            raise ValueError(f"{place}: {error}; {COPY_AGAIN}") from error
+
+
+def samples(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[Sample]:
+    """Yields the samples that have an image; counts in `left_out` the members that are not used.
+
+    Raises tarfile.TarError, or ValueError if samples that follow each other have one name and other members, or an
+    image's bytes do not lie together.
+    """
+    for key, named in groupby(_files(tar, left_out), lambda member: _split(member.name)[0]):
+        for members in _of_one_name(key, list(named)):
+            image = next((members[ending] for ending in IMAGES if ending in members), None)
+            if image is None:
+                left_out.add("samples without an image", key)
+            elif image.sparse is not None:
+                raise ValueError(f"{image.name} is stored as a sparse file, in pieces: write it without --sparse")
+            for ending, member in members.items():
+                if ending not in NOTES and member is not image:
+                    left_out.add(f".{ending}" if ending else "names without an ending", member.name)
+            if image is not None:
+                yield Sample(image, {ending: member for ending, member in members.items() if ending in NOTES})
+
+
+def _files(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[tarfile.TarInfo]:
+    """Yields the members that are files."""
+    for member in tar:
+        if member.name.rpartition("/")[2].startswith("."):
+            if not member.isdir():
+                left_out.add("names that begin with a dot", member.name)
+        elif member.isfile():
+            yield member
+        elif not member.isdir():
+            left_out.add("links" if member.issym() or member.islnk() else "devices and pipes", member.name)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Returns a member's name up to the first dot of its base name, and the rest, in lower case."""
+    folder, slash, base = name.rpartition("/")
+    stem, _, ending = base.partition(".")
+    return f"{folder}{slash}{stem}", ending.lower()
+
+
+def _of_one_name(key: str, members: list[tarfile.TarInfo]) -> Iterator[dict[str, tarfile.TarInfo]]:
+    """Yields the members of each sample by ending; several samples of one name have the same endings in one order."""
+    endings = [_split(member.name)[1] for member in members]
+    length = next((place for place, ending in enumerate(endings) if ending in endings[:place]), len(endings))
+    if endings != endings[:length] * (len(endings) // length):
+        raise ValueError(
+            f"several samples in a row are named {key}, and it is not clear which of the members "
+            f"{', '.join(f'.{ending}' for ending in endings[:6])} belong together: give each sample a name of its own"
+        )
+    for start in range(0, len(members), length):
+        yield dict(zip(endings[:length], members[start : start + length], strict=True))
+
+
+def check_end(file: IO[bytes], end: int) -> None:
+    """Raises ValueError unless nothing but zeros, at least a block of them, lies beyond byte `end` of a tar shard.
+
+    tarfile ends without an error there if the shard was cut off, or the next header is damaged. Raises OSError.
+    """
+    file.seek(end)
+    block = file.read(tarfile.BLOCKSIZE)
+    if len(block) < tarfile.BLOCKSIZE:
+        where = "within a header" if any(block) else "without the zeros that end a tar file"
+        raise ValueError(f"it was cut off: it ends at byte {end + len(block)}, {where}; {COPY_AGAIN}")
+    if any(block):
+        raise ValueError(f"the header at byte {end} is damaged, and all members from there on are lost; {COPY_AGAIN}")
+    at = end + len(block)
+    while block := file.read(SOME):
+        rest = block.lstrip(b"\0")
+        if rest:
+            raise ValueError(
+                f"zeros at byte {end} end it, but other bytes follow from byte {at + len(block) - len(rest)} on: a "
+                f"header was overwritten, or tar files were joined by cat instead of tar --concatenate; {COPY_AGAIN}"
+            )
+        at += len(block)

@@ -1,0 +1,193 @@
+"""Opens tables of each format: CSV, TSV, JSON lines, Parquet and Arrow, known by the end of their names."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from tfpipe.errors import ConfigError
+from tfpipe.util.files import format_of, not_text
+
+Format = Literal["csv", "json", "parquet", "arrow"]
+# In a folder these count only if no table of the split has another end.
+FURTHER = (".tsv", ".jsonl", ".ndjson", ".pq")
+FORMATS: dict[str, Format] = {
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "json"),
+    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys((".arrow", ".feather"), "arrow"),
+}
+# What files.format_of calls those formats that are not text.
+BINARY = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
+FILE_START = b"ARROW1"
+# End of an Arrow stream; without it, one that was cut off after a batch would seem whole.
+STREAM_END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+# Images read at a time: some 30 MB in memory.
+IN_A_BATCH = 256
+# Arrow's parser of JSON takes no line that is longer than its block.
+MOST_JSON_BYTES = 2**31 - 1
+
+
+class Arrow(NamedTuple):
+    """An Arrow file that is mapped into memory."""
+
+    table: pa.Table
+    start: int  # address of its first byte
+    size: int  # bytes
+
+
+def table_format(path: Path) -> Format:
+    """Returns the format of a table by its name; raises ConfigError if there is none of that name."""
+    if path.suffix.lower() not in FORMATS:
+        raise ConfigError(
+            f'data.source: {path}: received a table that ends with "{path.suffix}"; accepted: {", ".join(FORMATS)}'
+        )
+    return FORMATS[path.suffix.lower()]
+
+
+def read_table(path: Path, texts: Sequence[str]) -> pa.Table:
+    """Reads all columns of a table but those of bytes; the columns `texts` of a CSV as texts, since 007 is a name.
+
+    Raises ConfigError if it cannot be read.
+    """
+    table = _read(path, table_format(path), texts)
+    twice = [name for name, count in Counter(table.column_names).items() if count > 1]
+    if twice:
+        raise ConfigError(f'data.source: {path} has several columns "{twice[0]}": rename them, or leave them out')
+    return table
+
+
+def _read(path: Path, kind: Format, texts: Sequence[str]) -> pa.Table:
+    with opening(path):
+        if kind == "csv":
+            convert = csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
+            parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+            return csv.read_csv(path, parse_options=parse, convert_options=convert)
+        if kind == "json":
+            block = min(path.stat().st_size + 1, MOST_JSON_BYTES)
+            table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block))
+            table.validate(full=True)  # that texts are UTF-8, which the parser leaves open
+            return table
+        if kind == "parquet":
+            with pq.ParquetFile(path) as file:
+                return file.read(_without_bytes(file.schema_arrow))
+        return open_arrow(path).table
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """Raises a ConfigError that names `path` and what it is in the place of an error of Arrow or the system."""
+    try:
+        found, wanted = format_of(path), BINARY.get(table_format(path))
+        if found is not None and found != wanted:
+            raise ConfigError(f"data.source: cannot read {path}: it is {found}")
+        yield
+    except (OSError, pa.ArrowInvalid) as error:
+        reason = error.strerror if isinstance(error, OSError) else None
+        if reason is None and table_format(path) not in BINARY:
+            reason = not_text(path)
+        raise ConfigError(f"data.source: cannot read {path}: {reason or error}") from error
+
+
+def open_arrow(path: Path) -> Arrow:
+    """Maps an Arrow file or stream into memory; raises OSError or pa.ArrowInvalid, also if a stream is cut off."""
+    mapped = pa.memory_map(str(path))
+    whole = mapped.read_buffer()
+    mapped.seek(0)
+    try:
+        table = pa.ipc.open_file(mapped).read_all()
+    except pa.ArrowInvalid:
+        if bytes(memoryview(whole)[: len(FILE_START)]) == FILE_START:
+            raise pa.ArrowInvalid("the file ends without its footer: it was cut off") from None
+        mapped.seek(0)
+        table = pa.ipc.open_stream(mapped).read_all()
+        if bytes(memoryview(whole)[-len(STREAM_END) :]) != STREAM_END:
+            raise pa.ArrowInvalid("the stream ends without its end mark: it was cut off") from None
+    return Arrow(table, whole.address, whole.size)
+
+
+def holds_bytes(path: Path, column: str) -> bool:
+    """Returns whether a table holds the images' files in a column, as bytes or as Hugging Face's {bytes, path}.
+
+    A column of bytes that are all null holds none: the images are where their paths say. Raises ConfigError.
+    """
+    kind = table_format(path)
+    if kind in ("csv", "json"):
+        return False
+    with opening(path):
+        if kind == "arrow":
+            table = open_arrow(path).table
+            if not _is_of_bytes(table.schema, column):
+                return False
+            return not len(table) or sum(values.null_count for values in arrow_values(table, column)) < len(table)
+        with pq.ParquetFile(path) as file:
+            return _is_of_bytes(file.schema_arrow, column) and _any_in_parquet(file, column)
+
+
+def _any_in_parquet(file: pq.ParquetFile, column: str) -> bool:
+    """Returns whether a column of bytes has a value or no row, by the file's statistics, without reading it."""
+    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+    chunks = [chunk for chunk in chunks if chunk.path_in_schema == _leaf(file.schema_arrow, column)]
+    counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
+    nulls = sum(about.null_count for about in counted)
+    return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
+
+
+def _leaf(schema: pa.Schema, column: str) -> str:
+    return f"{column}.bytes" if pa.types.is_struct(schema.field(column).type) else column
+
+
+def bytes_of(path: Path, column: str) -> Iterator[pa.Array]:
+    """Yields the bytes in a column of a Parquet or Arrow file, in parts; nothing if the column holds none.
+
+    Raises OSError or pa.ArrowInvalid.
+    """
+    if table_format(path) == "parquet":
+        with pq.ParquetFile(path) as file:
+            if not _is_of_bytes(file.schema_arrow, column):
+                return
+            for batch in file.iter_batches(IN_A_BATCH, columns=[_leaf(file.schema_arrow, column)]):
+                values = batch.column(0)
+                yield pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
+    else:
+        table = open_arrow(path).table
+        if _is_of_bytes(table.schema, column):
+            yield from arrow_values(table, column)
+
+
+def arrow_values(table: pa.Table, column: str) -> Iterator[pa.Array]:
+    """Yields the bytes in a column of a table, or in the field "bytes" of its structs, chunk by chunk."""
+    for values in table[column].chunks:
+        if len(values):
+            yield pc.struct_field(values, "bytes") if pa.types.is_struct(values.type) else values
+
+
+def _is_of_bytes(schema: pa.Schema, column: str) -> bool:
+    place = schema.get_field_index(column)
+    kind = schema.field(place).type if place >= 0 else None
+    if kind is not None and pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+        kind = kind.field("bytes").type
+    return kind is not None and _is_bytes(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    """Returns whether a column of this type holds bytes, as images' files are."""
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def _without_bytes(schema: pa.Schema) -> list[str]:
+    names = []
+    for field in schema:
+        if pa.types.is_struct(field.type):
+            names += [f"{field.name}.{inner.name}" for inner in field.type if not _is_bytes(inner.type)]
+        elif not _is_bytes(field.type):
+            names.append(field.name)
+    return names

@@ -1,0 +1,58 @@
+"""Says what something stored was made from, so that it is made again when any of that has changed."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tfpipe.util.differences import differences
+from tfpipe.util.files import Stamp, stamp
+
+
+class MadeFrom(NamedTuple):
+    """Everything that something stored depends on; stored with it, or as a part of its name."""
+
+    version: int  # of the stored form
+    files: Sequence[tuple[str, Stamp]]  # name or path of each file, and its stamp
+    settings: dict[str, Any]  # plain values by name; config keys are named as in a config
+
+    def text(self) -> str:
+        """Returns the text to store; equal texts mean that nothing has changed."""
+        return json.dumps([self.version, self.files, self.settings], sort_keys=True)
+
+    def digest(self) -> str:
+        """Returns the sha256 of the text in hex, for the name of what is stored."""
+        return hashlib.sha256(self.text().encode()).hexdigest()
+
+    def change(self, stored: str | bytes | None) -> str | None:
+        """Returns the first change since `stored`, the text that was stored, in words; None if there is none."""
+        if isinstance(stored, bytes):
+            stored = stored.decode(errors="replace")
+        if stored == self.text():
+            return None
+        try:
+            version, files, settings = json.loads(stored or "")
+            before, known = {name: Stamp(*about) for name, about in files}, dict(settings)
+        except (ValueError, TypeError):
+            version, before, known = None, {}, {}
+        if version != self.version:
+            return "another version of tfpipe made it"
+        now, plain = dict(self.files), json.loads(json.dumps(self.settings))
+        changes = differences(known, plain, "then", "now", sorted(known | plain))
+        changes += [f"{name} is {'gone' if name in before else 'new'}" for name in sorted(before.keys() ^ now.keys())]
+        both = sorted(before.keys() & now.keys())
+        changes += [f"{name} {_differs(before[name], now[name])}" for name in both if before[name] != now[name]]
+        more = f", and {len(changes) - 1} more changes" if len(changes) > 1 else ""
+        return f"{changes[0]}{more}" if changes else "its files have another order"
+
+
+def _differs(before: Stamp, now: Stamp) -> str:
+    if before.size != now.size:
+        return f"had {before.size} bytes then, has {now.size} now"
+    return "has changed since, by its time of change or version"
+
+
+def stamped(paths: Iterable[Path | None]) -> list[tuple[str, Stamp]]:
+    """Returns the absolute path and the stamp of each file that is not None."""
+    return [(str(path.absolute()), stamp(str(path))) for path in paths if path is not None]
