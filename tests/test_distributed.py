@@ -1,5 +1,6 @@
 """The world: ranks found from what launchers really set, and what works without reaching other ranks."""
 
+import json
 import logging
 import os
 import subprocess
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.commands import ROOT
-from tfpipe.distributed import LAUNCHERS, Launch, World, cpu_share, find_launch
+from tfpipe.cli.arguments import launched_world
+from tfpipe.distributed import BY_HAND, BY_JAX, BY_TORCH, LAUNCHERS, Launch, World, cpu_share, find_launch
 from tfpipe.errors import ConfigError
 
 # What a batch script is given, and so everything started in it.
@@ -115,6 +117,32 @@ HOROVODRUN = {
     "HOROVOD_LOCAL_SIZE": "1",
     "HOROVOD_CONTROLLER": "gloo",
 }
+# As recorded from rank 1 of 2 in torch 2.x, without its settings of NCCL and OpenMP.
+TORCHRUN = {
+    "GROUP_RANK": "0",
+    "GROUP_WORLD_SIZE": "1",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "29500",
+    "RANK": "1",
+    "ROLE_NAME": "default",
+    "ROLE_RANK": "1",
+    "ROLE_WORLD_SIZE": "2",
+    "TORCHELASTIC_MAX_RESTARTS": "0",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_RUN_ID": "none",
+    "WORLD_SIZE": "2",
+}
+# Kubeflow, accelerate, deepspeed and torch.distributed.launch.
+PYTORCH = {"RANK": "3", "WORLD_SIZE": "4", "MASTER_ADDR": "node-0", "MASTER_PORT": "29500"}
+JAX = {"JAX_COORDINATOR_ADDRESS": "node-0:1234", "JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"}
+CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+TF_CONFIG = {"TF_CONFIG": json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}})}
+ALONE = {"TF_CONFIG": json.dumps({"cluster": {"worker": ["b:1"]}, "task": {"type": "worker", "index": 0}})}
+FLUX = {"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "2", "FLUX_JOB_ID": "f2", "FLUX_TASK_LOCAL_ID": "1"}
+JSRUN = {"JSM_NAMESPACE_RANK": "4", "JSM_NAMESPACE_SIZE": "6", "JSM_NAMESPACE_LOCAL_RANK": "0"}
+MVAPICH = {"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2"}
 PBS = {"PBS_JOBID": "1.polaris", "PBS_NODEFILE": "/var/spool/nodes", "NCPUS": "64", "OMP_NUM_THREADS": "4"}
 SETTINGS = {"HOROVOD_FUSION_THRESHOLD": "1", "OMPI_MCA_btl": "self", "SLURM_CONF": "/etc/slurm.conf"}
 
@@ -146,6 +174,25 @@ SETTINGS = {"HOROVOD_FUSION_THRESHOLD": "1", "OMPI_MCA_btl": "self", "SLURM_CONF
         pytest.param(HOROVODRUN, Launch("horovodrun", 1, 2), id="horovodrun"),
         pytest.param(SBATCH | HOROVODRUN, Launch("horovodrun", 1, 2), id="horovodrun-in-sbatch"),
         pytest.param({"OMPI_COMM_WORLD_RANK": "0"}, Launch("mpirun (Open MPI)", 0, None), id="no-size"),
+        pytest.param(FLUX, Launch("flux", 1, 2), id="flux"),
+        pytest.param(JSRUN, Launch("jsrun", 4, 6), id="jsrun"),
+        pytest.param(MVAPICH, Launch("mpirun (MVAPICH2)", 1, 2), id="mvapich"),
+        pytest.param(TORCHRUN, Launch("torchrun", 1, 2, BY_TORCH), id="torchrun"),
+        # One torchrun a node, started by srun, whose variables its processes inherit.
+        pytest.param(
+            SRUN | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"} | TORCHRUN,
+            Launch("torchrun", 1, 2, BY_TORCH),
+            id="torchrun-by-srun",
+        ),
+        pytest.param(PYTORCH, Launch("a launcher of PyTorch (RANK, WORLD_SIZE)", 3, 4, BY_TORCH), id="pytorch"),
+        # A script of PyTorch's sets them for its own ranks, which mpirun has started.
+        pytest.param(PYTORCH | OPEN_MPI, Launch("mpirun (Open MPI)", 3, 4), id="pytorch-by-mpirun"),
+        pytest.param({"RANK": "3", "WORLD_SIZE": "4"}, None, id="rank-of-something-else"),
+        pytest.param(PYTORCH | {"RANK": "first"}, None, id="no-number"),
+        pytest.param(JAX, Launch("a launcher of JAX (JAX_PROCESS_ID)", 1, 2, BY_JAX), id="jax"),
+        pytest.param(TF_CONFIG, Launch("a launcher of TensorFlow (TF_CONFIG)", 2, 3, BY_HAND), id="tf-config"),
+        pytest.param(ALONE, Launch("a launcher of TensorFlow (TF_CONFIG)", 0, 1, BY_HAND), id="tf-config-of-one"),
+        pytest.param({"TF_CONFIG": "{}"}, None, id="tf-config-empty"),
     ],
 )
 def test_the_launcher_is_found(environ, expected):
@@ -237,6 +284,31 @@ def test_several_launched_ranks_without_horovod_are_never_trainings_of_one(launc
     with pytest.raises(ConfigError, match="Horovod is needed") as caught:
         World.detect()
     assert "jobs/install_horovod.sh" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "instead"),
+    [
+        (TORCHRUN, "tfpipe.torch.Loader"),
+        (PYTORCH, "tfpipe.torch.Loader"),
+        (JAX, "tfpipe.jax.Loader"),
+        (TF_CONFIG, "World"),
+    ],
+)
+def test_ranks_that_mpi_does_not_connect_are_refused_with_the_way_out(launched_as, environ, instead):
+    """They would be trainings of one each, or one of them and an error about Horovod's MPI."""
+    launched_as(environ, horovod=True)
+    for connect in (World.detect, lambda: World.detect(horovod=True), World.horovod, World.mpi, launched_world):
+        with pytest.raises(ConfigError, match="which MPI and Horovod do not connect") as caught:
+            connect()
+        launch = find_launch(environ)
+        assert f"started this process as rank {launch.rank} of {launch.size}" in str(caught.value)
+        assert f"mpirun -n {launch.size}" in str(caught.value) and instead in str(caught.value)
+
+
+def test_one_process_of_torchrun_works_alone(launched_as):
+    launched_as(TORCHRUN | {"RANK": "0", "WORLD_SIZE": "1"})
+    assert (World.detect().size, launched_world().size) == (1, 1)
 
 
 def test_horovod_asked_for_but_missing_is_an_error_without_a_launcher_too(launched_as):

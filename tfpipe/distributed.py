@@ -1,9 +1,11 @@
 """World: this process's rank, the number of ranks, and the collectives between them."""
 
+import json
 import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -22,6 +24,7 @@ class Launch(NamedTuple):
     launcher: str
     rank: int
     size: int | None  # None: the launcher does not say
+    instead: str = ""  # for a launcher whose ranks MPI does not connect: what a loop of the user's own can do
 
 
 # Launchers and their variables for rank and size; the first whose rank is set wins. A Slurm batch script has
@@ -32,18 +35,58 @@ LAUNCHERS = (
     ("mpiexec (PALS)", "PALS_RANKID", "PMI_SIZE"),
     ("mpiexec (PMI)", "PMI_RANK", "PMI_SIZE"),
     ("aprun", "ALPS_APP_PE", "PMI_SIZE"),
+    ("mpirun (MVAPICH2)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+    ("flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
+# What a loop of the user's own can do under the launchers of frameworks, whose ranks MPI does not connect.
+BY_TORCH = "call torch.distributed.init_process_group(), and take the batches from tfpipe.torch.Loader"
+BY_JAX = "call jax.distributed.initialize(), and take the batches from tfpipe.jax.Loader"
+BY_HAND = "give tfpipe.Loader a World(rank, size) and a gather"
 
 
 def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
     """Returns the launch that started this process as one of its ranks, or None."""
+    if "TORCHELASTIC_RUN_ID" in environ:  # torchrun's own, which srun may have started once on each node
+        return _framework_launch(environ)
     for launcher, rank, size in LAUNCHERS:
         if launcher == "srun" and "SLURM_STEP_ID" not in environ:
             continue
         if rank in environ:
             return Launch(launcher, int(environ[rank]), int(environ[size]) if size in environ else None)
+    return _framework_launch(environ)
+
+
+def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
+    """Returns the launch by PyTorch's, JAX's or TensorFlow's launchers, or None: their variables are less distinct."""
+    with suppress(KeyError, ValueError):
+        if "MASTER_ADDR" in environ:
+            name = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"
+            return Launch(name, int(environ["RANK"]), int(environ["WORLD_SIZE"]), BY_TORCH)
+    with suppress(KeyError, ValueError):
+        rank, size = int(environ["JAX_PROCESS_ID"]), int(environ["JAX_NUM_PROCESSES"])
+        return Launch("a launcher of JAX (JAX_PROCESS_ID)", rank, size, BY_JAX)
+    # {"cluster": {"chief": [ADDRESS], "worker": [ADDRESS, ...], "ps": ...}, "task": {"type": "worker", "index": 0}}
+    with suppress(KeyError, ValueError, TypeError):
+        about = json.loads(environ["TF_CONFIG"])
+        trainers = {kind: len(about["cluster"].get(kind, ())) for kind in ("chief", "master", "worker")}
+        kind, index = about["task"]["type"], int(about["task"]["index"])
+        before = list(trainers)[: list(trainers).index(kind)]
+        rank = sum(trainers[other] for other in before) + index
+        return Launch("a launcher of TensorFlow (TF_CONFIG)", rank, sum(trainers.values()), BY_HAND)
     return None
+
+
+def _check_launcher() -> None:
+    """Raises ConfigError if a launcher whose ranks MPI does not connect started several: each would be alone."""
+    launch = find_launch()
+    if launch is not None and launch.instead and launch.size != 1:
+        raise ConfigError(
+            f"{launch.launcher} started this process as rank {launch.rank} of {launch.size}, which MPI and Horovod do "
+            f"not connect, so that each would work alone: start the ranks with mpirun -n {launch.size} --bind-to none "
+            f"instead; a loop of your own can stay with this launcher: {launch.instead}"
+        )
 
 
 def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
@@ -102,8 +145,9 @@ class World:
         """Returns the world of the ranks that Horovod was started with.
 
         Raises:
-            ConfigError: Horovod is not installed, or sees other ranks than the launcher started.
+            ConfigError: Horovod is not installed, sees other ranks than the launcher started, or cannot see them.
         """
+        _check_launcher()
         # A rank that waits in a collective keeps a core busy polling, which costs the decoders a quarter of their
         # throughput, unless told to yield. MPI_Init reads the variable, so it must be set before.
         os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
@@ -122,8 +166,10 @@ class World:
         """Returns the world of MPI's COMM_WORLD, through mpi4py (extra `mpi`); for tools that need no TensorFlow.
 
         Raises:
-            ConfigError: mpi4py or its MPI is not installed, or sees other ranks than the launcher started.
+            ConfigError: mpi4py or its MPI is not installed, sees other ranks than the launcher started, or cannot see
+                them.
         """
+        _check_launcher()
         try:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:

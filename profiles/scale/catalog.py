@@ -2,8 +2,10 @@
 
 Makes a list of each length with its index, and the images of the first batches. Then, in processes forked from one that
 has imported TensorFlow: the seconds to the first batch, the private memory (Private_Clean, Private_Dirty) beyond that
-of such a process without data, and what all ranks together hold of the catalog after each has read all of it (PSS). A
-list of 10,000 lines shows what the pipeline itself takes.
+of such a process without data, the most that it had meanwhile (RssAnon), and what all ranks together hold of the
+catalog after each has read all of it (PSS). A list of 10,000 lines shows what the pipeline itself takes.
+
+TensorFlow's allocator differs with oneDNN, which it uses on newer CPUs: measure with TF_ENABLE_ONEDNN_OPTS=0 and 1.
 """
 
 import argparse
@@ -44,8 +46,8 @@ def main(args: argparse.Namespace) -> None:
             print(starts[-1], together[-1], sep="\n", flush=True)
             if args.keep is None:
                 shutil.rmtree(folder / str(count))
-    print("\n| lines | catalog (CPU) | build | first batch | together | private, without files | a file |")
-    print("|---|---|---|---|---|---|---|", *starts, sep="\n")
+    print("\n| lines | catalog (CPU) | build | first batch | together | private | a file | at most | a file |")
+    print("|---|---|---|---|---|---|---|---|---|", *starts, sep="\n")
     print(f"\n| lines, {args.ranks} ranks | files | resident in each | in all (PSS) | private memory | a file |")
     print("|---|---|---|---|---|---|", *together, sep="\n")
 
@@ -144,8 +146,11 @@ class Forked:
         self.process.start()
 
     def answer(self) -> dict[str, Any]:
-        """Returns the next report of the process."""
-        return self.connection.recv()
+        """Returns the next report of the process, with the most anonymous memory that it had until then."""
+        status, most_bytes = Path(f"/proc/{self.process.pid}/status"), 0
+        while not self.connection.poll(0.002):
+            most_bytes = max(most_bytes, figures(status.read_text().splitlines()).get("RssAnon", 0))
+        return {**self.connection.recv(), "most_bytes": most_bytes}
 
     def read_all(self) -> dict[str, Any]:
         """Has the process read the whole catalog."""
@@ -205,8 +210,10 @@ def start_row(report: dict[str, Any], count: int) -> str:
     starts = np.array([start["parts"] for start in report["starts"]])  # [starts, parts, wall and CPU]
     medians = np.median(np.concatenate([starts, starts.sum(axis=1, keepdims=True)], axis=1), axis=0).tolist()
     cells = [f"{wall_s:.2f} s ({cpu_s:.2f})" for wall_s, cpu_s in medians]
-    dirty_bytes = statistics.median(start["dirty_bytes"] for start in report["starts"])
-    return f"| {count:,} | {' | '.join(cells)} | {memory(dirty_bytes - report['without']['dirty_bytes'], count)} |"
+    for name in ("dirty_bytes", "most_bytes"):
+        size_bytes = statistics.median(start[name] for start in report["starts"]) - report["without"][name]
+        cells.append(memory(size_bytes, count))
+    return f"| {count:,} | {' | '.join(cells)} |"
 
 
 def ranks_row(report: dict[str, Any], count: int) -> str:

@@ -131,6 +131,23 @@ def test_the_tutorials_config_runs_with_its_paths_changed(sample: SampleData, tm
 
 
 @pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("-n", "3", "--set", "training.epochs=5"), "--nsteps 3 and --set training.epochs=5 set the same key"),
+        (("-n", "3", "--set", 'training={"epochs": 2}'), "--nsteps 3 and --set training="),
+        (("--interop", "2", "--set", "data.threads=1"), "--interop 2 and --set data.threads=1 set the same key"),
+        (("--resume-anyway",), "--resume, which continues it, is missing"),
+        (("--profile-ranks", "all"), "--profile FIRST:END, the steps, is missing"),
+    ],
+)
+def test_no_argument_is_ignored_because_of_another(
+    flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "-c", "unread.json", *flags]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("data", "message"),
     [
         ({"batch_sise": 3}, "data.batch_sise: unknown key; did you mean data.batch_size?"),

@@ -33,6 +33,7 @@ SKELETON = {
 }
 
 Load = Callable[..., Config]
+Complain = Callable[..., list[str]]
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def load(tmp_path: Path) -> Load:
 
 
 @pytest.fixture
-def complain(load: Load) -> Callable[..., list[str]]:
+def complain(load: Load) -> Complain:
     """The lines of the error that a config raises, the heading first."""
 
     def complaint(raw: Any, *overrides: str) -> list[str]:
@@ -180,14 +181,38 @@ def test_all_mistakes_are_reported_at_once(complain):
             with_data() | {"optimizer": {"args": {"betas": [0.9, -math.inf]}}},
             'optimizer.args: received {"betas": [0.9, -Infinity]}; accepted: finite numbers only',
         ),
-        (with_data(flip=1), "data.flip: received 1; accepted: a valid boolean"),
+        (with_data(flip=1), "data.flip: received 1; accepted: true or false"),
         (with_data(num_channels=4), "data.num_channels: received 4; accepted: 1 or 3"),
         (
             with_data(num_parallel_readers="8"),
             "data.num_parallel_readers: received \"8\"; accepted: a valid integer or 'auto'",
         ),
         (with_data(layout="foo"), "data.layout: received \"foo\"; accepted: 'auto', 'ilsvrc' or 'voc' or an object"),
-        (with_data(crop_image_size=224), "data.crop_image_size: received 224; accepted: a valid array"),
+        *(
+            (with_data(crop_image_size=size), f"data.crop_image_size: received {text}; accepted: [height, width]")
+            for size, text in ((224, "224"), ([224], "[224]"), ([1, 2, 3], "[1, 2, 3]"), ({}, "{}"))
+        ),
+        (
+            with_data(random_resized={"area": 0.5}),
+            "data.random_resized.area: received 0.5; accepted: [smallest, largest]",
+        ),
+        (with_data(classes=5), "data.classes: received 5; accepted: a list of class names or a valid string"),
+        (
+            with_data(train_filelist=3),
+            'data.train_filelist: received 3; accepted: a valid string or a list of {"path": FILE, "weight": NUMBER}',
+        ),
+        (
+            with_data(service={"address": []}),
+            'data.service.address: received []; accepted: a valid string or a list of "host:port", not empty',
+        ),
+        (
+            with_data() | {"callbacks": {}},
+            'callbacks: received {}; accepted: a list of {"name": NAME, "args": {...}}',
+        ),
+        (
+            with_data() | {"model": {"freeze": {}}},
+            "model.freeze: received {}; accepted: a list of layer names or a valid integer",
+        ),
         (
             with_data(prefectch_buffer_size=-1),
             "data.prefetch_buffer_size: received -1; accepted: greater than or equal to 0 or 'auto'",
@@ -220,12 +245,12 @@ def test_a_long_value_is_cut_short(complain):
     assert len(line) < 160 and "..." in line
 
 
-@pytest.mark.parametrize("size", [[224], [], [1, 2, 3]])
-def test_a_size_of_another_length_than_two_shows_what_was_received(complain, size):
-    (line,) = complain(with_data(crop_image_size=size))[1:]
-    assert line.startswith("data.crop_image_size")
-    assert "is missing" not in line
-    assert json.dumps(size) in line
+def test_a_crop_has_an_upper_bound(complain):
+    for size in ([65_501, 1], [2**31, 2**31]):
+        text = "\n".join(complain(with_data(crop_image_size=size)))
+        assert f"received {size[0]}" in text and "65500" in text
+    text = "\n".join(complain(with_data(crop_image_size=[65_500, 65_500])))
+    assert "crop_image_size [65500, 65500] makes crops of 12,870,750,000 bytes; use less than 2^29" in text
 
 
 def test_each_wrong_element_of_a_pair_is_reported(complain):
@@ -274,6 +299,108 @@ def assert_hidden(error: BaseException) -> None:
 def test_both_spellings_of_one_key_are_refused(complain):
     text = "\n".join(complain(with_data(prefetch_buffer_size=5, prefectch_buffer_size=3)))
     assert "prefetch_buffer_size" in text and "prefectch_buffer_size" in text
+
+
+def test_a_key_that_is_there_twice_is_refused_wherever_it_is(complain: Complain) -> None:
+    """Python's json keeps the last one in silence: of two data sections the first would be gone."""
+    data = '{"train_filelist": "a.txt", "random_resized": {"area": [0.1, 1], "area": [0.2, 1]}}'
+    line = complain(f'{{"data": {{"batch_size": 4}}, "data": {data}}}')[0]
+    assert "has a key twice, of which one would be ignored: " in line and "is not JSON" not in line
+    assert 'data is {"batch_size": 4} and {"train_filelist": "a.txt", ' in line
+    assert "data.random_resized.area is [0.1, 1] and [0.2, 1]" in line
+    listed = '{"data": {"train_filelist": "a.txt"}, "metrics": [{"name": "a", "name": "b"}]}'
+    assert 'metrics.0.name is "a" and "b"' in complain(listed)[0]
+    override = 'data.random_resized={"area": [0.1, 1], "area": [0.2, 1]}'
+    assert complain(TUTORIAL, override)[0].startswith(f"--set {override} has a key twice")
+
+
+PACKED = {"kind": "packed", "path": "/packed"}
+FOLDERS = {"kind": "folders", "path": "/tree"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "messages"),
+    [
+        (
+            with_data(source=PACKED, train_filelist="/a.txt"),
+            ['data: source {"kind": "packed", "path": "/packed"} and train_filelist "/a.txt" both name the data'],
+        ),
+        (
+            with_data(source=FOLDERS, train_filelist=[{"path": "/a.txt", "weight": 1}]),
+            ['data: source {"kind": "folders", "path": "/tree"} and train_filelist ["/a.txt"] both name the data'],
+        ),
+        (
+            with_data(source=FOLDERS, train_filelist=None, test_filelist="/b.txt"),
+            ['and test_filelist "/b.txt" both name the data: leave one of them out, or null'],
+        ),
+        (
+            with_data(source=PACKED, train_filelist=None, test_label_file="/l.csv"),
+            ['test_label_file "/l.csv" is for images of filelists, and source {"kind": "packed"'],
+        ),
+        (
+            with_data(source=FOLDERS, train_filelist=None, train_box_file="/b.csv"),
+            ['train_box_file "/b.csv" is for images of filelists, and source {"kind": "folders"'],
+        ),
+        (with_data(train_box_file="/b.csv", annotations="none"), ["train_box_file", 'annotations is "none"']),
+        (
+            with_data(source={**FOLDERS, "args": {"x": 1}}, train_filelist=None),
+            ['data.source: args: received {"x": 1}, which are for kinds of your own'],
+        ),
+        (
+            with_data() | {"optimizer": {"learning_rate": 0.1, "args": {"learning_rate": 0.2}}},
+            ["optimizer.learning_rate 0.1 and optimizer.args.learning_rate 0.2: both are the optimizer's rate"],
+        ),
+        (
+            SKELETON | {"optimizer": {"learning_rate": 0.1}},
+            ["optimizer.learning_rate 0.1 and lr_schedule.args.initial_learning_rate 0.001: the schedule has its own"],
+        ),
+        (
+            with_data()
+            | {
+                "optimizer": {"args": {"learning_rate": 0.1}},
+                "lr_schedule": {"name": "PiecewiseConstantDecay", "args": {"boundaries": [5], "values": [1.0, 0.5]}},
+            },
+            ["optimizer.args.learning_rate 0.1 and lr_schedule.args.values [1.0, 0.5]"],
+        ),
+        (
+            with_data() | {"lr_schedule": {"args": {"decay_steps": 5}}},
+            ['lr_schedule.args {"decay_steps": 5} are of no schedule, since lr_schedule.name is null'],
+        ),
+        (
+            with_data() | {"model": {"name": "ResNet50", "weights": "imagenet", "args": {"weights": "imagenet"}}},
+            ['model.weights "imagenet" and model.args.weights "imagenet"'],
+        ),
+    ],
+)
+def test_of_two_settings_none_is_ignored_in_silence(complain: Complain, raw: dict, messages: list[str]) -> None:
+    (line,) = complain(raw)[1:]
+    assert [message for message in messages if message not in line] == []
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"optimizer": {"learning_rate": 0.1, "args": {"learning_rate": 0.1}}},
+        {
+            "optimizer": {"learning_rate": 0.1},
+            "lr_schedule": {"name": "CosineDecay", "args": {"initial_learning_rate": 0.0, "warmup_target": 0.1}},
+        },
+        {"data": {"source": {**FOLDERS}, "train_label_file": "/l.csv"}},
+    ],
+)
+def test_settings_that_agree_are_accepted(load: Load, sections: dict) -> None:
+    load(with_data() | sections)
+
+
+def test_settings_of_a_crop_that_is_not_taken_are_named(load: Load, caplog: pytest.LogCaptureFixture) -> None:
+    area = {"area": [0.2, 1.0]}
+    load(with_data(random_resized=area, crop="random_resized", center_fraction=0.5))
+    assert caplog.messages == [], "test crops are central then"
+    load(with_data(random_resized=area, center_fraction=0.5))
+    assert caplog.messages == [
+        'data.random_resized has no effect: it is for data.crop "random_resized", and data.crop is "boxes"',
+        'data.center_fraction has no effect: it is for data.crop "center", and data.crop is "boxes"',
+    ]
 
 
 @pytest.mark.parametrize("name", ["area", "aspect"])
@@ -351,6 +478,9 @@ def test_a_config_that_cannot_be_read_is_named(tmp_path):
         ('data.num_parallel_readers="auto"', "auto"),
         ('data.classes=["a", "b"]', ["a", "b"]),
         ("data.handler=a=b", "a=b"),
+        ("data.test_filelist=None", None),
+        ("data.reshuffle_each_iteration=False", False),
+        ('data.handler=""', ""),
         ("data.prefectch_buffer_size=7", 7),
         ("data.center_fraction=0.5", 0.5),
         ("model.args.width=16", {"width": 16}),
@@ -388,6 +518,32 @@ def test_an_overriding_path_is_relative_to_the_config_file(load, tmp_path):
 def test_an_override_that_is_none_is_refused_with_an_example(complain, override):
     (line,) = complain(TUTORIAL, override)
     assert "data.batch_size=64" in line and f'received "{override}"' in line
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("data.cache=", "received no value; accepted: JSON, e.g. null for none"),
+        ("data.cache= ", "received no value"),
+        ("data.cache='/disk'", "received '/disk', which is not JSON"),
+        ('data.cache="/disk', 'received "/disk, which is not JSON'),
+        ("data.classes=['a', 'b']", "received ['a', 'b'], which is not JSON"),
+        ("optimizer={name: SGD}", "received {name: SGD}, which is not JSON"),
+    ],
+)
+def test_an_override_without_a_value_or_in_spoilt_quotes_is_no_path(
+    complain: Complain, override: str, said: str
+) -> None:
+    (line,) = complain(TUTORIAL, override)
+    assert line.startswith("--set ") and said in line and "accepted: " in line
+
+
+@pytest.mark.parametrize("key", ["cache", "test_filelist", "train_filelist", "index"])
+def test_an_empty_text_is_no_path(complain: Complain, key: str) -> None:
+    """It would name the config's own folder."""
+    assert complain(with_data(**{key: ""}))[1:] == [
+        f'data.{key}: received ""; accepted: a path, which is not empty; null for none'
+    ]
 
 
 def test_overrides_are_checked_like_the_file(complain):

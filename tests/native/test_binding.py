@@ -23,6 +23,7 @@ from tests.support.sample import SampleData
 from tfpipe import load_config, native
 from tfpipe.data.images.headers import jpeg_header
 from tfpipe.native import decoder_name, missing
+from tfpipe.util.memory import private_memory
 
 FULL = (90, 120)
 
@@ -145,6 +146,27 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_it_is_there_and_names_its_instructions(unloaded: pytest.MonkeyPatch) -> None:
     assert missing() == "" and native.native().simd in ("avx2", "plain")
     assert decoder_name() == f"tfpipe's own in C ({native.native().simd})"
+
+
+@pytest.mark.parametrize("capacity", [0, -1])
+def test_no_capacity_to_record_is_an_error(capacity: int) -> None:
+    with pytest.raises(ValueError, match=f"a capacity of {capacity} events"):
+        native.native().record(capacity)
+
+
+def test_a_large_files_memory_is_given_back() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (3000, 4000), np.uint8)
+    jpeg = simplejpeg.encode_jpeg(noise[..., None], 100, "GRAY", "Gray")
+    assert len(jpeg) > 12_000_000
+    files = {FULL: encoded(picture(*FULL)), noise.shape: jpeg}
+
+    def refused(size: tuple[int, int]) -> bool:
+        return called([files[size]], [0], [[0, 0, 9, 9]], [size])[1][0]
+
+    assert not refused(FULL)
+    before = private_memory()
+    assert not refused(noise.shape) and not refused(FULL)
+    assert private_memory() - before < len(jpeg) // 2
 
 
 @pytest.mark.parametrize("how", ["switched off", "not built", "no library", "another version"])

@@ -1,6 +1,7 @@
 """The native core: libjpeg-turbo's pixels, OpenCV's resize within one level, and no more than a refusal of the rest."""
 
 import io
+import itertools
 import os
 import random
 import struct
@@ -174,6 +175,51 @@ def test_damage_is_noticed_if_libjpeg_turbo_does(core: Core, options: dict) -> N
             assert (pixels == reference(changed)).all()
             accepted += 1
     assert accepted
+
+
+@pytest.mark.parametrize("options", [{"restart_marker_rows": 1}, {"restart_marker_blocks": 11}], ids=str)
+def test_a_window_that_ends_within_a_restart_interval_never_runs_into_the_next(core: Core, options: dict) -> None:
+    jpeg = encoded(picture(*SIZE), **options)
+    expected = reference(jpeg)[16:24, 0:72]
+    second = jpeg.index(b"\xff\xd0") + 2
+    end, found = jpeg.index(b"\xff\xd1"), []
+    for at in range(second + 1, end):
+        if jpeg[at - 1] != 0xFF:  # not between a byte and its stuffing
+            found.append(core.crops(jpeg[:at] + jpeg[end:], SIZE, [(16, 0, 8, 72)], (8, 72)))
+    intact = [crop for crop in found if not isinstance(crop, int)]
+    assert all((crop[0] == expected).all() for crop in intact)
+    assert 0 < len(intact) < len(found) and {status for status in found if isinstance(status, int)} == {DAMAGED}
+
+
+def test_a_fill_byte_before_a_stuffed_one_is_refused(core: Core) -> None:
+    """A fill byte may precede a marker alone: libjpeg's ways to read bits differ on it."""
+    jpeg = encoded(picture(*SIZE), restart_marker_rows=1)
+    start = jpeg.index(b"\xff\xda") + 14
+    stuffed, marker = jpeg.index(b"\xff\0", start), jpeg.index(b"\xff\xd1", start)
+    assert core.whole(jpeg[:stuffed] + b"\xff" + jpeg[stuffed:], SIZE) == DAMAGED
+    assert (core.whole(jpeg[:marker] + b"\xff" + jpeg[marker:], SIZE) == reference(jpeg)).all()
+
+
+def test_colours_are_those_that_libjpeg_turbo_finds(core: Core) -> None:
+    """JFIF's segment in several lengths, Adobe's with several transforms, and components with several names."""
+    plain = bytearray(encoded(picture(40, 30), subsampling=0))
+    frame, scan, after = plain.index(b"\xff\xc0"), plain.index(b"\xff\xda"), 4 + int.from_bytes(plain[4:6], "big")
+    names = (b"\1\2\3", b"RGB", b"\0\1\2", b"rgb", b"\3\2\1")
+    for jfif, transform, ids in itertools.product((0, 11, 12, 13, 14, 17), (None, 0, 1, 2, 255), names):
+        for number, name in enumerate(ids):
+            plain[frame + 10 + 3 * number] = plain[scan + 5 + 2 * number] = name
+        start = b"\xff\xd8"
+        if jfif:
+            start += struct.pack(">HH", 0xFFE0, 2 + jfif) + b"JFIF\0\1\1\0\0\1\0\1\0\0\0\0\0"[:jfif]
+        if transform is not None:
+            start += struct.pack(">HH", 0xFFEE, 14) + b"Adobe\0\x64\0\0\0\0" + bytes([transform])
+        jpeg = start + bytes(plain[after:])
+        pixels, case = core.whole(jpeg, (40, 30)), (jfif, transform, ids)
+        if isinstance(pixels, int):  # RGB, or a transform that libjpeg warns of
+            assert pixels == REFUSED and jfif < 14, case
+            assert ids == b"RGB" if transform is None else transform != 1, case
+        else:
+            assert (pixels == np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB"))).all(), case
 
 
 def test_restart_intervals_that_no_window_needs_are_passed_over(core: Core) -> None:

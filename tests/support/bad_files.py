@@ -8,9 +8,10 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from tests.support.images import cmyk, encoded, gigapixel, picture, png16, turned, unmarked, with_alpha, ycck
+from tests.support.images import cmyk, encoded, gigapixel, picture, png16, scans, turned, unmarked, with_alpha, ycck
 from tests.support.xmls import bndbox, note, sides, thing
 from tfpipe.data.annotations.voc import MAX_BYTES
+from tfpipe.data.images.damage import REMEDY
 
 HEIGHT, WIDTH = 48, 64
 PICTURE = picture(HEIGHT, WIDTH, 7)
@@ -99,9 +100,10 @@ IMAGES = [
     Fault(
         "3,600 megapixels in the header",
         gigapixel(),
-        "60000 x 60000 pixels are more than TensorFlow decodes",
+        f"3600000000 pixels are more than data.max_pixels, 178956970{REMEDY}",
         {"undecodable"},
     ),
+    Fault("300 scans", scans(PICTURE, 300), f"300 scans are more than data.max_scans, 100{REMEDY}", {"undecodable"}),
     Fault(
         "3,600 megapixels in a PNG's header",
         huge_png(),

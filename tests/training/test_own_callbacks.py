@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 
 from tests.support.runs import read_metrics
@@ -12,6 +13,7 @@ from tfpipe import Config, World, load_config
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.loop import train
+from tfpipe.training.own_callbacks import check_monitor, choose_mode, monitors
 
 DIARY = "tests.support.own:Diary"
 
@@ -63,6 +65,33 @@ def test_a_callback_is_called_as_by_fit_and_numbers_batches_by_epoch(
     assert [line["from_diary"] for line in read_metrics(run_dir)] == [0.5, 1.5]
 
 
+def test_metrics_of_an_interrupted_epoch_continue_by_name_and_a_new_one_is_named(
+    sample: SampleData, run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The run ends in the third step of its only epoch, after the checkpoint of the second."""
+
+    def configured(*metrics: str, **args: int) -> Config:
+        entries = [{"name": f"tests.support.own:{name}"} for name in metrics]
+        callbacks = [diary(run_dir, **args)]
+        config = config_with(sample, run_dir, *callbacks, epochs=1, metrics=entries)
+        checkpoint = config.training.checkpoint.model_copy(update={"every_steps": 2})
+        how = config.training.model_copy(update={"checkpoint": checkpoint, "deterministic": False})
+        return config.model_copy(update={"training": how})
+
+    whole = run_dir / "whole"
+    whole.mkdir()
+    train(configured("confident", "Recall"), World(), whole)
+    with pytest.raises(TfpipeError, match="ended the run after step 3"):
+        train(configured("confident", stop_batch=2), World(), run_dir)
+    caplog.clear()
+    train(configured("Recall", "confident"), World(), run_dir, resume=True)
+    assert "metrics that differ from those of the interrupted epoch: recall; " in caplog.text
+    assert "their values in epoch 1 are from step 3 on" in caplog.text
+    (expected,), (got,) = read_metrics(whole), read_metrics(run_dir)
+    for name in ("loss", "top1", "top5", "confident"):
+        assert got[name] == pytest.approx(expected[name], rel=1e-4), name
+
+
 def test_keras_own_callbacks_are_taken_and_end_a_run_that_is_complete(sample: SampleData, run_dir: Path) -> None:
     stopping = {"name": "EarlyStopping", "args": {"monitor": "loss", "min_delta": 1e9, "patience": 1}}
     writing = {"name": "CSVLogger", "args": {"filename": str(run_dir / "log.csv")}, "ranks": "first"}
@@ -78,6 +107,65 @@ def test_a_callback_that_ends_a_run_within_an_epoch_is_named(sample: SampleData,
     config = config_with(sample, run_dir, diary(run_dir, stop_batch=1))
     with pytest.raises(TfpipeError, match="rank 0: the callback Diary ended the run after step 2 of an epoch"):
         train(config, World(), run_dir)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            {"monitor": "val_loss"},
+            'EarlyStopping monitors "val_loss", which this run will not have; accepted: loss, top1,',
+        ),
+        ({}, 'EarlyStopping monitors "val_loss"'),
+        ({"monitor": "test_loss"}, 'monitors "test_loss", which this run will not have'),
+        ({"monitor": "dropped_images", "mode": "min"}, 'monitors "dropped_images", which this run will not have'),
+        (
+            {"monitor": "confident"},
+            'mode is missing: EarlyStopping monitors "confident", of which it is not known .* accepted: "min" or "max"',
+        ),
+    ],
+)
+def test_a_monitor_that_never_stops_the_run_is_refused_before_the_first_step(
+    sample: SampleData, run_dir: Path, args: dict, message: str
+) -> None:
+    callback = {"name": "EarlyStopping", "args": args}
+    config = config_with(sample, run_dir, callback, metrics=[{"name": "tests.support.own:confident"}])
+    with pytest.raises(ConfigError, match=rf"callbacks\[0\].args: .*{message}"):
+        train(config, World(), run_dir)
+    assert not (run_dir / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "monitor", "mode"),
+    [
+        ("EarlyStopping", "test_loss", "min"),
+        ("EarlyStopping", "test_top1", "max"),
+        ("ReduceLROnPlateau", "top5", "max"),  # Keras takes the smaller value for the better one
+        ("EarlyStopping", "images_per_second", "max"),
+        ("EarlyStopping", "auc", "max"),
+        ("ReduceLROnPlateau", "error", "min"),
+    ],
+)
+def test_the_direction_of_a_monitor_is_known_where_keras_does_not_know_it(name: str, monitor: str, mode: str) -> None:
+    metrics = {"auc": keras.metrics.AUC(name="auc"), "error": keras.metrics.MeanSquaredError(name="error")}
+    callback = getattr(keras.callbacks, name)(monitor=monitor)
+    choose_mode(callback, "callbacks[0].args", metrics)
+    assert callback.mode == mode
+    chosen = getattr(keras.callbacks, name)(monitor=monitor, mode="min")
+    choose_mode(chosen, "callbacks[0].args", metrics)
+    assert chosen.mode == "min"
+
+
+def test_names_that_a_callback_of_the_users_own_may_add_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    stopping = keras.callbacks.EarlyStopping("val_loss")
+    check_monitor(stopping, "callbacks[1].args", ["loss", "test_loss"], own=True)
+    assert (
+        'which this run will not have, unless a callback of your own adds it; did you mean "test_loss"?' in caplog.text
+    )
+    with pytest.raises(ConfigError, match='did you mean "test_loss"'):
+        check_monitor(stopping, "callbacks[1].args", ["loss", "test_loss"], own=False)
+    writing = keras.callbacks.ModelCheckpoint("x.keras")
+    assert not monitors(writing) and monitors(keras.callbacks.ModelCheckpoint("x.keras", save_best_only=True))
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_what_ranks_ask_is_granted_a_step_later_and_once() -> None:
     granted = []
     for asked in ([0, 0], [0.5, 0], [0, 0], [0, 0.5], [0, 0]):
         model.meter.take(iter([None]))
-        model.finish({"loss": 1.0}, np.array(asked), 0.0, 0.0)
+        model.finish({"loss": 1.0}, np.array([*asked, 0, 0]), 0.0, 0.0)
         granted.append(model.granted)
     none = Requests()
     assert granted == [none, none, Requests(save=True), none, Requests(stop=True)]
@@ -70,7 +70,7 @@ def test_what_ranks_ask_is_granted_a_step_later_and_once() -> None:
     assert model.granted == Requests(stop=True)
     model.agreed = Requests(save=True)
     model.meter.take(iter([None]))
-    model.finish({"loss": 1.0}, np.array([0, 0.5]), 0.0, 0.0)
+    model.finish({"loss": 1.0}, np.array([0, 0.5, 0, 0]), 0.0, 0.0)
     assert model.granted == Requests(save=True), "what all know of is not asked for"
     model.settle()
     assert model.granted == Requests(save=True, stop=True), "an epoch's end waits for no further step"

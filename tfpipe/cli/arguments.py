@@ -1,7 +1,6 @@
 """Arguments that several commands take, and what their values stand for."""
 
 import argparse
-import json
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -14,6 +13,7 @@ from tfpipe.distributed import World, find_launch
 from tfpipe.errors import masked
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.console import without_chatter
+from tfpipe.util.json_text import to_json
 from tfpipe.util.retry import retried
 
 Arguments = argparse._ActionsContainer
@@ -81,13 +81,13 @@ def add_json(arguments: Arguments, contents: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a value as JSON.
+    """Writes a value as JSON, NaN and infinity as null.
 
     Raises:
         ConfigError: the file cannot be written.
     """
     with writing(path):
-        retried(path.write_text)(json.dumps(value, indent=2) + "\n")
+        retried(path.write_text)(to_json(value, indent=2) + "\n")
 
 
 def add_profile(arguments: Arguments, traced: str) -> None:

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from tfpipe.config.data_checks import conflicts
-from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
+from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.config.section import ConfigPath, Fraction, Kernel, Section, Seed
+from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
 
 
 class DataConfig(Section):
@@ -16,7 +16,7 @@ class DataConfig(Section):
 
     source: SourceConfig | None = None
     """Data that no filelist names, e.g. class folders or packed data; null: the filelists' files."""
-    train_filelist: Annotated[ConfigPath | list[WeightedList] | None, Field(validate_default=True)] = None
+    train_filelist: Annotated[ConfigPath | list[WeightedList] | None, Field(validate_default=True), LISTS] = None
     """Text file, one JPEG a line; a relative path is resolved against the list's folder. A folder of class folders,
     CLASS/*.jpg, is listed at each start. Several lists, each {"path": FILE, "weight": NUMBER}, are mixed in proportion
     to their weights. null: `source` has the samples."""
@@ -70,8 +70,8 @@ class DataConfig(Section):
     drawn in every epoch (500x375 to 224x224, two cores); the first epoch costs a sixth more. A crop takes height x
     width x channels bytes, 150 kB at 224x224, often more than its file. Changes to files or XMLs go unnoticed here too.
     Not for `crop` "random_resized", whose crops differ in each epoch."""
-    crop_image_size: tuple[PositiveInt, PositiveInt] = (224, 224)
-    """Height and width of a crop, in pixels."""
+    crop_image_size: Annotated[tuple[CropSide, CropSide], Form("[height, width]")] = (224, 224)
+    """Height and width of a crop, in pixels; a crop has less than 2^29 bytes."""
     resize: Kernel = "bilinear"
     """Interpolation that resizes a crop. "antialias" is bilinear with antialiasing, as in Pillow: better for large
     crops, at the cost given in profiles/README.md."""
@@ -80,6 +80,12 @@ class DataConfig(Section):
     simplejpeg and OpenCV where that is not built. "graph": TensorFlow's ops. "auto": "native", which is faster, if
     `resize` is "bilinear", otherwise "graph". Both run without the GIL, and their pixels differ by at most one level.
     The workers of `service` run no Python, so there only the decoder in C is "native"; without it "auto" is "graph"."""
+    max_pixels: PositiveInt = 178_956_970
+    """Most pixels of an image: a larger one is an error that names it, before it is decoded. A file of 333 bytes can
+    state half a billion, which take 10 seconds and 3 GB. The default is as many as TensorFlow decodes in colour."""
+    max_scans: PositiveInt = 100
+    """Most scans of a JPEG: one of more is an error that names it. Progressive files have about ten, and each costs a
+    pass over the whole image."""
     scaled_decode: bool = False
     """Accepted so that older configs run; has no effect."""
     num_channels: Literal[1, 3] = 3
@@ -100,7 +106,7 @@ class DataConfig(Section):
     """Mirrors half of the training crops; null: only with "random_resized"."""
     label_source: Literal["directory", "object"] = "directory"
     """"directory": the image's folder (n02437312/...). "object": each object's name in the XML."""
-    classes: list[str] | ConfigPath | None = None
+    classes: Annotated[list[str] | ConfigPath | None, Form("a list of class names")] = None
     """Class names in the order of their numbers, or a file with one per line (LOC_synset_mapping.txt);
     null: the sorted folders of the training list."""
     num_classes: PositiveInt | None = None
@@ -148,7 +154,8 @@ class DataConfig(Section):
     @field_validator("train_filelist")
     @classmethod
     def _there_is_data(cls, lists: Path | list[WeightedList] | None, info: ValidationInfo) -> Any:
-        if not lists and info.data.get("source") is None:
+        # A source that is not valid is not in info.data, and has an error of its own.
+        if not lists and info.data.get("source", ...) is None:
             raise ValueError(
                 "is missing: Text file, one JPEG a line; or set data.source, e.g. to "
                 '{"kind": "folders", "path": "root/"} for class folders'

@@ -5,8 +5,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from tfpipe.config.section import NETRC, Args, ConfigPath, Fraction, Section
+from tfpipe.config.section import NETRC, Args, ConfigPath, Form, Fraction, Section
 from tfpipe.errors import LOGIN
+
+# The form of train_filelist as a list.
+LISTS = Form('a list of {"path": FILE, "weight": NUMBER}')
+RANGE = Form("[smallest, largest]")
 
 
 class Layout(Section):
@@ -21,9 +25,9 @@ class Layout(Section):
 class RandomResizedCrop(Section):
     """The crop of Szegedy et al. 2015 (Going Deeper with Convolutions); it must cover part of a box."""
 
-    area: tuple[Fraction, Fraction] = (0.08, 1.0)
+    area: Annotated[tuple[Fraction, Fraction], RANGE] = (0.08, 1.0)
     """Smallest and largest share of the image's area."""
-    aspect: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (3 / 4, 4 / 3)
+    aspect: Annotated[tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]], RANGE] = (3 / 4, 4 / 3)
     """Smallest and largest width / height."""
     min_covered: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Smallest share of a box that the crop must cover."""
@@ -96,7 +100,9 @@ class Service(Section):
 
     workers: PositiveInt | None = None
     """Number of workers started with each rank, and ended with it."""
-    address: Address | Annotated[list[Address], Field(min_length=1)] | None = None
+    address: Annotated[
+        Address | Annotated[list[Address], Field(min_length=1)] | None, Form('a list of "host:port", not empty')
+    ] = None
     """Addresses of running workers, each "host:5000", as `tfpipe serve worker` prints it."""
     timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Seconds without data after which a worker counts as dead; 32 images must not take longer."""

@@ -1,5 +1,6 @@
 """The section `data.source`: data that no filelist names."""
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -98,6 +99,11 @@ class SourceConfig(Section):
             if self.kind not in kinds and getattr(self, key) != type(self).model_fields[key].default:
                 these = " and ".join(f'"{kind}"' for kind in kinds)
                 raise ValueError(f'{key}: is for {these}, and the kind is "{self.kind}": leave it out')
+        if self.args:
+            raise ValueError(
+                f'args: received {json.dumps(self.args)}, which are for kinds of your own, "package.module:Class"; the '
+                f'kind is "{self.kind}": leave them out'
+            )
         if self.test_path is not None and self.test_share is not None:
             raise ValueError("test_share: takes test data from `path`, and test_path names it: leave one of them out")
         return self

@@ -2,13 +2,14 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from tfpipe.config.messages import explain
+from tfpipe.config.data_checks import unused
+from tfpipe.config.messages import explain, shown
 from tfpipe.config.model import Config
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text
@@ -17,19 +18,21 @@ logger = logging.getLogger(__name__)
 
 # The spelling in the ALCF example's config.
 MISSPELT = "prefectch_buffer_size"
+# Python's constants, in JSON.
+CONSTANTS = {"None": None, "True": True, "False": False}
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> Config:
     """Reads the JSON config at `path`, with `overrides` such as "data.batch_size=64" on top.
 
-    An override's value is parsed as JSON; if that fails, it is the text itself.
+    An override's value is JSON, or a text without quotes; None, True and False are read as null, true and false.
 
     Raises:
         ConfigError: names all errors at once, each by its path in the config.
     """
     path = Path(path)
     try:
-        raw = json.loads(read_text(path))
+        raw = _parse(read_text(path), f"the config {path}")
     except OSError as error:
         raise ConfigError(f"cannot read the config {path}: {error.strerror}") from error
     except ValueError as error:
@@ -55,6 +58,39 @@ def make_config(sections: Mapping[str, Any], overrides: Sequence[str] = (), base
     return _validated(raw, overrides, "the config", Path(base).resolve())
 
 
+class _Object(dict[str, Any]):
+    """An object of JSON, with the keys that it has twice, and their first values."""
+
+    twice: tuple[tuple[str, Any], ...] = ()
+
+
+def _parse(text: str, name: str) -> Any:
+    """Parses JSON, which `name` stands for in messages.
+
+    Raises ValueError if the text is not JSON, ConfigError if an object has a key twice: Python would drop one.
+    """
+
+    def keep(pairs: list[tuple[str, Any]]) -> _Object:
+        result = _Object(pairs)
+        if len(result) < len(pairs):
+            names = [name for name, _ in pairs]
+            result.twice = tuple(pair for number, pair in enumerate(pairs) if pair[0] in names[number + 1 :])
+        return result
+
+    def repeated(node: Any, path: str) -> Iterator[str]:
+        parts: Any = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for name, first in node.twice if isinstance(node, _Object) else ():
+            yield f"{path}{name} is {shown(first)} and {shown(node[name])}"
+        for key, part in parts:
+            yield from repeated(part, f"{path}{key}.")
+
+    value = json.loads(text, object_pairs_hook=keep)
+    several = list(repeated(value, ""))
+    if several:
+        raise ConfigError(f"{name} has a key twice, of which one would be ignored: {'; '.join(several)}; keep one each")
+    return value
+
+
 def _as_json(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
@@ -76,8 +112,8 @@ def _validated(raw: Any, overrides: Sequence[str], name: str, base: Path) -> Con
         lines = explain(error, Config)
         count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
         raise ConfigError("\n  ".join([f"{count} in {name}:", *lines])) from error
-    if config.data.scaled_decode:
-        logger.warning("data.scaled_decode has no effect any more: images are decoded at their full size")
+    for message in unused(config.data):
+        logger.warning("%s", message)
     return config
 
 
@@ -86,10 +122,7 @@ def _override(raw: Any, override: str) -> Any:
     keys = name.replace(MISSPELT, "prefetch_buffer_size").split(".")
     if not equals or not all(keys):
         raise ConfigError(f'--set wants "section.key=value", e.g. data.batch_size=64; received "{override}"')
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text
+    value = _value(override, text)
 
     def put(node: Any, keys: list[str]) -> Any:
         if not keys:
@@ -99,3 +132,21 @@ def _override(raw: Any, override: str) -> Any:
         return {**node, keys[0]: put(node.get(keys[0], {}), keys[1:])}
 
     return put(raw, keys)
+
+
+def _value(override: str, text: str) -> Any:
+    """Returns the value of `override`, which `text` gives: JSON, one of Python's constants, or the text itself."""
+    if not text.strip():
+        raise ConfigError(f'--set "{override}": received no value; accepted: JSON, e.g. null for none, or a text')
+    if text in CONSTANTS:
+        return CONSTANTS[text]
+    try:
+        return _parse(text, f"--set {override}")
+    except ValueError as error:
+        # Such a text is JSON that a shell or a hand has spoilt, and as a path it would name nothing.
+        if text[0] in "'\"[{" or text[-1] in "'\"]}":
+            raise ConfigError(
+                f"--set {override}: received {text}, which is not JSON ({error}); accepted: a text without quotes, or "
+                f"""JSON with double quotes, which single quotes keep from the shell: --set 'data.classes=["a", "b"]'"""
+            ) from error
+        return text

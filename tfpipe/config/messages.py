@@ -5,8 +5,17 @@ import json
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from tfpipe.config.section import Form
 
 Location = tuple[int | str, ...]
+
+PREFIX = "Input should be "
+# Pydantic's errors of the length of a list; "missing": of a list that is too short.
+LENGTHS = ("too_short", "too_long", "missing")
+# Pydantic's words that are not those of JSON.
+WORDS = {"a valid boolean": "true or false", "a valid dictionary": "an object"}
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
@@ -22,23 +31,40 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         elif detail["type"] == "missing" and not isinstance(detail["input"], list):
             lines.append(f"{path}: is missing{_description(path, section)}")
         elif detail["type"] == "value_error":
-            lines.append(f"{path}: {detail['msg'].removeprefix('Value error, ')}")
+            lines.append(f"{path or 'the config'}: {detail['msg'].removeprefix('Value error, ')}")
         else:
-            # A missing element of a list means that the list is too short.
-            short = detail["type"] == "missing"
-            path = path.rpartition("[")[0] if short else path
-            message = "more elements" if short else detail["msg"].removeprefix("Input should be ")
-            accepted.setdefault(path, []).append(message)
+            if detail["type"] == "missing":
+                path = path.rpartition("[")[0]  # a missing element: the list is too short
+            accepted.setdefault(path, []).append(_accepted(detail, path, root))
             received[path] = detail["input"]
     for path, messages in accepted.items():
         # A union reports one error per member; an error inside the intended member, or of its value, says more.
         if any(other.startswith((f"{path}.", f"{path}[", f"{path}: ")) for other in (*lines, *accepted)):
             continue
-        got = json.dumps(received[path], default=str)
-        got = got if len(got) <= 80 else got[:77] + "..."
+        got = shown(received[path])
         choices = " or ".join(dict.fromkeys(messages))
         lines.append(f"{path or 'the config'}: received {got}; accepted: {choices}")
     return sorted(set(lines))
+
+
+def shown(value: Any) -> str:
+    """Returns a value as JSON, cut short at 80 characters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _accepted(detail: ErrorDetails, path: str, root: type[BaseModel]) -> str:
+    """Returns what the key at `path` accepts instead, in the words of JSON."""
+    message = detail["msg"].removeprefix(PREFIX)
+    if message != "a valid array" and detail["type"] not in LENGTHS:
+        return WORDS.get(message, message)
+    metadata, section = [], root
+    for key in path.split("."):
+        field = section.model_fields.get(key.partition("[")[0])
+        if field is None:
+            break
+        metadata, section = field.metadata, next(iter(_sections(field.annotation)), section)
+    return next((part.text for part in metadata if isinstance(part, Form)), "a list")
 
 
 def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[str, type[BaseModel]]:

@@ -2,10 +2,13 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from tfpipe.config.data import DataConfig
-from tfpipe.config.section import Args, ConfigPath, Section, Seed
+from tfpipe.config.model_checks import conflicts
+from tfpipe.config.section import Args, ConfigPath, Form, Section, Seed
+
+NAMED = Form('a list of {"name": NAME, "args": {...}}')
 
 
 class ModelConfig(Section):
@@ -21,7 +24,7 @@ class ModelConfig(Section):
     """Weights to start from: a .keras or .weights.h5 file of the same network, for example another run's model.keras;
     or "imagenet": Keras' own for a keras.applications model, if they are in its cache, since nothing is downloaded. If
     the last layer has another number of classes, it starts untrained. null: random weights."""
-    freeze: list[str] | int | None = None
+    freeze: Annotated[list[str] | int | None, Form("a list of layer names")] = None
     """Layers that are not trained: names, where "conv2_*" stands for all that begin with conv2_; or a number: the first
     ones of those that have weights, -1 for all but the last. Frozen batch normalisation keeps its statistics."""
 
@@ -36,7 +39,7 @@ class OptimizerConfig(Section):
     """Keras' arguments, e.g. {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5}. Biases and
     normalisation weights are exempt from weight decay (Goyal et al. 2017)."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """Shorthand for args.learning_rate."""
+    """Shorthand for args.learning_rate: give one of them."""
 
 
 class LrScheduleConfig(Section):
@@ -116,6 +119,10 @@ class TrainingConfig(Section):
     """Makes the weights reproducible bit for bit, even if the run is interrupted and resumed; some ops are slower."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When to save the state from which --resume continues the run."""
+    stop_on_nan: bool = True
+    """Ends the run, on all ranks and with an error, when a step's loss is NaN or infinite; names the step and the
+    batch's stream positions. With precision mixed_float16, which skips steps that overflow: when the loss of 20 steps
+    in a row is. Weights that are not finite are never saved in a checkpoint, whatever this key says."""
     log_positions: bool = False
     """Writes each trained crop's stream position to positions-RANK.csv in the run's directory."""
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -148,8 +155,15 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     lr_schedule: LrScheduleConfig = LrScheduleConfig()
     loss: LossConfig = LossConfig()
-    metrics: list[MetricConfig] = []
-    callbacks: list[CallbackConfig] = []
+    metrics: Annotated[list[MetricConfig], NAMED] = []
+    callbacks: Annotated[list[CallbackConfig], NAMED] = []
     training: TrainingConfig = TrainingConfig()
     accuracy: AccuracyConfig | None = None
     validation: ValidationConfig | None = None
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> "Config":
+        conflict = next(conflicts(self), None)
+        if conflict is not None:
+            raise ValueError(conflict)
+        return self

@@ -12,8 +12,16 @@ HEAD = """\
 <!-- Made by `tfpipe config --markdown > docs/config.md`: change the docstrings in tfpipe/config/ instead. -->
 
 A config is a JSON file; only `data.train_filelist`, or `data.source` in its place, has to be given. A relative path is
-relative to the file. `--set data.batch_size=64` changes a key for one run. `tfpipe config -c FILE` prints a config with
-all defaults filled in, `tfpipe config --schema` the JSON schema that editors complete from.
+relative to the file. `tfpipe config -c FILE` prints a config with all defaults filled in, `tfpipe config --schema` the
+JSON schema that editors complete from.
+
+`--set data.batch_size=64` changes a key for one run; a later `--set` of the same key wins. A value is JSON, or a text
+without quotes: `--set data.cache=/disk`, `--set data.cache=null`, `--set 'data.classes=["cat", "dog"]'`. None, True and
+False are read as null, true and false; an empty value, or a text in spoilt quotes, is an error.
+
+Of two settings that contradict each other, none is ignored: a key that stands twice in the file is an error, and so are
+`data.source` with `data.train_filelist`, or `optimizer.learning_rate` with another `optimizer.args.learning_rate` or
+another rate in `lr_schedule.args`. The error names both, with their values.
 """
 BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
 

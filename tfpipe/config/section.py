@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
 
@@ -14,6 +14,13 @@ def _beside_config(path: Path, info: ValidationInfo) -> Path:
     return (base / path.expanduser()).resolve()
 
 
+class Form(NamedTuple):
+    """The form of a list, for messages; a key that takes a list has it in its type's annotation."""
+
+    text: str
+    """E.g. "[height, width]"."""
+
+
 def _local(value: Any) -> Any:
     if isinstance(value, str):
         _check_login(value)
@@ -21,6 +28,9 @@ def _local(value: Any) -> Any:
         raise ValueError(
             f'received "{value}"; accepted: a path of a file system; URLs are for the images of filelists and tables'
         )
+    if isinstance(value, str) and not value.strip():
+        # As a path, an empty text would be the config's own folder.
+        raise ValueError(f'received "{value}"; accepted: a path, which is not empty; null for none')
     return value
 
 
@@ -48,6 +58,7 @@ Url = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$"), AfterValidator
 # A relative path is resolved against the config file's folder.
 ConfigPath = Annotated[Path, BeforeValidator(_local), AfterValidator(_beside_config)]
 Fraction = Annotated[float, Field(gt=0, le=1)]
+CropSide = Annotated[int, Field(gt=0, le=65_500)]  # a JPEG's largest side
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 # Arguments that are passed on; Section refuses Infinity and NaN only in fields of its own.
 Args = Annotated[dict[str, Any], AfterValidator(_finite)]

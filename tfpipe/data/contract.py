@@ -10,7 +10,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.weighted import WeightedOrder, widths
-from tfpipe.util.differences import differences
+from tfpipe.util.json_text import differences
 
 # Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
 # whose content is compared instead.

@@ -99,7 +99,6 @@ def _batched_crops(
     """Builds the dataset of `Crops` of a batch each: from the list to batches, of this process or its workers."""
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     workers = None if data.service is None else open_workers(data.service)
-    close_at_exit()
     catalog = catalog or load_catalog(data, split, world)
     stream = resume or Stream.start(world.size)
     if catalog.source.stores != "images":
@@ -122,7 +121,7 @@ def _delivered(
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
     elif resume is None and data.on_error == "raise" and (crops := own_crops(catalog, data, world)) is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-crops // data.batch_size)))
-    return prefetch(dataset, data).with_options(options(data, world))
+    return close_at_exit(prefetch(dataset, data).with_options(options(data, world)))
 
 
 def load(
@@ -143,7 +142,8 @@ def visit(
     catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: BlockRange = WHOLE
 ) -> tf.data.Dataset:
     """Builds the dataset of `SamplePaths` of this rank: shuffled and endless for training, otherwise one pass."""
-    return _visits(catalog, config, world, stream, Lookup(catalog).located, part).unbatch()
+    look_up = Lookup(catalog, sent=config.service is not None).located
+    return _visits(catalog, config, world, stream, look_up, part).unbatch()
 
 
 def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
@@ -194,10 +194,10 @@ def crop(
 
     With a store of crops, cuts only those that it lacks and adds them to it. `decoder` defaults to `data.decoder`'s.
     """
-    close_at_exit()  # needed here too, for chains written by hand
     flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
-    known, decoder = known_targets(catalog), decoder or choose_decoder(config)
+    known = known_targets(catalog, sent=config.service is not None)
+    decoder = decoder or choose_decoder(config)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
@@ -232,7 +232,8 @@ def crop(
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
-    return dataset.batch(decoder.images).map(mark_crop(crop_some), calls_at_once(config, world).decode, name="crop")
+    dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls_at_once(config, world).decode, name="crop")
+    return close_at_exit(dataset)  # here too, for chains written by hand
 
 
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:

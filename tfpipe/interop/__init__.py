@@ -1,3 +1,1 @@
 """Batches for other frameworks."""
-
-__all__ = ["ahead", "jax", "torch", "triton"]

@@ -17,6 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfpipe.data.loader import Loader
+from tfpipe.data.runtime.shutdown import close_at_exit
 
 # Batches that Keras has in hand while it trains another one: copying them takes milliseconds.
 AHEAD = 2
@@ -27,15 +28,16 @@ def batches(loader: Loader) -> tf.data.Dataset:
 
     Each iteration over test data is a pass from the beginning, whatever the one before has left. Training data continue
     after the batches that the Loader counts as used: with the callback `Commit`, those that a fit took ahead come again
-    in the next one. An error of the Loader is TensorFlow's UnknownError there, with the same text.
+    in the next one. Load a state before you call this. An error of the Loader is TensorFlow's UnknownError there, with
+    the same text.
     """
     dataset = tf.data.Dataset.from_generator(loader.this_pass, output_signature=loader.element_spec)
     if loader.split == "train":
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    elif loader.config.data.on_error == "raise":
+    elif loader.config.data.on_error == "raise" and not loader.step:
         with suppress(TypeError):  # only the XMLs tell
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(loader)))
-    return dataset.prefetch(AHEAD)
+    return close_at_exit(dataset.prefetch(AHEAD))
 
 
 class Commit(keras.callbacks.Callback):

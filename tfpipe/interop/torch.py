@@ -129,8 +129,7 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
             "tfpipe.torch.iterable wants batches of images [batch, height, width, channels], labels, and more tensors "
             f"if need be, none of them strings; received elements of {dataset.element_spec}"
         )
-    close_at_exit()
-    return _Batches(dataset, channels_first)
+    return _Batches(close_at_exit(dataset), channels_first)
 
 
 def _usable(spec: Any) -> bool:

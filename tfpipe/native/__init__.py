@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["EVENT", "OFF", "Kind", "Native", "decoder_name", "missing", "native"]
+__all__ = ["EVENT", "HANDLE", "OFF", "Kind", "Native", "decoder_name", "missing", "native"]
 
 logger = logging.getLogger(__name__)
 
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 FILES = "_crops*.so"
+# Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
+HANDLE = 256
 # struct tfpipe_event of record.h.
 EVENT = np.dtype(
     [
@@ -43,7 +45,7 @@ class Kind(IntEnum):
     CALL = 6  # the decoder's op has ended: the parts are to allocate the crops, to decode, and to free the JPEGs
 
 
-VERSION = 5  # tfpipe_native_version() of op.c
+VERSION = 6  # tfpipe_native_version() of op.c
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "simplejpeg + OpenCV"
 
@@ -61,6 +63,14 @@ class Native(NamedTuple):
     read: Callable[[Any], Any]
     """The op, in graph: (path of a file (string [])) -> its contents (string []), "" for the path "". Its errors are
     those of tf.io.read_file; a file of more than 2^30 bytes is one."""
+    rows: Callable[..., Any]
+    """The op, in graph: (handle of an array (int64 [HANDLE]), items (int64 [...]), T=the array's dtype) -> its rows T
+    [...], or [..., elements]. Raises tf.errors.FailedPreconditionError in another process than the array's."""
+    lines: Callable[[Any, Any, Any], Any]
+    """The op, in graph: (handle of a text (uint8 [m]), handle of where its lines start (int64 [n + 1]), items (int64
+    [...])) -> lines (string [...]), without their ends. Raises as `rows`."""
+    origin: int
+    """Number of this process in handles."""
     whole: Callable[..., None]
     """(addresses of JPEGs (uintp [k]), their lengths (int64 [k]), flips (bool [k], or [0]), crops (uint8 [k, height,
     width, channels], written), refused (bool [k], written)). Releases the GIL. The JPEGs must stay in memory."""
@@ -73,7 +83,7 @@ class Native(NamedTuple):
     """The op, in graph: (positions (int64), through (int64), kind (above 0)) -> a copy of `through`. While events are
     recorded, adds one for each position."""
     record: Callable[[int], None]
-    """(capacity). Begins to record EVENTs, the newest `capacity` of them. Raises MemoryError."""
+    """(capacity). Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
     recorded: Callable[[], np.ndarray]
     """() -> EVENTs, in their order. Ends recording."""
 
@@ -119,8 +129,9 @@ def _loaded() -> Native | str:
     library.tfpipe_native_simd.restype = ctypes.c_char_p
     simd = library.tfpipe_native_simd().decode()
     whole, copy = _whole(library), _copy(library)
-    in_graph = ops.tfpipe_crops, ops.tfpipe_sizes, ops.tfpipe_read
-    return Native(*in_graph, whole, copy, simd, ops.tfpipe_mark, *_recording(library))
+    library.tfpipe_native_origin.restype = ctypes.c_int64
+    in_graph = ops.tfpipe_crops, ops.tfpipe_sizes, ops.tfpipe_read, ops.tfpipe_rows, ops.tfpipe_lines
+    return Native(*in_graph, library.tfpipe_native_origin(), whole, copy, simd, ops.tfpipe_mark, *_recording(library))
 
 
 def _whole(library: ctypes.CDLL) -> Callable[..., None]:
@@ -155,6 +166,8 @@ def _recording(library: ctypes.CDLL) -> tuple[Callable[[int], None], Callable[[]
     library.tfpipe_native_record_take.argtypes = (ctypes.c_void_p,)
 
     def record(capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"a capacity of {capacity} events cannot be recorded: give 1 or more")
         if library.tfpipe_native_record_start(capacity):
             raise MemoryError(f"no memory to record {capacity} events of {EVENT.itemsize} bytes")
 

@@ -26,6 +26,7 @@ enum {
     PAD = 64,            /* bytes that vector code may read or write behind (planes: also before) a row */
     MAX_SIDE = 65500,    /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
     MAX_BYTES = 1 << 29, /* of a decoded image, as in TensorFlow */
+    KEPT_BYTES = 4 << 20, /* of a buffer, after a call; the file of an ordinary photograph is smaller */
     TABLES = 16,         /* Huffman tables kept; a file has at most 8 at a time */
     FAST = 10,           /* bits of codes, and of the values behind them, that one look-up decodes */
     BLOCKS = 48,         /* blocks decoded at a time, at most: more would not stay in the first cache */

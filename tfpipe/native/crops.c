@@ -66,13 +66,23 @@ tfpipe_scratch *tfpipe_scratch_new(void) {
     return scratch;
 }
 
-void tfpipe_scratch_free(tfpipe_scratch *scratch) {
-    if (!scratch) return;
+/* Frees the buffers of more than `most` bytes. */
+static void free_buffers(tfpipe_scratch *scratch, size_t most) {
     struct buffer *buffers[] = {&scratch->data, &scratch->ends, &scratch->planes,
                                 &scratch->rows, &scratch->crops, &scratch->spans};
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) free(buffers[i]->memory);
+    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
+        if (buffers[i]->size <= most) continue;
+        free(buffers[i]->memory);
+        *buffers[i] = (struct buffer){0};
+    }
+}
+
+void tfpipe_scratch_free(tfpipe_scratch *scratch) {
+    if (scratch) free_buffers(scratch, 0);
     free(scratch);
 }
+
+void tfpipe_scratch_trim(tfpipe_scratch *scratch) { free_buffers(scratch, KEPT_BYTES); }
 
 void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
 
@@ -191,10 +201,11 @@ static void open_segment(struct scan *scan, size_t segment) {
     for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
 }
 
-/* Returns whether a segment's bytes were all needed, and were enough: libjpeg warns of both. */
-static int at_end(const struct scan *scan) {
+/* Returns whether a segment's bytes were enough, and, if it ends here, were all needed: libjpeg warns of both. */
+static int fits(const struct scan *scan, int ends) {
     size_t bits = (size_t)(scan->bits.next - scan->data) * 8 - (scan->bits.count & 63);
-    return (bits + 7) / 8 == scan->ends[scan->segment];
+    size_t used = (bits + 7) / 8, size = scan->ends[scan->segment];
+    return ends ? used == size : used <= size;
 }
 
 /* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise restart intervals before it are passed over. */
@@ -216,7 +227,7 @@ static int advance(struct job *job, size_t target, int keep) {
         if (job->kernels->decode(scan, count, keep)) return TFPIPE_DAMAGED;
         scan->column += count;
         scan->position = stop;
-        if ((stop == total || (interval && stop % interval == 0)) && !at_end(scan)) return TFPIPE_DAMAGED;
+        if (!fits(scan, stop == total || (interval && stop % interval == 0))) return TFPIPE_DAMAGED;
     }
     return 0;
 }

@@ -151,7 +151,7 @@ static int read_segment(struct header *header, int marker, const uint8_t *at, co
         header->frame->interval = read_u16(at);
         return 0;
     case 0xe0:
-        if (end - at >= 12 && !memcmp(at, "JFIF", 5)) {
+        if (end - at >= 14 && !memcmp(at, "JFIF", 5)) { /* libjpeg takes no shorter one for JFIF */
             if (at[5] != 1) return TFPIPE_REFUSED; /* libjpeg warns of other versions */
             header->jfif = 1;
         }

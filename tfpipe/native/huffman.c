@@ -112,6 +112,8 @@ int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
         }
         at += 2;
         if (marker == 0) {
+            /* After a fill byte: libjpeg's ways to read bits differ. The byte before the data is 0, see read_scan. */
+            if (at[-3] == 0xff) return TFPIPE_DAMAGED;
             *to++ = 0xff;
             continue;
         }

@@ -14,7 +14,7 @@ enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to de
 enum { SCRATCHES = 64 };      /* kept for later calls; a call beyond frees its own */
 
 /* The interface below; tfpipe/native/__init__.py refuses a library that was built from another version. */
-EXPORT int tfpipe_native_version(void) { return 5; }
+EXPORT int tfpipe_native_version(void) { return 6; }
 EXPORT const char *tfpipe_native_simd(void) { return tfpipe_simd(); }
 EXPORT int tfpipe_native_record_start(int64_t capacity) { return tfpipe_record_start(capacity); }
 EXPORT int64_t tfpipe_native_record_stop(void) { return tfpipe_record_stop(); }
@@ -34,6 +34,7 @@ static tfpipe_scratch *take_scratch(void) {
 }
 
 static void give_scratch(tfpipe_scratch *scratch) {
+  tfpipe_scratch_trim(scratch);
   pthread_mutex_lock(&scratches_lock);
   int kept = scratches_count < SCRATCHES;
   if (kept) scratches[scratches_count++] = scratch;
@@ -275,4 +276,6 @@ __attribute__((constructor)) static void ops_register(void) {
   });
   op_register(&tfpipe_sizes_op);
   op_register(&tfpipe_read_op);
+  op_register(&tfpipe_rows_op);
+  op_register(&tfpipe_lines_op);
 }

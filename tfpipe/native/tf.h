@@ -16,8 +16,8 @@ typedef struct TF_Tensor TF_Tensor;
  * writes one, and checks by these that TensorFlow reads the same. */
 typedef union { uint64_t words[3]; void *pointer; } TF_TString;
 
-enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8 }; /* TF_Code */
-enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };            /* TF_DataType */
+enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8, TF_FAILED_PRECONDITION = 9 }; /* TF_Code */
+enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };                       /* TF_DataType */
 
 TF_Status *TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status *);
@@ -41,6 +41,8 @@ void TF_RegisterKernelBuilder(const char *name, TF_KernelBuilder *, TF_Status *)
 void TF_OpKernelConstruction_GetAttrInt32(TF_OpKernelConstruction *, const char *name, int32_t *value, TF_Status *);
 void TF_OpKernelConstruction_Failure(TF_OpKernelConstruction *, TF_Status *);
 void TF_OpKernelContext_Failure(TF_OpKernelContext *, TF_Status *);
+int TF_ExpectedOutputDataType(TF_OpKernelContext *, int index);
+size_t TF_DataTypeSize(int type);
 void TF_GetInput(TF_OpKernelContext *, int index, TF_Tensor **, TF_Status *);
 TF_Tensor *TF_AllocateOutput(TF_OpKernelContext *, int index, int type, const int64_t *dims, int rank, size_t bytes,
                              TF_Status *);
@@ -65,5 +67,6 @@ struct tfpipe_op {
 /* Ends a call: tells TensorFlow of a failure, and gives up the inputs, the output (may be NULL) and the status. */
 void tfpipe_end_call(TF_OpKernelContext *context, TF_Status *status, TF_Tensor *const *in, int inputs, TF_Tensor *out);
 
-extern const struct tfpipe_op tfpipe_sizes_op; /* of op_sizes.c */
-extern const struct tfpipe_op tfpipe_read_op;  /* of op_read.c */
+extern const struct tfpipe_op tfpipe_sizes_op;                 /* of op_sizes.c */
+extern const struct tfpipe_op tfpipe_read_op;                  /* of op_read.c */
+extern const struct tfpipe_op tfpipe_rows_op, tfpipe_lines_op; /* of op_column.c */

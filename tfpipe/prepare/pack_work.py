@@ -27,8 +27,8 @@ from tfpipe.prepare.pack_plan import ShardPlan
 from tfpipe.prepare.pictures import Picture, Pictures
 from tfpipe.prepare.shard_files import Add, examples, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.differences import differences
 from tfpipe.util.files import sha256
+from tfpipe.util.json_text import differences
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried

@@ -16,7 +16,6 @@ from tfpipe.data.pipeline import Encoded, crop, read
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.parallelism import calls_at_once, options
-from tfpipe.data.runtime.shutdown import close_at_exit
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -94,7 +93,6 @@ class Pictures:
         return result
 
     def _pictures(self, dataset: tf.data.Dataset, places: np.ndarray) -> Iterator[Picture]:
-        close_at_exit()
         reached, all_items = int(places[0]), self._items(places)
         try:
             batches = dataset.prefetch(AHEAD).with_options(options(self._config, self._world))

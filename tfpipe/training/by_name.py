@@ -1,11 +1,21 @@
-"""Finds Keras' classes by name and makes their objects, with errors that name the config's key."""
+"""Finds Keras' classes by name, makes their objects and calls the user's own code, with errors that name the config's
+key, and the line of the user's code that raised."""
 
 import inspect
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from tfpipe.errors import ConfigError
+import tfpipe
+from tfpipe.errors import ConfigError, TfpipeError
 
 OWN = 'or one of your own, "package.module:name"'
+# Packages whose lines are not where the user's code raised.
+LIBRARIES = ("keras", "tensorflow", "jax", "torch", "numpy")
 
 
 def subclasses(module: Any, base: type) -> dict[str, Any]:
@@ -30,9 +40,65 @@ def find(kinds: dict[str, Any], name: str, key: str) -> Any:
 def make(kind: Any, args: dict[str, Any], key: str) -> Any:
     """Calls a class with `args`, which `key` of the config holds.
 
-    Raises ConfigError if it refuses them.
+    Raises ConfigError if they do not fit its signature, it refuses them, or it raises an error.
+    """
+    return call(kind, key, kind.__name__, args)
+
+
+def call(function: Callable[..., Any], key: str, name: str, args: dict[str, Any], *positional: Any) -> Any:
+    """Calls a class or function, `name` in messages, with positional arguments and with `args`, which `key` holds.
+
+    Raises ConfigError if they do not fit its signature, it refuses them, or it raises an error.
+    """
+    check_signature(function, key, name, args, *positional)
+    with own_errors(key, name):
+        try:
+            return function(*positional, **args)
+        except (TypeError, ValueError) as error:
+            if raised_in(error) is None:  # Keras' own class has refused them
+                raise ConfigError(f"{key} {args} do not fit {name}: {error}") from error
+            raise
+
+
+def check_signature(function: Callable[..., Any], key: str, name: str, args: dict[str, Any], *positional: Any) -> None:
+    """Raises ConfigError if `args`, which `key` holds, and positional arguments do not fit a function's signature."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a function in C
+        return
+    try:
+        signature.bind(*positional, **args)
+    except TypeError as error:
+        raise ConfigError(f"{key} {args} do not fit {name}: {error}; it takes {signature}") from error
+
+
+@contextmanager
+def own_errors(key: str, name: str) -> Iterator[None]:
+    """Raises a ConfigError that has the place, in the place of an error that the user's code raises inside `with`.
+
+    `key` of the config names the code, as `name`. Errors of libraries that no line of the user's led to pass.
     """
     try:
-        return kind(**args)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{key} {args} do not fit {kind.__name__}: {error}") from error
+        yield
+    except TfpipeError:
+        raise
+    except Exception as error:
+        place = raised_in(error)
+        if place is None:
+            raise
+        raise ConfigError(f"{key}: {name} raised {type(error).__name__} at {place}: {error}") from error
+
+
+def raised_in(error: BaseException) -> str | None:
+    """Returns the last line of the user's code that an error came through, e.g. "own.py:12, in loss"; None: none."""
+    modules = (sys.modules.get(name) for name in LIBRARIES)
+    folders = [*tfpipe.__path__, *(path for module in modules if module is not None for path in module.__path__)]
+    roots = tuple(os.path.join(folder, "") for folder in folders)
+    standard = os.path.join(sysconfig.get_path("stdlib"), "")
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file = frame.f_code.co_filename
+        library = file.startswith((*roots, "<")) or (file.startswith(standard) and "site-packages" not in file)
+        if not library:
+            place = f"{file}:{line}, in {frame.f_code.co_name}"
+    return place

@@ -38,6 +38,7 @@ from tfpipe.training.monitor.shares import SampleShares
 from tfpipe.training.monitor.stall_limit import stall_limit
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.monitor.usage import SampleCounter
+from tfpipe.training.not_finite import NotFiniteGuard
 from tfpipe.training.own_callbacks import OwnCallbacks
 from tfpipe.training.run_model import RunModel
 from tfpipe.training.single import prepare_backend
@@ -160,10 +161,17 @@ def make_callbacks(
     training = config.training
     throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
     checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
+    checkpoints.guarded = training.stop_on_nan
     record = Record(run_dir) if world.rank == 0 else None
     catalog = data.train.catalog
     visits, names = SampleCounter(catalog, config.data, world), stage_names(catalog, config.data)
-    callbacks = [throughput, Accounting(world, training.interval, throughput, visits, record, names), OverRanks(world)]
+    guard = [NotFiniteGuard(run_dir, world)] if training.stop_on_nan else []
+    callbacks = [
+        *guard,
+        throughput,
+        Accounting(world, training.interval, throughput, visits, record, names),
+        OverRanks(world),
+    ]
     if config.data.on_error == "skip":
         callbacks.append(Skipping(data.train, run_dir, training.interval, start.dropped))
     if training.log_positions:
@@ -172,7 +180,7 @@ def make_callbacks(
         evaluator = Evaluator(config, data.test, data.classes, run_dir)
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
-        callbacks.append(OwnCallbacks(config, world, checkpoints))
+        callbacks.append(OwnCallbacks(config, world, checkpoints, data.test is not None))
     if isinstance(order := catalog.order(config.data), WeightedOrder):
         callbacks.append(SampleShares(catalog, order, world))
     if world.rank == 0:

@@ -11,6 +11,7 @@ from keras import layers
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
+from tfpipe.training.by_name import call, own_errors
 from tfpipe.util.import_function import load_function
 
 # Statistics of ImageNet's training images, RGB in [0, 1]; used by torchvision and most published models.
@@ -34,7 +35,7 @@ def build_model(config: Config, classes: int) -> keras.Model:
             features = resnet18(_normalise(pixels), **config.model.args)
             logits = layers.Dense(classes, name="logits")(features)
         elif ":" in name:
-            logits = load_function(name, "model.name")(tuple(pixels.shape[1:]), classes, **config.model.args)(pixels)
+            logits = _own_model(name, pixels, classes, config.model.args)
             name = name.rpartition(":")[2]
         else:
             logits = _application(name, pixels, classes, config.model.args)
@@ -43,6 +44,15 @@ def build_model(config: Config, classes: int) -> keras.Model:
     # Loss and metrics use full precision, even under a mixed policy.
     outputs = layers.Activation("linear", dtype="float32", name="float32")(logits)
     return keras.Model(inputs, outputs, name=name)
+
+
+def _own_model(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:
+    shape = tuple(pixels.shape[1:])
+    network = call(load_function(name, "model.name"), "model.args", f"model.name {name}", args, shape, classes)
+    if not isinstance(network, keras.Layer):
+        raise ConfigError(f"model.name: {name} returned {network!r}; accepted: a keras.Model from images to logits")
+    with own_errors("model.name", name):
+        return network(pixels)
 
 
 def _normalise(pixels: keras.KerasTensor) -> keras.KerasTensor:

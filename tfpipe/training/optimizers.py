@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.by_name import OWN, find, make, subclasses
+from tfpipe.training.by_name import OWN, check_signature, find, make, own_errors, subclasses
 from tfpipe.util.import_function import load_function
 
 # Steps of the trial of an optimizer of the user's own, before and after its state is copied.
@@ -34,7 +34,8 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
     args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
     optimizer = make(kind, args, "optimizer.args")
     if own:
-        _check_own(optimizer, partial(make, kind, args, "optimizer.args"), name)
+        with own_errors("optimizer.name", name):
+            _check_own(optimizer, partial(make, kind, args, "optimizer.args"), name)
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
@@ -164,10 +165,9 @@ def _own_loss(name: str, classes: int, args: dict[str, Any]) -> keras.losses.Los
     else:
         reduction = args.pop("reduction", "sum_over_batch_size")
         numbered = NumberedLoss(partial(own, **args), keras.losses.Loss(own.__name__, reduction))
-    try:
+        check_signature(own, "loss.args", name, args, None, None)
+    with own_errors("loss.name", name):
         losses = numbered.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"loss.args {args} do not fit {name}: {error}") from error
     if tuple(losses.shape) != (3,):
         raise ConfigError(
             f"loss.name: {name} must return a loss for each crop, [batch], since the test pass sums them; received "

@@ -1,5 +1,6 @@
 """The callbacks of a config, Keras' or the user's own, in a run that is resumed and may have several ranks."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,8 +13,16 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.by_name import find, make, subclasses
 from tfpipe.training.checkpointing.resume import Checkpoints
+from tfpipe.training.evaluate import Scores
 from tfpipe.training.monitor.record import Logs
 from tfpipe.util.import_function import load_function
+
+logger = logging.getLogger(__name__)
+
+# Figures of an epoch besides its metrics.
+RATES = ("images_per_second", "input_wait_fraction", "seconds")
+SMALLER_IS_BETTER = {"loss", "input_wait_fraction", "seconds", "dropped_images"}
+LARGER_IS_BETTER = {"top1", "top5", "macro_recall", "images_per_second"}
 
 
 class OwnCallbacks(keras.callbacks.Callback):
@@ -23,8 +32,8 @@ class OwnCallbacks(keras.callbacks.Callback):
     an epoch on any rank, the run ends on all, complete.
     """
 
-    def __init__(self, config: Config, world: World, checkpoints: Checkpoints) -> None:
-        """Builds the callbacks; requires `checkpoints` later in the list.
+    def __init__(self, config: Config, world: World, checkpoints: Checkpoints, tested: bool) -> None:
+        """Builds the callbacks; requires `checkpoints` later in the list; `tested`: there is a test pass.
 
         Raises ConfigError if a name or an argument is not known.
         """
@@ -32,11 +41,16 @@ class OwnCallbacks(keras.callbacks.Callback):
         self.world, self.checkpoints = world, checkpoints
         self.start = checkpoints.state
         self.first_batch = 0
-        self.callbacks = [
-            _build(entry, f"callbacks[{number}]")
+        self.known = [*RATES, *(["dropped_images"] if config.data.on_error == "skip" else [])]
+        self.known += [f"test_{name}" for name in Scores._fields] if tested else []
+        self.own = any(":" in entry.name for entry in config.callbacks)
+        built = {
+            f"callbacks[{number}]": _build(entry, f"callbacks[{number}]")
             for number, entry in enumerate(config.callbacks)
             if entry.ranks == "all" or world.rank == 0
-        ]
+        }
+        self.callbacks = list(built.values())
+        self.monitors = {key: callback for key, callback in built.items() if monitors(callback)}
 
     def set_params(self, params: dict[str, Any]) -> None:
         for callback in self.callbacks:
@@ -44,6 +58,10 @@ class OwnCallbacks(keras.callbacks.Callback):
 
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
+        metrics = {metric.name: metric for metric in model._compile_metrics._user_metrics}
+        for key, callback in self.monitors.items():
+            check_monitor(callback, f"{key}.args", ["loss", *metrics, *self.known], self.own)
+            choose_mode(callback, f"{key}.args", metrics)
         for callback in self.callbacks:
             callback.set_model(model)
 
@@ -95,3 +113,46 @@ def _build(entry: CallbackConfig, key: str) -> keras.callbacks.Callback:
     if not isinstance(callback, keras.callbacks.Callback):
         raise ConfigError(f"{key}.name: {entry.name} is no subclass of keras.callbacks.Callback")
     return callback
+
+
+def monitors(callback: keras.callbacks.Callback) -> bool:
+    """Returns whether a callback is one of Keras' that decide by a metric, `monitor`, in the direction `mode`."""
+    if isinstance(callback, keras.callbacks.ModelCheckpoint) and not callback.save_best_only:
+        return False
+    return isinstance(getattr(callback, "monitor", None), str) and hasattr(callback, "monitor_op")
+
+
+def check_monitor(callback: Any, key: str, names: list[str], own: bool) -> None:
+    """Checks that the metric a callback monitors will exist, before training; `names` are those that will.
+
+    A callback of the user's own, `own`, may add others: then only a warning names it. Raises ConfigError.
+    """
+    if callback.monitor in names:
+        return
+    instead = callback.monitor.replace("val_", "test_", 1)
+    hint = f'; did you mean "{instead}"?' if instead in names else ""
+    message = f'{key}: {type(callback).__name__} monitors "{callback.monitor}", which this run will not have'
+    if not own:
+        raise ConfigError(f"{message}{hint}; accepted: {', '.join(names)}")
+    logger.warning("%s, unless a callback of your own adds it%s", message, hint)
+
+
+def choose_mode(callback: Any, key: str, metrics: dict[str, keras.metrics.Metric]) -> None:
+    """Sets a callback's `mode` "auto" to "min" or "max", as the metric that it monitors is better.
+
+    Keras does it at the end of the first epoch, for the names that it knows. Raises ConfigError if it is not known.
+    """
+    if callback.mode != "auto":
+        return
+    name = callback.monitor
+    known = name.removeprefix("test_")
+    direction = getattr(metrics.get(name), "_direction", None)
+    if known in SMALLER_IS_BETTER or direction == "down":
+        callback.mode = "min"
+    elif known in LARGER_IS_BETTER or direction == "up":
+        callback.mode = "max"
+    else:
+        raise ConfigError(
+            f'{key}: mode is missing: {type(callback).__name__} monitors "{name}", of which it is not known whether a '
+            'smaller or a larger value is better; accepted: "min" or "max"'
+        )

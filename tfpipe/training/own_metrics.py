@@ -10,7 +10,7 @@ import numpy as np
 from tfpipe.config import Config
 from tfpipe.config.model import MetricConfig
 from tfpipe.errors import ConfigError
-from tfpipe.training.by_name import find, make, subclasses
+from tfpipe.training.by_name import check_signature, find, make, own_errors, subclasses
 from tfpipe.util.import_function import load_function
 
 # Names of an epoch's line in metrics.jsonl.
@@ -36,7 +36,8 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
             raise ConfigError(f'{key}: the name "{metric.name}" is taken; give another one as args.name')
         taken.add(metric.name)
         try:
-            _check(metric, classes, f"{key}.name: {section.name}")
+            with own_errors(f"{key}.name", section.name):
+                _check(metric, classes, f"{key}.name: {section.name}")
         except (TypeError, ValueError) as error:
             raise ConfigError(
                 f"{key}.name: {section.name} does not take class numbers, int32 [batch], and logits [batch, classes]: "
@@ -58,6 +59,7 @@ def _build(section: MetricConfig, key: str) -> keras.metrics.Metric:
         return metric
     args = dict(section.args)
     name = args.pop("name", own.__name__)
+    check_signature(own, f"{key}.args", section.name, args, None, None)
 
     def of_numbers(labels: Any, logits: Any) -> Any:
         # Keras hands metrics their labels as floats.

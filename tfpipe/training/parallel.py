@@ -30,20 +30,26 @@ class ParallelModel(RunModel):
         """Trains one step on a batch of (images, labels, weights or None, requests).
 
         Returns:
-            The logs, the requests' mean over ranks, and the seconds (float64) spent averaging over ranks.
+            The logs; float [4]: the mean over ranks of the requests and of whether the loss is not finite, and whether
+            this rank's is not; and the seconds (float64) spent averaging over ranks.
         """
         images, labels, weights, requests = data
         with tf.GradientTape() as tape:
             logits = self(images, training=True)
             loss = self._compute_loss(x=images, y=labels, y_pred=logits, sample_weight=weights, training=True)
             self._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
+            not_finite = tf.cast([~tf.math.is_finite(loss)], tf.float32)
             loss = self.optimizer.scale_loss(loss)
         trained = self.trainable_weights
         # The requests are reduced with the gradients: agreeing costs no extra message.
-        own = [*tape.gradient(loss, trained), requests]
+        own = [*tape.gradient(loss, trained), tf.concat([requests, not_finite], 0)]
         (*gradients, granted), reduce_s = timed_average(own, self.world, self.fp16_compression)
         self.optimizer.apply(gradients, trained)
-        return self.compute_metrics(images, labels, logits, sample_weight=weights), granted, reduce_s
+        return (
+            self.compute_metrics(images, labels, logits, sample_weight=weights),
+            tf.concat([granted, not_finite], 0),
+            reduce_s,
+        )
 
     def make_train_function(self, force: bool = False) -> Any:
         """Builds Keras' training function, but takes the batch outside the graph, where the wait can be measured."""

@@ -1,5 +1,6 @@
 """A model in training, on any backend of Keras: its batches, their times, and the requests of its rank."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -20,10 +21,31 @@ class Requests(NamedTuple):
     stop: bool = False  # write a checkpoint and end the run
 
 
-class Results:
-    """Logs and requests of the last step, which the device may not have ended yet."""
+class Unread(NamedTuple):
+    """Results of the last step, which the device may not have ended yet."""
 
-    unread: tuple[Mapping[str, Any], Any] | None = None
+    logs: Mapping[str, Any]
+    asked: Any  # what the ranks asked, and whether the loss is not finite: see RunModel.finish
+    positions: tf.Tensor | None  # of the step's batch
+
+
+class NotFinite(NamedTuple):
+    """The first step in a row whose loss was NaN or infinite on any rank."""
+
+    step: int  # counted from 1, over the run
+    own: bool  # on this rank
+    loss: float  # this rank's mean of the epoch so far
+    positions: tf.Tensor | None  # int64 [batch, 2]: positions and crops of the step's batch
+    before: tf.Tensor | None  # of the batch before
+
+
+class Results:
+    """The last step's results, and what earlier ones told."""
+
+    unread: Unread | None = None
+    positions: tf.Tensor | None = None  # of the step before that
+    not_finite = 0  # steps in a row whose loss was not finite
+    first: NotFinite | None = None
 
 
 class RunModel(keras.Model):
@@ -69,7 +91,8 @@ class RunModel(keras.Model):
 
         Args:
             logs: the step's metrics, scalars of the backend.
-            asked: what the ranks asked in it: float [2], above 0 where any did; not read with one rank.
+            asked: float [4]: what the ranks asked in it, above 0 where any did, which is not read with one rank;
+                whether the loss is not finite on any rank, and on this one. None: one rank; `logs` has its loss.
             reduce_s: seconds spent averaging over ranks: a float, or a scalar of the backend.
             ready_at_s: when the batch was ready.
 
@@ -77,30 +100,52 @@ class RunModel(keras.Model):
             The metrics after the step before, in the first step of an epoch those of the step itself.
         """
         assert self.meter is not None, "take() has used it"
-        if self._results is None:
-            self._results = Results()
-        results = self._results
-        before, results.unread = results.unread, (logs, asked)
-        values = {name: float(value) for name, value in (before[0] if before else logs).items()}
+        results = self.results
+        before, results.unread = results.unread, Unread(logs, asked, self.positions)
+        values = {name: float(value) for name, value in (before.logs if before else logs).items()}
         self._grant(self.agreed, before)
+        self._note(before)
         self.input_wait_s += self.meter.finish(reduce_s, ready_at_s).wait_s
         return values
 
     def settle(self) -> None:
         """Adds what the ranks asked in the last step of an epoch to `granted`."""
-        assert self._results is not None, "a step has ended"
-        self._grant(self.granted, self._results.unread)
-        self._results.unread = None
+        self._grant(self.granted, self.results.unread)
+        self._note(self.results.unread)
+        self.results.unread = None
+
+    @property
+    def results(self) -> Results:
+        """The last step's results, and what earlier ones told."""
+        if self._results is None:
+            self._results = Results()
+        return self._results
 
     def ask(self, requests: Requests, agreed: Requests) -> None:
         """Sets the requests of this rank, and of all ranks, for the next step."""
         if (requests, agreed) != (self.requests, self.agreed):
             self.requests, self.agreed = requests, agreed
 
-    def _grant(self, granted: Requests, before: tuple[Mapping[str, Any], Any] | None) -> None:
+    def _note(self, before: Unread | None) -> None:
+        """Notes whether the loss of the last step but the open one was finite."""
+        if before is None:
+            return
+        assert self.meter is not None, "take() has used it"
+        results = self.results
+        if before.asked is None:
+            anywhere = own = not math.isfinite(float(before.logs["loss"]))
+        else:
+            anywhere, own = (np.asarray(before.asked)[2:] > 0).tolist()
+        if anywhere and not results.not_finite:
+            loss = float(before.logs["loss"])
+            results.first = NotFinite(self.meter.steps, own, loss, before.positions, results.positions)
+        results.not_finite = results.not_finite + 1 if anywhere else 0
+        results.positions = before.positions
+
+    def _grant(self, granted: Requests, before: Unread | None) -> None:
         asked = self.requests
         if self.world.size > 1:
-            asked = Requests() if before is None else Requests(*(np.asarray(before[1]) > 0).tolist())
+            asked = Requests() if before is None else Requests(*(np.asarray(before.asked)[:2] > 0).tolist())
         granted = Requests(granted.save or asked.save, granted.stop or asked.stop)
         if granted != self.granted:
             self.granted = granted

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfpipe.util.differences import differences
 from tfpipe.util.files import Stamp, stamp
+from tfpipe.util.json_text import differences
 
 
 class MadeFrom(NamedTuple):

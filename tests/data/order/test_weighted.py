@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.ranks import check_interrupted
+from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.weighted import PARTS, STEP, WeightedOrder, widths
 from tfpipe.distributed import World
 
@@ -156,3 +157,9 @@ def test_nothing_is_lost_or_trained_twice_however_often_it_goes_on(
 ) -> None:
     crops = np.arange(order.count) % 3 + 1
     check_interrupted(order, crops, runs, batch, ahead=500)
+
+
+def test_orders_are_equal_if_their_weights_are() -> None:
+    orders = [WeightedOrder(3, weights=np.array(weights)) for weights in ([1.0, 2, 3], [1.0, 2, 3], [1.0, 2, 4])]
+    assert orders[0] == orders[1] and hash(orders[0]) == hash(orders[1])
+    assert orders[0] != orders[2] and orders[0] != Order(3)

@@ -27,7 +27,7 @@ def test_a_pipeline_that_ends_slowly_holds_nobody_up(monkeypatch: pytest.MonkeyP
     elements, slow = Cancellable(tf.data.Dataset.range(3)), Slow()
     allowed, ended = slow.allowed, slow.ended
     assert [int(element) for element in elements] == [0, 1, 2]
-    elements.iterator = slow
+    elements._held[0] = slow
     del slow, elements
     assert not ended.is_set(), "it still ends, in a thread"
     allowed.set()
@@ -38,7 +38,7 @@ def test_a_pipeline_that_ends_at_once_has_ended_when_it_is_dropped() -> None:
     slow = Slow()
     slow.allowed.set()
     ended, elements = slow.ended, Cancellable(tf.data.Dataset.range(3))
-    elements.iterator = slow
+    elements._held[0] = slow
     del slow, elements
     assert ended.is_set()
 
@@ -59,7 +59,7 @@ def test_an_error_does_not_hold_the_pipeline(message: str) -> None:
             for _ in range(4):
                 next(elements)
         assert resource() is not None and caught.value.__context__ is None
-        del elements.iterator
+        elements._held.clear()
         assert resource() is None
     finally:
         gc.enable()

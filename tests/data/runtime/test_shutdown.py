@@ -22,3 +22,30 @@ def test_a_program_ends_while_images_are_decoded(sample: SampleData, tmp_path: P
     sets = [f"data.storage_delay_ms={late}", "data.crop_image_size=[512, 512]", "data.prefetch_buffer_size=64"]
     done = finish(start(*WARM, "-c", PROGRAM, config, *sets), timeout_s=60)
     assert done.code == 0, done.err
+
+
+UNCLOSED = """
+import atexit, sys
+import tensorflow as tf
+
+own = iter(tf.data.Dataset.range(9).map(lambda number: number + 1).prefetch(2))
+# Runs after the handlers that are registered later.
+atexit.register(lambda: print(next(own).numpy(), hasattr(over, "_dataset")))
+
+from tfpipe import Loader, World, build_dataset, load_config
+
+config = load_config(sys.argv[1], sys.argv[2:])
+over = iter(build_dataset(config, "train", World(threads=1)).map(lambda images, labels: labels))
+loader = Loader(config, "train", World(threads=1))
+next(over), next(loader)
+"""
+
+
+@pytest.mark.parametrize("limit", ["null", "60"])
+def test_the_users_own_iterators_go_on_and_a_loader_that_is_not_closed_is_silent(
+    sample: SampleData, tmp_path: Path, limit: str
+) -> None:
+    config = sample.config(tmp_path / "c.json")
+    done = finish(start(*WARM, "-c", UNCLOSED, config, f"data.stall_timeout_s={limit}"), timeout_s=60)
+    assert (done.code, done.out) == (0, "1 False\n"), done.err
+    assert "Exception ignored" not in done.err and "Traceback" not in done.err

@@ -105,7 +105,10 @@ def test_a_clean_list_has_code_0(sample: SampleData, tmp_path: Path, capsys: pyt
         (["--split", "all", "--fix-list", "x.txt"], "--fix-list writes one list"),
         (["--split", "test", "--set", "data.test_filelist=null"], "data.test_filelist is not set"),
         (
-            ["--set", "data.train_filelist=null", "--set", 'data.source={"kind": "packed", "path": "x"}'],
+            [
+                *("--set", "data.train_filelist=null", "--set", "data.test_filelist=null"),
+                *("--set", "data.test_label_file=null", "--set", 'data.source={"kind": "packed", "path": "x"}'),
+            ],
             "cannot read",
         ),
         (["--set", "data.train_filelist=gone.txt"], "cannot read the filelist"),

@@ -26,7 +26,7 @@ FRESH = Start(State(0, 0, 0, Batch(1, 4), Stream.start(1)))
 
 
 @pytest.fixture(autouse=True)
-def precision() -> Iterator[None]:
+def policy() -> Iterator[None]:
     """Restores the precision that compile_model sets for the whole process."""
     yield
     keras.config.set_dtype_policy("float32")

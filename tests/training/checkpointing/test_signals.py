@@ -1,10 +1,12 @@
 """Signals: the first is noted, the second ends the process at once, also while Python is not listening."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -31,10 +33,12 @@ with s.stop_on_signals() as stop:
 """
 
 
+ENV = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
 def started() -> subprocess.Popen:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
     files = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = subprocess.Popen([sys.executable, "-c", WAITING], **files, text=True, env=env)
+    process = subprocess.Popen([sys.executable, "-c", WAITING], **files, text=True, env=ENV)
     assert process.stdout.readline() == "ready\n"
     return process
 
@@ -60,6 +64,45 @@ def test_the_second_signal_ends_the_process_at_once(number: signal.Signals) -> N
     process.send_signal(number)
     assert process.wait(60) == 128 + number
     assert "exits at once" in process.stderr.read()
+
+
+# A process that writes to its terminal until it is told to stop, and then what it was told to the file of its argument.
+ON_A_TERMINAL = """
+import contextlib, pathlib, sys, time, tfpipe.training.checkpointing.signals as s
+with s.stop_on_signals() as stop:
+    while not stop:
+        with contextlib.suppress(OSError):
+            print("a line of progress", flush=True)
+        time.sleep(0.001)
+    for _ in range(100): print("more", flush=True)
+    pathlib.Path(sys.argv[1]).write_text(stop.signal.name)
+"""
+
+
+def test_a_closed_terminal_saves_and_what_is_written_to_it_is_no_error(tmp_path: Path) -> None:
+    """As a lost ssh connection: the kernel sends SIGHUP, and each write is an error from then on."""
+    number, terminal = pty.fork()
+    if number == 0:
+        os.execve(sys.executable, [sys.executable, "-c", ON_A_TERMINAL, tmp_path / "said"], ENV)
+    while b"a line of progress" not in (read := os.read(terminal, 4096)):
+        assert read
+    os.close(terminal)
+    _, status = os.waitpid(number, 0)
+    assert (tmp_path / "said").read_text() == "SIGHUP" and os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_hangup_that_is_ignored_stays_so() -> None:
+    """Under nohup the run goes on."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with stop_on_signals() as stop:
+            os.kill(os.getpid(), signal.SIGHUP)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            wait_for(lambda: stop)
+            assert stop.signal is signal.SIGUSR1
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_is_noted_while_no_python_runs() -> None:

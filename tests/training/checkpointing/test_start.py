@@ -5,15 +5,23 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.commands import run
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
-from tfpipe import ConfigError, Stream, World, load_config
+from tfpipe import Config, ConfigError, Stream, World, load_config
 from tfpipe.data.sources.registry import load_catalog
-from tfpipe.training.checkpointing.checkpoints import Batch, Checkpoint, State, contract_of, write
+from tfpipe.training.checkpointing.checkpoints import (
+    Batch,
+    Checkpoint,
+    State,
+    contract_of,
+    settings_of,
+    write,
+)
 from tfpipe.training.checkpointing.start import check_room, find_start, forget_after, run_lock
 from tfpipe.util.atomic_write import atomic_write
 
@@ -51,6 +59,66 @@ def test_lines_beyond_the_checkpoint_go(
     state = State(epoch, total_steps % 10, total_steps, Batch(1, 4), Stream.start(1), {})
     forget_after(tmp_path, replace(state, untested=untested))
     assert (read_lines(tmp_path) if kept else []) == LINES[:kept] and path.exists() == bool(kept)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        '{"epoch": 1, "step": 5, "inter',
+        '{"epoch": 1, "st{"epoch": 1, "step": 10}',
+        "\0\0\0",
+        "[1]",
+        "{}",
+        '{"epoch": 1, "step": "x"}',
+    ],
+)
+def test_a_damaged_line_is_named_and_left_out_and_ends_no_resume(
+    tmp_path: Path, damaged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A kill in a write, or a crash of the machine, cuts a line off; the next run of the directory appended to it."""
+    path = tmp_path / "metrics.jsonl"
+    lines = [json.dumps(line) for line in LINES]
+    path.write_text("\n".join([*lines[:2], damaged, *lines[2:]]) + "\n")
+    (tmp_path / "positions-0.csv").write_bytes(b"step,position,crop\n1,0,0\n\xff,1,0\n2,2,0\n")
+    forget_after(tmp_path, State(2, 0, 20, Batch(1, 4), Stream.start(1)))
+    assert read_lines(tmp_path) == LINES[:7]
+    assert f"{path}: line 3 is damaged, and left out: {ascii(damaged)[:20]}" in caplog.text
+    assert (tmp_path / "positions-0.csv").read_text() == "step,position,crop\n1,0,0\n2,2,0\n"
+
+
+def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_resumes(
+    sample: SampleData, index: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def configured(**sections: Any) -> Config:
+        return load_config(sample.config(tmp_path / "c.json", data={"index": index}, **sections))
+
+    old = {"optimizer": {"name": "SGD", "args": {"learning_rate": 0.1}}, "loss": {"args": {"label_smoothing": 0.1}}}
+    config = configured(**old)
+    catalog = load_catalog(config.data, "train", World())
+    contract = contract_of(config, catalog)
+    state = State(0, 3, 3, Batch(1, 16), Stream.start(1), contract, epoch_steps=6, settings=settings_of(config))
+    write(tmp_path, Checkpoint(state, [], []), keep=1)
+    find_start(config, World(), tmp_path, catalog, 6, resume=True, anyway=False)
+    assert "another setting" not in caplog.text
+    other = configured(
+        optimizer={"name": "SGD", "args": {"learning_rate": 0.01, "momentum": 0.9}},
+        lr_schedule={"name": "CosineDecay"},
+        model={"name": "tests.support.models:tiny", "args": {"norm": "group"}},
+        training={"precision": "mixed_bfloat16", "status": 3, "checkpoint": {"keep": 5}},
+    )
+    start = find_start(other, World(), tmp_path, catalog, 6, resume=True, anyway=False)
+    said = {message.partition("had: ")[2] for message in caplog.messages if "another setting" in message}
+    assert said == {
+        "optimizer.args.learning_rate: 0.1 then, 0.01 now",
+        "optimizer.args.momentum: null then, 0.9 now",
+        'lr_schedule.name: null then, "CosineDecay" now',
+        "loss.args.label_smoothing: 0.1 then, null now",
+        "loss.args: null then, {} now",
+        "model.args: {} then, null now",
+        'model.args.norm: null then, "group" now',
+        'training.precision: "float32" then, "mixed_bfloat16" now',
+    }
+    assert start.state.settings == settings_of(other), "the next checkpoint is compared with these"
 
 
 def test_a_new_run_takes_nothing_over_from_one_that_left_no_checkpoint(sample: SampleData, tmp_path: Path) -> None:

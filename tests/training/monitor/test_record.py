@@ -1,6 +1,9 @@
 """Callbacks measure a training and show its progress."""
 
+import errno
 import io
+import os
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -118,3 +121,14 @@ def test_a_launched_rank_gets_plain_lines_even_on_a_terminal(monkeypatch: pytest
 def test_metrics_and_clock_are_readable() -> None:
     assert metrics_line({"loss": 1.23456, "input_wait_fraction": 0.257}) == "loss 1.2346  26 % input wait"
     assert [clock(each) for each in (0, 59.6, 3599, 3661)] == ["0:00", "1:00", "59:59", "1:01:01"]
+
+
+@pytest.mark.parametrize(("number", "ends"), [(errno.EIO, False), (errno.ENOSPC, True)])
+def test_a_closed_terminal_does_not_end_the_run_before_it_is_saved(number: int, ends: bool) -> None:
+    class Closed(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(number, os.strerror(number))
+
+    display = Display(Throughput(1, 10), 1, 10, 1, out=Closed())
+    with pytest.raises(OSError, match="No space") if ends else nullcontext():
+        display.on_epoch_end(0, {"seconds": 1.0})

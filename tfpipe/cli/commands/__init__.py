@@ -3,20 +3,3 @@
 Its docstring is the --help, `add_arguments` adds the arguments, and `run` runs the command. Only `run` imports
 TensorFlow, Keras or MPI, so that --help and a mistyped argument are answered at once.
 """
-
-__all__ = [
-    "bench",
-    "check",
-    "config",
-    "filelist",
-    "index",
-    "order",
-    "pack",
-    "report",
-    "sample",
-    "serve",
-    "stage",
-    "train",
-    "tune",
-    "view",
-]

@@ -62,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
+    check_agreement(args)
     one_epoch = [] if args.nsteps is None else ["training.epochs=1", f"training.steps_per_epoch={args.nsteps}"]
     # TensorFlow's setting reaches neither tf.data's own pool nor a private one.
     args.set[:0] = [] if args.interop is None else [f"data.threads={args.interop}"]
@@ -89,6 +90,21 @@ def run(args: argparse.Namespace) -> None:
         loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
+
+
+def check_agreement(args: argparse.Namespace) -> None:
+    """Checks that no argument is ignored because of another one, or for want of it. Raises ConfigError."""
+    for flag, given, keys in (
+        ("--nsteps", args.nsteps, ("training", "training.epochs", "training.steps_per_epoch")),
+        ("--interop", args.interop, ("data", "data.threads")),
+    ):
+        both = [text for text in args.set if given is not None and text.partition("=")[0] in keys]
+        if both:
+            raise ConfigError(f"{flag} {given} and --set {both[0]} set the same key: leave one of them out")
+    if args.resume_anyway and args.resume is None:
+        raise ConfigError("--resume-anyway says how to continue a run, and --resume, which continues it, is missing")
+    if args.profile is None and args.profile_ranks != (0,):
+        raise ConfigError("--profile-ranks says which ranks trace, and --profile FIRST:END, the steps, is missing")
 
 
 def choose_backend() -> str:

@@ -1,3 +1,1 @@
 """From an XML's text to boxes: read by lxml, cleaned by numpy, handed to the graph."""
-
-__all__ = ["cleaning", "targets", "voc"]

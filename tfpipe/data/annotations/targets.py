@@ -10,15 +10,19 @@ import tensorflow as tf
 from tfpipe.data.annotations.cleaning import Boxes, is_stated, numbered, targets
 from tfpipe.data.annotations.voc import NOTHING, find_objects
 from tfpipe.data.images.crops import Targets
-from tfpipe.data.runtime.adopt import adopt
+from tfpipe.data.runtime.columns import columns
 
 
 class KnownTargets:
     """The boxes that are known from the start, looked up in graph, by image or, if boxes are samples, by box."""
 
-    def __init__(self, boxes: Boxes, offsets: np.ndarray | None) -> None:
-        """Holds `boxes`; `offsets` (int [images + 1]) says where each image's start, None if every box is a sample."""
-        self._boxes, self._labels, *starts = adopt(boxes.boxes, boxes.labels, *([] if offsets is None else [offsets]))
+    def __init__(self, boxes: Boxes, offsets: np.ndarray | None, *, sent: bool = False) -> None:
+        """Holds `boxes`; `offsets` (int [images + 1]) says where each image's start, None if every box is a sample.
+
+        `sent`: the graph goes to other processes, which need the boxes in it.
+        """
+        arrays = [boxes.boxes, boxes.labels, *([] if offsets is None else [offsets])]
+        self._boxes, self._labels, *starts = columns(*arrays, sent=sent)
         self._offsets = starts[0] if starts else None
 
     def at(self, samples: tf.Tensor) -> Targets:
@@ -26,9 +30,9 @@ class KnownTargets:
         if self._offsets is None:
             images, chosen = tf.range(tf.size(samples, tf.int64)), samples
         else:
-            ranges = tf.ragged.range(tf.gather(self._offsets, samples), tf.gather(self._offsets, samples + 1))
+            ranges = tf.ragged.range(self._offsets.at(samples), self._offsets.at(samples + 1))
             images, chosen = ranges.value_rowids(), ranges.values
-        return Targets(images, tf.gather(self._boxes, chosen), tf.gather(self._labels, chosen))
+        return Targets(images, self._boxes.at(chosen), self._labels.at(chosen))
 
 
 def parse_targets(

@@ -1,3 +1,1 @@
 """Which sample failed, why, and what then: named errors, skipped samples, stalls."""
-
-__all__ = ["batches", "diagnose", "missing", "stalled"]

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.damage import JPEG, REMEDY, SCAN, TOO_MANY_PIXELS, TOO_MANY_SCANS
 from tfpipe.data.images.headers import TOO_LARGE
 from tfpipe.data.images.windows import cut_crops, decode_crops, decode_image, image_sizes, mirror
 from tfpipe.errors import ConfigError
@@ -49,10 +50,11 @@ def choose_decoder(config: DataConfig) -> Decoder:
     """
     target, channels = config.crop_image_size, config.num_channels
     library = native_library(config)
-    sizes = partial(image_sizes, library=library)
-    by_libraries = partial(_decode_by_libraries, target=target, channels=channels)
+    sizes = partial(_sizes_within, library=library, most=config.max_pixels)
+    checked = partial(_with_few_scans, most=config.max_scans)
+    by_libraries = checked(partial(_decode_by_libraries, target=target, channels=channels))
     if library is not None:
-        whole = partial(_decode_whole, target=target, channels=channels)
+        whole = checked(partial(_decode_whole, target=target, channels=channels))
         otherwise = by_libraries if config.service is None else whole
         decode_in_c = partial(_decode_in_c, library=library, otherwise=otherwise, target=target, channels=channels)
         return Decoder(NATIVE_IMAGES, decode_in_c, _mirror_by_opencv, sizes)
@@ -68,7 +70,33 @@ def choose_decoder(config: DataConfig) -> Decoder:
 
         return tf.cond(tf.size(windows.images) > 0, crops, lambda: tf.zeros([0, *target, channels], tf.uint8))
 
-    return Decoder(1, decode, mirror, sizes)
+    return Decoder(1, checked(decode), mirror, sizes)
+
+
+def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, library: Native | None, most: int) -> tf.Tensor:
+    """Returns int32 [n, 2] as image_sizes; an image of more than `most` pixels is an error."""
+    found = image_sizes(images, sizes, library)
+    largest = tf.reduce_max(tf.reduce_prod(tf.cast(found, tf.int64), axis=1))
+    with tf.control_dependencies([_at_most(largest, most, TOO_MANY_PIXELS)]):
+        return tf.identity(found)
+
+
+def _with_few_scans(decode: Decode, most: int) -> Decode:
+    """Returns `decode`, to which a JPEG of more than `most` scans is an error; tfpipe's own in C takes one scan."""
+
+    def checked(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
+        scans = tf.strings.split(jpegs, SCAN).row_lengths() - 1
+        are_jpegs = tf.equal(tf.strings.substr(jpegs, 0, len(JPEG)), JPEG)
+        largest = tf.reduce_max(tf.where(are_jpegs, scans, 0))
+        with tf.control_dependencies([_at_most(largest, most, TOO_MANY_SCANS)]):
+            return decode(tf.identity(jpegs), sizes, windows, flips)
+
+    return checked
+
+
+def _at_most(number: tf.Tensor, most: int, complaint: str) -> tf.Operation:
+    message = tf.strings.join([tf.strings.as_string(number), f"{complaint}{most}{REMEDY}"])
+    return tf.debugging.Assert(number <= most, [message])
 
 
 def _decode_in_c(

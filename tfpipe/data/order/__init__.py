@@ -1,3 +1,1 @@
 """The order of the samples: which one comes when, on which rank, and after an interruption. Pure index arithmetic."""
-
-__all__ = ["mixture", "permutation", "stream", "weighted"]

@@ -22,11 +22,11 @@ PARTS = 2**30
 STEP = 663608941
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WeightedOrder(Order):
     """The endless order of samples that come in proportion to their weights."""
 
-    weights: np.ndarray = field(default_factory=lambda: np.ones(1), compare=False)
+    weights: np.ndarray = field(default_factory=lambda: np.ones(1))
     """float64 [count]: weights, relative to each other; 0 for a sample that never comes."""
 
     def __post_init__(self) -> None:
@@ -36,6 +36,13 @@ class WeightedOrder(Order):
         wrong = np.flatnonzero(~(np.isfinite(self.weights) & (self.weights >= 0)))
         if wrong.size:
             raise ValueError(f"sample {wrong[0]} has the weight {self.weights[wrong[0]]}; give numbers of at least 0")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WeightedOrder):
+            return NotImplemented
+        return super().__eq__(other) and np.array_equal(self.weights, other.weights)
+
+    __hash__ = Order.__hash__
 
     def items(self, positions: Array, world: World = World()) -> Array:
         """Returns int64 [k]: the samples at a rank's stream positions (int64 [k]).

@@ -1,5 +1,6 @@
 """Iterates over a dataset so that another thread can end a wait for an element."""
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +9,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.eager.cancellation import CancellationManager
 from tensorflow.python.eager.execute import execute_with_cancellation
 
-from tfpipe.data.runtime.shutdown import end
+from tfpipe.data.runtime.shutdown import close_at_exit, end
 
 
 class Cancellable(Iterator[Any]):
@@ -20,8 +21,9 @@ class Cancellable(Iterator[Any]):
 
     def __init__(self, dataset: tf.data.Dataset, manager: CancellationManager | None = None) -> None:
         """Starts the pipeline; `manager` cancels this iterator, among others."""
-        self.iterator = iter(dataset)
-        """The pipeline's own iterator, for its statistics."""
+        self._held = [iter(close_at_exit(dataset))]
+        # Unlike __del__, never called while the interpreter takes its modules apart.
+        weakref.finalize(self, end, self._held).atexit = False
         self.element_spec, self._manager = dataset.element_spec, manager or CancellationManager()
         specs = tf.nest.flatten(self.element_spec)
         self._count = len(specs)
@@ -30,10 +32,10 @@ class Cancellable(Iterator[Any]):
             *("output_shapes", [None if spec.shape.rank is None else spec.shape.as_list() for spec in specs]),
         )
 
-    def __del__(self) -> None:
-        """Ends the pipeline."""
-        if "iterator" in vars(self):
-            end([vars(self).pop("iterator")])
+    @property
+    def iterator(self) -> Any:
+        """The pipeline's own iterator, for its statistics."""
+        return self._held[0]
 
     def cancel(self) -> None:
         """Ends another thread's wait for an element, with tf.errors.CancelledError."""

@@ -6,6 +6,7 @@ import gc
 import sys
 import threading
 import time
+import weakref
 from typing import Any
 
 import tensorflow as tf
@@ -29,19 +30,29 @@ def end(iterators: list[Any]) -> None:
     thread.join(END_S)
 
 
-@functools.cache
-def close_at_exit() -> None:
-    """Registers an exit handler that closes all dataset iterators; later calls do nothing.
+def close_at_exit(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the dataset; an exit handler closes the iterators over it, and over datasets made of it.
 
     A pipeline works ahead. If it is inside a Python function, e.g. the native decoder, when the interpreter ends, that
     call never returns, and TensorFlow would wait for it forever.
     """
+    register_exit().add(dataset)
+    return dataset
+
+
+@functools.cache
+def register_exit() -> "weakref.WeakSet[tf.data.Dataset]":
+    """Registers the exit handler; later calls do nothing. Returns tfpipe's datasets."""
     atexit.register(_close_all)
+    return weakref.WeakSet()
 
 
 def _close_all() -> None:
+    datasets = register_exit()
     # Not isinstance(): it reads the object's __class__, which makes a lazy module load.
-    iterators = [found for found in gc.get_objects() if tf.data.Iterator in type(found).__mro__]
+    found = [found for found in gc.get_objects() if tf.data.Iterator in type(found).__mro__]
+    iterators = [iterator for iterator in found if _is_made_of(getattr(iterator, "_dataset", None), datasets)]
+    found.clear()
     if iterators:
         end([value for iterator in iterators for value in _taken(vars(iterator))])
         # An error in a cycle of references holds the pipeline that raised it.
@@ -50,6 +61,17 @@ def _close_all() -> None:
     for thread in threading.enumerate():
         if thread.name == NAME:
             thread.join(max(0.0, deadline_s - time.monotonic()))
+
+
+def _is_made_of(dataset: Any, datasets: "weakref.WeakSet[tf.data.Dataset]") -> bool:
+    """Returns whether a dataset is one of `datasets`, or made of one."""
+    rest = [] if dataset is None else [dataset]
+    while rest:
+        dataset = rest.pop()
+        if dataset in datasets:
+            return True
+        rest += dataset._inputs()
+    return False
 
 
 def _taken(values: dict[str, Any]) -> list[Any]:

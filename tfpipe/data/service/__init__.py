@@ -1,3 +1,1 @@
 """The same work in other processes: workers, the client that asks them, and feeds of blocks in order."""
-
-__all__ = ["client", "feeds", "server", "workers"]

@@ -163,8 +163,8 @@ def check(catalog: Catalog) -> None:
 
 def tables_bytes(catalog: Catalog) -> int:
     """Estimates the bytes of a catalog's tensors in a graph, those of locate.Lookup and targets.KnownTargets."""
-    # Per image: 2 bytes of framing of its name, 4 of its folder's number, 4 of its label, 1 of `annotated`.
-    tables = len(catalog.paths.names) + (2 + 4 + 4 + 1) * len(catalog)
+    # Per image: 8 bytes of its name's start, 4 of its folder's number, 4 of its label, 1 of `annotated`.
+    tables = len(catalog.paths.names) + (8 + 4 + 4 + 1) * len(catalog)
     if catalog.boxes is not None:
         tables += sum(table.nbytes for table in catalog.boxes) + 8 * len(catalog)
     return tables

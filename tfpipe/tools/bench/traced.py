@@ -1,6 +1,5 @@
 """Runs the input pipeline alone under the profiler."""
 
-import json
 import time
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from tfpipe.data.runtime.tracing import Tracer, Window
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.tools.report.runs import PIPELINE
+from tfpipe.util.json_text import to_json
 
 
 def trace(config: Config, world: World, window: Window, folder: Path) -> None:
@@ -45,4 +45,4 @@ def trace(config: Config, world: World, window: Window, folder: Path) -> None:
         times_s = (began_s, min(taken_s, float(batch.ready)), taken_s, taken_s, 0.0)
         tracer.end(TracedBatch(tracer.steps, *times_s, batch.positions.numpy()))
     names = stage_names(catalog, config.data)
-    (folder / PIPELINE).write_text(json.dumps([vars(stage) for stage in stages(batches.iterator, names)]) + "\n")
+    (folder / PIPELINE).write_text(to_json([vars(stage) for stage in stages(batches.iterator, names)]) + "\n")

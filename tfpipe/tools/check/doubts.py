@@ -10,8 +10,8 @@ from tfpipe.data.images.damage import JPEG
 from tfpipe.tools.check.reading import Outcome
 from tfpipe.util.progress import progress
 
-# Part of libjpeg-turbo's message on a truncated JPEG.
-CUT_OFF = "premature end"
+# Parts of libjpeg-turbo's and Pillow's messages on a truncated JPEG.
+CUT_OFF = ("premature end", "truncated")
 
 
 class Doubt(NamedTuple):
@@ -36,6 +36,6 @@ def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
         return "unreadable", str(contents)
     fault = fault_in(contents, channels)
     if fault is not None:
-        return "truncated" if CUT_OFF in fault.lower() else "undecodable", fault
+        return "truncated" if any(part in fault.lower() for part in CUT_OFF) else "undecodable", fault
     # Any other format, e.g. a PNG, is none of libjpeg-turbo's.
     return ("damaged", doubt.damage) if contents.startswith(JPEG) else ("", "")

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from PIL import Image
 
 from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_objects
-from tfpipe.data.images.damage import find_damage, kind_of_other, kind_of_picture
+from tfpipe.data.images.damage import Limits, find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, header_of
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
@@ -59,11 +59,11 @@ class Batch(NamedTuple):
     texts: list[Outcome | None] | None = None  # of the XMLs, None for one that does not exist; likewise
 
 
-def look(batch: Batch, classes: dict[str, int], channels: int) -> list[Seen]:
-    """Decodes each image completely, and parses its XML; reads each file once."""
+def look(batch: Batch, classes: dict[str, int], channels: int, limits: Limits) -> list[Seen]:
+    """Decodes each image within `limits` completely, and parses its XML; reads each file once."""
     images = batch.images
     contents = map(attempt, repeat(read_whole), images.paths) if batch.contents is None else batch.contents
-    pictures = [_picture(file, path, channels) for file, path in zip(contents, images.paths, strict=True)]
+    pictures = [_picture(file, path, channels, limits) for file, path in zip(contents, images.paths, strict=True)]
     texts = map(attempt, repeat(_read_xml), images.annotations) if batch.texts is None else batch.texts
     notes = [_annotation(*note) for note in zip(texts, images.annotations, images.paths, strict=True)]
     missing = ["no xml" in note.codes for note, _ in notes]
@@ -91,7 +91,7 @@ def _read_xml(path: str) -> bytes | None:
     return read_whole(path) if path else None
 
 
-def _picture(contents: Outcome, path: str, channels: int) -> tuple[Seen, Header | None]:
+def _picture(contents: Outcome, path: str, channels: int, limits: Limits) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
     if isinstance(contents, Exception):
         gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
@@ -113,6 +113,9 @@ def _picture(contents: Outcome, path: str, channels: int) -> tuple[Seen, Header 
     codes = {"huge"} if header.height * header.width > HUGE_PIXELS else set()
     if EXIF in contents[:4096] and _is_turned(contents):
         codes.add("orientation")
+    excess = limits.excess(contents, header.height * header.width)
+    if excess:
+        return seen._replace(codes={"undecodable"}, reason=excess), None
     return seen._replace(codes=codes, damage=find_damage(contents, channels) or ""), header
 
 

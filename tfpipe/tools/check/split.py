@@ -24,6 +24,7 @@ from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout
 from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.damage import Limits
 from tfpipe.data.sources.files import Files
 from tfpipe.data.sources.listed import Listed
 from tfpipe.data.sources.registry import open_source
@@ -232,7 +233,10 @@ def _look(
     """Reads the images of `chunks`; returns an error instead of raising it, since the other ranks wait for this one."""
     catalog = subject.catalog
     work = partial(
-        look, classes={name: number for number, name in enumerate(catalog.classes)}, channels=config.num_channels
+        look,
+        classes={name: number for number, name in enumerate(catalog.classes)},
+        channels=config.num_channels,
+        limits=Limits(config.max_pixels, config.max_scans),
     )
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"

@@ -5,7 +5,6 @@ the step that takes each; then come the pipeline's threads and the GPUs.
 """
 
 import gzip
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from tfpipe.tools.report.samples import Decoded, SampleTime, decoded_images, dec
 from tfpipe.tools.report.stages import CROP, Span
 from tfpipe.tools.report.trace import WAIT, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.json_text import to_json
 
 STEPS, READY, FIRST_THREAD = 1, 2, 10
 # Half a nanosecond, in microseconds: ends and beginnings that are equal differ by less when they are floats.
@@ -73,7 +73,7 @@ def write_chrome(runs: Sequence[Ranks], path: Path) -> None:
 
     Raises ConfigError if `path` cannot be written.
     """
-    text = json.dumps({"traceEvents": list(chrome_events(runs)), "displayTimeUnit": "ms"}, separators=(",", ":"))
+    text = to_json({"traceEvents": list(chrome_events(runs)), "displayTimeUnit": "ms"}, separators=(",", ":"))
     with writing(path), atomic_write(path) as partial:
         partial.write_bytes(gzip.compress(text.encode(), 9, mtime=0) if path.suffix == ".gz" else text.encode())
 

@@ -11,8 +11,9 @@ from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.report.trace import Trace, find_trace, read_trace
+from tfpipe.training.monitor.metrics import METRICS, read
 
-CONFIG, METRICS = "config.json", "metrics.jsonl"
+CONFIG = "config.json"
 # Written by tfpipe bench --profile instead of the accounting.
 PIPELINE = "pipeline.json"
 OF_RANK = "rank-[0-9]*"
@@ -105,10 +106,6 @@ def _read_json(path: Path) -> Any:
 
 
 def _intervals(path: Path) -> tuple[Interval, ...]:
-    try:
-        lines = path.read_text().splitlines(keepends=True)
-    except FileNotFoundError:
+    if not path.exists():
         return ()
-    # A line that is being written, or that a crash cut off, has no line end.
-    entries = (json.loads(line) for line in lines if line.endswith("\n"))
-    return tuple(entry["interval"] for entry in entries if "interval" in entry)
+    return tuple(entry["interval"] for entry in read(path) if "interval" in entry)

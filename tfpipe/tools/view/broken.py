@@ -67,7 +67,7 @@ def decode_in_part(path: str, channels: int) -> np.ndarray | None:
     """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
     try:
         contents = read_whole(path)
-        check_size(contents, channels)
+        check_size(contents)
         return simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB", strict=False)
     except (OSError, ValueError):
         return None

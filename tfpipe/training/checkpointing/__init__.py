@@ -1,3 +1,1 @@
 """Saving a run's state, and resuming from it with any number of ranks."""
-
-__all__ = ["checkpoints", "resume", "signals", "start"]

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import math
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,13 +17,27 @@ from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.json_text import differences, to_json
 
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
 FORMAT = 1
 # Fields of State that a checkpoint's JSON has as they are.
-PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped")
+PLAIN = (
+    "epoch",
+    "step",
+    "total_steps",
+    "batch",
+    "contract",
+    "untested",
+    "epoch_steps",
+    "dropped",
+    "metric_sizes",
+    "settings",
+)
+# Sections and keys that a continuation may change at will: neither training's result nor its course depends on them.
+FREE = ("training.status", "training.interval", "training.checkpoint", "training.log_positions", "model.weights")
 
 
 class Batch(NamedTuple):
@@ -56,6 +72,10 @@ class State:
     """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
     metrics: np.ndarray = field(default_factory=lambda: np.zeros(0))
     """float64 [k]: the running metrics of the current epoch, summed over ranks."""
+    metric_sizes: list[tuple[str, int]] = field(default_factory=list)
+    """Path of each variable in `metrics`, and its number of values; empty if the checkpoint does not say."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of the model and its training, by key; empty if the checkpoint does not say."""
     epoch_steps: int | None = None
     """Steps of a whole epoch; None if the checkpoint does not say."""
     dropped: int = 0
@@ -90,7 +110,7 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     for kind in ("weights", "optimizer"):
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
-        np.savez(file, about=np.array(json.dumps(about)), **arrays)  # type: ignore[arg-type]
+        np.savez(file, about=np.array(to_json(about)), **arrays)  # type: ignore[arg-type]
     paths = _paths(run_dir)
     own = paths.index(path)
     for other in (*paths[:own], *paths[own + keep :]):
@@ -131,9 +151,12 @@ def read(path: Path) -> Checkpoint:
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
         stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["late"])
-        fields = {name: {"epoch_steps": None, "dropped": 0, **about}[name] for name in PLAIN}
+        absent: dict[str, Any] = {"epoch_steps": None, "dropped": 0, "metric_sizes": [], "settings": {}}
+        fields = {name: {**absent, **about}[name] for name in PLAIN}
         arrays = {name: file[name] for name in ("seeds", "metrics")}
         fields["batch"] = Batch(*fields["batch"])
+        if fields["untested"]:
+            fields["untested"] = {name: math.nan if v is None else v for name, v in fields["untested"].items()}
         return Checkpoint(State(**fields, **arrays, stream=stream), weights, optimizer)
 
 
@@ -148,6 +171,28 @@ def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
         "training.seed": config.training.seed,
         "model.freeze": config.model.freeze,
     }
+
+
+def settings_of(config: Config) -> dict[str, Any]:
+    """Returns the settings of the model and its training by key, e.g. "optimizer.args.learning_rate"."""
+
+    def leaves(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+        if key in FREE:
+            return
+        if isinstance(value, dict) and value:
+            for name, part in value.items():
+                yield from leaves(part, f"{key}.{name}")
+        else:
+            yield key, value
+
+    sections = config.model_dump(mode="json", exclude={"data", "accuracy", "validation"})
+    return dict(leaf for name, section in sections.items() for leaf in leaves(section, name))
+
+
+def changed_settings(state: State, settings: dict[str, Any]) -> list[str]:
+    """Returns a message for each setting that is not the one of the checkpoint's run."""
+    old = state.settings
+    return differences(old, settings, "then", "now", list({**old, **settings})) if old else []
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from tfpipe.config import CheckpointConfig
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
-from tfpipe.training.checkpointing.checkpoints import Checkpoint, State, write
+from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.parallel import averaged_statistics
@@ -42,6 +42,8 @@ class Checkpoints(keras.callbacks.Callback):
         self.saved_at = time.monotonic()
         self.ended = False
         """Whether the run ends with the current epoch, before its last one."""
+        self.guarded = True
+        """Whether weights that are not finite end the run."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
         every = self.config.every_steps
@@ -50,7 +52,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
-        _add_metrics(self.model, self.state.metrics / self.world.size)
+        if len(self.state.metrics):
+            _restore_metrics(self.model, self.state, self.world)
         state = self.state
         self.state = replace(
             state, step=state.step + 1, total_steps=state.total_steps + 1, metrics=np.zeros(0), untested=None
@@ -60,7 +63,8 @@ class Checkpoints(keras.callbacks.Callback):
             self.model.stop_training = True
             self.model.settle()
         elif self.model.granted.stop or self.model.granted.save:
-            self._settle(replace(self.state, metrics=self.world.sum(_take_metrics(self.model))))
+            metrics = self.world.sum(_take_metrics(self.model))
+            self._settle(replace(self.state, metrics=metrics, metric_sizes=_sizes(self.model)))
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         self.model.stop_training = self.ended
@@ -110,6 +114,11 @@ class Checkpoints(keras.callbacks.Callback):
         weights = [variable.numpy() for variable in model.trainable_weights] + averaged_statistics(model, world)
         optimizer = [variable.numpy() for variable in _slots(model)]
         self.saved_at = time.monotonic()
+        # Equal on all ranks, which so decide alike.
+        names = _not_finite([*model.trainable_weights, *model.non_trainable_weights], weights)
+        if names:
+            self._refuse(state, names, needed)
+            return None
         try:
             path = world.from_rank0(
                 lambda: write(self.run_dir, Checkpoint(state, weights, optimizer), self.config.keep)
@@ -122,6 +131,16 @@ class Checkpoints(keras.callbacks.Callback):
             return None
         logger.info("saved %s, after %s", path, _where(state))
         return path
+
+    def _refuse(self, state: State, names: list[str], needed: bool) -> None:
+        """Writes no checkpoint of weights that are not finite. Raises TfpipeError if the run ends by that."""
+        message = (
+            f"rank {self.world.rank}: {len(names)} weights are NaN or infinite after {_where(state)}, e.g. {names[0]}: "
+            f"no checkpoint is written, and the last one in {self.run_dir / FOLDER}, if any, is kept"
+        )
+        if needed or self.guarded:
+            raise TfpipeError(f"{message}; --resume continues from it, e.g. with a lower optimizer.learning_rate")
+        logger.warning("%s, and training goes on, since training.stop_on_nan is false", message)
 
 
 class PositionsLog(keras.callbacks.Callback):
@@ -202,12 +221,40 @@ def _take_metrics(model: RunModel) -> np.ndarray:
     return np.concatenate([np.ravel(variable.numpy()) for variable in model.metrics_variables]).astype(np.float64)
 
 
-def _add_metrics(model: RunModel, values: np.ndarray) -> None:
-    """Adds `values` to the metrics' variables (sums and counts); does nothing if the sizes differ, e.g. without any."""
-    sizes = [int(np.prod(variable.shape)) for variable in model.metrics_variables]
-    if len(values) == sum(sizes):
-        for variable, part in zip(model.metrics_variables, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
-            variable.assign_add(part.reshape(variable.shape).astype(variable.dtype))
+def _sizes(model: RunModel) -> list[tuple[str, int]]:
+    """Returns the path of each of the metrics' variables, e.g. "top1/total", and its number of values."""
+    return [(variable.path, int(np.prod(variable.shape))) for variable in model.metrics_variables]
+
+
+def _restore_metrics(model: RunModel, state: State, world: World) -> None:
+    """Adds the sums of the interrupted epoch to the metrics that it had; a warning names the others.
+
+    A metric that has other variables than it had is another one.
+    """
+    ours = _sizes(model)
+    alike = len(state.metrics) == sum(size for _, size in ours)  # all that a checkpoint without sizes can tell
+    theirs = [(path, size) for path, size in state.metric_sizes] or (ours if alike else [])
+    ends = np.cumsum([size for _, size in theirs])
+    saved = {path: state.metrics[end - size : end] / world.size for (path, size), end in zip(theirs, ends, strict=True)}
+    # The variable "top1/total" is one of the metric top1.
+    changed = sorted({path.partition("/")[0] for path, _ in {*ours} ^ {*theirs}})
+    for variable in model.metrics_variables:
+        if variable.path.partition("/")[0] not in changed:
+            variable.assign_add(saved[variable.path].reshape(variable.shape).astype(variable.dtype))
+    if changed and world.rank == 0:
+        logger.warning(
+            "metrics that differ from those of the interrupted epoch: %s; their values in epoch %d are from step %d on",
+            *(", ".join(changed), state.epoch + 1, state.step + 1),
+        )
+
+
+def _not_finite(variables: Sequence[keras.Variable], values: Sequence[np.ndarray]) -> list[str]:
+    """Returns the paths of the variables whose values, arrays in the same order, hold NaN or infinity."""
+    return [
+        variable.path
+        for variable, value in zip(variables, values, strict=True)
+        if np.issubdtype(value.dtype, np.inexact) and not np.isfinite(value).all()
+    ]
 
 
 def _where(state: State) -> str:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 logger = logging.getLogger(__name__)
 
-# Sent by job schedulers before the walltime is over, and by Ctrl-C.
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+# Sent by job schedulers before the walltime is over, by Ctrl-C, and when a terminal is closed, e.g. by a lost ssh.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Stop:
@@ -37,6 +37,8 @@ class Stop:
 def stop_on_signals() -> Iterator[Stop]:
     """Catches SIGNALS inside `with`; in the main thread only, since Python allows handlers nowhere else.
 
+    SIGHUP stays ignored if it is, as under nohup. After a SIGHUP, what is written to the closed terminal is dropped.
+
     A thread reads the signals: Python runs handlers only between two bytecodes, which a step that waits for stalled
     storage or for a dead rank never reaches.
     """
@@ -47,14 +49,19 @@ def stop_on_signals() -> Iterator[Stop]:
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
 
+    terminals = [number for number in (1, 2) if os.isatty(number)]
+
     def listen() -> None:
         while received := ours.recv(1):
+            if received[0] == signal.SIGHUP:
+                _drop_output(terminals)
             if received[0] in SIGNALS:
                 stop.ask(signal.Signals(received[0]))
 
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
-    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
+    caught = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: None) for number in caught}
     wakeup_before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
     try:
         yield stop
@@ -65,3 +72,11 @@ def stop_on_signals() -> Iterator[Stop]:
         theirs.close()
         listener.join()
         ours.close()
+
+
+def _drop_output(numbers: list[int]) -> None:
+    """Redirects file descriptors to /dev/null: a write to a closed terminal is an error, and would end the run."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in numbers:
+        os.dup2(nowhere, number)
+    os.close(nowhere)

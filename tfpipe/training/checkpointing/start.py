@@ -1,6 +1,5 @@
 """The start of a run: in a new directory, or in that of an earlier run, after its last checkpoint."""
 
-import json
 import logging
 import re
 import shutil
@@ -9,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from tfpipe.config import Config
 from tfpipe.data.catalog.types import Catalog
@@ -22,11 +21,13 @@ from tfpipe.training.checkpointing.checkpoints import (
     Checkpoint,
     State,
     carried_over,
+    changed_settings,
     check_contract,
     contract_of,
     read_latest,
+    settings_of,
 )
-from tfpipe.training.monitor.metrics import METRICS, is_epoch
+from tfpipe.training.monitor.metrics import METRICS, is_epoch, lines, parse, warn_damaged
 from tfpipe.training.skipping import BAD_FILES
 from tfpipe.util.atomic_write import atomic_write, remove_partials
 from tfpipe.util.locks import locked
@@ -129,8 +130,8 @@ def find_start(
     (`check_contract`).
     """
     batch = Batch(world.size, config.data.batch_size)
-    contract = contract_of(config, catalog)
-    fresh = State(0, 0, 0, batch, Stream.start(world.size), contract, epoch_steps=steps)
+    contract, settings = contract_of(config, catalog), settings_of(config)
+    fresh = State(0, 0, 0, batch, Stream.start(world.size), contract, epoch_steps=steps, settings=settings)
     checkpoints: list[Checkpoint] = []
 
     def look() -> State:
@@ -147,10 +148,13 @@ def find_start(
         return Start(fresh)
     check_contract(old, contract, batch, anyway)
     if world.rank == 0:
+        for difference in changed_settings(old, settings):
+            logger.warning("resumes with another setting than the run had: %s", difference)
         forget_after(run_dir, old)
     step, scale = carried_over(old, batch, steps, config.training.steps_per_epoch is not None)
     stream = old.stream.over(world.size)
-    state = replace(old, step=step, batch=batch, stream=stream, contract=contract, epoch_steps=steps)
+    now: dict[str, Any] = {"batch": batch, "stream": stream, "contract": contract, "settings": settings}
+    state = replace(old, step=step, epoch_steps=steps, **now)
     logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
     return Start(state, checkpoints[0] if checkpoints else None, scale)
 
@@ -159,7 +163,7 @@ def forget_after(run_dir: Path, state: State) -> None:
     """Deletes the lines after `state` from the run's records, since the resumed run writes them again."""
 
     def reached(text: str) -> bool:
-        line = json.loads(text)
+        line = parse(text)
         if is_epoch(line):
             return line["epoch"] <= state.epoch - bool(state.untested)
         return line["step"] <= state.total_steps
@@ -170,13 +174,20 @@ def forget_after(run_dir: Path, state: State) -> None:
 
 
 def _filter(path: Path, keep: Callable[[str], bool]) -> None:
-    """Keeps only the lines that `keep` accepts; also drops a last line that a crash cut off, and a file without any."""
+    """Keeps only the lines that `keep` accepts; drops a file without any.
+
+    Damaged lines, of which `keep` raises ValueError, go with a warning, but for a last one that was being written.
+    """
     if not path.exists():
         return
-    text = path.read_text()
-    kept = "".join(line for line in text.splitlines(keepends=True) if line.endswith("\n") and keep(line))
+    before, kept = lines(path), []
+    for number, line in enumerate(before, start=1):
+        try:
+            kept += [line] if keep(line) and line.endswith("\n") else []
+        except ValueError:
+            warn_damaged(path, number, line)
     if not kept:
         path.unlink()
-    elif kept != text:
+    elif kept != before:
         with atomic_write(path) as partial:
-            partial.write_text(kept)
+            partial.write_text("".join(kept), errors="surrogateescape")

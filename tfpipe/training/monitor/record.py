@@ -1,5 +1,6 @@
 """Callbacks that measure, record and display the metrics of a run."""
 
+import errno
 import shutil
 import sys
 import time
@@ -133,8 +134,13 @@ class Display(keras.callbacks.Callback):
             # A wrapped line could not be overwritten.
             width = shutil.get_terminal_size().columns
             line = f"\r\x1b[2K{line if end else line[: width - 1]}"
-        self.out.write(f"{line}{end}")
-        self.out.flush()
+        try:
+            self.out.write(f"{line}{end}")
+            self.out.flush()
+        except OSError as error:
+            # The terminal was closed: SIGHUP follows, on which the run is saved, or is ignored, as under nohup.
+            if error.errno != errno.EIO:
+                raise
 
 
 def metrics_line(logs: Logs) -> str:

@@ -1,3 +1,1 @@
 """Images and crops in a few large files: what `tfpipe pack` writes, and ImageNet's TFRecords."""
-
-__all__ = ["crops", "examples", "manifest", "mmap", "shards", "source", "tfrecords"]

@@ -24,8 +24,8 @@ from tfpipe.data.sources.remote.url_path import AnyPath, cannot_read
 from tfpipe.data.sources.source import Failure, Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.util.differences import differences
 from tfpipe.util.files import Stamp
+from tfpipe.util.json_text import differences
 
 if TYPE_CHECKING:
     import tensorflow as tf

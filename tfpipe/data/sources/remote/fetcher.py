@@ -201,10 +201,10 @@ def shared_fetcher(config: Remote, folders: Iterable[str]) -> Fetcher:
 
     Raises ConfigError as Fetcher does.
     """
-    from tfpipe.data.runtime.shutdown import close_at_exit
+    from tfpipe.data.runtime.shutdown import register_exit
 
     # Exit handlers run in reverse order: the fetcher must close before iterators, which would wait for its requests.
-    close_at_exit()
+    register_exit()
     schemes = sorted({folder.partition("://")[0] for folder in folders})
     return _fetcher(config.model_dump_json(), tuple(schemes))
 

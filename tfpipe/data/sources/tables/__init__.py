@@ -1,3 +1,1 @@
 """Images that a table names or holds: CSV, JSON lines, Parquet, Arrow, and COCO's JSON."""
-
-__all__ = ["coco", "columns", "contents", "formats", "table"]

@@ -1,0 +1,108 @@
+"""Damage: what is said of a file without TensorFlow, and what TensorFlow then decides."""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.decoding import decode
+from tests.support.images import encoded, gigapixel, picture, sampled, scans
+from tfpipe.config import DataConfig
+from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.damage import NO_HEADER, SCAN, Limits, check_size, describe, find_damage
+from tfpipe.data.images.decode import choose_decoder
+from tfpipe.data.images.windows import decode_image
+from tfpipe.prepare.index_rows import Images
+from tfpipe.tools.check.doubts import Doubt, recheck_with_tensorflow
+from tfpipe.tools.check.reading import look
+
+SIZE = (64, 70)
+# By the first component's factors, and the others'.
+RARE = {
+    "4:4:1": (0x14, 0x11, 0x11),
+    "4:1:1": (0x41, 0x11, 0x11),
+    "3x1": (0x31, 0x11, 0x11),
+    "1x3": (0x13, 0x11, 0x11),
+    "4x2": (0x42, 0x11, 0x11),
+    "1x1 with 2x2": (0x11, 0x22, 0x22),
+    "2x2, 2x2, 1x1": (0x22, 0x22, 0x11),
+    "uneven chroma": (0x21, 0x11, 0x21),
+}
+
+
+def states(jpeg: bytes, height: int, width: int) -> bytes:
+    """The JPEG with another size in its header."""
+    at = jpeg.index(b"\xff\xc0")
+    return jpeg[: at + 5] + struct.pack(">HH", height, width) + jpeg[at + 9 :]
+
+
+@pytest.mark.parametrize("kind", RARE)
+def test_a_rare_sampling_is_no_damage_and_a_cut_one_is_truncated(kind: str, tmp_path: Path) -> None:
+    jpeg = sampled(SIZE, *RARE[kind])
+    half = jpeg[: jpeg.index(b"\xff\xda") + 30]
+    paths = [tmp_path / name for name in ("whole.jpg", "half.jpg")]
+    for path, contents in zip(paths, (jpeg, half), strict=True):
+        path.write_bytes(contents)
+    for channels in (1, 3):
+        assert find_damage(jpeg, channels) is None
+        assert np.ptp(decode_image(tf.constant(jpeg), channels).numpy()) > 20
+        assert find_damage(half, channels)
+        assert "remature end" in describe(half, channels, "") or "truncated" in describe(half, channels, "")
+        assert recheck_with_tensorflow([Doubt(str(paths[1]), "")], channels, show=False)[0][0] == "truncated"
+    seen = look(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32)), {"a": 0}, 3, Limits(10**9, 100))
+    assert [bool(each.damage) for each in seen] == [False, True]
+
+
+def test_rare_samplings_are_decoded_alike() -> None:
+    jpegs = [sampled(SIZE, *factors) for factors in RARE.values()]
+    windows = [[[3, 5, 40, 56]]] * len(jpegs)
+    graph = decode("graph", jpegs, windows)
+    for decoder in ("native", "libraries"):
+        assert np.abs(decode(decoder, jpegs, windows).astype(int) - graph).max() <= 1
+
+
+def test_the_size_is_refused_that_tensorflow_refuses() -> None:
+    """It counts the file's components, not those that it decodes to."""
+    gray, colour = encoded(picture(16, 16).convert("L")), encoded(picture(16, 16))
+    check_size(states(gray, 20_000, 20_000))  # 400 million pixels
+    with pytest.raises(ValueError, match="23171 x 23171 pixels are more than"):
+        check_size(states(gray, 23_171, 23_171))
+    large = states(colour, 13_400, 13_400)
+    with pytest.raises(ValueError, match="13400 x 13400 pixels are more than"):
+        check_size(large)
+    for channels in (1, 3):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            decode_image(tf.constant(large), channels)
+        assert "more than TensorFlow decodes" in find_damage(gigapixel(), channels)
+
+
+@pytest.mark.parametrize("contents", [b"\xff\xd8", encoded(picture(9, 9))[:90], b"\xff\xd8\xff\xff\xff"], ids=range(3))
+def test_a_jpeg_without_a_header_is_named_so(contents: bytes) -> None:
+    assert find_damage(contents, 3) == NO_HEADER
+
+
+@pytest.mark.parametrize("decoder", ["native", "libraries", "graph"])
+def test_files_beyond_the_limits_are_refused_before_they_are_decoded(
+    decoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if decoder == "libraries":
+        monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
+    keys = {"decoder": "graph" if decoder == "graph" else "native", "crop_image_size": (9, 9)}
+    config = DataConfig(train_filelist=Path("x"), max_pixels=899, max_scans=20, **keys)
+    chosen, limits = choose_decoder(config), Limits(899, 20)
+    number = tf.constant([0], tf.int64)
+    windows = Windows(number, number, tf.constant([[0, 0, 9, 9]]), tf.constant([0]))
+    # A later part, like a phone's film, is not of the image.
+    for contents in (scans(picture(29, 31), 20), encoded(picture(29, 31)) + scans(picture(9, 9), 5)):
+        sizes = chosen.sizes(tf.constant([contents]), tf.zeros([1, 2], tf.int32))
+        assert chosen.decode(tf.constant([contents]), sizes, windows, tf.zeros(0, tf.bool)).shape == (1, 9, 9, 3)
+        assert limits.excess(contents, 899) == ""
+    many, large = scans(picture(29, 31), 21), encoded(picture(30, 30))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"21 scans are more than data\.max_scans, 20: raise"):
+        chosen.decode(tf.constant([many]), tf.constant([[29, 31]]), windows, tf.zeros(0, tf.bool))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"900 pixels are more than data\.max_pixels, 899: raise"):
+        chosen.sizes(tf.constant([contents, large]), tf.zeros([2, 2], tf.int32))
+    assert "21 scans are more" in limits.excess(many, 899) and "900 pixels are more" in limits.excess(large, 900)
+    assert limits.excess(encoded(picture(29, 31), format="PNG") + 30 * SCAN, 899) == ""

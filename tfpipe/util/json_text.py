@@ -1,0 +1,41 @@
+"""Values as JSON text, which every reader of JSON accepts, and messages on how two sets of values differ."""
+
+import json
+import math
+from typing import Any
+
+
+def to_json(value: Any, **options: Any) -> str:
+    """Returns a value as JSON; NaN and infinite numbers, which JSON does not have, become null.
+
+    `options` are those of json.dumps. Raises TypeError if the value has no form in JSON.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_finite(value), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    """Returns a copy of a value with None in the place of numbers that are not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def differences(
+    old: dict[str, Any], new: dict[str, Any], before: str, after: str, names: list[str] | None = None
+) -> list[str]:
+    """Returns a message with both values for each of `names` that differs; None: the names that both have."""
+    names = [name for name in old if name in new] if names is None else names
+    differing = [name for name in names if old.get(name) != new.get(name)]
+    return [f"{name}: {_short(old.get(name))} {before}, {_short(new.get(name))} {after}" for name in differing]
+
+
+def _short(value: Any) -> str:
+    text = to_json(value)
+    if len(text) <= 60:
+        return text
+    return f'{text[:10]}..."' if isinstance(value, str) else f"{text[:40]} ... ({len(value)})"
