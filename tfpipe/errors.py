@@ -1,10 +1,26 @@
 """Errors that a user can act on: one message on stderr, and an exit code."""
 
+import re
+
+# A user, and perhaps a password, in a URL.
+LOGIN = re.compile(r'://[^/"\s]*@')
+
+
+def masked(text: str) -> str:
+    """Returns a text without the users and passwords of its URLs."""
+    return LOGIN.sub("://***@", text)
+
 
 class TfpipeError(Exception):
-    """A failure at run time; the message says what failed, where, and what to do next."""
+    """A failure at run time; the message says what failed, where, and what to do next.
+
+    It never repeats a password of a URL, whatever has raised it, since logs and records of runs keep messages.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(masked(str(message)))
 
 
 class ConfigError(TfpipeError):

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -267,6 +268,32 @@ def test_a_password_in_an_option_is_refused_and_not_shown(complain):
     options = {"client_kwargs": {"proxy": "http://user:hidden@proxy:3128"}}
     _, line = complain(with_data(remote={"options": options}))
     assert line.startswith("data.remote: options has a URL with a user or a password") and "hidden" not in line
+
+
+@pytest.mark.parametrize("kind", ["packed", "webdataset", "table", "coco", "folders", "tfrecord"])
+@pytest.mark.parametrize("key", ["path", "test_path", "images"])
+def test_a_password_in_a_source_is_refused_and_not_shown(kind, key):
+    source = {"kind": kind, "path": "/data", key: "https://user:hidden@host/data"}
+    with pytest.raises(ConfigError, match="a URL with a user or a password") as caught:
+        make_config({"data": {"source": source}})
+    assert_hidden(caught.value)
+
+
+@pytest.mark.parametrize("key", ["train_filelist", "test_filelist", "train_label_file", "classes", "index", "cache"])
+def test_a_password_in_any_path_is_refused_and_not_shown(key):
+    for sections, overrides in (
+        ({"data": {key: "https://user:hidden@host/list.txt"}}, []),
+        ({"data": {}}, [f"data.{key}=https://user:hidden@host/list.txt"]),
+        ({"data": 1}, [f"data.{key}=https://user:hidden@host/list.txt"]),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            make_config(sections, overrides)
+        assert_hidden(caught.value)
+
+
+def assert_hidden(error: BaseException) -> None:
+    """Python shows an uncaught error with its causes."""
+    assert "hidden" not in "".join(traceback.format_exception(error))
 
 
 def test_both_spellings_of_one_key_are_refused(complain):

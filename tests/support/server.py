@@ -25,6 +25,9 @@ class Server:
         """Maps a path to the status that a request ends with, 0 to drop the connection, None to answer it."""
         self.answers: int | None = None
         """Requests that are answered at all; the others wait until the server stops."""
+        self.breaks: Callable[[str], str] = lambda path: ""
+        """Maps a path to "length" or "chunks" for a body that is announced so and breaks off halfway, "garbage" for an
+        answer that is no HTTP, "" for a whole one."""
         self.headers: dict[str, str] = {}
         """Headers of the answers."""
         self.endless = False
@@ -120,6 +123,8 @@ class Server:
         if status is not None:
             return web.Response(status=status)
         file = self.root / path
+        if self.breaks(path):
+            return await self._broken(request, file.read_bytes(), self.breaks(path))
         if not file.is_file():
             return web.Response(status=404)
         if not self.endless:
@@ -133,6 +138,19 @@ class Server:
         while not self._stopping.is_set():
             await response.write(bytes(2**16))
         return response
+
+    async def _broken(self, request: web.Request, body: bytes, how: str) -> web.StreamResponse:
+        head = {"length": f"Content-Length: {len(body)}", "chunks": "Transfer-Encoding: chunked"}
+        half = body[: len(body) // 2]
+        if how == "chunks":
+            half = f"{len(half):x}\r\n".encode() + half + b"\r\n"
+        start = (
+            b"no HTTP at all\r\n\r\n" if how == "garbage" else f"HTTP/1.1 200 OK\r\n{head[how]}\r\n\r\n".encode() + half
+        )
+        assert request.transport is not None
+        request.transport.write(start)
+        request.transport.close()
+        return web.Response()
 
 
 @contextmanager

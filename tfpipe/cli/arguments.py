@@ -10,6 +10,7 @@ from typing import Any
 from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.distributed import World, find_launch
+from tfpipe.errors import masked
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.console import without_chatter
 from tfpipe.util.json_text import to_json
@@ -48,7 +49,7 @@ def read_config(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Conf
 def folder(text: str) -> Path:
     """Returns the folder at a path; raises ArgumentTypeError for a URL, of which Path would make a local folder."""
     if "://" in text:
-        raise argparse.ArgumentTypeError(f"{text} is a URL: give a folder of a file system")
+        raise argparse.ArgumentTypeError(f"{masked(text)} is a URL: give a folder of a file system")
     return Path(text)
 
 

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from tfpipe.config.section import LOGIN, NETRC, Args, ConfigPath, Form, Fraction, Section
+from tfpipe.config.section import NETRC, Args, ConfigPath, Form, Fraction, Section
+from tfpipe.errors import LOGIN
 
 # The form of train_filelist as a list.
 LISTS = Form('a list of {"path": FILE, "weight": NUMBER}')

@@ -44,7 +44,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         got = shown(received[path])
         choices = " or ".join(dict.fromkeys(messages))
         lines.append(f"{path or 'the config'}: received {got}; accepted: {choices}")
-    return sorted(lines)
+    return sorted(set(lines))
 
 
 def shown(value: Any) -> str:

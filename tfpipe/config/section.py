@@ -1,11 +1,12 @@
 """The base of all sections, and the types of values that several of them share."""
 
 import json
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+
+from tfpipe.errors import LOGIN
 
 
 def _beside_config(path: Path, info: ValidationInfo) -> Path:
@@ -21,6 +22,8 @@ class Form(NamedTuple):
 
 
 def _local(value: Any) -> Any:
+    if isinstance(value, str):
+        _check_login(value)
     if isinstance(value, str) and "://" in value:
         raise ValueError(
             f'received "{value}"; accepted: a path of a file system; URLs are for the images of filelists and tables'
@@ -39,14 +42,16 @@ def _finite(args: dict[str, Any]) -> dict[str, Any]:
     return args
 
 
-def _without_login(url: str) -> str:
-    if LOGIN.search(url):
+def _check_login(text: str) -> None:
+    if LOGIN.search(text):
         raise ValueError(f"received a URL with a user or a password, which config.json would repeat: {NETRC}")
+
+
+def _without_login(url: str) -> str:
+    _check_login(url)
     return url.rstrip("/")
 
 
-# A user, and perhaps a password, in a URL.
-LOGIN = re.compile(r'://[^/"\s]*@')
 NETRC = 'put them into ~/.netrc, and set data.remote.options to {"client_kwargs": {"trust_env": true}}'
 # A URL of any scheme that fsspec has; the package of the scheme may be missing.
 Url = Annotated[str, Field(pattern=r"^[a-z][a-z0-9+.-]*://\S+$"), AfterValidator(_without_login)]
@@ -62,5 +67,10 @@ Kernel = Literal["bilinear", "bicubic", "area", "antialias"]
 
 class Section(BaseModel):
     model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True, allow_inf_nan=False
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
     )

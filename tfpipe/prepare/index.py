@@ -19,9 +19,11 @@ import pyarrow.parquet as pq
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Annotated
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
+from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.index import FINGERPRINT, SCHEMA, index_fingerprint
 from tfpipe.data.catalog.layout import find_layout, xml_name
 from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.load import may_have_annotations
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.distributed import World
@@ -64,7 +66,7 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     ConfigError if XMLs or images cannot be read (the message names up to 20), the box file cannot be read, or the index
     cannot be written or is being built by another process.
     """
-    open_source(config).check_use("index")
+    check_indexed(config, split, world)
     box_file = config.box_file_for(split)
     xmls = {"annotations": "xml" if box_file is None else "none"}
     catalog = load_catalog(config.model_copy(update=PLAIN | xmls), split, world)
@@ -87,6 +89,22 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     # Leaves the files that every rank of a training maps (catalog/shared.py).
     load_catalog(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
     return summary
+
+
+def check_indexed(config: DataConfig, split: str, world: World) -> None:
+    """Raises ConfigError if the images of `split` have no boxes that an index could hold; every rank must call."""
+    source = open_source(config)
+    source.check_use("index")
+    source.check(split == "test")
+    filelist = config.filelist_for(split)
+    if not isinstance(filelist, Path) or not filelist.is_dir():
+        return
+    paths = world.from_rank0(lambda: read_filelist(filelist))
+    if not may_have_annotations(config, split, paths):
+        raise ConfigError(
+            f"{filelist} is a folder of images in no known layout, so it has no XML and needs no index: train from it "
+            'as it is; if there are XMLs, set data.layout to {"images": FOLDER, "annotations": FOLDER}'
+        )
 
 
 def _part_path(folder: Path, part: range) -> Path:

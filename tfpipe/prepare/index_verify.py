@@ -14,10 +14,10 @@ from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.index import MAKE, STAMPS
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.prepare.index import CHUNK, MAX_ERRORS, PLAIN, images_of
+from tfpipe.prepare.index import CHUNK, MAX_ERRORS, PLAIN, check_indexed, images_of
 from tfpipe.util.files import Stamp, stamp
 from tfpipe.util.progress import progress
 
@@ -28,7 +28,7 @@ def verify_index(config: DataConfig, split: str) -> str:
     Raises TfpipeError if a file is missing, new, or of another size or time of change (the message names up to 20), and
     ConfigError if there is no index of the list, or the index does not hold its files' sizes and times.
     """
-    open_source(config).check_use("index")
+    check_indexed(config, split, World())
     catalog = load_catalog(config.model_copy(update=PLAIN | {"annotations": "index"}), split, World())
     path, renew = index_path(config, config.filelist_for(split)), f"make it again with: {MAKE} {split}"
     if catalog.paths.remote:

@@ -21,6 +21,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.filelist import read_filelist, write_filelist
 from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.lists import index_path
+from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.sampling import evenly_spaced
@@ -83,6 +84,12 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         return stage_shards(source, config, splits, out, world, share)
     config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
     plans = {split: _plan(config, split, out, world, share) for split in splits}
+    boxed = [split for split, plan in plans.items() if reads_boxes(config, split, plan.catalog.paths)]
+    if boxed and _whole(config, plans):
+        raise ConfigError(
+            f"the {boxed[0]} data has boxes and the other is a folder without XMLs, which no one config reads from "
+            "the copies: stage them one at a time, with --split train and --split test"
+        )
     scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
 
     def copy() -> Copied:
@@ -108,7 +115,7 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         check_errors(copied)
         # Lists are written last: if they exist, the copy is complete.
         on_all(world, write, out)
-    return Staged(copied, _overrides(config, splits, out))
+    return Staged(copied, _overrides(config, plans, out))
 
 
 def target_of(out: Path, source: str) -> str:
@@ -190,7 +197,20 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
         copy_index(index_path(config, config.filelist_for(split)), index_path(default, target), paths, key)
 
 
-def _overrides(config: DataConfig, splits: list[str], out: Path) -> list[str]:
+def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> list[str]:
     keys = {"train": "data.train_filelist", "test": "data.test_filelist"}
-    lists = [f"{keys[split]}={out / LISTS[split]}" for split in splits]
-    return [*lists, "data.index=null"] if config.index is not None else lists
+    overrides = [f"{keys[split]}={out / LISTS[split]}" for split in plans]
+    if config.index is not None:
+        overrides.append("data.index=null")
+    # Of a list, unlike of a folder, the XMLs would be looked for.
+    if _whole(config, plans):
+        overrides.append("data.annotations=none")
+    return overrides
+
+
+def _whole(config: DataConfig, plans: dict[str, StagePlan]) -> bool:
+    """Returns whether the images of folders are used whole, although the config does not say so."""
+    return config.annotations != "none" and any(
+        config.crop_for(split) in ("boxes", "random_resized") and not reads_boxes(config, split, plan.catalog.paths)
+        for split, plan in plans.items()
+    )

@@ -389,7 +389,9 @@ def test_urls_are_left_as_they_are(tmp_path: Path) -> None:
 
 def test_urls_and_paths_do_not_mix(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("https://host/a/1.JPEG\n/b/2.JPEG\n")
-    with pytest.raises(ConfigError, match=r"both URLs and paths, e\.g\. of https://host/a/ and /b/: .*tfpipe stage"):
+    with pytest.raises(
+        ConfigError, match=r"both URLs and paths, e\.g\. https://host/a/1.JPEG \(line 1\) and /b/2.JPEG"
+    ):
         read_filelist(tmp_path / "list.txt")
 
 

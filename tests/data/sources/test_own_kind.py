@@ -14,6 +14,8 @@ from tests.support.runs import read_metrics, steps, train, trained, wait_for
 from tests.support.sample import TINY
 from tfpipe import World, load_config
 from tfpipe.cli import main
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError, Stopped
 
@@ -89,10 +91,14 @@ def test_pack_names_a_bad_picture(tmp_path: Path, left: int, capsys: pytest.Capt
     assert f"cannot use 17.jpg: {CUT[left]}; repair it or take it out of the data" in capsys.readouterr().err
 
 
-def test_check_is_clean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "-c", str(config_of(tmp_path)), "--split", "all"]) == 0
-    said = capsys.readouterr().out
-    assert said.count(f"{IMAGES} images of tests.support.dict_source:Pictures") == said.count("nothing odd") == 2
+def test_check_finds_the_test_data_in_the_training_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each split of Pictures has the same ones."""
+    for split in ("train", "test"):
+        assert main(["check", "-c", str(config_of(tmp_path)), "--split", split, "--processes", "1"]) == 0
+        said = capsys.readouterr().out
+        assert f"{IMAGES} images of tests.support.dict_source:Pictures" in said and "nothing odd" in said
+    assert main(["check", "-c", str(config_of(tmp_path)), "--split", "all", "--processes", "1"]) == 1
+    assert capsys.readouterr().out.count(f"{IMAGES} contents in both") == 2
 
 
 def test_check_names_bad_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,10 +107,10 @@ def test_check_names_bad_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[
     config = config_of(tmp_path, cut=bad)
     assert main(["check", "-c", str(config)]) == 1
     out, err = capsys.readouterr()
-    assert "3 undecodable" in out
+    assert all(f"1 {code} " in out for code in ("empty", "undecodable", "truncated"))
     for name, left in bad.items():
-        assert f"{name}: {CUT[left]}" in out
-    assert "3 of 48 images of the train list would stop training" in err and "--fix-list" not in err
+        assert f"{name}: {CUT[left].removesuffix(' file')}" in out
+    assert "3 of 48 images of the train data would stop training" in err and "--fix-list" not in err
     assert main(["check", "-c", str(config), "--fix-list", str(tmp_path / "clean.txt")]) == 2
     assert "--fix-list writes a filelist, and data.source has none" in capsys.readouterr().err
 
@@ -142,3 +148,13 @@ def test_what_is_for_files_is_refused(tmp_path: Path, key: str, value: object) -
     config = load_config(config_of(tmp_path, data={key: value}))
     with pytest.raises(ConfigError, match=rf"data\.{key} is for files, and .*:Pictures has none"):
         crops(config, "train", steps=1)
+
+
+@pytest.mark.parametrize("folders", [[""], [""] * 3])
+def test_a_catalog_that_does_not_fit_is_refused_and_no_file_blamed(folders: list[str]) -> None:
+    paths, nothing = FileList.of(["a/1.jpg", "b/1.jpg"]), np.zeros(2, np.int32)
+    said = rf"has {len(folders)} annotation_folders for 2 images in 2 folders; expected 2; .*len\(paths.folders\)"
+    with pytest.raises(ConfigError, match=said):
+        Catalog("train", None, paths, folders, nothing > 0, nothing, ("cat",))
+    with pytest.raises(ConfigError, match="has 3 labels for 2 images in 2 folders; expected 2"):
+        Catalog("train", None, paths, ["", ""], nothing > 0, np.zeros(3, np.int32), ("cat",))

@@ -1,4 +1,4 @@
-"""Reads every file of a filelist, and reports oddities and what would stop training.
+"""Reads every image of the data, and reports oddities and what would stop training.
 
 It decodes the images and parses the XMLs. Exit code 0: no oddities, or only ones that training handles correctly;
 1: something is wrong or would stop training.
@@ -61,6 +61,9 @@ def run(args: argparse.Namespace) -> None:
     if args.fix_list is not None:
         dropped = write_clean_list(results[0], args.fix_list)
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")
+        if Path(results[0].place).is_dir() and not results[0].reads_xmls:
+            # Of a list, unlike of a folder, the XMLs would be looked for.
+            print(f"train from it with: --set data.{args.split}_filelist={args.fix_list} --set data.annotations=none")
     problem = conclusion(results)
     if problem is not None:
         advised = source.listed and args.fix_list is None

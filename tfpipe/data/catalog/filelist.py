@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tfpipe.config.data_sections import LOGIN, NETRC
+import numpy as np
+
+from tfpipe.config.section import NETRC
 from tfpipe.data.catalog.class_folders import find_splits, has_image, images_below, images_of_split, listing
 from tfpipe.data.catalog.layout import LAYOUTS
 from tfpipe.data.catalog.paths import FileList, is_url, packed
-from tfpipe.errors import ConfigError
+from tfpipe.errors import LOGIN, ConfigError
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import open_text, read_text, unreadable
 from tfpipe.util.progress import progress
@@ -40,19 +42,31 @@ def read_filelist(path: str | Path, show: bool = False) -> FileList:
         raise ConfigError(f"{unreadable(path, error, LIST)}; {HOW_TO_MAKE}") from error
     if not paths:
         raise ConfigError(f"the filelist {path} holds no line; {HOW_TO_MAKE}")
-    login = next((folder for folder in paths.folders if is_url(folder) and LOGIN.search(folder)), None)
+    check_urls(paths, f"the filelist {path}", "line")
+    return paths
+
+
+def check_urls(paths: FileList, place: str, entry: str) -> None:
+    """Raises ConfigError if one of the paths is a URL with a user or a password, or they are URLs and paths mixed.
+
+    `place` and `entry` name the list or table, and an entry of it, in the message, e.g. "the filelist a.txt", "line".
+    """
+    remote = np.array([is_url(folder) for folder in paths.folders], bool)
+    if not remote.any():
+        return
+    login = next((path for path in paths.folders if is_url(path) and LOGIN.search(path)), None)
     if login is not None:
         raise ConfigError(
-            f"the filelist {path} has a URL with a user or a password, {LOGIN.sub('://***@', login, count=1)}..., "
-            f"which logs and copies of the list would repeat: {NETRC}"
+            f"{place} has a URL with a user or a password, {login}..., which logs and copies of it would repeat: "
+            f"{NETRC}"
         )
-    other = [folder for folder in paths.folders if is_url(folder) != paths.remote]
-    if other:
+    if not remote.all():
+        of_image = remote[paths.folder]
+        first, second = (int(np.argmax(which)) for which in (of_image, ~of_image))
         raise ConfigError(
-            f"the filelist {path} holds both URLs and paths, e.g. of {paths.folders[0]} and {other[0]}: use one "
-            "kind, e.g. copy the remote files with `tfpipe stage`"
+            f"{place} holds both URLs and paths, e.g. {paths[first]} ({entry} {first + 1}) and {paths[second]} "
+            f"({entry} {second + 1}): use one kind, e.g. copy the remote files with `tfpipe stage`"
         )
-    return paths
 
 
 def read_folder(folder: Path) -> FileList:

@@ -35,7 +35,6 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     if split not in ("train", "test") or (split == "test" and config.test_filelist is None):
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
     filelist = config.filelist_for(split)
-    folder = isinstance(filelist, Path) and filelist.is_dir()
     listed = load_list(config, filelist, world)
     paths, lists, shared = listed
     classes = classes_of(config, split, paths, world)
@@ -43,10 +42,10 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     catalog = Catalog(split, source.of(paths), paths, folders, annotated, labels, classes, lists=lists)
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
-    if folder and config.annotations == "auto" and not may_have_annotations(config, split, paths):
-        logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
-    elif config.annotations != "none" and needs_boxes:
+    if reads_boxes(config, split, paths):
         catalog = _with_annotations(catalog, config, filelist, shared, about_labels)
+    elif needs_boxes and config.annotations == "auto":
+        logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
     known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
     count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
     logger.info("%s: %d images, %s of them annotated", split, len(catalog), count)
@@ -66,6 +65,18 @@ def classes_of(config: DataConfig, split: str, paths: FileList, world: World = W
     # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
     return class_table(config, paths if numbered else load_list(config, config.filelist_for("train"), world).paths)
+
+
+def reads_boxes(config: DataConfig, split: str, paths: FileList) -> bool:
+    """Returns whether training with `config` uses boxes of the images `paths` of `split`.
+
+    It uses none if the config says so, or if the images are listed from a folder whose layout is not known.
+    """
+    if config.annotations == "none" or config.crop_for(split) not in ("boxes", "random_resized"):
+        return False
+    filelist = config.filelist_for(split)
+    folder = isinstance(filelist, Path) and filelist.is_dir()
+    return not folder or config.annotations != "auto" or may_have_annotations(config, split, paths)
 
 
 def may_have_annotations(config: DataConfig, split: str, paths: FileList) -> bool:

@@ -13,6 +13,7 @@ from tfpipe.data.catalog.weights import sample_weights
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.weighted import WeightedOrder
+from tfpipe.errors import ConfigError
 
 if TYPE_CHECKING:
     from tfpipe.data.sources.source import Source
@@ -58,6 +59,18 @@ class Catalog:
     weights: np.ndarray | None = None
     """float64 [n]: how often each image comes in training, relative to the others of its class if `data.class_weights`
     is set, otherwise to all others; None if all come alike."""
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError if the parts are not of as many images or folders: a source of a user's own may err."""
+        images, folders = len(self.paths), len(self.paths.folders)
+        for name, count in (("annotation_folders", folders), ("annotated", images), ("labels", images)):
+            received = len(getattr(self, name))
+            if received != count:
+                raise ConfigError(
+                    f"the catalog of the {self.split} data has {received} {name} for {images} images in {folders} "
+                    f"folders; expected {count}"
+                    + ('; without XMLs give [""] * len(paths.folders)' if name == "annotation_folders" else "")
+                )
 
     def __len__(self) -> int:
         return len(self.paths)

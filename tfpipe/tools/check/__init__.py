@@ -1,6 +1,6 @@
-"""Whether training can use the files of a list: what is odd, and what would stop it."""
+"""Whether training can use the images of a split: what is odd, and what would stop it."""
 
-from tfpipe.tools.check.listed import check
 from tfpipe.tools.check.result import Checked
+from tfpipe.tools.check.split import check
 
 __all__ = ["Checked", "check"]

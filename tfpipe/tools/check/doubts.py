@@ -1,12 +1,13 @@
 """Lets TensorFlow decide, as the pipeline would, about images that libjpeg-turbo doubts."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
 from tfpipe.data.images.damage import JPEG
+from tfpipe.tools.check.reading import Outcome
 from tfpipe.util.progress import progress
 
 # Parts of libjpeg-turbo's and Pillow's messages on a truncated JPEG.
@@ -16,7 +17,7 @@ CUT_OFF = ("premature end", "truncated")
 class Doubt(NamedTuple):
     """An image that libjpeg-turbo complains about."""
 
-    path: str
+    read: Callable[[], Outcome]  # reads the image again
     damage: str  # the complaint
 
 
@@ -28,12 +29,13 @@ def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) 
 
 
 def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
-    from tfpipe.tools.view.broken import find_fault
+    from tfpipe.tools.view.broken import fault_in
 
-    fault = find_fault(doubt.path, channels)
+    contents = doubt.read()
+    if isinstance(contents, Exception):
+        return "unreadable", str(contents)
+    fault = fault_in(contents, channels)
     if fault is not None:
-        return "truncated" if any(part in fault.reason.lower() for part in CUT_OFF) else "undecodable", fault.reason
-    with open(doubt.path, "rb") as file:
-        if file.read(len(JPEG)) != JPEG:
-            return "", ""  # e.g. a PNG
-    return "damaged", doubt.damage
+        return "truncated" if any(part in fault.lower() for part in CUT_OFF) else "undecodable", fault
+    # Any other format, e.g. a PNG, is none of libjpeg-turbo's.
+    return ("damaged", doubt.damage) if contents.startswith(JPEG) else ("", "")

@@ -15,12 +15,13 @@ def write_clean_list(checked: Checked, out: Path) -> int:
     Lines stay unchanged if `out` is in the list's folder; elsewhere they become absolute. Raises ConfigError if no line
     is left, or `out` cannot be written.
     """
-    if out.parent.absolute() == checked.filelist.parent.absolute():
-        lines = [line for chunk in read_lines(checked.filelist) for line in chunk]
+    filelist, paths = Path(checked.place), checked.catalog.paths
+    if filelist.is_file() and out.parent.absolute() == filelist.parent.absolute():
+        lines = [line for chunk in read_lines(filelist) for line in chunk]
     else:
-        lines = [os.path.normpath(path) for path in checked.catalog.paths]
+        lines = [path if paths.remote else os.path.normpath(path) for path in paths]
     dropped = checked.having([*STOPS, "listed twice"])
     if dropped.all():
-        raise ConfigError(f"no line of {checked.filelist} is left, so {out} is not written")
+        raise ConfigError(f"no line of {checked.place} is left, so {out} is not written")
     write_filelist(out, (line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop))
     return int(dropped.sum())

@@ -28,12 +28,12 @@ KINDS = {
     "bad xml": Kind("stops", "an XML that cannot be read, is malformed, or lacks a number; training stops there"),
     "unknown label": Kind("stops", "a label that is no class; training does not begin"),
     "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),
-    "listed twice": Kind("wrong", "a path that is in the list several times; trained on as often in each epoch"),
-    "in both lists": Kind("wrong", "a path in both the training and the test list; the test uses training images"),
+    "listed twice": Kind("wrong", "an image that is in the data several times; trained on as often in each epoch"),
+    "in both lists": Kind("wrong", "a path in both the training and the test data; the test uses training images"),
     "contents in both": Kind(
-        "wrong", "the same bytes in the training and in the test list; the test uses training images"
+        "wrong", "the same bytes in the training and in the test data; the test uses training images"
     ),
-    "same contents": Kind("handled", "the same bytes as another image of the list; trained on as any other"),
+    "same contents": Kind("handled", "the same bytes as another image of the split; trained on as any other"),
     "no xml": Kind("handled", "no XML; the whole image is the crop, or, if objects have the labels, there is none"),
     "file name": Kind("handled", 'the XML\'s <filename> is another, or "%s"; its own path counts, not that'),
     "orientation": Kind("handled", "turned by EXIF; ignored, since boxes were drawn without"),

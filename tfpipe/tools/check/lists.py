@@ -1,11 +1,30 @@
-"""Finds duplicates of paths and contents, within a list and between two lists."""
+"""Finds duplicates of paths and contents, within a split and between two splits."""
+
+import re
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from tfpipe.data.catalog.paths import FileList
 
+# Name of an image that has none of its own: its number in a table or a shard.
+NUMBERED = re.compile(r":\d+$")
 
-def first_places(paths: FileList) -> tuple[np.ndarray, dict[int, int]]:
+
+def identities(names: FileList, digests: np.ndarray) -> Iterator[str]:
+    """Yields a text for each image of a table or of shards, equal for equal ones: those of one name and content.
+
+    A name alone is not enough, since shards may each begin with 0.jpg; an image without a name of its own has its
+    content. An image without content (`digests`, void [n], is zeros) equals no other.
+    """
+    for item, (name, digest, known) in enumerate(zip(names, digests, _known(digests), strict=True)):
+        if known:
+            yield f"{'' if NUMBERED.search(name) else name}\n{digest.tobytes().hex()}"
+        else:
+            yield f"{item}"
+
+
+def first_places(paths: Iterable[str]) -> tuple[np.ndarray, dict[int, int]]:
     """Returns bool [n], the paths that repeat an earlier one, and the first index of each of these paths."""
     places: dict[str, int] = {}
     first = {}
@@ -13,7 +32,7 @@ def first_places(paths: FileList) -> tuple[np.ndarray, dict[int, int]]:
         before = places.setdefault(path, item)
         if before != item:
             first[item] = before
-    again = np.zeros(len(paths), bool)
+    again = np.zeros(len(places) + len(first), bool)
     again[list(first)] = True
     return again, first
 

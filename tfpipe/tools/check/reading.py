@@ -1,4 +1,4 @@
-"""Reads and examines images of a list and their XMLs; runs in many processes, without TensorFlow."""
+"""Reads and examines images and their XMLs; runs in many processes, without TensorFlow."""
 
 import hashlib
 import io
@@ -6,22 +6,39 @@ import os
 import re
 import struct
 import warnings
-from typing import NamedTuple
+from collections.abc import Callable
+from itertools import repeat
+from typing import NamedTuple, TypeVar
 
 from PIL import Image
 
 from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_objects
 from tfpipe.data.images.damage import Limits, find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, header_of
+from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 from tfpipe.tools.check.kinds import HUGE_PIXELS
 from tfpipe.util.files import read_whole
 
+A = TypeVar("A")
+B = TypeVar("B")
 DIGEST_BYTES = 16
 NO_DIGEST = bytes(DIGEST_BYTES)
 FILE_NAME = re.compile(rb"<filename>([^<]*)</filename>")
 EXIF = b"Exif\0\0"
 ORIENTATION = 0x0112
+
+
+Outcome = bytes | Exception
+"""The contents of a file, or why it could not be read."""
+
+
+def attempt(read: Callable[[A], B], of: A) -> B | Exception:
+    """Returns what `read(of)` returns, or the error that it raises."""
+    try:
+        return read(of)
+    except (OSError, ValueError, FetchError) as error:
+        return error
 
 
 class Seen(NamedTuple):
@@ -34,10 +51,24 @@ class Seen(NamedTuple):
     damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
 
 
-def look(images: Images, classes: dict[str, int], channels: int, limits: Limits) -> list[Seen]:
-    """Reads each image and XML once, and decodes each image within `limits` completely."""
-    pictures = [_picture(path, channels, limits) for path in images.paths]
-    notes = [_annotation(xml, path) for xml, path in zip(images.annotations, images.paths, strict=True)]
+class Batch(NamedTuple):
+    """Images to examine, and the contents of those that are not in a file each."""
+
+    images: Images
+    contents: list[Outcome] | None = None  # of the images; None: `look` reads the files at their paths
+    texts: list[Outcome | None] | None = None  # of the XMLs, None for one that does not exist; likewise
+
+
+def look(batch: Batch, classes: dict[str, int], channels: int, limits: Limits) -> list[Seen]:
+    """Decodes each image within `limits` completely, and parses its XML; reads each file once."""
+    images = batch.images
+    contents = map(attempt, repeat(read_whole), images.paths) if batch.contents is None else batch.contents
+    pictures = [_picture(file, path, channels, limits) for file, path in zip(contents, images.paths, strict=True)]
+    texts = map(attempt, repeat(_read_xml), images.annotations) if batch.texts is None else batch.texts
+    notes = [_annotation(*note) for note in zip(texts, images.annotations, images.paths, strict=True)]
+    missing = ["no xml" in note.codes for note, _ in notes]
+    existing = ["" if gone else xml for xml, gone in zip(images.annotations, missing, strict=True)]
+    images = images._replace(annotations=existing)
     rows = RawAnnotations()
     for (_, header), (_, objects), xml in zip(pictures, notes, images.annotations, strict=True):
         rows.add_header(header or Header(1, 1, 3, "JPEG"))
@@ -56,13 +87,16 @@ def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, VocObjects]
     return seen._replace(codes=seen.codes | about.codes | others, reason=reason)
 
 
-def _picture(path: str, channels: int, limits: Limits) -> tuple[Seen, Header | None]:
+def _read_xml(path: str) -> bytes | None:
+    return read_whole(path) if path else None
+
+
+def _picture(contents: Outcome, path: str, channels: int, limits: Limits) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
-    try:
-        contents = read_whole(path)
-    except OSError as error:
-        code = "missing" if isinstance(error, FileNotFoundError | NotADirectoryError) else "unreadable"
-        return nothing._replace(codes={code}, reason=error.strerror or str(error)), None
+    if isinstance(contents, Exception):
+        gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
+        reason = getattr(contents, "strerror", None) or str(contents)
+        return nothing._replace(codes={"missing" if gone else "unreadable"}, reason=reason), None
     if not contents:
         return nothing._replace(codes={"empty"}, reason="the file is empty"), None
     digest = hashlib.blake2b(contents, digest_size=DIGEST_BYTES).digest()
@@ -95,14 +129,15 @@ def _is_turned(contents: bytes) -> bool:
         return False  # nothing reads the EXIF data, and the pixels are not affected
 
 
-def _annotation(xml: str, image: str) -> tuple[Seen, VocObjects]:
+def _annotation(text: Outcome | None, xml: str, image: str) -> tuple[Seen, VocObjects]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
-    if not xml:
-        return nothing, NOTHING
+    if text is None:
+        return nothing._replace(codes={"no xml"} if xml else set()), NOTHING
     try:
-        text = read_whole(xml)
+        if isinstance(text, Exception):
+            raise text
         objects = find_objects(text, xml)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, FetchError) as error:
         return nothing._replace(codes={"bad xml"}, reason=str(error)), NOTHING
     named = FILE_NAME.search(text)
     stem = os.path.splitext(os.path.basename(image))[0]

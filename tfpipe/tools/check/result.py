@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -32,10 +31,11 @@ class Oddity:
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of checking a list."""
+    """The result of checking a split."""
 
     split: str
-    filelist: Path
+    place: str  # the filelist, or the source of the data
+    listed: bool  # True if `place` is a filelist
     catalog: Catalog
     bytes: int  # total size of the image files
     reads_xmls: bool  # True if training with this config uses boxes

@@ -27,9 +27,10 @@ def conclusion(checked: Sequence[Checked]) -> str | None:
     problems = []
     for result in checked:
         for harm, effect in (("stops", "would stop training"), ("wrong", "are wrong")):
+            noun = "list" if result.listed else "data"
             images = int(result.having([code for code, kind in KINDS.items() if kind.harm == harm]).sum())
             if images:
-                problems.append(f"{images} of {len(result.catalog)} images of the {result.split} list {effect}")
+                problems.append(f"{images} of {len(result.catalog)} images of the {result.split} {noun} {effect}")
     return "; ".join(problems) or None
 
 
@@ -40,7 +41,7 @@ def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
         "lists": [
             {
                 "split": result.split,
-                "filelist": str(result.filelist),
+                "filelist": result.place,
                 "images": len(result.catalog),
                 "annotated": int(result.catalog.annotated.sum()),
                 "reads_xmls": result.reads_xmls,
@@ -62,8 +63,10 @@ def _oddity(oddity: Oddity) -> dict[str, Any]:
 
 def _lines(checked: Checked) -> list[str]:
     catalog = checked.catalog
-    annotated = f", {int(catalog.annotated.sum()):,} with an XML" if checked.reads_xmls else ", XMLs not read"
-    lines = [f"{checked.split}: {len(catalog):,} images of {checked.filelist}{annotated}, {checked.bytes / 1e9:.3g} GB"]
+    annotated = f", {int(catalog.annotated.sum()):,} with {'an XML' if checked.reads_xmls else 'boxes'}"
+    if checked.listed and not checked.reads_xmls:
+        annotated = ", XMLs not read"
+    lines = [f"{checked.split}: {len(catalog):,} images of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"]
     lines += _classes(checked.classes)
     lines += [f"  not used: {text}" for text in catalog.source.left_out]
     oddities = checked.oddities

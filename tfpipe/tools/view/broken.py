@@ -49,11 +49,17 @@ def find_fault(path: str, channels: int) -> Failure | None:
         contents = read_whole(path)
     except OSError as error:
         return Failure(path, error.strerror or str(error))
+    reason = fault_in(contents, channels)
+    return None if reason is None else Failure(path, reason)
+
+
+def fault_in(contents: bytes, channels: int) -> str | None:
+    """Returns why the pipeline could not use an image file; None if it could."""
     if not contents or find_damage(contents, channels):  # or it is e.g. a PNG, which TensorFlow reads
         try:
             decode_image(tf.constant(contents), channels)
         except tf.errors.OpError as error:
-            return Failure(path, describe(contents, channels, reason(error)))
+            return describe(contents, channels, reason(error))
     return None
 
 

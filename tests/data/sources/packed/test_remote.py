@@ -158,3 +158,24 @@ def test_no_url_becomes_a_local_path(url: str, capsys: pytest.CaptureFixture[str
         assert "is a URL: give a folder of a file system" in capsys.readouterr().err
     with pytest.raises(ConfigError, match="a user or a password"):
         make_config({"data": {"source": {"kind": "packed", "path": "https://me:secret@host/packed"}}})
+
+
+def test_a_server_that_cannot_be_reached_is_no_missing_file(
+    sample: SampleData, folders: Path, tmp_path: Path, server: Server
+) -> None:
+    """At the first request, and at each of those that follow it."""
+    packed = config_at(sample, tmp_path, f"{server.url}/crops", retries=1)
+    tars = {"kind": "webdataset", "path": f"{server.url}/train-{{0..1}}.tar"}
+    remote = {"retries": 1}
+    shards = make_config({"data": {"source": tars, "index": str(tmp_path / "i"), "remote": remote}})
+    server.stop()
+    says = r"the server cannot be reached: .*; tried 2 times .*; see to the server, or to data\.remote\.options$"
+    with pytest.raises(ConfigError, match=says):
+        open_source(packed.data).check()
+    for config in (packed, shards):
+        with pytest.raises(ConfigError, match=rf"cannot read {server.url}/.*: {says}"):
+            load_catalog(config.data, "train", World())
+    server.start()
+    server.fail = lambda path: 0 if path.startswith("crops/train-") else None
+    with pytest.raises(ConfigError, match=r"named in the manifest: .*; tried 2 times .*; see to the server"):
+        load_catalog(packed.data, "train", World())

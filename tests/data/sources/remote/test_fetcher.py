@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.server import Server, serving
 from tfpipe.config import Remote
-from tfpipe.config.data_sections import NETRC
+from tfpipe.config.section import NETRC
 from tfpipe.data.sources.remote import fetcher as remote
 from tfpipe.data.sources.remote import file_systems
 from tfpipe.data.sources.remote.fetcher import PAUSE_S, Fetcher, FetchError, pause_s
@@ -216,3 +216,29 @@ def test_a_password_is_read_where_errors_say_it_should_be(
     options = json.loads(NETRC.partition("data.remote.options to ")[2])
     assert fetcher(server, options=options).fetch(urls(server, 1)) == contents(1)
     assert base64.b64decode(server.login.removeprefix("Basic ")) == b"user:hidden"
+
+
+@pytest.mark.parametrize("how", ["length", "chunks", "garbage"])
+def test_a_body_that_breaks_off_is_tried_again(server: Server, quick: None, how: str) -> None:
+    """aiohttp's errors about it have a number of their own, 400, which is not the server's status."""
+    server.breaks = lambda path: how if path == "a/7.JPEG" and server.asked[path] <= 3 else ""
+    assert fetcher(server, retries=3).fetch(urls(server, 10)) == contents(10)
+    assert server.asked["a/7.JPEG"] == 4
+    server.breaks = lambda path: how
+    (error,) = fetcher(server, retries=2).fetch(urls(server, 1))
+    assert isinstance(error, FetchError) and not error.missing
+    assert "tried 3 times" in str(error) and "HTTP status" not in str(error)
+
+
+def test_a_server_that_refuses_the_first_request_of_a_size_is_tried_again(server: Server, quick: None) -> None:
+    """fsspec calls such a file not found."""
+    server.stop()
+    threading.Timer(0.3, server.start).start()
+    assert fetcher(server, retries=13).sizes(urls(server, 2)) == [len(body) for body in contents(2)]
+    server.stop()
+    (error,) = fetcher(server, retries=1).sizes(urls(server, 1))
+    assert isinstance(error, FetchError) and not error.missing
+    assert "the server cannot be reached: ClientConnectorError" in str(error) and "tried 2 times" in str(error)
+    server.start()
+    (missing,) = fetcher(server).sizes([f"{server.url}/a/none.JPEG"])
+    assert isinstance(missing, FetchError) and missing.missing

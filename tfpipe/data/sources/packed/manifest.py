@@ -24,7 +24,7 @@ from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.index import SCHEMA, box_columns
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamps_of
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, stamps_of
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import read_text, sha256
@@ -62,7 +62,7 @@ class Manifest:
             about = json.loads(path.read_bytes() if isinstance(path, UrlPath) else read_text(path))
             manifest = cls(about, about.pop("shards"), about.pop("tables"))
         except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}; make it with: tfpipe pack") from error
+            raise cannot_read(str(path), error, "make it with: tfpipe pack") from error
         except (ValueError, KeyError, AttributeError) as error:
             raise ConfigError(f"{path} is not a manifest of tfpipe pack; {ADVICE}") from error
         if about.get("format") != FORMAT:
@@ -75,7 +75,7 @@ class Manifest:
         paths = [folder / file["name"] for file in files]
         for path, file, stamp in zip(paths, files, stamps_of(paths), strict=True):
             if isinstance(stamp, OSError):
-                raise ConfigError(f"cannot read {path}, named in the manifest: {stamp.strerror}; {ADVICE}")
+                raise cannot_read(f"{path}, named in the manifest", stamp, ADVICE)
             if stamp.size != file["bytes"]:
                 raise ConfigError(f"{path} has {stamp.size} bytes, its manifest says {file['bytes']}; {ADVICE}")
 

@@ -12,6 +12,7 @@ import numpy as np
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import Place, RemoteFiles
+from tfpipe.util.retry import retried
 
 Kind = Literal["original", "crops", "raw"]
 CUT = "the shard ends within it"
@@ -52,9 +53,8 @@ class Shards:
             if isinstance(contents, FetchError):
                 raise contents
             return contents
-        with open(self.paths[self.records.shard[record]], "rb") as file:
-            file.seek(int(self.records.offset[record]))
-            return file.read(int(self.records.length[record]))
+        ((shard, offset, length),) = self.places(np.array([record]))
+        return _read(self.paths[shard], offset, length)
 
     def places(self, records: np.ndarray) -> Iterator[tuple[int, int, int]]:
         """Yields the shard, offset and length of each of `records` (int64 [k])."""
@@ -78,3 +78,10 @@ class Shards:
         shard = self.records.shard[record]
         before = (self.records.shard == shard) & (self.records.offset < self.records.offset[record])
         return f"record {np.count_nonzero(before)} of {self.paths[shard]}, of {images[int(self.records.image[record])]}"
+
+
+@retried
+def _read(path: str, offset: int, length: int) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(length)

@@ -20,7 +20,7 @@ from tfpipe.data.sources.packed.manifest import ADVICE, RECORDS, Manifest, manif
 from tfpipe.data.sources.packed.node_share import check_share
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
-from tfpipe.data.sources.remote.url_path import AnyPath
+from tfpipe.data.sources.remote.url_path import AnyPath, cannot_read
 from tfpipe.data.sources.source import Failure, Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -53,16 +53,6 @@ class Packed(Stored):
                 f"data.source: there is no {manifest_path(self.folder, 'train')}; an interrupted pack continues with "
                 f"the same command: tfpipe pack -c CONFIG --out {self.folder}"
             )
-
-    def check_use(self, command: str) -> None:
-        if command == "check":
-            verify = f"tfpipe pack --verify {self.folder}"
-            if not isinstance(self.folder, Path):
-                verify = "tfpipe stage copies it to a local folder, and"
-            raise ConfigError(
-                f"check reads the files of a list, and data.source has none: {verify} compares its checksums"
-            )
-        super().check_use(command)
 
     def load(self, split: str, world: World) -> Catalog:
         """Loads the catalog of a split from its manifest and tables."""
@@ -126,7 +116,7 @@ def _table(path: AnyPath, about: dict[str, Any]) -> pa.Table:
     try:
         contents = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+        raise cannot_read(f"{path}, named in the manifest", error, ADVICE) from error
     if hashlib.sha256(contents).hexdigest() != about["sha256"]:
         raise ConfigError(f"{path} is not what was packed: its sha256 differs; {ADVICE}")
     return pq.read_table(io.BytesIO(contents))

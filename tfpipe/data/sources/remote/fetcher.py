@@ -16,6 +16,7 @@ from tfpipe.data.catalog.layout import is_optional
 from tfpipe.data.sources.remote.fetch_cache import FetchCache
 from tfpipe.data.sources.remote.fetch_loop import Ended, Loop
 from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system, read_range, read_url
+from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
 from tfpipe.util.files import Stamp
 
@@ -24,9 +25,6 @@ T = TypeVar("T")
 # a half, so that requests that failed together are not repeated together. Eight pauses take at least 32 s.
 PAUSE_S = 0.25
 LONGEST_PAUSE_S = 60.0
-MAY_PASS = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS)
-# Errors of aiohttp and botocore for a failed or lost connection; by name, since these packages are optional.
-LOST = {"ClientConnectionError", "ClientPayloadError", "HTTPClientError", "EndpointConnectionError"}
 # Names by which fsspec's file systems state that a file has changed, in lower case, the best first.
 VERSIONS = ("etag", "content-md5", "last-modified", "lastmodified", "last_modified", "updated", "mtime", "created")
 # Start of a FetchError's message, "cannot fetch URL: REASON".
@@ -152,7 +150,7 @@ class Fetcher:
         try:
             return await read_url(self._system(url), url, count)
         except Exception as error:
-            if count and _status(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
+            if count and status_of(error) == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # an empty file
                 return b""
             raise
 
@@ -181,18 +179,7 @@ class Fetcher:
                 break
             await asyncio.sleep(pause_s(done))
         effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began:.0f} s"
-        return FetchError.of(url, f"{self._reason(failure)}; {effort}", _status(failure) == HTTPStatus.NOT_FOUND)
-
-    def _reason(self, error: Exception) -> str:
-        status = _status(error)
-        if status is not None:
-            known = status in set(HTTPStatus)
-            text = f"HTTP status {status}{f' ({HTTPStatus(status).phrase})' if known else ''}"
-            # An object store's message adds information; those of other servers only repeat the status.
-            return f"{text}: {error}" if isinstance(error.__cause__, Exception) and _response(error.__cause__) else text
-        if isinstance(error, (TimeoutError, asyncio.TimeoutError)):
-            return f"no answer within {self._config.timeout_s:g} s"
-        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return FetchError.of(url, f"{reason(failure, self._config.timeout_s)}; {effort}", is_missing(failure))
 
 
 def _url(wanted: str | ByteRange) -> str:
@@ -203,34 +190,6 @@ def pause_s(tries: int) -> float:
     """Returns the seconds to wait after `tries` failed tries, partly random."""
     longest = min(PAUSE_S * 2 ** (tries - 1), LONGEST_PAUSE_S)
     return longest * random.uniform(0.5, 1)
-
-
-def may_pass(error: Exception) -> bool:
-    """Returns whether a request that failed with `error` may succeed if it is repeated."""
-    status = _status(error)
-    if status is not None:
-        return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in MAY_PASS
-    if isinstance(error, ValueError):  # an invalid URL or certificate
-        return False
-    lost = LOST & {kind.__name__ for kind in type(error).__mro__}
-    return bool(lost) or isinstance(error, (OSError, asyncio.TimeoutError))
-
-
-def _status(error: Exception) -> int | None:
-    """Returns the HTTP status of an error or its cause; None if neither has one."""
-    for source in (error, error.__cause__):
-        # Attributes of the errors of aiohttp, gcsfs and botocore.
-        for status in (getattr(source, "status", None) or getattr(source, "code", None), _response(source)):
-            if isinstance(status, int):
-                return status
-    if isinstance(error, FileNotFoundError):
-        return HTTPStatus.NOT_FOUND
-    return HTTPStatus.FORBIDDEN if isinstance(error, PermissionError) else None
-
-
-def _response(error: BaseException | None) -> int | None:
-    response = getattr(error, "response", None)
-    return response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
 
 
 def _is_missing(result: object) -> bool:

@@ -7,14 +7,31 @@ from pathlib import Path
 from typing import IO, Union
 
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.fetcher import ByteRange, Fetcher, FetchError, shared_fetcher
+from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, ByteRange, Fetcher, FetchError, shared_fetcher
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 
 # Bytes of a request for a whole file, and requests of it at once.
 PART, TOGETHER = 2**23, 4
+SEE_TO = "see to the server, or to data.remote.options"
 
 AnyPath = Union[Path, "UrlPath"]
+
+
+class Unreachable(OSError):
+    """A file behind a URL that may exist, but could not be fetched."""
+
+    @classmethod
+    def of(cls, path: "UrlPath", error: FetchError) -> "Unreachable":
+        """Makes the error of a file; the constructor is OSError's, so that ranks can pickle the error."""
+        why = str(error).removeprefix(f"{CANNOT_FETCH}{path}: ")
+        return cls(errno.EIO, f"{why}; {SEE_TO}", str(path))
+
+
+def cannot_read(name: str, error: OSError, advice: str) -> ConfigError:
+    """Returns the error about a file that cannot be read; `advice` is for a file that was found missing or damaged."""
+    why = error.strerror if isinstance(error, Unreachable) else f"{error.strerror}; {advice}"
+    return ConfigError(f"cannot read {name}: {why}")
 
 
 class UrlPath:
@@ -42,7 +59,7 @@ class UrlPath:
         """Returns whether there is such a file. Raises ConfigError if the server does not say so."""
         (size,) = self.fetcher().sizes([self._url])
         if isinstance(size, FetchError) and not size.missing:
-            raise ConfigError(f"data.source: {size}; see to the server, or to data.remote.options")
+            raise ConfigError(f"data.source: {size}; {SEE_TO}")
         return not isinstance(size, FetchError)
 
     @property
@@ -96,8 +113,9 @@ def _local_stamp(path: Path) -> Stamp | OSError:
 
 def _stamp(path: UrlPath, stamp: Stamp | FetchError) -> Stamp | OSError:
     if isinstance(stamp, FetchError):
-        number = errno.ENOENT if stamp.missing else errno.EIO
-        return OSError(number, "there is no such file" if stamp.missing else str(stamp), str(path))
+        return (
+            OSError(errno.ENOENT, "there is no such file", str(path)) if stamp.missing else Unreachable.of(path, stamp)
+        )
     return OSError(errno.EIO, "the server does not state its size", str(path)) if stamp.size is None else stamp
 
 
@@ -138,6 +156,6 @@ class _Reader(io.RawIOBase):
             self._parts = {}
             for place, data in zip(numbers, self._path.fetcher().ranges(spans), strict=True):
                 if isinstance(data, FetchError):
-                    raise OSError(errno.EIO, str(data), url)
+                    raise Unreachable.of(self._path, data)
                 self._parts[place] = data
         return self._parts[number]

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from tfpipe.config import SourceConfig
+from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
@@ -79,6 +80,8 @@ class Table(Files):
             # The class table is that of the training data, whatever numbers the test data has.
             train = world.from_rank0(lambda: self.rows("train", self.stored(self.tables("train"))))
         paths = FileList.of(rows.names)
+        if not stored:
+            check_urls(paths, self.place, "image")
         source: Source = self.of(paths)
         if stored:
             source = StoredRows(self.config).of_shards(locate(tables, columns.bytes, self.config, world))

@@ -14,7 +14,7 @@ from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.tools.check import check
-from tfpipe.tools.check import listed as package
+from tfpipe.tools.check import split as package
 from tfpipe.tools.check.kinds import KINDS
 
 
@@ -109,7 +109,7 @@ def test_a_clean_list_has_code_0(sample: SampleData, tmp_path: Path, capsys: pyt
                 *("--set", "data.train_filelist=null", "--set", "data.test_filelist=null"),
                 *("--set", "data.test_label_file=null", "--set", 'data.source={"kind": "packed", "path": "x"}'),
             ],
-            "data.source has none: tfpipe pack --verify",
+            "cannot read",
         ),
         (["--set", "data.train_filelist=gone.txt"], "cannot read the filelist"),
     ],
