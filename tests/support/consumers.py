@@ -7,6 +7,7 @@ and the state counts them; otherwise what was seen and counted. Samples are told
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -136,48 +137,81 @@ class Lightning(Consumer):
         return tfpipe.torch.Loader(self.config, self.split, **self.options)
 
     def consume(self, count: int | None, failing: bool = False) -> list[int]:
-        import lightning
-        import torch
-
-        keys: list[int] = []
-
-        class Model(lightning.LightningModule):
-            def __init__(self) -> None:
-                super().__init__()
-                self.weight = torch.nn.Parameter(torch.zeros(()))
-
-            def training_step(self, batch: Any, number: int) -> Any:
-                keys.extend(keys_of(batch[0]))
-                if failing and number + 1 == count:
-                    raise KeyError("early")
-                return self.weight * 1.0
-
-            validation_step = training_step
-
-            def configure_optimizers(self) -> Any:
-                return torch.optim.SGD(self.parameters(), lr=0.1)
-
-        class Epoch:
-            def __init__(self, loader: Any) -> None:
-                self.loader = loader
-
-            def __len__(self) -> int:
-                return self.loader.steps_per_epoch
-
-            def __iter__(self) -> Iterator[Any]:
-                return self.loader.epoch(self.loader.step // len(self))
-
-        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing"), False)
-        quiet |= {"enable_model_summary": False, "accelerator": "cpu", "devices": 1}
-        try:
+        model = lightning_model(count if failing else None)
+        with suppress(KeyError):
             if self.split == "train":
-                steps = STEPS if count is None else count
-                lightning.Trainer(max_steps=steps, **quiet).fit(Model(), Epoch(self.loader))
+                self.trainer(max_steps=STEPS if count is None else count).fit(model, Epoch(self.loader))
             else:
-                lightning.Trainer(limit_val_batches=count, **quiet).validate(Model(), self.loader, verbose=False)
-        except KeyError:
-            pass
-        return keys
+                self.trainer(limit_val_batches=count).validate(model, self.loader, verbose=False)
+        return model.seen["train" if self.split == "train" else "val"]
+
+    @staticmethod
+    def trainer(**how: Any) -> Any:
+        """A Trainer that writes and prints nothing."""
+        import lightning
+
+        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
+        return lightning.Trainer(**quiet, accelerator="cpu", devices=1, **how)
+
+
+class LightningValidation(Lightning):
+    """The validations in Lightning's fit, after its sanity check: the samples of each of two epochs."""
+
+    def consume(self, count: int | None, failing: bool = False) -> list[int]:
+        model = lightning_model(None)
+        with tfpipe.torch.Loader(self.config) as train:
+            how = {"max_steps": 2 * STEPS, "num_sanity_val_steps": 2, "limit_val_batches": count}
+            self.trainer(**how).fit(model, Epoch(train), val_dataloaders=self.loader)
+        first, second, *others = model.passes
+        assert first == second and not others, [len(keys) for keys in model.passes]
+        return first
+
+
+class Epoch:
+    """The epochs of docs/frameworks.md."""
+
+    def __init__(self, loader: tfpipe.Loader) -> None:
+        self.loader = loader
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __iter__(self) -> Iterator[Any]:
+        return islice(self.loader, STEPS)
+
+
+def lightning_model(fails_at: int | None) -> Any:
+    """A model that notes the keys that it has seen; it raises in batch `fails_at`."""
+    import lightning
+    import torch
+
+    class Model(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(()))
+            self.seen: dict[str, list[int]] = {"train": [], "val": []}
+            self.passes: list[list[int]] = []
+
+        def training_step(self, batch: Any, number: int, kind: str = "train") -> Any:
+            self.seen[kind] += keys_of(batch[0])
+            if number + 1 == fails_at:
+                raise KeyError("early")
+            return self.weight * 1.0
+
+        def validation_step(self, batch: Any, number: int) -> Any:
+            return self.training_step(batch, number, "val")
+
+        def on_validation_epoch_end(self) -> None:
+            if self.trainer.state.fn != "fit":
+                return
+            if not self.trainer.sanity_checking:
+                self.passes.append(self.seen["val"])
+            self.seen["val"] = []
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    return Model()
 
 
 def keras_model(channels_last: tuple[int, ...], steps_per_execution: int = 1) -> Any:
@@ -346,6 +380,7 @@ LOOPS: dict[str, type[Consumer]] = {
     "JAX": Jax,
     "JAX, sharded": Sharded,
 }
+LOOPS_OF_TEST: dict[str, type[Consumer]] = {"Lightning, validations of fit": LightningValidation}
 KERAS: dict[str, dict[str, type[Consumer]]] = {
     "train": {"fit": Fit, "fit, two steps a call": FitByTwo},
     "test": {
@@ -370,6 +405,11 @@ class Make(NamedTuple):
     config: tfpipe.Config
     split: str
     catalog: Any
+
+    @property
+    def counts(self) -> bool:
+        """Whether the state counts what was used: the validations of a fit are whole passes, and are not committed."""
+        return self.kind not in (Validation, LightningValidation)
 
     def __call__(self) -> Consumer:
         return self.kind(self.config, self.split, self.catalog)
@@ -400,14 +440,14 @@ def of_test(make: "Make", whole: list[list[int]]) -> Iterator[tuple[str, Callabl
 
     def then_whole(cell: Cell, consumer: Consumer) -> None:
         cell.seen(consumer.consume(None), whole)
-        if not isinstance(consumer, Validation):  # Commit is not for it
+        if make.counts:
             cell.counted(consumer, whole)
 
     def partly(count: int, failing: bool = False) -> Callable[[Cell], None]:
         def run(cell: Cell) -> None:
             consumer = make()
             cell.seen(consumer.consume(count, failing), whole[:count])
-            if not isinstance(consumer, Validation):
+            if make.counts:
                 cell.counted(consumer, whole[:count])
             then_whole(cell, consumer)
 
@@ -436,7 +476,7 @@ def of_test(make: "Make", whole: list[list[int]]) -> Iterator[tuple[str, Callabl
     yield "two passes", twice
     yield "exception", partly(2, failing=True)
     yield "state at the end", at_the_end
-    if make.kind is not Validation:  # fit's validations are whole passes
+    if make.counts:
         yield "resume", resume
 
 
@@ -475,7 +515,8 @@ def main(path: str, *names: str) -> dict[str, str]:
     config, results = tfpipe.load_config(path), {}
     for split, endings in (("train", of_train), ("test", of_test)):
         batches, catalog = keys_by_batch(config, split), load_catalog(config.data, split, tfpipe.World())
-        consumers = {name: LOOPS[name] for name in names} or KERAS[split]
+        loops = LOOPS if split == "train" else LOOPS | LOOPS_OF_TEST
+        consumers = {name: loops[name] for name in names if name in loops} or KERAS[split]
         for name, kind in consumers.items():
             for ending, run in endings(Make(kind, config, split, catalog), batches):
                 cell = Cell()
