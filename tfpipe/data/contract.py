@@ -20,7 +20,7 @@ FREE = {
     "batch_size", "shuffle_buffer", "num_parallel_readers", "parallel", "prefetch_buffer_size", "threads",
     "cpu_fraction", "cache", "cache_stage", "annotations", "index", "train_box_file", "test_box_file", "handler",
     "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
-    "memory_budget",
+    "memory_budget", "max_pixels", "max_scans",
     "class_weights", "sample_weights",
 }  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.

@@ -222,8 +222,10 @@ def test_training_needs_the_index_and_says_how_to_make_it(tmp_path: Path) -> Non
     (tmp_path / "boxes.csv").unlink()
     with pytest.raises(ConfigError, match=r"cannot read .*boxes\.csv"):
         load_catalog(data, "train", World())
-    for keys in ({"annotations": "none"}, {"crop": "center"}):
-        assert load_catalog(config(tmp_path, train_box_file="boxes.csv", **keys).data, "train", World()).boxes is None
+    without = config(tmp_path, train_box_file="boxes.csv", crop="center")
+    assert load_catalog(without.data, "train", World()).boxes is None
+    with pytest.raises(ConfigError, match='annotations is "none": use "auto" or "index", or leave train_box_file out'):
+        config(tmp_path, train_box_file="boxes.csv", annotations="none")
 
 
 @pytest.mark.parametrize("annotations", ["xml", "lxml"])

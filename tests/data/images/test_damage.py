@@ -16,7 +16,7 @@ from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import decode_image
 from tfpipe.prepare.index_rows import Images
 from tfpipe.tools.check.doubts import Doubt, recheck_with_tensorflow
-from tfpipe.tools.check.reading import look
+from tfpipe.tools.check.reading import Batch, look
 
 SIZE = (64, 70)
 # By the first component's factors, and the others'.
@@ -50,8 +50,8 @@ def test_a_rare_sampling_is_no_damage_and_a_cut_one_is_truncated(kind: str, tmp_
         assert np.ptp(decode_image(tf.constant(jpeg), channels).numpy()) > 20
         assert find_damage(half, channels)
         assert "remature end" in describe(half, channels, "") or "truncated" in describe(half, channels, "")
-        assert recheck_with_tensorflow([Doubt(str(paths[1]), "")], channels, show=False)[0][0] == "truncated"
-    seen = look(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32)), {"a": 0}, 3, Limits(10**9, 100))
+        assert recheck_with_tensorflow([Doubt(paths[1].read_bytes, "")], channels, show=False)[0][0] == "truncated"
+    seen = look(Batch(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32))), {"a": 0}, 3, Limits(10**9, 100))
     assert [bool(each.damage) for each in seen] == [False, True]
 
 

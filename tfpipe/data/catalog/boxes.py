@@ -73,7 +73,7 @@ def own_crops(catalog: Catalog, config: DataConfig, world: World) -> int | None:
     """Returns the number of crops of a rank's share of the test data; None if only reading the XMLs would tell."""
     if catalog.boxes is not None and (catalog.by_object or config.crop_for(catalog.split) == "boxes"):
         return int((catalog.boxes.images % world.size == world.rank).sum())
-    parsed = config.crop_for(catalog.split) == "boxes" and catalog.annotated[world.rank :: world.size].any()
+    parsed = config.crop_for(catalog.split) == "boxes" and catalog.annotated[slice(world.rank, None, world.size)].any()
     return None if catalog.by_object or parsed else len(range(world.rank, len(catalog), world.size))
 
 
