@@ -173,7 +173,7 @@ INPUTS: list[Input] = [
         "a crop of one side",
         {},
         {**DATA, "crop_image_size": [64]},
-        "1 error in the config PATH/c.json:\n  data.crop_image_size: received [64]; accepted: more elements",
+        "1 error in the config PATH/c.json:\n  data.crop_image_size: received [64]; accepted: [height, width]",
     ),
     Input(
         "two channels",

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
+from tests.support.packs import LOOSE
 from tests.support.sample import SampleData
 from tfpipe import World, build_dataset, load_config
 from tfpipe.data.pipeline import stage_names
@@ -54,7 +55,7 @@ def test_packed_crops_are_gathered(sample: SampleData, tmp_path: Path, kind: str
     """Also where a transform of the user's own follows, which is not counted."""
     given = load_config(sample.config(tmp_path / "c.json"))
     pack(given.data, "train", tmp_path / "packed", PackPlan(kind), World())
-    source = {"source": {"kind": "packed", "path": str(tmp_path / "packed")}}
+    source = {**LOOSE, "source": {"kind": "packed", "path": str(tmp_path / "packed")}}
     config = load_config(sample.config(tmp_path / "c.json", data=source))
     catalog = load_catalog(config.data, "train", World())
     iterator = iter(build_dataset(config, with_positions=True, with_ready=True, catalog=catalog))

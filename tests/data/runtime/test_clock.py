@@ -10,7 +10,6 @@ import sys, threading, time
 import tensorflow as tf
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.data.runtime.shutdown import close_at_exit
-close_at_exit()
 if sys.argv[1] == "deterministic":
     tf.config.experimental.enable_op_determinism()
 def wait(since):
@@ -35,7 +34,7 @@ def tell(number, ready):
 def prepare(number):
     return tf.numpy_function(tell, [number, now_s([number])], tf.float64, stateful=False)
 numbers = tf.data.Dataset.range(9).map(lambda number: number + 1, num_parallel_calls=2)
-ahead = iter(numbers.map(prepare).prefetch(2))
+ahead = iter(close_at_exit(numbers.map(prepare).prefetch(2)))
 next(ahead)
 assert second.wait(120), "nothing was prepared while nobody asked"
 asked = time.time()

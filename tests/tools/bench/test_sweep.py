@@ -175,7 +175,7 @@ def test_a_key_that_divides_the_cpus_is_swept_against_a_training_step(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, trained_on = sample.config(tmp_path / "c.json", data={"batch_size": 8, "annotations": "none"}), []
-    monkeypatch.setattr(module, "training_step", lambda *_: lambda batch: trained_on.append(batch[0].shape))
+    monkeypatch.setattr(module, "training_step", lambda *_: lambda batch: trained_on.append(batch.data[0].shape))
     axes = [Axis.parse("data.cpu_fraction=0.5,1")]
     settings = settings_of(axes, lambda sets: load_config(path, sets))
     found = run(axes, settings, World(threads=4), BenchPlan(seconds=0.1, repeats=1))
