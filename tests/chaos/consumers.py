@@ -54,6 +54,7 @@ class Used:
         ranks = self.loader.world.gather((self.new, left))
         saved = {
             "state": state(),
+            "crops": self.loader.state_dict()["crops"],
             "step": self.saved["step"] + len(self.new),
             "used": self.saved["used"] + [crop for new, _ in ranks for batch in new for crop in batch],
             "left_out": self.saved["left_out"] + [position for _, left in ranks for position in left],
@@ -69,7 +70,7 @@ class Iterating:
     """A loop over the batches."""
 
     def __init__(self, config: tfpipe.Config, path: Path, kind: str) -> None:
-        self.taker = LOOPS[kind](config, "train", None, positions=True)
+        self.taker = LOOPS[kind](config, "train", positions=True)
         self.loader = self.taker.loader
         self.used = Used(path, self.loader, config.training.checkpoint.every_steps)
         if "state" in self.used.saved:

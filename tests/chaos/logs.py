@@ -105,4 +105,4 @@ class ConsumerLogs:
         """Checks that all batches were whole, and that the state counts them."""
         saved = self._read()
         assert len(saved["used"]) % batch == 0, "a batch is cut"
-        assert saved["state"]["crops"] == len(saved["used"]), f"counted {saved['state']['crops']}"
+        assert saved["crops"] == len(saved["used"]), f"counted {saved['crops']}, used {len(saved['used'])}"

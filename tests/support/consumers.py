@@ -29,8 +29,9 @@ def keys_of(images: Any) -> list[int]:
 class Consumer:
     """A way to take batches; `consume` returns the keys of the samples that it has used."""
 
-    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
-        self.config, self.split, self.options = config, split, {"catalog": catalog}
+    def __init__(self, config: tfpipe.Config, split: str, catalog: Any = None, **options: Any) -> None:
+        """Makes the loader, with `options` of its own."""
+        self.config, self.split, self.options = config, split, {"catalog": catalog, **options}
         self.loader = self.make()
 
     def make(self) -> tfpipe.Loader:
