@@ -1,10 +1,11 @@
 """A consumer of a Loader that keeps what it has used: `python -m tests.chaos.consumers CONFIG RUN KIND OVERRIDE...`.
 
-It takes the epochs of `training.epochs` in pieces of a few batches, of which some end with a break and some with an
+It takes the epochs of `training.epochs` in pieces of some batches, of which some end with a break and some with an
 exception, and goes on with the same Loader. Every `training.checkpoint.every_steps` batches RUN/used.json gets the
 Loader's state together with the crops used until then; the next start continues from it.
 """
 
+import itertools
 import json
 import random
 import sys
@@ -22,7 +23,7 @@ from tfpipe.data.loader import Loader
 # How the consumers of support/consumers.py that iterate are called, and the pieces of fit by its steps a call.
 ITERATING = ("for", "epoch", "DataLoader", "StatefulDataLoader", "JAX", "JAX, sharded")
 FITTING = {"fit": 1, "fit, two steps a call": 2}
-KINDS = (*ITERATING, *FITTING)
+KINDS = ("Lightning", *ITERATING, *FITTING)
 # Those that Horovod connects.
 ON_RANKS = ("for", "epoch")
 USED = "used.json"
@@ -88,6 +89,21 @@ class Iterating:
     def end(self) -> None:
         """Saves the rest."""
         self.used.save(self.taker.state)
+
+
+class Lightened(Iterating):
+    """Lightning's fit."""
+
+    def piece(self, count: int, failing: bool) -> None:
+        """Trains `count` batches; then an exception ends fit if `failing`."""
+        numbers = itertools.count(1)
+
+        def use(batch: Any, _: int) -> None:
+            self.used.add(batch[2], self.taker.state)
+            if next(numbers) == count and failing:
+                raise Enough
+
+        self.taker.run(use, count)
 
 
 class HandingOut(Loader):
@@ -173,11 +189,12 @@ def consume(path: str, run: str, kind: str, *overrides: str) -> int:
     try:
         config = tfpipe.load_config(path, overrides)
         Path(run).mkdir(exist_ok=True)
-        consumer = (Fitting if kind in FITTING else Iterating)(config, Path(run) / USED, kind)
+        how = Fitting if kind in FITTING else Lightened if kind == "Lightning" else Iterating
+        consumer = how(config, Path(run) / USED, kind)
         loader = consumer.loader
         last, rng = config.training.epochs * loader.steps_per_epoch, random.Random(loader.used)
         while loader.used < last:
-            count, failing = min(rng.randrange(1, 9), last - loader.used), rng.random() < 0.3
+            count, failing = min(rng.choice((1, 2, 5, 30)), last - loader.used), rng.random() < 0.3
             with suppress(Enough):
                 consumer.piece(count, failing)
         consumer.end()

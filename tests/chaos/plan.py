@@ -58,7 +58,7 @@ def draw(seed: int) -> Plan:
     source = rng.choice(SOURCES)
     scope = rng.choice(("global", "global", "shard"))
     sizes = rng.choices((1, 2, 3), (5, 4, 1), k=4)
-    consumer = rng.choice((*["train.py"] * 8, *KINDS, *ON_RANKS))
+    consumer = rng.choice((*["train.py"] * 7, *KINDS, *ON_RANKS))
     if consumer not in ("train.py", *ON_RANKS):
         sizes = [1] * 4
     if scope == "shard":  # a rank keeps its share

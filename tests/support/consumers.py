@@ -7,6 +7,7 @@ and the state counts them; otherwise what was seen and counted. Samples are told
 import json
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -137,10 +138,21 @@ class Lightning(Consumer):
         return tfpipe.torch.Loader(self.config, self.split, **self.options)
 
     def consume(self, count: int | None, failing: bool = False) -> list[int]:
+        keys: list[int] = []
+
+        def use(batch: Any, number: int) -> None:
+            keys.extend(keys_of(batch[0]))
+            if failing and number + 1 == count:
+                raise KeyError("early")
+
+        with suppress(KeyError):
+            self.run(use, STEPS if count is None and self.split == "train" else count)
+        return keys
+
+    def run(self, use: Callable[[Any, int], None], count: int | None) -> None:
+        """Calls `use` with each batch, of `count`, and its number in the epoch."""
         import lightning
         import torch
-
-        keys: list[int] = []
 
         class Model(lightning.LightningModule):
             def __init__(self) -> None:
@@ -148,9 +160,7 @@ class Lightning(Consumer):
                 self.weight = torch.nn.Parameter(torch.zeros(()))
 
             def training_step(self, batch: Any, number: int) -> Any:
-                keys.extend(keys_of(batch[0]))
-                if failing and number + 1 == count:
-                    raise KeyError("early")
+                use(batch, number)
                 return self.weight * 1.0
 
             validation_step = training_step
@@ -170,15 +180,10 @@ class Lightning(Consumer):
 
         quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing"), False)
         quiet |= {"enable_model_summary": False, "accelerator": "cpu", "devices": 1}
-        try:
-            if self.split == "train":
-                steps = STEPS if count is None else count
-                lightning.Trainer(max_steps=steps, **quiet).fit(Model(), Epoch(self.loader))
-            else:
-                lightning.Trainer(limit_val_batches=count, **quiet).validate(Model(), self.loader, verbose=False)
-        except KeyError:
-            pass
-        return keys
+        if self.split == "train":
+            lightning.Trainer(max_steps=count, **quiet).fit(Model(), Epoch(self.loader))
+        else:
+            lightning.Trainer(limit_val_batches=count, **quiet).validate(Model(), self.loader, verbose=False)
 
 
 def keras_model(channels_last: tuple[int, ...], steps_per_execution: int = 1) -> Any:
