@@ -5,6 +5,7 @@ exception, and goes on with the same Loader. Every `training.checkpoint.every_st
 Loader's state together with the crops used until then; the next start continues from it.
 """
 
+import faulthandler
 import itertools
 import json
 import random
@@ -27,6 +28,8 @@ KINDS = ("Lightning", *ITERATING, *FITTING)
 # Those that Horovod connects.
 ON_RANKS = ("for", "epoch")
 USED = "used.json"
+# Seconds after which a consumer says what its threads do: less than the bound of a run's commands.
+LONG_S = 240
 
 
 class Enough(Exception):
@@ -206,4 +209,5 @@ def consume(path: str, run: str, kind: str, *overrides: str) -> int:
 
 
 if __name__ == "__main__":
+    faulthandler.dump_traceback_later(LONG_S)
     sys.exit(consume(*sys.argv[1:]))

@@ -22,7 +22,7 @@ from tfpipe import World, load_config
 from tfpipe.prepare.index import build_index
 
 # Long for what takes seconds, short beside a hang.
-BOUNDED_S = 120
+BOUNDED_S = 300
 MARK = "TFPIPE_TESTS_CHAOS"
 EPOCHS = 3
 
