@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 import tfpipe
 from tests.support.consumers import LOOPS, keys_of
@@ -136,7 +137,6 @@ class Fitting:
     def noting_model(self) -> Any:
         """Returns a model that notes each batch which it trains."""
         import keras
-        import tensorflow as tf
 
         trained = self.trained
 
@@ -202,6 +202,13 @@ def consume(path: str, run: str, kind: str, *overrides: str) -> int:
                 consumer.piece(count, failing)
         consumer.end()
         loader.close()
+    except tf.errors.UnknownError as error:
+        # The Loader's error within Keras has the same text.
+        _, named, text = error.message.partition("tfpipe.errors.TfpipeError: ")
+        if not named:
+            raise
+        print(f"error: {text}", file=sys.stderr)
+        return 1
     except tfpipe.TfpipeError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code

@@ -147,6 +147,8 @@ class Fault(NamedTuple):
     is_signal: bool = False
     is_passing: bool = False
     """`act` is only for running ranks, and ends what it does."""
+    is_before: bool = False
+    """`act` is only for what the next command reads at its start."""
     writes: bool = False
     """Fails at files that only train.py writes."""
 
@@ -173,7 +175,7 @@ FAULTS = {
     "missing shard": Fault(("tar at url",), ENDS, _gone(*SHARD)),
     "bad shard": Fault(SHARDS, ENDS, _replaced(SHARD, b"not a shard")),
     "bad record": Fault(("original", "crops", *SHARDS), ENDS, _record),
-    "bad scan or copy": Fault(STORED, DONE, _stored),
+    "bad scan or copy": Fault(STORED, DONE, _stored, is_before=True),
     "pipe": Fault((*FILES[:-1], "csv", "coco"), ENDS, _pipe, options=SHORT),
     "file hangs": Fault(
         tuple(source for source in LOOSE if source != "service"),

@@ -88,8 +88,9 @@ def draw(seed: int) -> Plan:
         for name, fault in FAULTS.items()
         if source in fault.sources and (consumer == "train.py" or not fault.writes)
     ]
-    legs = tuple(
+    legs = [
         Leg(size, rng.choice(names), rng.choice((0, rng.randrange(1, 10), rng.randrange(1, 44 // size))))
         for size in sizes[: rng.choice((1, 2, 3))]
-    )
-    return Plan(seed, source, overrides, legs, sizes[3], consumer)
+    ]
+    legs = [leg._replace(after=0) if FAULTS[leg.fault].is_before else leg for leg in legs]
+    return Plan(seed, source, overrides, tuple(legs), sizes[3], consumer)
