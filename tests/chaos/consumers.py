@@ -203,11 +203,11 @@ def consume(path: str, run: str, kind: str, *overrides: str) -> int:
         consumer.end()
         loader.close()
     except tf.errors.UnknownError as error:
-        # The Loader's error within Keras has the same text.
+        # The Loader's error within Keras has the same text; other ranks notice that one has ended.
         _, named, text = error.message.partition("tfpipe.errors.TfpipeError: ")
-        if not named:
+        if not named and "Horovod has been shut down" not in error.message:
             raise
-        print(f"error: {text}", file=sys.stderr)
+        print(f"error: {text or 'another rank has ended'}", file=sys.stderr)
         return 1
     except tfpipe.TfpipeError as error:
         print(f"error: {error}", file=sys.stderr)
