@@ -1,7 +1,8 @@
 """Random runs with random faults: python -m tests.chaos --runs 200 --seed 0.
 
-Each run trains on tiny data, meets up to three faults, is resumed after each, and must then have trained every crop
-once. Prints every run that has failed, with its seed; `--runs 1 --seed N --keep` repeats it and leaves its folder.
+Each run uses tiny data, by train.py or by a consumer of a Loader, meets up to three faults, is resumed after each, and
+must then have used every crop once. Prints every run that has failed, with its seed; `--runs 1 --seed N --keep` repeats
+it and leaves its folder.
 """
 
 import argparse

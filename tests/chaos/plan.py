@@ -3,10 +3,12 @@
 import random
 from typing import Any, NamedTuple
 
+from tests.chaos.consumers import KINDS, ON_RANKS
 from tests.chaos.faults import FAULTS
+from tests.chaos.forms import FORMS
 
 BATCH = 4
-SOURCES = ("files", "files", "index", "original", "crops", "raw", "cache", "memory", "service")
+SOURCES = ("files", "files", "index", "original", "crops", "raw", "cache", "memory", "service", *FORMS)
 OPTIMIZERS = ("SGD", "Adam", "AdamW", "Lamb", "Lion", "RMSprop", "Adafactor", "Ftrl")
 
 
@@ -30,10 +32,12 @@ class Plan(NamedTuple):
     legs: tuple[Leg, ...]
     ranks: int
     """Ranks of the last command."""
+    consumer: str
+    """Who takes the batches: "train.py", or a name in KINDS."""
 
     def labels(self) -> list[str]:
         """The values of this run in each dimension, to count."""
-        values = [f"source {self.source}", *(f"fault {leg.fault}" for leg in self.legs)]
+        values = [f"source {self.source}", f"consumer {self.consumer}", *(f"fault {leg.fault}" for leg in self.legs)]
         values += [f"ranks {ranks}" for ranks in [*(leg.ranks for leg in self.legs), self.ranks]]
         named = ("unit", "scope", "on_error", "crop", "decoder", "precision", "compression")
         return values + [
@@ -44,7 +48,8 @@ class Plan(NamedTuple):
 
     def __str__(self) -> str:
         legs = "; ".join(f"{leg.ranks} ranks, {leg.fault} after {leg.after}" for leg in self.legs)
-        return f"seed {self.seed}: {self.source}, {self.overrides}: {legs}; {self.ranks} ranks to the end"
+        legs += f"; {self.ranks} ranks to the end"
+        return f"seed {self.seed}: {self.source} to {self.consumer}, {self.overrides}: {legs}"
 
 
 def draw(seed: int) -> Plan:
@@ -53,9 +58,12 @@ def draw(seed: int) -> Plan:
     source = rng.choice(SOURCES)
     scope = rng.choice(("global", "global", "shard"))
     sizes = rng.choices((1, 2, 3), (5, 4, 1), k=4)
+    consumer = rng.choice((*["train.py"] * 7, *KINDS, *ON_RANKS))
+    if consumer not in ("train.py", *ON_RANKS):
+        sizes = [1] * 4
     if scope == "shard":  # a rank keeps its share
         sizes = sizes[:1] * 4
-    crop = "boxes" if source in ("crops", "raw") else rng.choice(("boxes", "boxes", "random_resized", "full"))
+    crop = "boxes" if source in ("crops", "raw", "coco") else rng.choice(("boxes", "boxes", "random_resized", "full"))
     overrides = {
         "data.scope": scope,
         "data.unit": rng.choice(("image", "box")),
@@ -75,9 +83,14 @@ def draw(seed: int) -> Plan:
         overrides["data.test_filelist"] = None
     if source in ("cache", "memory") and crop != "random_resized":
         overrides["data.cache_stage"] = rng.choice(("files", "crops"))
-    names = [name for name, fault in FAULTS.items() if source in fault.sources]
-    legs = tuple(
+    names = [
+        name
+        for name, fault in FAULTS.items()
+        if source in fault.sources and (consumer == "train.py" or not fault.writes)
+    ]
+    legs = [
         Leg(size, rng.choice(names), rng.choice((0, rng.randrange(1, 10), rng.randrange(1, 44 // size))))
         for size in sizes[: rng.choice((1, 2, 3))]
-    )
-    return Plan(seed, source, overrides, legs, sizes[3])
+    ]
+    legs = [leg._replace(after=0) if FAULTS[leg.fault].is_before else leg for leg in legs]
+    return Plan(seed, source, overrides, tuple(legs), sizes[3], consumer)

@@ -15,7 +15,11 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> SampleData:
 
 
 @pytest.mark.parametrize(
-    "seed", [12, *(pytest.param(seed, marks=pytest.mark.full("one random run is in make test")) for seed in (5, 19))]
+    "seed",
+    [
+        1005,
+        *(pytest.param(seed, marks=pytest.mark.full("one random run is in make test")) for seed in (1002, 1004, 2004)),
+    ],
 )
-def test_a_random_run_trains_every_crop_once_whatever_it_meets(small: SampleData, tmp_path: Path, seed: int) -> None:
+def test_a_random_run_uses_every_crop_once_whatever_it_meets(small: SampleData, tmp_path: Path, seed: int) -> None:
     Story(draw(seed), small, tmp_path).carry_out()

@@ -30,8 +30,9 @@ def keys_of(images: Any) -> list[int]:
 class Consumer:
     """A way to take batches; `consume` returns the keys of the samples that it has used."""
 
-    def __init__(self, config: tfpipe.Config, split: str, catalog: Any) -> None:
-        self.config, self.split, self.options = config, split, {"catalog": catalog}
+    def __init__(self, config: tfpipe.Config, split: str, catalog: Any = None, **options: Any) -> None:
+        """Makes the loader, with `options` of its own."""
+        self.config, self.split, self.options = config, split, {"catalog": catalog, **options}
         self.loader = self.make()
 
     def make(self) -> tfpipe.Loader:
@@ -137,81 +138,87 @@ class Lightning(Consumer):
         return tfpipe.torch.Loader(self.config, self.split, **self.options)
 
     def consume(self, count: int | None, failing: bool = False) -> list[int]:
-        model = lightning_model(count if failing else None)
+        keys: list[int] = []
+
+        def use(batch: Any, number: int) -> None:
+            keys.extend(keys_of(batch[0]))
+            if failing and number + 1 == count:
+                raise KeyError("early")
+
         with suppress(KeyError):
-            if self.split == "train":
-                self.trainer(max_steps=STEPS if count is None else count).fit(model, Epoch(self.loader))
-            else:
-                self.trainer(limit_val_batches=count).validate(model, self.loader, verbose=False)
-        return model.seen["train" if self.split == "train" else "val"]
+            self.run(use, STEPS if count is None and self.split == "train" else count)
+        return keys
 
-    @staticmethod
-    def trainer(**how: Any) -> Any:
-        """A Trainer that writes and prints nothing."""
-        import lightning
-
-        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
-        return lightning.Trainer(**quiet, accelerator="cpu", devices=1, **how)
+    def run(self, use: Callable[[Any, int], None], count: int | None) -> None:
+        """Calls `use` with each batch, of `count`, and its number in the epoch."""
+        module = lightning_module(use, use)
+        if self.split == "train":
+            trainer(max_steps=count).fit(module, Epoch(self.loader))
+        else:
+            trainer(limit_val_batches=count).validate(module, self.loader, verbose=False)
 
 
 class LightningValidation(Lightning):
     """The validations in Lightning's fit, after its sanity check: the samples of each of two epochs."""
 
     def consume(self, count: int | None, failing: bool = False) -> list[int]:
-        model = lightning_model(None)
+        passes: list[list[int]] = []
+
+        def use(batch: Any, number: int) -> None:
+            if number == 0:
+                passes.append([])
+            passes[-1] += keys_of(batch[0])
+
+        how = {"max_epochs": 2, "limit_train_batches": 2, "num_sanity_val_steps": 2, "limit_val_batches": count}
         with tfpipe.torch.Loader(self.config) as train:
-            how = {"max_steps": 2 * STEPS, "num_sanity_val_steps": 2, "limit_val_batches": count}
-            self.trainer(**how).fit(model, Epoch(train), val_dataloaders=self.loader)
-        first, second, *others = model.passes
-        assert first == second and not others, [len(keys) for keys in model.passes]
+            trainer(**how).fit(lightning_module(lambda *_: None, use), Epoch(train), val_dataloaders=self.loader)
+        _, first, second = passes
+        assert first == second, (len(first), len(second))
         return first
 
 
 class Epoch:
-    """The epochs of docs/frameworks.md."""
+    """An epoch of a loader for each `for`, as in docs/frameworks.md."""
 
     def __init__(self, loader: tfpipe.Loader) -> None:
         self.loader = loader
 
     def __len__(self) -> int:
-        return STEPS
+        return self.loader.steps_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
-        return islice(self.loader, STEPS)
+        return self.loader.epoch(self.loader.step // len(self))
 
 
-def lightning_model(fails_at: int | None) -> Any:
-    """A model that notes the keys that it has seen; it raises in batch `fails_at`."""
+def trainer(**how: Any) -> Any:
+    """Lightning's Trainer, which writes and prints nothing."""
+    import lightning
+
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
+    return lightning.Trainer(**quiet, accelerator="cpu", devices=1, **how)
+
+
+def lightning_module(train: Callable[[Any, int], None], validate: Callable[[Any, int], None]) -> Any:
+    """A module that calls a function with each batch and its number."""
     import lightning
     import torch
 
-    class Model(lightning.LightningModule):
+    class Module(lightning.LightningModule):
         def __init__(self) -> None:
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(()))
-            self.seen: dict[str, list[int]] = {"train": [], "val": []}
-            self.passes: list[list[int]] = []
 
-        def training_step(self, batch: Any, number: int, kind: str = "train") -> Any:
-            self.seen[kind] += keys_of(batch[0])
-            if number + 1 == fails_at:
-                raise KeyError("early")
+        def training_step(self, batch: Any, number: int) -> Any:
+            train(batch, number)
             return self.weight * 1.0
 
-        def validation_step(self, batch: Any, number: int) -> Any:
-            return self.training_step(batch, number, "val")
-
-        def on_validation_epoch_end(self) -> None:
-            if self.trainer.state.fn != "fit":
-                return
-            if not self.trainer.sanity_checking:
-                self.passes.append(self.seen["val"])
-            self.seen["val"] = []
+        def validation_step(self, batch: Any, number: int) -> None:
+            validate(batch, number)
 
         def configure_optimizers(self) -> Any:
             return torch.optim.SGD(self.parameters(), lr=0.1)
 
-    return Model()
+    return Module()
 
 
 def keras_model(channels_last: tuple[int, ...], steps_per_execution: int = 1) -> Any:

@@ -62,3 +62,21 @@ def test_without_locks_only_old_files_are_removed(tmp_path: Path, monkeypatch: p
     with locked_write(tmp_path / "a.bin") as file:
         file.write(b"whole")
     assert (tmp_path / "a.bin").read_bytes() == b"whole"
+
+
+def test_a_file_whose_number_is_never_that_of_its_name_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of being opened until no more files can be."""
+    opens = []
+
+    def differ(*_: object) -> bool:
+        opens.append(len(os.listdir("/proc/self/fd")))
+        assert len(opens) < 50, "opened without an end"
+        return False
+
+    monkeypatch.setattr("tfpipe.util.atomic_write.is_same_file", differ)
+    with locked_write(tmp_path / "a.bin") as file:
+        file.write(b"whole")
+    assert (tmp_path / "a.bin").read_bytes() == b"whole"
+    assert max(opens) == min(opens), "files stay open"

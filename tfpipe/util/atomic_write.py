@@ -14,6 +14,9 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.locks import NO_LOCKS, is_same_file
 
 PARTIAL = ".partial"
+# Tries to open a temporary file that no other process is about to remove. Where a file's number is never that of its
+# name, as on some network file systems, it is then written without a lock.
+OPENS = 10
 # Age from which a temporary file is nobody's where the file system has no locks.
 ABANDONED_S = 86400.0
 
@@ -49,7 +52,10 @@ def locked_write(path: Path) -> Iterator[IO[bytes]]:
     with ExitStack() as held, atomic_write(path) as partial:
         # Closed, and so unlocked, after it got its name.
         file = held.enter_context(partial.open("wb"))
-        while not _lock(file) or not is_same_file(file, partial):
+        for _ in range(OPENS):
+            if _lock(file) and is_same_file(file, partial):
+                break
+            file.close()
             file = held.enter_context(partial.open("wb"))  # another process was about to remove it
         yield file
         file.flush()

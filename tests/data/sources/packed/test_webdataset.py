@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.flaky import fail_once
 from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, samples, write_tars
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
+from tfpipe.data.sources.packed import scan
 from tfpipe.data.sources.packed import webdataset as module
 from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.errors import ConfigError
@@ -45,6 +47,28 @@ def test_labels_and_boxes_are_beside_the_images(tmp_path: Path, notes: str) -> N
     edges = [box for sample in SAMPLES for box in sample.boxes or [[0, 0, WIDTH, HEIGHT]]]
     wanted = np.array(edges)[:, [1, 0, 3, 2]] / [HEIGHT, WIDTH, HEIGHT, WIDTH]
     assert np.allclose(catalog.boxes.boxes, wanted)
+
+
+@pytest.mark.parametrize("name", ["open_file", "check_end"])
+def test_an_error_that_may_pass_costs_a_scan_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """At the beginning of a shard, and after its last sample: what is left out is counted once."""
+    write(tmp_path / "train-0.tar", a__jpg=SAMPLES[0].file, a__cls=b"x", a__txt=b"note")
+    pauses = fail_once(monkeypatch, module, name)
+    catalog = catalog_of(tmp_path)
+    assert (list(catalog.paths), pauses) == (["a.jpg"], [1])
+    assert catalog.source.left_out == ["1 .txt (e.g. a.txt)"]
+    assert "train-0.tar" in caplog.text or name == "check_end"
+
+
+@pytest.mark.parametrize("name", ["read_schema", "read_table"])
+def test_so_it_does_when_a_stored_scan_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    write_tars(tmp_path, SAMPLES)
+    catalog_of(tmp_path)
+    monkeypatch.setattr(module, "scan_tar", lambda *_: pytest.fail("scanned again"))
+    pauses = fail_once(monkeypatch, scan.pq, name)
+    assert (len(catalog_of(tmp_path)), pauses) == (12, [1])
 
 
 def test_shards_are_scanned_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

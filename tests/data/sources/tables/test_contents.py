@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.flaky import fail_once
 from tests.support.routes import samples, write_arrow, write_parquet
 from tfpipe import World
 from tfpipe.config import DataConfig, make_config
+from tfpipe.data.sources.tables import contents as module
 from tfpipe.data.sources.tables.contents import locate
 from tfpipe.errors import ConfigError
 
@@ -47,6 +49,25 @@ def test_what_is_encoded_is_copied_once(tmp_path: Path) -> None:
     assert [copy.stat().st_ino for copy in copies] == before
     write_parquet(tables[0], SAMPLES[::-1])
     assert contents(tables[:1], data_of()) == FILES[::-1]
+
+
+@pytest.mark.parametrize("name", ["bytes_of", "_places"])
+def test_an_error_that_may_pass_costs_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """While images are copied, and while they are located."""
+    table = write_parquet(tmp_path / "a.parquet", SAMPLES)
+    pauses = fail_once(monkeypatch, module, name)
+    assert contents([table], data_of()) == FILES
+    assert pauses == [1]
+
+
+def test_nor_does_it_make_a_copy_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = write_parquet(tmp_path / "a.parquet", SAMPLES)
+    contents([table], data_of())
+    (copy,) = tmp_path.glob("*.images.arrow")
+    before = copy.stat().st_ino
+    pauses = fail_once(monkeypatch, module, "open_arrow")
+    assert contents([table], data_of()) == FILES
+    assert (pauses, copy.stat().st_ino) == ([1], before)
 
 
 def test_a_copy_of_another_column_or_version_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

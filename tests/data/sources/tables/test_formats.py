@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.support.flaky import fail_once
 from tests.support.routes import samples, write_arrow
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.tables import formats
 from tfpipe.data.sources.tables.formats import holds_bytes, read_table
 from tfpipe.errors import ConfigError
 
@@ -54,6 +56,37 @@ def test_a_table_is_read_by_the_end_of_its_name(tmp_path: Path, ending: str, fol
     assert (catalog.classes, catalog.labels.tolist()) == (("007", "07"), [0, 1])
     if folder:
         assert len(catalog_of(tmp_path, "test")) == 2
+
+
+@pytest.mark.parametrize(
+    ("ending", "owner", "name"),
+    [
+        ("csv", formats.csv, "read_csv"),
+        ("jsonl", formats.pyarrow.json, "read_json"),
+        ("parquet", formats.pq, "ParquetFile"),
+        ("arrow", formats, "open_arrow"),
+    ],
+)
+def test_a_read_is_tried_again_after_an_error_that_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ending: str, owner, name: str
+) -> None:
+    path = write(tmp_path / f"a.{ending}")
+    pauses = fail_once(monkeypatch, owner, name)
+    assert read_table(path, ["label"]).to_pylist() == ROWS
+    assert pauses == [1]
+    assert f"{path}" in caplog.text and "Input/output error" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("ending", "owner", "name"), [("parquet", formats.pq, "ParquetFile"), ("arrow", formats, "open_arrow")]
+)
+def test_so_is_the_search_for_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, owner, name: str
+) -> None:
+    path = write(tmp_path / f"a.{ending}")
+    pauses = fail_once(monkeypatch, owner, name)
+    assert holds_bytes(path, "path") is False
+    assert pauses == [1]
 
 
 def test_notes_beside_a_table_are_no_table(tmp_path: Path) -> None:

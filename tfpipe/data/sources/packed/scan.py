@@ -24,6 +24,7 @@ from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import Stamp
 from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.progress import progress
+from tfpipe.util.retry import may_pass, retried
 
 logger = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def scanned(
     made_from = MadeFrom(scan.version, [(path.name, stamp) for path, stamp in found], scan.settings)
     path = _stored_path(scan, prefix, config, folder)
     if world.from_rank0(lambda: _is_kept(scan, path, made_from)):
-        table = pq.read_table(path)
+        table = retried(pq.read_table)(path)
     else:
         table, counted = _scan(scan, found, prefix, folder, world)
         table = table.replace_schema_metadata({KEY: made_from.text(), LEFT_OUT: json.dumps(counted.counts)})
@@ -125,12 +126,15 @@ def _stored_path(scan: Scan, prefix: str, config: DataConfig, folder: AnyPath) -
     return config.index / f"{prefix}-{where[:8]}.{scan.name}.parquet"
 
 
+@retried
 def _is_kept(scan: Scan, path: Path, made_from: MadeFrom) -> bool:
     try:
         change = made_from.change((pq.read_schema(path).metadata or {}).get(KEY))
     except FileNotFoundError:
         return False
     except (OSError, pa.ArrowInvalid) as error:
+        if may_pass(error):
+            raise
         change = f"it cannot be read: {error}"
     if change is not None:
         logger.warning("%s is out of date: %s; the %s are scanned again", path, change, scan.kind)
@@ -180,9 +184,14 @@ def _scan_all(
 
 def _scan_one(scan: Scan, shard: Shard) -> tuple[pa.Table, LeftOut] | str:
     number, path, size = shard
-    left_out = LeftOut()
+
+    def read() -> tuple[Rows, LeftOut]:
+        left_out = LeftOut()
+        return scan.read(path, size, left_out), left_out
+
     try:
-        rows = scan.read(path, size, left_out)
+        # Requests have retries of their own.
+        rows, left_out = (read if isinstance(path, UrlPath) else retried(read))()
         columns = list(zip(*rows, strict=True)) or [()] * (len(scan.schema) - 1)
         values = [*map(list, columns), [number] * len(rows)]
         return pa.table(dict(zip(scan.schema.names, values, strict=True)), scan.schema), left_out

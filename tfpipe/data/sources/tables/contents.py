@@ -23,6 +23,7 @@ from tfpipe.util.atomic_write import locked_write, remove_abandoned, writing
 from tfpipe.util.files import stamp
 from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.progress import progress
+from tfpipe.util.retry import may_pass, retried
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ def locate(files: list[Path], column: str, config: DataConfig, world: World) -> 
     return world.from_rank0(lambda: _shards(files, column, config))
 
 
+@retried
 def _shards(files: list[Path], column: str, config: DataConfig) -> Shards:
     paths = [path if _is_plain(path, column) else _copy_path(path, config) for path in files]
     parts = [_places(path, column if path == file else COPIED) for path, file in zip(paths, files, strict=True)]
@@ -90,6 +92,7 @@ def _copy_path(path: Path, config: DataConfig) -> Path:
     return config.index / f"{path.stem}-{where[:8]}{COPY}"
 
 
+@retried
 def _copied(path: Path, column: str, config: DataConfig) -> None:
     """Copies the images of a table, some at a time, unless there is a copy of the same file or none is needed.
 
@@ -124,6 +127,8 @@ def _change(copy: Path, made_from: MadeFrom) -> str | None:
     try:
         return made_from.change((open_arrow(copy).table.schema.metadata or {}).get(KEY))
     except (OSError, pa.ArrowInvalid) as error:
+        if may_pass(error):
+            raise
         return f"it cannot be read: {error}"
 
 

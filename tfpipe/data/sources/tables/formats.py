@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import format_of, not_text
+from tfpipe.util.retry import retried
 
 Format = Literal["csv", "json", "parquet", "arrow"]
 # In a folder these count only if no table of the split has another end.
@@ -57,28 +58,29 @@ def read_table(path: Path, texts: Sequence[str]) -> pa.Table:
 
     Raises ConfigError if it cannot be read.
     """
-    table = _read(path, table_format(path), texts)
+    with opening(path):
+        table = _read(path, table_format(path), texts)
     twice = [name for name, count in Counter(table.column_names).items() if count > 1]
     if twice:
         raise ConfigError(f'data.source: {path} has several columns "{twice[0]}": rename them, or leave them out')
     return table
 
 
+@retried
 def _read(path: Path, kind: Format, texts: Sequence[str]) -> pa.Table:
-    with opening(path):
-        if kind == "csv":
-            convert = csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
-            parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-            return csv.read_csv(path, parse_options=parse, convert_options=convert)
-        if kind == "json":
-            block = min(path.stat().st_size + 1, MOST_JSON_BYTES)
-            table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block))
-            table.validate(full=True)  # that texts are UTF-8, which the parser leaves open
-            return table
-        if kind == "parquet":
-            with pq.ParquetFile(path) as file:
-                return file.read(_without_bytes(file.schema_arrow))
-        return open_arrow(path).table
+    if kind == "csv":
+        convert = csv.ConvertOptions(column_types=dict.fromkeys(texts, pa.string()))
+        parse = csv.ParseOptions(delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
+        return csv.read_csv(path, parse_options=parse, convert_options=convert)
+    if kind == "json":
+        block = min(path.stat().st_size + 1, MOST_JSON_BYTES)
+        table = pyarrow.json.read_json(path, pyarrow.json.ReadOptions(block_size=block))
+        table.validate(full=True)  # that texts are UTF-8, which the parser leaves open
+        return table
+    if kind == "parquet":
+        with pq.ParquetFile(path) as file:
+            return file.read(_without_bytes(file.schema_arrow))
+    return open_arrow(path).table
 
 
 @contextmanager
@@ -122,23 +124,30 @@ def holds_bytes(path: Path, column: str) -> bool:
     if kind in ("csv", "json"):
         return False
     with opening(path):
-        if kind == "arrow":
-            table = open_arrow(path).table
-            if not _is_of_bytes(table.schema, column):
-                return False
-            return not len(table) or sum(values.null_count for values in arrow_values(table, column)) < len(table)
-        with pq.ParquetFile(path) as file:
-            return _is_of_bytes(file.schema_arrow, column) and _any_in_parquet(file, column)
+        return _any_in_parquet(path, column) if kind == "parquet" else _any_in_arrow(path, column)
 
 
-def _any_in_parquet(file: pq.ParquetFile, column: str) -> bool:
+@retried
+def _any_in_arrow(path: Path, column: str) -> bool:
+    """Returns whether a column of bytes has a value or no row."""
+    table = open_arrow(path).table
+    if not _is_of_bytes(table.schema, column):
+        return False
+    return not len(table) or sum(values.null_count for values in arrow_values(table, column)) < len(table)
+
+
+@retried
+def _any_in_parquet(path: Path, column: str) -> bool:
     """Returns whether a column of bytes has a value or no row, by the file's statistics, without reading it."""
-    groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-    chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
-    chunks = [chunk for chunk in chunks if chunk.path_in_schema == _leaf(file.schema_arrow, column)]
-    counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
-    nulls = sum(about.null_count for about in counted)
-    return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
+    with pq.ParquetFile(path) as file:
+        if not _is_of_bytes(file.schema_arrow, column):
+            return False
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+        chunks = [chunk for chunk in chunks if chunk.path_in_schema == _leaf(file.schema_arrow, column)]
+        counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
+        nulls = sum(about.null_count for about in counted)
+        return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
 
 
 def _leaf(schema: pa.Schema, column: str) -> str:
