@@ -312,7 +312,7 @@ def test_more_bad_files_than_allowed_end_it(sample: SampleData, tree: Path, tmp_
         assert sum(sample.position < len(catalog) for sample in loader.dropped()) == len(bad) - 1
     bad[0].write_bytes(b"")
     message = f"rank 0: {len(bad)} of {len(catalog)} {split} samples cannot be used, more than the 0.1 that"
-    with Loader(config, split) as loader, pytest.raises(TfpipeError, match=f"{message} .* Input is empty"):
+    with Loader(config, split) as loader, pytest.raises(TfpipeError, match=f"{message} .*: the file is empty"):
         list(loader) if split == "test" else take_images(loader, len(catalog))
 
 

@@ -19,9 +19,6 @@ import tensorflow as tf
 from tfpipe.data.loader import Loader
 from tfpipe.data.runtime.shutdown import close_at_exit
 
-# Batches that Keras has in hand while it trains another one: copying them takes milliseconds.
-AHEAD = 2
-
 
 def batches(loader: Loader) -> tf.data.Dataset:
     """Returns the batches of a tfpipe.Loader as a dataset, which all backends of Keras take; builds the pipeline.
@@ -37,7 +34,11 @@ def batches(loader: Loader) -> tf.data.Dataset:
     elif loader.config.data.on_error == "raise" and not loader.step:
         with suppress(TypeError):  # only the XMLs tell
             dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(loader)))
-    return close_at_exit(dataset.prefetch(AHEAD))
+    # Keras drops iterators in cycles of references. Python's collector may find one in any thread, also in a thread of
+    # that very iterator's, e.g. of a prefetch, which would then wait for its own end: so the dataset has no threads.
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = options.autotune.enabled = False
+    return close_at_exit(dataset.with_options(options))
 
 
 class Commit(keras.callbacks.Callback):
