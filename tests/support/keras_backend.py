@@ -36,7 +36,7 @@ def fits(config: tfpipe.Config) -> dict[str, Any]:
     digest, loader = hashlib.sha256(), tfpipe.Loader(config)
     for _, batch in zip(range(STEPS), tfpipe.keras.batches(loader), strict=False):
         for part in batch:
-            digest.update(part.tobytes())
+            digest.update(part.numpy().tobytes())
     loader.restart()
     with warnings.catch_warnings(record=True) as warned:
         # torch's own arrays give numpy's DeprecationWarning, which Python does not show.

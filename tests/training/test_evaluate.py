@@ -35,12 +35,12 @@ def test_a_test_pass_without_crops_is_an_error() -> None:
 )
 def test_scores_equal_a_plain_count_over_all_crops(sample: SampleData, tmp_path: Path, batch_size: int) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"batch_size": batch_size}))
-    loader = Loader(config, "test", positions=True)
+    loader = Loader(config, "test", named=True)
     keras.utils.set_random_seed(3)
     model = build_model(config, 8)
     scores = Evaluator(config, loader, 8, tmp_path).run(model)
 
-    images, labels = (np.concatenate(parts) for parts in zip(*((i, y) for i, y, _ in loader), strict=True))
+    images, labels = (np.concatenate(parts) for parts in zip(*(batch.data for batch in loader), strict=True))
     logits = np.asarray(model(images))
     order = logits.argsort(axis=1)[:, ::-1]
     log_sum = np.log(np.exp(logits).sum(axis=1))
@@ -57,9 +57,9 @@ def test_a_pass_that_misses_an_image_is_an_error(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = load_config(sample.config(tmp_path / "c.json"))
-    build = loader.build_dataset
-    monkeypatch.setattr(loader, "build_dataset", lambda *args, **keys: build(*args, **keys).skip(1))
-    evaluator = Evaluator(config, Loader(config, "test", positions=True), 8, tmp_path)
+    build = loader.build_batches
+    monkeypatch.setattr(loader, "build_batches", lambda *args, **keys: build(*args, **keys).skip(1))
+    evaluator = Evaluator(config, Loader(config, "test", named=True), 8, tmp_path)
     with pytest.raises(TfpipeError, match=r"saw \d+ images of 37"):
         evaluator.run(build_model(config, 8))
 
@@ -73,7 +73,7 @@ def test_an_image_left_out_is_listed_with_the_runs_steps(tree: Path, tmp_path: P
     model = ParallelModel(network.input, network.output)
     model.compile("sgd")
     model.meter = Meter(steps=7)
-    evaluator = Evaluator(config, Loader(config, "test", positions=True), 8, tmp_path)
+    evaluator = Evaluator(config, Loader(config, "test", named=True), 8, tmp_path)
     assert evaluator.run(model).images == 36
     heading, line = (tmp_path / "bad_files.txt").read_text().splitlines()
     assert dict(zip(heading.split("\t"), line.split("\t"), strict=True))["step"] == "7"

@@ -213,7 +213,7 @@ def trained(model: ParallelModel) -> ParallelModel:
     draw = np.random.default_rng(0)
     images, labels = draw.integers(0, 256, (8, 32, 32, 3), np.uint8), draw.integers(0, 3, 8, np.int32)
     for _ in range(2):
-        model.train_step((images, labels, np.zeros(2, np.float32)))
+        model.train_step((images, labels, None, np.zeros(2, np.float32)))
     return model
 
 

@@ -232,7 +232,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the run's clock a batch takes 200 ms and all else nothing; it is resumed behind lines that a crash leaves."""
-    clock, build = Clock(), loader.build_dataset
+    clock, build = Clock(), loader.build_batches
 
     def pass_time() -> bool:
         clock.now_s += 0.2
@@ -245,7 +245,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
         )
         return build(*args, **how).filter(lambda *_: tf.numpy_function(pass_time, [], tf.bool)).with_options(alone)
 
-    monkeypatch.setattr(loader, "build_dataset", timed)
+    monkeypatch.setattr(loader, "build_batches", timed)
     monkeypatch.setattr(compile, "Meter", lambda steps: Meter(steps, clock))
     config = real_config(sample, tmp_path / "c.json", steps_per_epoch=17)
     loop.train(config, World(), tmp_path)
@@ -291,9 +291,9 @@ import os, sys
 from tensorflow.python.data.experimental.ops import testing
 from tfpipe.cli import main
 from tfpipe.data import loader
-build = loader.build_dataset
+build = loader.build_batches
 if os.environ["OMPI_COMM_WORLD_RANK"] == "2":
-    loader.build_dataset = lambda *args, **how: build(*args, **how).apply(testing.sleep(400_000))
+    loader.build_batches = lambda *args, **how: build(*args, **how).apply(testing.sleep(400_000))
 sys.exit(main(["train", *sys.argv[1:]]))
 """
 
