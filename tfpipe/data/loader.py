@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.batch import Batch, joined
-from tfpipe.data.catalog.boxes import check_share, count_crops, crops_left, own_crops
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.crop_counts import check_share, count_crops, crops_left, own_crops
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped, DroppedSample
 from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
@@ -23,7 +23,8 @@ from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.input_stats import InputStats
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.data.state import LoaderState
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -51,7 +52,7 @@ class Loader(Iterator[Any]):
         positions: bool = False,
         ready: bool = False,
         named: bool = False,
-        catalog: Catalog | None = None,
+        catalog: Split | None = None,
         gather: Callable[[Any], list[Any]] | None = None,
         wrap: Callable[[Callable], Callable] | None = None,
         max_bad_fraction: float | None = None,
@@ -68,7 +69,7 @@ class Loader(Iterator[Any]):
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
             named: whether batches are `Batch`, with positions and ready by name, instead of tuples.
-            catalog: catalog of the split if already loaded.
+            catalog: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
             wrap: function that gets pipeline.build_batches, and returns what builds the pipeline instead.
             max_bad_fraction: share of an epoch's samples that this rank may leave out; None: `data.max_bad_fraction`.
@@ -80,9 +81,10 @@ class Loader(Iterator[Any]):
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0 s, or math.inf for no limit; received {timeout_s}")
         self.config, self.split, self.world = config, split, (world := world or World.detect())
-        self.catalog = catalog or load_catalog(config.data, split, world)
-        if split == "train":
-            check_share(self.catalog, config.data, world)
+        loaded = load_split(config.data, split, world) if catalog is None else catalog.over(config.data, world=world)
+        self.data: Split = loaded
+        if loaded.training:
+            check_share(loaded)
         self._positions, self._ready, self._named = positions, ready, named
         self._gather, self._put_on = gather or world.gather, device
         self._build_batches = partial(wrap(build_batches) if wrap else build_batches, with_ready=ready)
@@ -97,6 +99,11 @@ class Loader(Iterator[Any]):
         self._left: list[DroppedSample] = []
         self._bad: Counter[int] = Counter()  # samples left out, by epoch
         self._passes, self._first, self._ended = 0, 0, False
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is known of the images: paths, labels, class names, boxes."""
+        return self.data.catalog
 
     def __enter__(self) -> "Loader":
         return self
@@ -194,7 +201,7 @@ class Loader(Iterator[Any]):
 
         Raises TypeError for training data, which is endless, and if only reading the XMLs would tell: an index does.
         """
-        crops = None if self.split == "train" else own_crops(self.catalog, self.config.data, self.world)
+        crops = None if self.split == "train" else own_crops(self.data)
         if crops is None:
             raise TypeError(f"the number of batches of the {self.split} data is not known; see steps_per_epoch")
         return -(-crops // self.config.data.batch_size)
@@ -202,7 +209,7 @@ class Loader(Iterator[Any]):
     @cached_property
     def steps_per_epoch(self) -> int:
         """Number of batches in which all ranks together see at least an epoch's crops; every rank must ask."""
-        crops = count_crops(self.catalog, self.config.data, self.world).crops
+        crops = count_crops(self.data).crops
         return steps_per_epoch(crops, self.config.data.batch_size, self.world.size)
 
     def epoch(self, number: int) -> Iterator[Any]:
@@ -239,7 +246,7 @@ class Loader(Iterator[Any]):
             used, rest = self._progress.used, self.rest()
             ended = self.split != "train" and (
                 (self._ended and self.step == self.used)
-                or crops_left(self.catalog, self.config.data, self.world, rest) == 0
+                or crops_left(self.data, rest) == 0
             )
         ranks = self._gather((*rest.frontiers[rank], used.step, used.crops, ended))
         if len(ranks) != self.world.size:
@@ -252,7 +259,7 @@ class Loader(Iterator[Any]):
             batches=tuple(step for _, _, step, *_ in ranks),
             crops=self._crops_before + sum(crops for *_, crops, _ in ranks),
             ended=all(ended for *_, ended in ranks),
-            contract=data_contract(data, self.catalog),
+            contract=data_contract(self.data),
         ).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -264,7 +271,7 @@ class Loader(Iterator[Any]):
         "shard", of another number of ranks.
         """
         loaded, data, size = LoaderState.from_dict(state), self.config.data, self.world.size
-        different = breaches(dict(loaded.contract), data_contract(data, self.catalog))
+        different = breaches(dict(loaded.contract), data_contract(self.data))
         if loaded.split != self.split:
             different.insert(0, f"split {loaded.split} then, {self.split} now")
         then = loaded.stream.size
@@ -298,7 +305,7 @@ class Loader(Iterator[Any]):
 
     def waits_for(self) -> str:
         """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
-        paths = pending_files(self.catalog, self.config.data, self.world, self._progress.ahead(), None)
+        paths = pending_files(self.data, self._progress.ahead(), None)
         return describe(paths, unreadable_within(paths))
 
     def dropped(self) -> list[DroppedSample]:
@@ -311,7 +318,7 @@ class Loader(Iterator[Any]):
     def stats(self) -> dict[str, Any]:
         """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see InputStats.read."""
         iterator = None if self._batches is None else self._batches.iterator
-        return self._stats.read(iterator, stage_names(self.catalog, self.config.data))
+        return self._stats.read(iterator, stage_names(self.data))
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
@@ -348,9 +355,9 @@ class Loader(Iterator[Any]):
     def _opened(self) -> Batches:
         if self._batches is None:
             data, stream = self.config.data, self._progress.stream
-            self._batches = Batches(self._build, self.catalog, data, self.world, stream)
+            self._batches = Batches(self._build, self.data, stream)
             self._taker = self._taker_of(self._batches)
-            self._dropped = Dropped(self.catalog, data, self.world, stream) if data.on_error == "skip" else None
+            self._dropped = Dropped(self.data, stream) if data.on_error == "skip" else None
             self._stats.restart()
         return self._batches
 
@@ -365,7 +372,7 @@ class Loader(Iterator[Any]):
         It holds no reference to the loader: a thread has it, and ends when the loader is dropped.
         """
         start, build = self._start, partial(self._build_batches, self.config, self.split, self.world)
-        build = partial(build, catalog=self.catalog)
+        build = partial(build, catalog=self.data)
         whole = cache(lambda: build(resume=start))
         return lambda rest: whole() if rest is start else build(resume=rest)
 

@@ -15,8 +15,7 @@ from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.index import Index, boxes_in
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.known import NEITHER, check_files, known_catalog, names_of, not_used
+from tfpipe.data.sources.known import NEITHER, Known, check_files, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scan, scanned
@@ -60,8 +59,8 @@ class TfRecords(Stored):
         for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
             _whole_set(self.about, split)
 
-    def load(self, split: str, world: World) -> Catalog:
-        """Loads the catalog of a split from a scan of its records.
+    def load(self, split: str, world: World) -> tuple[Known, Shards]:
+        """Loads what is known of a split from a scan of its records.
 
         Raises ConfigError if the TFRecords are missing, damaged or of another schema, or a label is not a class.
         """
@@ -73,7 +72,7 @@ class TfRecords(Stored):
             )
         table = _scanned(config, self.about, split, world)
         if not len(table):
-            raise ConfigError(f"the TFRecords in {self.place} hold no record of the {split} data")
+            raise ConfigError(f"the TFRecords in {self.display_name} hold no record of the {split} data")
         synsets = table["synset"].to_pylist()
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
@@ -82,15 +81,14 @@ class TfRecords(Stored):
             classes = tuple(sorted(set(train["synset"].to_pylist()) - {""}))
             # If no record has a class name, classes are named by number.
             classes = classes or tuple(str(label) for label in range(1, int(np.max(train["label"].to_numpy())) + 1))
-        labels = _labels(table, synsets, classes, self.place)
+        labels = _labels(table, synsets, classes, self.display_name)
         paths = FileList.of(table["name"].to_pylist())
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
         shards = Shards("original", [str(path) for path in record_files(self.about, split)], records)
         annotated, boxes = _boxes(table, labels)
-        source = self.of_shards(shards)
-        source.left_out = not_used(record_files(self.about, NEITHER) if split == "train" else [])
-        return known_catalog(source, split, world, paths, classes, labels, boxes, annotated)
+        left_out = not_used(record_files(self.about, NEITHER) if split == "train" else [])
+        return Known(paths, labels, classes, boxes, annotated, left_out=left_out), shards
 
 
 def record_files(about: SourceConfig, split: str) -> list[Path]:

@@ -17,9 +17,8 @@ from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import NEITHER, check_files, files_of, known_catalog, names_of, not_used
+from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, names_of, not_used
 from tfpipe.data.sources.packed.scan import LeftOut, Scan, Scanned, scanned
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
@@ -63,8 +62,8 @@ class WebDataset(Stored):
         assert self.config.source is not None
         check_files(self._shards(split), self.config.source, split, "shard", "*.tar")
 
-    def load(self, split: str, world: World) -> Catalog:
-        """Loads the catalog of a split from a scan of its shards.
+    def load(self, split: str, world: World) -> tuple[Known, Shards]:
+        """Loads what is known of a split from a scan of its shards.
 
         Raises ConfigError if a shard is missing or damaged, or an image has no class.
         """
@@ -76,15 +75,14 @@ class WebDataset(Stored):
         rows = train = _rows(table, self._shards(split), config)
         if split == "test" and config.classes is None:
             train = _rows(self._scanned("train", world).table, self._shards("train"), config)
-        classes = classes_of(config, train, self.place)
-        labels, boxes = targets_of(config, rows, classes, self.place)
+        classes = classes_of(config, train, self.display_name)
+        labels, boxes = targets_of(config, rows, classes, self.display_name)
         places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
         records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-        remote = self.opened(scan.shards)
-        source = self.of_shards(Shards("original", [str(path) for path, _ in scan.shards], records, remote=remote))
-        source.left_out = [*scan.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
-        paths = FileList.of(rows.names)
-        return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated)
+        files, remote = [str(path) for path, _ in scan.shards], self.opened(scan.shards)
+        left_out = [*scan.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
+        known = Known(FileList.of(rows.names), labels, classes, boxes, rows.annotated, left_out=left_out)
+        return known, Shards("original", files, records, remote=remote)
 
     def _shards(self, split: str) -> Sequence[AnyPath]:
         about = self.config.source
