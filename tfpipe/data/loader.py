@@ -245,8 +245,7 @@ class Loader(Iterator[Any]):
         with self._lock:
             used, rest = self._progress.used, self.rest()
             ended = self.split != "train" and (
-                (self._ended and self.step == self.used)
-                or crops_left(self.data, rest) == 0
+                (self._ended and self.step == self.used) or crops_left(self.data, rest) == 0
             )
         ranks = self._gather((*rest.frontiers[rank], used.step, used.crops, ended))
         if len(ranks) != self.world.size:

@@ -25,7 +25,6 @@ from tfpipe.errors import ConfigError
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
     from typing_extensions import Self
 
     from tfpipe.data.runtime.store import Store
@@ -95,7 +94,9 @@ class Split(ABC):
         """Returns the first `count` samples of `stream` that this rank visits, fields int64 [count]."""
         return stream.visits(self.order, self.world, count)
 
-    def over(self, config: DataConfig | None = None, catalog: Catalog | None = None, world: World | None = None) -> "Self":
+    def over(
+        self, config: DataConfig | None = None, catalog: Catalog | None = None, world: World | None = None
+    ) -> "Self":
         """Returns this split with another config, catalog or world."""
         split = copy(self)
         split.config, split.catalog = config or self.config, catalog or self.catalog

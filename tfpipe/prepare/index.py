@@ -24,8 +24,8 @@ from tfpipe.data.catalog.index import FINGERPRINT, SCHEMA, index_fingerprint
 from tfpipe.data.catalog.layout import find_layout, xml_name
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import may_have_annotations
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import load_split, open_source
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index_rows import Images, Rows, read_rows
@@ -69,7 +69,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     check_indexed(config, split, world)
     box_file = config.box_file_for(split)
     xmls = {"annotations": "xml" if box_file is None else "none"}
-    catalog = load_catalog(config.model_copy(update=PLAIN | xmls), split, world)
+    loaded = load_split(config.model_copy(update=PLAIN | xmls), split, world)
+    catalog = loaded.catalog
     table = None
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))
@@ -80,14 +81,14 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
     with ExitStack() as held:
         missing = world.from_rank0(lambda: _start(target, folder, parts, held))
-        failed = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
+        failed = world.gather(_build_parts(loaded, table, folder, missing[world.rank :: world.size], processes))
         errors = [error for rank in failed for error in rank][:MAX_ERRORS]
         if errors:
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
             raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
         summary = world.from_rank0(lambda: _merge(target, folder, parts, key))
     # Leaves the files that every rank of a training maps (catalog/shared.py).
-    load_catalog(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
+    load_split(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
     return summary
 
 
@@ -136,14 +137,15 @@ def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> l
 
 
 def _build_parts(
-    catalog: Catalog, table: BoxTable | None, folder: Path, parts: list[range], world: World, processes: int | None
+    split: Split, table: BoxTable | None, folder: Path, parts: list[range], processes: int | None
 ) -> list[str]:
     """Writes the parts whose images and XMLs can all be read; returns the errors of the others.
 
     Never raises an error that only this rank meets, since the other ranks would wait for it.
     """
     chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
-    tasks = (images_of(catalog, table, chunk) for chunk in chunks)
+    catalog, world = split.catalog, split.world
+    tasks = (images_of(split, table, chunk) for chunk in chunks)
     read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})
     errors: list[str] = []
     try:
@@ -152,7 +154,7 @@ def _build_parts(
         for part in parts:
             rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
             bad = [error for chunk in rows for error in chunk.errors]
-            errors += [f"{error}; {catalog.source.remedy}" for error in bad]
+            errors += [f"{error}; {split.remedy}" for error in bad]
             if len(errors) >= MAX_ERRORS:
                 break
             if not bad:
@@ -166,20 +168,21 @@ def _build_parts(
     return errors
 
 
-def images_of(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
+def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
     """Returns the images numbered `items` with the paths of their XMLs, or their objects from the box `table`."""
-    part = slice(items.start, items.stop)
+    catalog, part = split.catalog, slice(items.start, items.stop)
+    remote = split.config.remote if catalog.paths.remote else None
     numbers, names = catalog.paths.part(items.start, items.stop)
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
     if table is not None:
         low, high = np.searchsorted(table.images, [items.start, items.stop])
         known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
-        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, catalog.source.remote)
+        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, remote)
     annotations = [
         catalog.annotation_folders[number] + xml_name(name) if annotated else ""
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
     ]
-    return Images(paths, annotations, catalog.labels[part], remote=catalog.source.remote)
+    return Images(paths, annotations, catalog.labels[part], remote=remote)
 
 
 def _merge(target: Path, folder: Path, parts: list[range], key: str) -> IndexSummary:

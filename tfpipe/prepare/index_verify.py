@@ -13,8 +13,8 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.index import MAKE, STAMPS
 from tfpipe.data.catalog.lists import index_path
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import CHUNK, MAX_ERRORS, PLAIN, check_indexed, images_of
@@ -29,7 +29,8 @@ def verify_index(config: DataConfig, split: str) -> str:
     ConfigError if there is no index of the list, or the index does not hold its files' sizes and times.
     """
     check_indexed(config, split, World())
-    catalog = load_catalog(config.model_copy(update=PLAIN | {"annotations": "index"}), split, World())
+    loaded = load_split(config.model_copy(update=PLAIN | {"annotations": "index"}), split, World())
+    catalog = loaded.catalog
     path, renew = index_path(config, config.filelist_for(split)), f"make it again with: {MAKE} {split}"
     if catalog.paths.remote:
         raise ConfigError(f"{path} is of URLs, whose sizes and times of change it does not hold")
@@ -40,10 +41,10 @@ def verify_index(config: DataConfig, split: str) -> str:
         )
     # Every XML is looked for, so that a new one is noticed.
     has_folder = np.array([folder != "" for folder in catalog.annotation_folders])
-    catalog = replace(catalog, annotated=has_folder[catalog.paths.folder])
+    loaded = loaded.over(catalog=replace(catalog, annotated=has_folder[catalog.paths.folder]))
     chunks = [range(start, min(start + CHUNK, len(catalog))) for start in range(0, len(catalog), CHUNK)]
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        found = pool.map(partial(_changes, catalog, pq.read_table(path, columns=list(STAMPS))), chunks)
+        found = pool.map(partial(_changes, loaded, pq.read_table(path, columns=list(STAMPS))), chunks)
         changes = list(chain.from_iterable(progress(found, len(chunks), f"comparing {split} data", "chunk")))
     if changes:
         count = f"{len(changes)} files of {len(catalog)} images are not as they were indexed"
@@ -51,9 +52,9 @@ def verify_index(config: DataConfig, split: str) -> str:
     return f"{path}: the files of all {len(catalog)} images are as they were indexed"
 
 
-def _changes(catalog: Catalog, stamps: pa.Table, items: range) -> list[str]:
+def _changes(split: Split, stamps: pa.Table, items: range) -> list[str]:
     """Returns a message for each image or XML of `items` that differs from `stamps`."""
-    images = images_of(catalog, None, items)
+    images = images_of(split, None, items)
     size, changed, xml_size, xml_changed = (
         column.to_pylist() for column in stamps.slice(items.start, len(items)).columns
     )

@@ -106,7 +106,5 @@ def _with_annotations(
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
-    packed = world.from_rank0(
-        lambda: np.packbits(existing(paths, source, world.rank == 0, storage.names))
-    )
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, storage.names)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))

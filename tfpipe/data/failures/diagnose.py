@@ -55,9 +55,7 @@ def cannot_use(failure: Failure, split: Split) -> TfpipeError:
     )
 
 
-def to_named_error(
-    error: tf.errors.OpError, split: Split, stream: Stream, reached: tf.Tensor | None
-) -> TfpipeError:
+def to_named_error(error: tf.errors.OpError, split: Split, stream: Stream, reached: tf.Tensor | None) -> TfpipeError:
     """Returns the error to raise for `error`; it names the file if a file is at fault.
 
     `error` was raised by iterating over a dataset of `split` that was built from `stream`, or by the model; `reached`

@@ -25,6 +25,7 @@ from tfpipe.data.catalog.index import SCHEMA, box_columns
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, stamps_of
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.files import read_text, sha256
@@ -161,8 +162,9 @@ def write_tables(folder: Path, catalog: Catalog, records: Records, weights: np.n
     return entries
 
 
-def about_of(catalog: Catalog, config: DataConfig, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
+def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the head of a manifest: everything that the content depends on except the image files."""
+    catalog, config = split.catalog, split.config
     pixels = {} if kind == "original" else pixel_keys(config, catalog.split)
     content = hashlib.sha256(catalog.labels.astype("<i4").tobytes() + catalog.annotated.tobytes())
     for array in catalog.boxes or ():
