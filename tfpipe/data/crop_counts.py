@@ -63,9 +63,8 @@ def own_crops(split: Split) -> int | None:
     catalog, world = split.catalog, split.world
     if catalog.boxes is not None and _several(split):
         return int((catalog.boxes.images % world.size == world.rank).sum())
-    parsed = (
-        split.config.crop_for(catalog.split) == "boxes" and catalog.annotated[slice(world.rank, None, world.size)].any()
-    )
+    annotated = catalog.annotated[slice(world.rank, None, world.size)]
+    parsed = split.config.crop_for(catalog.split) == "boxes" and annotated.any()
     return None if catalog.by_object or parsed else len(range(world.rank, len(catalog), world.size))
 
 

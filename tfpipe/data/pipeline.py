@@ -213,9 +213,8 @@ def crop(
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
-    dataset = dataset.batch(decoder.images).map(
-        mark_crop(crop_some), calls_at_once(config, split.world).decode, name="crop"
-    )
+    calls = calls_at_once(config, split.world).decode
+    dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls, name="crop")
     return close_at_exit(dataset)  # here too, for chains written by hand
 
 
