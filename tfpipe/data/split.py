@@ -131,6 +131,7 @@ class Split(ABC):
 
     def evict(self, item: int) -> None:
         """Deletes an image's files from caches, so that they are read again after a repair."""
+        del item
 
     def name(self, item: int) -> str:
         """Returns the name of image `item` for a message."""
