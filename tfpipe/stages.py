@@ -33,8 +33,9 @@ def _of_split(stage: Callable[..., Any]) -> Callable[..., Any]:
                 world = value
             else:
                 values.append(value)
-        if config is not None or world is not None:
-            values = [value.over(config, world=world) if isinstance(value, Split) else value for value in values]
+        for number, value in enumerate(values):
+            if isinstance(value, Split):
+                values[number] = value.adapted(config or value.config, world or value.world)
         return stage(*values, **keys)
 
     return call

@@ -81,7 +81,7 @@ class Loader(Iterator[Any]):
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0 s, or math.inf for no limit; received {timeout_s}")
         self.config, self.split, self.world = config, split, (world := world or World.detect())
-        loaded = load_split(config.data, split, world) if catalog is None else catalog.over(config.data, world=world)
+        loaded = load_split(config.data, split, world) if catalog is None else catalog.adapted(config.data, world)
         self.data: Split = loaded
         if loaded.training:
             check_share(loaded)

@@ -98,7 +98,7 @@ def _batched_crops(
     """Builds the dataset of `Crops` of a batch each: from the list to batches, of this process or its workers."""
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     workers = None if config.service is None else open_workers(config.service)
-    split = load_split(config, name, world) if loaded is None else loaded.over(config, world=world)
+    split = load_split(config, name, world) if loaded is None else loaded.adapted(config, world)
     stream = resume or Stream.start(world.size)
     crops = split.crops()
     if crops is not None:

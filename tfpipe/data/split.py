@@ -5,7 +5,7 @@ Sources make splits: each kind of data has a subclass that reads its images.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -59,16 +59,13 @@ class StoredCrops(NamedTuple):
     """Reads batches of what `find` returns; -> batches of `Crops`."""
 
 
+@dataclass(frozen=True, eq=False)
 class Split(ABC):
     """The images of a split and what reads them. A subclass has to define `image` and `read`."""
 
-    stores: Stores = "images"
-    """Content of a record: an image's file, a crop as a JPEG, or a crop's pixels."""
-    storage: Storage | None = None
-    """Holds the XMLs, if the pipeline or a count of the crops has to read them."""
-
-    def __init__(self, config: DataConfig, catalog: Catalog, world: World) -> None:
-        self.config, self.catalog, self.world = config, catalog, world
+    config: DataConfig
+    catalog: Catalog
+    world: World
 
     # What a rank sees of the data.
 
@@ -94,15 +91,21 @@ class Split(ABC):
         """Returns the first `count` samples of `stream` that this rank visits, fields int64 [count]."""
         return stream.visits(self.order, self.world, count)
 
-    def over(
-        self, config: DataConfig | None = None, catalog: Catalog | None = None, world: World | None = None
-    ) -> "Self":
-        """Returns this split with another config, catalog or world."""
-        split = copy(self)
-        split.config, split.catalog = config or self.config, catalog or self.catalog
-        split.world = world or self.world
-        split.__dict__.pop("order", None)
-        return split
+    def adapted(self, config: DataConfig, world: World) -> "Self":
+        """Returns this split for another config or rank; itself, with its order, if it has these."""
+        if config is self.config and world == self.world:
+            return self
+        return replace(self, config=config, world=world)
+
+    @property
+    def stores(self) -> Stores:
+        """Content of a record: an image's file, a crop as a JPEG, or a crop's pixels."""
+        return "images"
+
+    @property
+    def storage(self) -> Storage | None:
+        """Holds the XMLs, if the pipeline or a count of the crops has to read them."""
+        return None
 
     # Reading.
 
@@ -125,9 +128,7 @@ class Split(ABC):
 
     def serial(self) -> "Self":
         """Returns this split, but one that reads the originals one at a time, to find the one that fails."""
-        split = copy(self)  # with the order, which stays the same
-        split.config = self.config.model_copy(update=SERIAL)
-        return split
+        return replace(self, config=self.config.model_copy(update=SERIAL))
 
     def evict(self, item: int) -> None:
         """Deletes an image's files from caches, so that they are read again after a repair."""

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -101,7 +102,7 @@ def _most_batches(loader: Loader) -> int:
     Raises ConfigError if it is not known, or a rank has none.
     """
     world, data = loader.world, loader.config.data
-    crops = [own_crops(loader.data.over(world=World(rank, world.size))) for rank in range(world.size)]
+    crops = [own_crops(replace(loader.data, world=World(rank, world.size))) for rank in range(world.size)]
     known = [count for count in crops if count is not None]
     if len(known) < len(crops):
         raise ConfigError(

@@ -41,7 +41,7 @@ def verify_index(config: DataConfig, split: str) -> str:
         )
     # Every XML is looked for, so that a new one is noticed.
     has_folder = np.array([folder != "" for folder in catalog.annotation_folders])
-    loaded = loaded.over(catalog=replace(catalog, annotated=has_folder[catalog.paths.folder]))
+    loaded = replace(loaded, catalog=replace(catalog, annotated=has_folder[catalog.paths.folder]))
     chunks = [range(start, min(start + CHUNK, len(catalog))) for start in range(0, len(catalog), CHUNK)]
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
         found = pool.map(partial(_changes, loaded, pq.read_table(path, columns=list(STAMPS))), chunks)

@@ -80,7 +80,7 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
         catalog = replace(catalog, boxes=boxes)
         if plan.kind != "original":
             counts = np.diff(boxes.offsets(len(catalog)))
-    loaded = loaded.over(catalog=catalog)
+    loaded = replace(loaded, catalog=catalog)
     firsts = np.append(0, np.cumsum(counts[loaded.order.items(np.arange(len(catalog)))]))
     shards = min(plan.shards or -(-len(catalog) // IN_A_SHARD[split]), len(catalog))
     bounds = np.arange(shards + 1) * len(catalog) // shards

@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -165,7 +165,7 @@ class Work:
         return sum(len(picture.contents) for picture in self._pictures(places)) / len(places) * images
 
     def _pictures(self, places: np.ndarray) -> Iterator[Picture]:
-        alone = self.split.over(world=World(threads=self.split.world.threads))
+        alone = replace(self.split, world=World(threads=self.split.world.threads))
         pictures = Pictures(alone, self.jpeg)
         return pictures.files(places) if self.shards.kind == "original" else pictures.crops(places)
 

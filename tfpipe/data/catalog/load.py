@@ -24,9 +24,7 @@ from tfpipe.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 
-def load_listed(
-    config: DataConfig, split: str, world: World, storage_of: Callable[[FileList], Storage]
-) -> tuple[Catalog, Storage]:
+def load_listed(config: DataConfig, split: str, world: World, storage_of: Callable[[FileList], Storage]) -> Catalog:
     """Loads the catalog of `split`, "train" or "test", from its filelist; only rank 0 reads the index or lists folders.
 
     Every rank must call. `storage_of` opens what holds the images. Raises ConfigError if a filelist, a label,
@@ -55,7 +53,7 @@ def load_listed(
     in_workers = config.service is not None and not paths.remote
     if catalog.boxes is None and (by_box or in_workers):
         catalog = replace(catalog, boxes=read_boxes(catalog, storage, world))
-    return replace(catalog, by_box=by_box), storage
+    return replace(catalog, by_box=by_box)
 
 
 def classes_of(config: DataConfig, split: str, paths: FileList, world: World = World()) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ tf.data service's own sharding of a dataset over workers gives no order, and its
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -92,7 +93,7 @@ def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split)
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
     def blocks(first: tf.Tensor) -> tf.data.Dataset:
         part = BlockRange(first, workers.count, IMAGES)
-        dataset = load(split.over(theirs), part=part, decoder=decoder)
+        dataset = load(replace(split, config=theirs), part=part, decoder=decoder)
         if decoder.images != IMAGES:
             dataset = together(dataset)
         numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)

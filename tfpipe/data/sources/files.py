@@ -1,5 +1,6 @@
 """Images and XMLs that are files, named by filelists."""
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from tfpipe.config import DataConfig
@@ -8,7 +9,6 @@ from tfpipe.data.catalog.filelist import check_filelists
 from tfpipe.data.catalog.load import load_listed
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.storage import LocalFiles, Storage
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.damage import describe
 from tfpipe.data.sources.remote.source import UrlSplit, UrlStorage
 from tfpipe.data.sources.source import BaseSource
@@ -38,16 +38,16 @@ class Files(BaseSource):
         check_filelists([*self.config.train_lists, *([self.config.test_filelist] if test else [])])
 
     def open(self, split: str, world: World) -> Split:
-        catalog, storage = load_listed(self.config, split, world, lambda paths: storage_of(paths, self.config))
-        return open_paths(self.config, catalog, world, storage)
+        catalog = load_listed(self.config, split, world, partial(storage_of, self.config))
+        return kind_of(catalog.paths)(self.config, catalog, world)
 
 
 class FileSplit(Split):
     """Files on a file system."""
 
-    def __init__(self, config: DataConfig, catalog: Catalog, world: World) -> None:
-        super().__init__(config, catalog, world)
-        self.storage = LocalFiles()
+    @property
+    def storage(self) -> Storage:
+        return LocalFiles()
 
     def image(self, item: int) -> bytes:
         return read_whole(self.catalog.paths[item])
@@ -76,17 +76,14 @@ class FileSplit(Split):
         return _xml_failure(annotation) or Failure(path, describe(contents, self.config.num_channels, reason(error)))
 
 
-def storage_of(paths: FileList, config: DataConfig) -> Storage:
+def storage_of(config: DataConfig, paths: FileList) -> Storage:
     """Returns access to what holds these images: a file system or, for URLs, servers."""
     return UrlStorage(config.remote, paths.folders) if paths.remote else LocalFiles()
 
 
-def open_paths(config: DataConfig, catalog: Catalog, world: World, storage: Storage | None = None) -> Split:
-    """Returns the split of a catalog whose paths are files or URLs."""
-    storage = storage or storage_of(catalog.paths, config)
-    if isinstance(storage, UrlStorage):
-        return UrlSplit(config, catalog, world, storage)
-    return FileSplit(config, catalog, world)
+def kind_of(paths: FileList) -> type[FileSplit] | type[UrlSplit]:
+    """Returns the kind of split that reads these images."""
+    return UrlSplit if paths.remote else FileSplit
 
 
 def _xml_failure(annotations: list[str]) -> Failure | None:

@@ -1,15 +1,13 @@
 """Splits whose images Python reads, a batch of them per call."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.split import Split
-from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,19 +20,12 @@ LoadImages = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Images (int64 [n]) -> their files (bytes [n]), heights and widths (int32 [n, 2]). Raises OSError or ValueError."""
 
 
+@dataclass(frozen=True, eq=False)
 class RecordSplit(Split):
-    """A split whose images are read by a function; their boxes are known, so there are no XMLs."""
+    """A split whose images are read by `image`; their boxes are known, so there are no XMLs."""
 
-    images_per_call = 32
+    images_per_call: int = field(default=32, kw_only=True)
     """Images that one call of Python loads."""
-
-    def __init__(self, config: DataConfig, catalog: Catalog, world: World, image: Callable[[int], bytes]) -> None:
-        """Reads by `image`, which gets an image's number, returns its file, and raises OSError or ValueError."""
-        super().__init__(config, catalog, world)
-        self._image = image
-
-    def image(self, item: int) -> bytes:
-        return self._image(item)
 
     def loader(self) -> LoadImages:
         """Returns the function that `read` calls for some images at once, in several threads."""
@@ -62,6 +53,15 @@ class RecordSplit(Split):
         return read_records(samples, self, self.loader(), self.images_per_call)
 
     def serial(self) -> "Self":
-        split = super().serial()
-        split.images_per_call = 1
-        return split
+        return replace(super().serial(), images_per_call=1)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnSplit(RecordSplit):
+    """A split of a user's own source."""
+
+    read_image: Callable[[int], bytes]
+    """An image's number -> its file. Raises OSError or ValueError."""
+
+    def image(self, item: int) -> bytes:
+        return self.read_image(item)

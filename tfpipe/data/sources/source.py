@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.records import RecordSplit
+from tfpipe.data.sources.records import OwnSplit
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -71,4 +71,4 @@ class Source(BaseSource):
         """Opens a split whose images `image` reads."""
         catalog = self.catalog(split, world)
         catalog = replace(catalog, display_name=catalog.display_name or self.display_name)
-        return RecordSplit(self.config, catalog, world, lambda item: self.image(catalog, item))
+        return OwnSplit(self.config, catalog, world, lambda item: self.image(catalog, item))

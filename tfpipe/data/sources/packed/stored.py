@@ -2,10 +2,9 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.known import Known, check_split, known_catalog
 from tfpipe.data.sources.packed.shards import Shards
@@ -68,15 +67,17 @@ class Stored(BaseSource):
         return RemoteFiles([(str(path), stamp) for path, stamp in shards], self.config.remote)
 
 
+@dataclass(frozen=True, eq=False)
 class ShardSplit(RecordSplit):
     """A split whose records are byte ranges of shards."""
 
-    def __init__(self, config: DataConfig, catalog: Catalog, world: World, shards: Shards) -> None:
-        super().__init__(config, catalog, world, self._contents)
-        self.shards = shards
-        self.stores = STORES[shards.kind]
+    shards: Shards
 
-    def _contents(self, item: int) -> bytes:
+    @property
+    def stores(self) -> Stores:
+        return STORES[self.shards.kind]
+
+    def image(self, item: int) -> bytes:
         try:
             contents = self.shards.contents(item)
         except FetchError as error:

@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfpipe.config import DataConfig, Parallel, Remote
+from tfpipe.config import Parallel, Remote
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.storage import Storage
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
 from tfpipe.data.split import Failure, Split
-from tfpipe.distributed import World
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -68,11 +68,9 @@ class UrlStorage(Storage):
 class UrlSplit(Split):
     """Files behind URLs; `data.remote` says how to fetch them."""
 
-    storage: UrlStorage
-
-    def __init__(self, config: DataConfig, catalog: Catalog, world: World, storage: UrlStorage) -> None:
-        super().__init__(config, catalog, world)
-        self.storage = storage
+    @cached_property
+    def storage(self) -> UrlStorage:  # type: ignore[override]
+        return UrlStorage(self.config.remote, self.catalog.paths.folders)
 
     def image(self, item: int) -> bytes:
         return self.storage.contents([self.catalog.paths[item]])[0] or b""
@@ -83,12 +81,10 @@ class UrlSplit(Split):
         return read_remote(samples, self, self.storage.fetcher(), store)
 
     def serial(self) -> "Self":
-        split = super().serial()
         # Requests still run concurrently; their results arrive in order too.
         remote = self.config.remote.model_copy(update={"batch": 1, "cache": None})
-        split.config = split.config.model_copy(update={"parallel": Parallel(read="auto"), "remote": remote})
-        split.storage = UrlStorage(remote, self.catalog.paths.folders)
-        return split
+        config = super().serial().config.model_copy(update={"parallel": Parallel(read="auto"), "remote": remote})
+        return replace(self, config=config)
 
     def evict(self, item: int) -> None:
         self.storage.forget(self.catalog.opened(item))

@@ -12,7 +12,7 @@ from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList, is_url
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.files import open_paths, storage_of
+from tfpipe.data.sources.files import kind_of, storage_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, check_split, files_of, known_catalog, not_used
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import ShardSplit
@@ -95,7 +95,7 @@ class Table(BaseSource):
         catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
         if shards is not None:
             return ShardSplit(self.config, catalog, world, shards)
-        return open_paths(self.config, catalog, world)
+        return kind_of(catalog.paths)(self.config, catalog, world)
 
     def stored(self, tables: list[Path]) -> bool:
         """Returns whether the tables hold the images' bytes; raises ConfigError if they cannot be read, or some do."""
@@ -115,7 +115,7 @@ class Table(BaseSource):
         """
         assert rows.sizes is not None, "only boxes in pixels need sizes"
         sizes = rows.sizes.copy()
-        storage = storage_of(FileList.of(rows.names), self.config) if shards is None else None
+        storage = storage_of(self.config, FileList.of(rows.names)) if shards is None else None
 
         def measure(items: np.ndarray) -> None:
             try:
