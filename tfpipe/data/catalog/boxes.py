@@ -26,9 +26,7 @@ def read_boxes(catalog: Catalog, storage: Storage, world: World) -> Boxes:
     Raises ConfigError if an XML cannot be used; the message names it.
     """
     annotated = np.flatnonzero(catalog.annotated)
-    alone = world.backend == "none"
-    share = annotated if alone else annotated[world.rank :: world.size]
-    parts = world.gather(boxes_of(catalog, storage, share, show=world.rank == 0))
+    parts = world.on_all(lambda: boxes_of(catalog, storage, world.mine(annotated), show=world.rank == 0))
     if not catalog.by_object:
         plain = np.flatnonzero(~catalog.annotated)
         parts.append(Boxes(plain, np.repeat(WHOLE_IMAGE, len(plain), axis=0), catalog.labels[plain]))
