@@ -96,7 +96,9 @@ class Loader(Iterator[Any]):
         self._batches: Batches | None = None
         self._taker: Taker | None = None
         self._dropped: Dropped | None = None
+        # Samples left out in batches that the state does not count yet, and in those that it does.
         self._left: list[DroppedSample] = []
+        self._settled: list[DroppedSample] = []
         self._bad: Counter[int] = Counter()  # samples left out, by epoch
         self._passes, self._first, self._ended = 0, 0, False
 
@@ -308,11 +310,15 @@ class Loader(Iterator[Any]):
         return describe(paths, unreadable_within(paths))
 
     def dropped(self) -> list[DroppedSample]:
-        """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why."""
+        """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why.
+
+        As the state does, it counts those of batches used: once `commit` is called, up to the last batch committed.
+        """
         with self._lock:
             self._look()
-            left, self._left = self._left, []
-            return left
+            self._settle()
+            settled, self._settled = self._settled, []
+            return settled
 
     def stats(self) -> dict[str, Any]:
         """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see InputStats.read."""
@@ -342,6 +348,10 @@ class Loader(Iterator[Any]):
 
     def _go_to(self, stream: Stream, step: int, crops: int) -> None:
         self._look()
+        self._settle()
+        # Samples after the state come again, and are then left out again.
+        self._bad.subtract(sample.position // self.catalog.samples for sample in self._left)
+        self._left.clear()
         self._release()
         self._progress.restart(stream, step, crops)
         self._passes += 1
@@ -383,10 +393,17 @@ class Loader(Iterator[Any]):
         self._left += left
         self._bad.update(sample.position // self.catalog.samples for sample in left)
 
+    def _settle(self) -> None:
+        """Counts the samples left out before the point that the state is of."""
+        over = self._ended and self.step == self.used
+        end = math.inf if over else self.rest().frontiers[self.world.rank].position
+        self._settled += [sample for sample in self._left if sample.position < end]
+        self._left = [sample for sample in self._left if sample.position >= end]
+
     def _check_bad(self) -> None:
         samples = self.catalog.samples
         if self._bad and max(self._bad.values()) > self._most_bad * samples:
-            first = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in self._left[-3:])
+            first = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in [*self._settled, *self._left][-3:])
             raise TfpipeError(
                 f"rank {self.world.rank}: {max(self._bad.values())} of {samples} {self.split} samples cannot be used, "
                 f"more than the {self._most_bad:.4g} that data.max_bad_fraction lets be left out; the last ones are "
