@@ -171,7 +171,9 @@ def test_a_bad_file_is_named_or_left_out_and_told(sample: SampleData, tree: Path
 
 def test_what_is_left_out_counts_with_the_batches_that_are_used(sample: SampleData, tree: Path, tmp_path: Path) -> None:
     data = {"train_filelist": "train.txt", "test_filelist": "val.txt", "batch_size": 8, "crop": "full"}
-    config = load_config(sample.config(tmp_path / "c.json", data={**data, "on_error": "skip"}))
+    config = load_config(
+        sample.config(tmp_path / "c.json", data={**data, "on_error": "skip", "max_bad_fraction": 0.04})
+    )
     image = Path(Loader(config, "test").catalog.paths[12])
     image.write_bytes(b"")
     with Loader(config, "test") as loader:
