@@ -13,10 +13,10 @@ from keras import ops
 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
+from tfpipe.data.runtime.meter import Meter
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.checkpoints import read
 from tfpipe.training.loop import train
-from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.not_finite import SKIPPED_STEPS, NotFiniteGuard, ranges
 from tfpipe.training.run_model import NotFinite, Results, RunModel
 
@@ -100,8 +100,8 @@ def test_the_loss_of_the_last_step_of_an_epoch_counts_before_its_end() -> None:
     model = RunModel(inputs, inputs)
     model.meter = Meter()
     for not_finite in (0.0, 1.0):
-        model.meter.take(iter([None]))
-        model.finish({"loss": 1.0}, np.array([0, 0, not_finite, not_finite]), 0.0, 0.0)
+        model.meter.take(lambda: None)
+        model.finish({"loss": 1.0}, np.array([0, 0, not_finite, not_finite]), 0.0)
     assert model.results.not_finite == 0, "as yet unread"
     model.settle()
     assert (model.results.not_finite, model.results.first.step, model.results.first.own) == (1, 2, True)

@@ -2,7 +2,6 @@
 
 import math
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
@@ -22,7 +21,7 @@ from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
-from tfpipe.data.runtime.input_stats import InputStats
+from tfpipe.data.runtime.meter import Meter
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.data.state import LoaderState
 from tfpipe.distributed import World
@@ -90,7 +89,7 @@ class Loader(Iterator[Any]):
         self._most_bad = config.data.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
         self._start = Stream.start(world.size)
         self._progress, self._crops_before = Progress(self._start, world.rank), 0  # of the loaded state's ranks
-        self._lock, self._stats = threading.RLock(), InputStats(config.data.batch_size)
+        self._lock, self.meter = threading.RLock(), Meter()
         self._batches: Batches | None = None
         self._taker: Taker | None = None
         self._dropped: Dropped | None = None
@@ -124,9 +123,10 @@ class Loader(Iterator[Any]):
     def _take(self) -> Batch:
         if self._ended:
             raise StopIteration
-        batches, began_s = self._opened(), time.perf_counter()
+        batches = self._opened()
+        take = partial(next, batches) if self._taker is None else self._taker.take
         try:
-            batch = next(batches) if self._taker is None else self._taker.take()
+            batch = self.meter.take(take, lambda batch: float(batch.ready) if self._ready else None)
         except TimeoutError:
             raise TfpipeError(
                 f"rank {self.world.rank}: no batch within {self._timeout_s:g} s: {self.waits_for()}; timeout_s or "
@@ -138,7 +138,6 @@ class Loader(Iterator[Any]):
             self._ended = True
             self._check_bad()
             raise
-        self._stats.add(time.perf_counter() - began_s, float(batch.ready) if self._ready else None)
         self._progress.add(batch.positions)
         if self._dropped is not None:
             self._note(self._dropped.add(batch.positions.numpy()))
@@ -309,9 +308,9 @@ class Loader(Iterator[Any]):
             return left
 
     def stats(self) -> dict[str, Any]:
-        """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see InputStats.read."""
+        """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see Meter.stats."""
         iterator = None if self._batches is None else self._batches.iterator
-        return self._stats.read(iterator, stage_names(self.catalog, self.config.data))
+        return self.meter.stats(self.config.data.batch_size, iterator, stage_names(self.catalog, self.config.data))
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
@@ -351,7 +350,7 @@ class Loader(Iterator[Any]):
             self._batches = Batches(self._build, self.catalog, data, self.world, stream)
             self._taker = self._taker_of(self._batches)
             self._dropped = Dropped(self.catalog, data, self.world, stream) if data.on_error == "skip" else None
-            self._stats.restart()
+            self.meter.restart()
         return self._batches
 
     def _taker_of(self, batches: Batches) -> Taker | None:

@@ -32,7 +32,7 @@ class OwnCallbacks(keras.callbacks.Callback):
     an epoch on any rank, the run ends on all, complete.
     """
 
-    def __init__(self, config: Config, world: World, checkpoints: Checkpoints, tested: bool) -> None:
+    def __init__(self, config: Config, world: World, checkpoints: Checkpoints, *, tested: bool) -> None:
         """Builds the callbacks; requires `checkpoints` later in the list; `tested`: there is a test pass.
 
         Raises ConfigError if a name or an argument is not known.
@@ -49,8 +49,7 @@ class OwnCallbacks(keras.callbacks.Callback):
             for number, entry in enumerate(config.callbacks)
             if entry.ranks == "all" or world.rank == 0
         }
-        self.callbacks = list(built.values())
-        self.monitors = {key: callback for key, callback in built.items() if monitors(callback)}
+        self.callbacks, self.built = list(built.values()), built
 
     def set_params(self, params: dict[str, Any]) -> None:
         for callback in self.callbacks:
@@ -59,9 +58,10 @@ class OwnCallbacks(keras.callbacks.Callback):
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         metrics = {metric.name: metric for metric in model._compile_metrics._user_metrics}
-        for key, callback in self.monitors.items():
-            check_monitor(callback, f"{key}.args", ["loss", *metrics, *self.known], self.own)
-            choose_mode(callback, f"{key}.args", metrics)
+        for key, callback in self.built.items():
+            if monitors(callback):
+                check_monitor(callback, f"{key}.args", ["loss", *metrics, *self.known], self.own)
+                choose_mode(callback, f"{key}.args", metrics)
         for callback in self.callbacks:
             callback.set_model(model)
 

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfpipe.data.batch import weighed
 from tfpipe.data.loader import Loader
+from tfpipe.data.runtime.meter import Meter
 from tfpipe.distributed import World
-from tfpipe.training.monitor.meter import Meter
 
 
 class Requests(NamedTuple):
@@ -59,9 +59,7 @@ class RunModel(keras.Model):
     """Keras' `jit_compile`."""
     world = World()
     meter: Meter | None = None
-    """Meter of the training steps; created with the training function if None."""
-    input_wait_s = 0.0
-    """Seconds waited for the input so far."""
+    """Meter of the training steps: the loader's."""
     train_function: Any
     """Keras' attribute: None until `make_train_function` has run."""
     loader: Loader | None = None
@@ -79,14 +77,18 @@ class RunModel(keras.Model):
     _results: Results | None = None
     """An object of its own: Keras looks through each value that is set as an attribute, for 20 to 40 microseconds."""
 
-    def take(self) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor | None], float]:
-        """Takes the next batch, which begins a step: (images, labels, weights), and the time at which it was ready."""
-        assert self.meter is not None and self.loader is not None, "a run sets them"
-        batch = self.meter.take(self.loader)
-        self.positions = batch.positions
-        return weighed(batch.data, "tfpipe train"), float(batch.ready)
+    def train_on(self, loader: Loader) -> None:
+        """Sets the source of the batches."""
+        self.loader, self.meter = loader, loader.meter
 
-    def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any, ready_at_s: float) -> dict[str, float]:
+    def take(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Takes the next batch, which begins a step: (images, labels, weights)."""
+        assert self.loader is not None, "a run sets it"
+        batch = next(self.loader)
+        self.positions = batch.positions
+        return weighed(batch.data, "tfpipe train")
+
+    def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any) -> dict[str, float]:
         """Ends the step, but reads what the step before gave: a device that is a step behind is never idle.
 
         Args:
@@ -94,7 +96,6 @@ class RunModel(keras.Model):
             asked: float [4]: what the ranks asked in it, above 0 where any did, which is not read with one rank;
                 whether the loss is not finite on any rank, and on this one. None: one rank; `logs` has its loss.
             reduce_s: seconds spent averaging over ranks: a float, or a scalar of the backend.
-            ready_at_s: when the batch was ready.
 
         Returns:
             The metrics after the step before, in the first step of an epoch those of the step itself.
@@ -105,7 +106,7 @@ class RunModel(keras.Model):
         values = {name: float(value) for name, value in (before.logs if before else logs).items()}
         self._grant(self.agreed, before)
         self._note(before)
-        self.input_wait_s += self.meter.finish(reduce_s, ready_at_s).wait_s
+        self.meter.finish(reduce_s)
         return values
 
     def settle(self) -> None:
