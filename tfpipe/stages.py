@@ -9,9 +9,6 @@ from tfpipe.data.pipeline import Crops, Encoded, crop, finish, prefetch, read, s
 from tfpipe.data.runtime.parallelism import options
 from tfpipe.data.sources.registry import load_catalog
 
-# The names before 0.2.
-Located, Visit = SamplePaths, SampleRef
-
 __all__ = [
     "Catalog",
     "CropCount",
