@@ -14,9 +14,9 @@ from tfpipe.data.batch import Batch, weighed
 from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.resume import Checkpoints
+from tfpipe.training.compile import build_loss
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.monitor.stalls import StallWatch
-from tfpipe.training.optimizers import build_loss
 from tfpipe.training.skipping import BadFiles
 
 logger = logging.getLogger(__name__)

@@ -32,6 +32,7 @@ from tfpipe.training.checkpointing.resume import (
 )
 from tfpipe.training.checkpointing.signals import stop_on_signals
 from tfpipe.training.checkpointing.start import Start, check_room, find_start
+from tfpipe.training.compile import build_loss, build_metrics, build_optimizer
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model
 from tfpipe.training.monitor.accounting import Accounting
@@ -40,9 +41,7 @@ from tfpipe.training.monitor.record import Display, Profile, Record, Throughput
 from tfpipe.training.monitor.samples import SampleShares
 from tfpipe.training.monitor.stalls import StallWatch
 from tfpipe.training.not_finite import NotFiniteGuard
-from tfpipe.training.optimizers import build_loss, build_optimizer
 from tfpipe.training.own_callbacks import OwnCallbacks
-from tfpipe.training.own_metrics import build_metrics
 from tfpipe.training.parallel import OverRanks, broadcast, check_weights
 from tfpipe.training.pretrained import freeze, load_weights
 from tfpipe.training.run_model import RunModel

@@ -15,8 +15,8 @@ from tfpipe.training.checkpointing.checkpoints import GlobalBatch, State, read_l
 from tfpipe.training.checkpointing.resume import Checkpoints, inner_optimizer
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.checkpointing.start import Start
+from tfpipe.training.compile import known_optimizers
 from tfpipe.training.loop import compile_model
-from tfpipe.training.optimizers import known_optimizers
 from tfpipe.training.run_model import Requests, RunModel
 
 # After 7 steps with an update every 4, the accumulators hold three gradients.

@@ -1,4 +1,4 @@
-"""Optimizer, learning rate and loss, by their Keras names or of the user's own."""
+"""Optimizer with its learning rate, loss and metrics, by their Keras names or of the user's own."""
 
 import inspect
 from collections.abc import Callable
@@ -10,11 +10,15 @@ import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.by_name import OWN, check_signature, find, make, own_errors, subclasses
+from tfpipe.training.by_name import OWN, build, check_signature, find, load_kind, make, own_errors, subclasses
 from tfpipe.util.import_function import load_function
 
 # Steps of the trial of an optimizer of the user's own, before and after its state is copied.
 TRIAL_STEPS = 4
+# Crops of a batch in the trial of a metric.
+TRIAL_CROPS = 8
+# Names of an epoch's line in metrics.jsonl.
+TAKEN = {"epoch", "step", "loss", "seconds", "images_per_second", "input_wait_fraction", "dropped_images", "interval"}
 
 
 def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.optimizers.Optimizer:
@@ -26,14 +30,13 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
     args, name = dict(config.optimizer.args), config.optimizer.name
     if config.optimizer.learning_rate is not None:
         args["learning_rate"] = config.optimizer.learning_rate
-    own = ":" in name
-    kind = load_function(name, "optimizer.name") if own else find(known_optimizers(), name, "optimizer.name")
+    kind = load_kind(name, "optimizer.name", known_optimizers())
     base = args.get("learning_rate", _default_rate(kind))
     if not isinstance(base, int | float):
         raise ConfigError(f"optimizer.learning_rate is missing: {name} has no number as the default of learning_rate")
     args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
     optimizer = make(kind, args, "optimizer.args")
-    if own:
+    if ":" in name:
         with own_errors("optimizer.name", name):
             _check_own(optimizer, partial(make, kind, args, "optimizer.args"), name)
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
@@ -49,31 +52,29 @@ def _default_rate(kind: Any) -> Any:
 def _check_own(optimizer: Any, another: Callable[[], keras.optimizers.Optimizer], name: str) -> None:
     """Checks that an optimizer is Keras', and that its variables are all of its state: that is what checkpoints have.
 
-    Trains two weights with one optimizer, then goes on with `another()` that got its variables. Raises ConfigError if
+    Trains two weights with one optimizer, and with another that gets its variables in the middle. Raises ConfigError if
     the results differ in a bit.
     """
     if not isinstance(optimizer, keras.optimizers.Optimizer) or hasattr(optimizer, "inner_optimizer"):
         raise ConfigError(f"optimizer.name: {name} gives no keras.optimizers.Optimizer; received {optimizer!r}")
     draw = np.random.default_rng(0)
-    shapes = [(4, 3), (3,)]
-    gradients = [[draw.normal(size=shape).astype(np.float32) for shape in shapes] for _ in range(2 * TRIAL_STEPS)]
-    weights = [keras.Variable(np.ones(shape, np.float32)) for shape in shapes]
-    whole, resumed = another(), another()
+    gradients = draw.normal(size=(2 * TRIAL_STEPS, 4, 3)).astype(np.float32)
 
     def train(optimizer: keras.optimizers.Optimizer, weights: list[keras.Variable], steps: slice) -> list[bytes]:
-        for step in gradients[steps]:
-            optimizer.apply([keras.ops.convert_to_tensor(gradient) for gradient in step], weights)
+        for gradient in gradients[steps]:
+            optimizer.apply([keras.ops.convert_to_tensor(part) for part in (gradient, gradient[0])], weights)
         return [weight.numpy().tobytes() for weight in weights]
 
+    whole, resumed, first, rest = another(), another(), slice(TRIAL_STEPS), slice(TRIAL_STEPS, None)
+    weights = [keras.Variable(np.ones(shape, np.float32)) for shape in ((4, 3), (3,))]
     whole.build(weights)
-    train(whole, weights, slice(TRIAL_STEPS))
+    train(whole, weights, first)
     copies = [keras.Variable(weight.numpy()) for weight in weights]
     resumed.build(copies)
     for variable, value in zip(resumed.variables, whole.variables, strict=False):
         # As in a checkpoint: a constant rate comes from the config.
         if variable.name != "learning_rate":
             variable.assign(value)
-    rest = slice(TRIAL_STEPS, None)
     if train(whole, weights, rest) != train(resumed, copies, rest):
         raise ConfigError(
             f"optimizer.name: {name} keeps state outside its variables, or draws random numbers, so a resumed run "
@@ -154,17 +155,16 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
 
 
 def _own_loss(name: str, classes: int, args: dict[str, Any]) -> keras.losses.Loss:
+    reduction = args.pop("reduction", None)
     own = load_function(name, "loss.name")
     if inspect.isclass(own):
-        reduction = args.pop("reduction", None)
-        loss = make(own, args, "loss.args")
-        if not isinstance(loss, keras.losses.Loss):
-            raise ConfigError(f"loss.name: {name} is no subclass of keras.losses.Loss")
+        loss = build(name, args, "loss", keras.losses, keras.losses.Loss)
         loss.reduction = reduction or loss.reduction
         numbered = NumberedLoss(loss.call, loss)
     else:
-        reduction = args.pop("reduction", "sum_over_batch_size")
-        numbered = NumberedLoss(partial(own, **args), keras.losses.Loss(own.__name__, reduction))
+        numbered = NumberedLoss(
+            partial(own, **args), keras.losses.Loss(own.__name__, reduction or "sum_over_batch_size")
+        )
         check_signature(own, "loss.args", name, args, None, None)
     with own_errors("loss.name", name):
         losses = numbered.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))
@@ -190,3 +190,75 @@ class NumberedLoss(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         labels = keras.ops.reshape(keras.ops.cast(y_true, "int32"), [-1])
         return self.function(labels, y_pred)
+
+
+def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
+    """Builds top1, top5 and the metrics of `config`, of int labels [batch] and logits [batch, classes].
+
+    Raises ConfigError if a name or an argument is not known, two metrics have one name, or the metric of an interrupted
+    epoch could not be resumed.
+    """
+    metrics = [
+        keras.metrics.SparseCategoricalAccuracy(name="top1"),
+        keras.metrics.SparseTopKCategoricalAccuracy(min(5, classes), name="top5"),
+    ]
+    taken = TAKEN | {metric.name for metric in metrics}
+    for number, section in enumerate(config.metrics):
+        key, name = f"metrics[{number}]", section.name
+        own = load_function(name, f"{key}.name") if ":" in name else None
+        if own is None or inspect.isclass(own):
+            metric = build(name, section.args, key, keras.metrics, keras.metrics.Metric)
+        else:
+            metric = _own_metric(own, dict(section.args), key, name)
+        if metric.name in taken or metric.name.startswith("test_"):
+            raise ConfigError(f'{key}: the name "{metric.name}" is taken; give another one as args.name')
+        taken.add(metric.name)
+        try:
+            with own_errors(f"{key}.name", name):
+                _check_metric(metric, classes, f"{key}.name: {name}")
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{key}.name: {name} does not take class numbers, int32 [batch], and logits [batch, classes]: {error}"
+            ) from error
+        metrics.append(metric)
+    return metrics
+
+
+def _own_metric(own: Callable[..., Any], args: dict[str, Any], key: str, name: str) -> keras.metrics.Metric:
+    """Returns the mean of a function's values of crops."""
+    label = args.pop("name", own.__name__)
+    check_signature(own, f"{key}.args", name, args, None, None)
+
+    def of_numbers(labels: Any, logits: Any) -> Any:
+        # Keras hands metrics their labels as floats.
+        return own(keras.ops.reshape(keras.ops.cast(labels, "int32"), [-1]), logits, **args)
+
+    return keras.metrics.MeanMetricWrapper(of_numbers, label)
+
+
+def _check_metric(metric: keras.metrics.Metric, classes: int, name: str) -> None:
+    """Checks that a metric's variables are sums over batches, since ranks and the parts of an epoch add them.
+
+    Raises ConfigError if they are not, or the result is not a number.
+    """
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, classes, (2, TRIAL_CROPS), np.int32)
+    logits = draw.normal(size=(2, TRIAL_CROPS, classes)).astype(np.float32)
+
+    def state(*batches: int) -> list[np.ndarray]:
+        metric.reset_state()
+        for batch in batches:
+            metric.update_state(*map(keras.ops.convert_to_tensor, (labels[batch], logits[batch])))
+        return [variable.numpy() for variable in metric.variables]
+
+    first, second, both = state(0), state(1), state(0, 1)
+    if np.ndim(metric.result()) != 0:
+        raise ConfigError(f"{name} must have a number as its result; received {metric.result()}")
+    zero = state()  # as training begins with it
+    floats = all(np.issubdtype(values.dtype, np.floating) for values in both)
+    sums = [np.allclose(a + b, c, rtol=1e-4, atol=1e-6) for a, b, c in zip(first, second, both, strict=True)]
+    if not (floats and all(sums) and not any(map(np.any, zero))):
+        raise ConfigError(
+            f"{name} keeps values that are not sums over batches, which begin at 0.0, so an interrupted epoch could "
+            "not be resumed: keep sums and counts, in variables of a float type"
+        )
