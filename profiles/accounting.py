@@ -94,9 +94,7 @@ def main(args: argparse.Namespace) -> None:
         record = Record(Path(folder))
         # As Throughput when its warm-up is over.
         throughput = SimpleNamespace(steps=1, images_per_step=batch_size)
-        accounting = Accounting(
-            world, interval, throughput, SampleCounter(data.train.catalog, config.data, world), record
-        )
+        accounting = Accounting(world, interval, throughput, SampleCounter(data.train.data), record)
         turns = Turns(accounting, plain_function(model))
         steps = 2 * (args.pairs + TO_SKIP) * interval
         with StallWatch(model.meter, 0, record.path):

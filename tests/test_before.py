@@ -18,7 +18,7 @@ from tests.support.commands import run_train
 from tests.support.runs import read_intervals, read_metrics, steps, trained
 from tfpipe import World, load_config
 from tfpipe.cli import main
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.native import OFF
 
 RECORDED = Path(__file__).parent / "recorded/before"
@@ -110,9 +110,9 @@ def test_a_stopped_run_goes_on_to_its_end(before: Path, as_before: None, config:
     assert done.code == 0, done.err
     assert f"goes on after {reached} steps, in epoch 2" in done.err
     data = load_config(before / f"{config}.json").data
-    catalog = load_catalog(data, "train", World())
+    split = load_split(data, "train", World())
     positions = np.arange(2 * len(TRAIN))
-    boxes = np.bincount(catalog.boxes.images, minlength=len(TRAIN))[catalog.order(data).items(positions)]
+    boxes = np.bincount(split.catalog.boxes.images, minlength=len(TRAIN))[split.order.items(positions)]
     wanted = Counter((position, crop) for position in positions.tolist() for crop in range(boxes[position]))
     assert Counter((position, crop) for _, position, crop in trained(run_dir)) == wanted
     assert read_intervals(run_dir)[: len(old)] == old

@@ -13,7 +13,7 @@ from tests.support.commands import run
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Stream, World, load_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.training.checkpointing.checkpoints import (
     Batch,
     Checkpoint,
@@ -94,11 +94,11 @@ def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_re
 
     old = {"optimizer": {"name": "SGD", "args": {"learning_rate": 0.1}}, "loss": {"args": {"label_smoothing": 0.1}}}
     config = configured(**old)
-    catalog = load_catalog(config.data, "train", World())
-    contract = contract_of(config, catalog)
+    split = load_split(config.data, "train", World())
+    contract = contract_of(config, split)
     state = State(0, 3, 3, Batch(1, 16), Stream.start(1), contract, epoch_steps=6, settings=settings_of(config))
     write(tmp_path, Checkpoint(state, [], []), keep=1)
-    find_start(config, World(), tmp_path, catalog, 6, resume=True, anyway=False)
+    find_start(config, World(), tmp_path, split, 6, resume=True, anyway=False)
     assert "another setting" not in caplog.text
     other = configured(
         optimizer={"name": "SGD", "args": {"learning_rate": 0.01, "momentum": 0.9}},
@@ -106,7 +106,7 @@ def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_re
         model={"name": "tests.support.models:tiny", "args": {"norm": "group"}},
         training={"precision": "mixed_bfloat16", "status": 3, "checkpoint": {"keep": 5}},
     )
-    start = find_start(other, World(), tmp_path, catalog, 6, resume=True, anyway=False)
+    start = find_start(other, World(), tmp_path, split, 6, resume=True, anyway=False)
     said = {message.partition("had: ")[2] for message in caplog.messages if "another setting" in message}
     assert said == {
         "optimizer.args.learning_rate: 0.1 then, 0.01 now",
@@ -126,7 +126,7 @@ def test_a_new_run_takes_nothing_over_from_one_that_left_no_checkpoint(sample: S
     config = load_config(sample.config(tmp_path / "c.json"))
     (tmp_path / "positions-0.csv").write_text("step,position,crop\n1,0,0\n")
     (tmp_path / "positions-1.csv").write_text("")
-    start = find_start(config, World(), tmp_path, load_catalog(config.data, "train", World()), 10, False, False)
+    start = find_start(config, World(), tmp_path, load_split(config.data, "train", World()), 10, False, False)
     assert start.state.total_steps == 0
     assert (tmp_path / "positions-0.csv").read_text() == "step,position,crop\n"
     assert not (tmp_path / "positions-1.csv").exists()
@@ -159,10 +159,10 @@ def test_a_run_with_twice_the_crops_goes_on_from_the_same_share_of_an_epoch(
     """Half of an epoch of 6 steps: 1.5 steps of 3, rounded, or as many of a fixed number whatever their crops."""
     data = {"index": index, "batch_size": 32}
     config = load_config(sample.config(tmp_path / "c.json", data=data, training={"steps_per_epoch": fixed}))
-    catalog = load_catalog(config.data, "train", World())
-    state = State(2, 3, 15, Batch(1, 16), Stream.start(1), contract_of(config, catalog), epoch_steps=6)
+    split = load_split(config.data, "train", World())
+    state = State(2, 3, 15, Batch(1, 16), Stream.start(1), contract_of(config, split), epoch_steps=6)
     write(tmp_path, Checkpoint(state, [], []), keep=1)
-    start = find_start(config, World(), tmp_path, catalog, fixed or 3, resume=True, anyway=True)
+    start = find_start(config, World(), tmp_path, split, fixed or 3, resume=True, anyway=True)
     assert (start.state.epoch, start.state.step, start.scale) == (2, step, scale)
     assert (start.state.total_steps, start.state.epoch_steps) == (15, fixed or 3)
 
