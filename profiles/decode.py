@@ -18,7 +18,7 @@ from tfpipe.data.images import decode
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.images.windows import box_windows
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.native import decoder_name
 
 WHOLE = np.array([[0, 0, 1, 1]], np.float32)
@@ -46,8 +46,9 @@ def main(args: argparse.Namespace) -> None:
 
 def annotated(config: DataConfig, count: int) -> list[Image]:
     """At most about `count` images that have an XML, evenly over the list."""
-    catalog = load_catalog(config, "train", World())
-    boxes = read_boxes(catalog, World())
+    split = load_split(config, "train", World())
+    catalog = split.catalog
+    boxes = read_boxes(catalog, split.storage, World())
     offsets = boxes.offsets(len(catalog))
     chosen = np.flatnonzero(catalog.annotated)[:: max(1, catalog.annotated.sum() // count)].tolist()
     return [(Path(catalog.paths[item]).read_bytes(), boxes.boxes[offsets[item] : offsets[item + 1]]) for item in chosen]

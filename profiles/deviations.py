@@ -104,13 +104,11 @@ def dataset(config: Config, chain: Chain) -> tf.data.Dataset:
     """Batches of (images, labels), uint8 [batch, height, width, channels] and int32 [batch]."""
     data, world = config.data, World()
     listed = data.model_copy(update={"shuffle_buffer": 0}) if chain.buffer else data
-    catalog = stages.load_catalog(data, "train", world)
-    samples = stages.visit(catalog, listed, world, Stream.start(1))
+    split = stages.load_split(data, "train", world)
+    samples = stages.visit(split.over(listed), Stream.start(1))
     if chain.buffer:
-        samples = samples.shuffle(len(catalog), seed=data.seed)
-    crops = stages.crop(
-        stages.read(samples, catalog, data, world), catalog, data, world, decoder=decoder(config, chain)
-    )
+        samples = samples.shuffle(len(split.catalog), seed=data.seed)
+    crops = stages.crop(stages.read(samples, split), split, decoder=decoder(config, chain))
     if chain.unbatch:
         batches = crops.unbatch().batch(data.batch_size, drop_remainder=True)
     else:

@@ -75,15 +75,15 @@ def listed(args: argparse.Namespace) -> dict[str, Any]:
 def formats(args: argparse.Namespace) -> None:
     """Compares tar shards, a table with bytes and packed files with loose files."""
     from tfpipe import World
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
     from tfpipe.prepare.pack import PackPlan, pack
 
     loose = listed(args)
-    catalog = load_catalog(config(**loose).data, "train", World())
+    split = load_split(config(**loose).data, "train", World())
     tars, table, packed = args.out / "tars", args.out / "table.parquet", args.out / "original"
     if not tars.exists():
         tars.mkdir()
-        write(catalog, tars, table)
+        write(split.catalog, tars, table)
     pack(config(**loose).data, "train", packed, PackPlan(), World())
     sources = {"tar": ("webdataset", tars), "parquet": ("table", table), "packed": ("packed", packed)}
     compared = {"files": loose} | {
@@ -207,12 +207,12 @@ def rate(chosen: Any, crops: int, warm_up: int = 5) -> Rate:
 def first_epoch(chosen: Any) -> Rate:
     """Returns the rate of an epoch's crops, from the first request on."""
     from tfpipe import World, build_dataset
-    from tfpipe.data.catalog.boxes import count_crops
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.crop_counts import count_crops
+    from tfpipe.data.sources.registry import load_split
 
-    catalog = load_catalog(chosen.data, "train", World())
-    crops = count_crops(catalog, chosen.data, World()).crops
-    batches = iter(build_dataset(chosen, catalog=catalog))
+    split = load_split(chosen.data, "train", World())
+    crops = count_crops(split).crops
+    batches = iter(build_dataset(chosen, catalog=split))
     return measured(lambda: len(next(batches)[1]), crops)
 
 

@@ -15,7 +15,7 @@ from turns import Peer, columns, spread, take_turns
 from work import BATCH, SIZE, Work
 
 from tfpipe import World, load_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 HERE = Path(__file__).parent
 OURS = {
@@ -74,7 +74,7 @@ def prepare(args: argparse.Namespace, folder: Path) -> Path:
     config.write_text(json.dumps({"data": data}))
     index = [sys.executable, "-m", "tfpipe", "index", "-c", str(config), "--set", f"data.index={folder}"]
     subprocess.run([*index, "--split", "train"], check=True, stdout=sys.stderr)
-    catalog = load_catalog(load_config(config, ["data.annotations=xml"]).data, "train", World())
+    catalog = load_split(load_config(config, ["data.annotations=xml"]).data, "train", World()).catalog
     files = [(path, catalog.annotation(item)) for item, path in enumerate(catalog.paths)]
     random.Random(0).shuffle(files)
     work = folder / "work.json"

@@ -21,7 +21,7 @@ from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.config import SourceConfig
 from tfpipe.data.annotations.voc import read_xml
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare import pack as module
 from tfpipe.prepare.pack import PackPlan, pack
@@ -103,7 +103,7 @@ def kept(sample: SampleData, index: str, tmp_path_factory: pytest.TempPathFactor
 
 
 def test_files_are_in_imagenets_tfrecords_untouched(config: Config, sample: SampleData, tmp_path: Path) -> None:
-    catalog = load_catalog(config.data, "train", World())
+    catalog = load_split(config.data, "train", World()).catalog
     out = packed(config, tmp_path / "out", "original", shards=4, splits=("train",))
     assert sorted(each.name for each in out.iterdir()) == [
         *(f"train-{shard:05}-of-00004" for shard in range(4)),

@@ -18,7 +18,6 @@ from tests.support.batches import KNOWN_STEPS, assert_same, batches, crops, elem
 from tests.support.commands import ROOT, WARM, ensure_server, start
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
-from tfpipe.config import DataConfig
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
@@ -26,8 +25,7 @@ from tfpipe.data.images.decode import NATIVE_IMAGES, choose_decoder
 from tfpipe.data.service import client as service
 from tfpipe.data.service import workers as serving
 from tfpipe.data.service.workers import LocalWorkers, RemoteWorkers, local_workers
-from tfpipe.data.sources.files import Files
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 
 BESIDE = {"workers": 2}
@@ -163,10 +161,10 @@ def test_others_take_over_from_a_server_elsewhere(
 
         monkeypatch.setattr(serving, "PATIENCE_S", 1.0)
         gone = configured(sample, tmp_path, {"address": alone})
-        catalog = load_catalog(gone.data, "train", World())
+        split = load_split(gone.data, "train", World())
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-            batches(gone, count=1, catalog=catalog)
-        message = str(to_named_error(caught.value, catalog, gone.data, World(), Stream.start(1), None))
+            batches(gone, count=1, catalog=split)
+        message = str(to_named_error(caught.value, split, Stream.start(1), None))
         assert message.startswith(f"rank 0: data.service: none of {alone} has answered for 1 seconds; start them")
     finally:
         process.kill()
@@ -180,13 +178,13 @@ def test_a_file_that_cannot_be_decoded_is_named(
     bad.write_bytes(bad.read_bytes()[:300])
     data = {"train_filelist": str(tmp_path / "train.txt"), "shuffle_buffer": 0}
     config = configured(sample, tmp_path, BESIDE, **data)
-    catalog = load_catalog(config.data, "train", World())
+    split = load_split(config.data, "train", World())
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
-        for *_, positions in build_dataset(config, with_positions=True, catalog=catalog):
+        for *_, positions in build_dataset(config, with_positions=True, catalog=split):
             reached = positions
     assert 0 < reached[-1, 0] < 70
-    message = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), reached))
+    message = str(to_named_error(caught.value, split, Stream.start(1), reached))
     assert message.startswith(f"rank 0: cannot use {bad} of the train data: ")
 
 
@@ -210,28 +208,26 @@ def test_a_worker_without_the_decoder_in_c_is_told_so(op: str, sample: SampleDat
 
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         next(elements(tf.data.Dataset.range(1).map(unserved)))
-    catalog = load_catalog(config, "train", World())
-    assert str(to_named_error(caught.value, catalog, config, World(), Stream.start(1), None)) == f"rank 0: {error}"
+    split = load_split(config, "train", World())
+    assert str(to_named_error(caught.value, split, Stream.start(1), None)) == f"rank 0: {error}"
 
 
 def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
     config = configured(sample, tmp_path, {"address": "localhost:1"})
-    catalog = load_catalog(config.data, "train", World())
-    size = service.tables_bytes(catalog)
-    assert size >= sum(len(catalog.paths.name(item)) + 9 for item in range(len(catalog)))
+    split = load_split(config.data, "train", World())
+    size = service.tables_bytes(split.catalog)
+    assert size >= sum(len(split.catalog.paths.name(item)) + 9 for item in range(len(split.catalog)))
     monkeypatch.setattr(service, "MOST_BYTES", size)
-    service.check(catalog)
+    service.check(split.catalog)
     monkeypatch.setattr(service, "MOST_BYTES", size - 1)
     with pytest.raises(ConfigError, match=r"the train data has 96 images, whose paths, .* or use a shorter filelist"):
-        build_dataset(config, catalog=catalog)
+        build_dataset(config, catalog=split)
 
 
 def test_urls_are_refused() -> None:
     paths = FileList.of(["/a/b/1.jpg", "https://host/c/2.jpg"])
     none = np.zeros(2, np.int32)
-    catalog = Catalog(
-        "train", Files(DataConfig(train_filelist=Path("train.txt"))), paths, ["", ""], none > 0, none, ("b",)
-    )
+    catalog = Catalog("train", paths, ["", ""], none > 0, none, ("b",))
     with pytest.raises(ConfigError, match="https://host/c/ in the train filelist is fetched in Python"):
         service.check(catalog)
 
