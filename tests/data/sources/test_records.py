@@ -60,7 +60,10 @@ def test_without_known_boxes_images_are_used_whole_and_no_xml_is_asked_for() -> 
     plain = catalog_of([LABEL] * COUNT)
     split = OwnSplit(data_config(), plain, World(), PICTURES.__getitem__)
     assert count_crops(split) == (COUNT, True)
-    weighted = replace(split, config=data_config(class_weights={"n01": 1, "n02": 2, "n03": 3}), replace(plain, labels=np.arange(COUNT) % 3)
+    weighted = replace(
+        split,
+        config=data_config(class_weights={"n01": 1, "n02": 2, "n03": 3}),
+        catalog=replace(plain, labels=np.arange(COUNT) % 3),
     )
     assert count_crops(weighted) == (COUNT, False)
     boxes = read_boxes(plain, split.storage, World())
