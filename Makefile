@@ -62,7 +62,7 @@ release: $(TOOLS)/.installed  ## sdist and abi3 wheel in dist/, checked, and tri
 	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel repair --wheel-dir dist build/wheel/*-abi3-*.whl
 	mv build/wheel/*.tar.gz dist
 	$(TOOLS)/bin/twine check --strict dist/*
-	PYTHON=$(TOOLS)/bin/python tests/release/try_wheel.sh dist/*.whl
+	PYTHON="$(CURDIR)/$(TOOLS)/bin/python" tests/release/try_wheel.sh dist/*.whl
 	@ls -l dist
 
 clean:  ## remove caches and build leftovers; .venv, data and runs stay
