@@ -11,6 +11,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,26 +54,25 @@ class Shared:
         if not self.places:
             return make()
         key = MadeFrom(FORMAT, self.files, {"kind": kind, "inputs": inputs}).digest()
-        world, found = self.world, None
+        world = self.world
+        found: Part | None = None
+
+        def look(turn: int, may_make: bool) -> tuple[bool, bool]:
+            """Returns whether `make` makes nothing, and whether this rank has the part."""
+            nonlocal found
+            # A host that looks for a file before it is there may not see it for a minute over NFS.
+            if found is None and (may_make or turn > 0):
+                found = self._find(f"{kind}-{key[:16]}")
+            if found is None and may_make:
+                found = self._make(f"{kind}-{key[:16]}", make)
+                return found is None, found is not None
+            return False, found is not None
+
         for turn, may_make in enumerate((world.rank == 0 or world.backend == "none", world.local_rank == 0, True)):
-            error: Exception | None = None
-            nothing = False
-            try:
-                # A host that looks for a file before it is there may not see it for a minute over NFS.
-                if found is None and (may_make or turn > 0):
-                    found = self._find(f"{kind}-{key[:16]}")
-                if found is None and may_make:
-                    found = self._make(f"{kind}-{key[:16]}", make)
-                    nothing = found is None
-            except Exception as problem:  # the other ranks wait in the gather below
-                error = problem
-            answers = world.gather((error, nothing, found is not None))
-            for failure, _, _ in answers:
-                if failure is not None:
-                    raise failure
-            if any(nothing for _, nothing, _ in answers):
+            nothing, has = zip(*world.on_all(partial(look, turn, may_make)), strict=True)
+            if any(nothing):
                 return None
-            if all(has for _, _, has in answers):
+            if all(has):
                 break
         return found
 

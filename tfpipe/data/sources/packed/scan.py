@@ -152,34 +152,22 @@ def _scan(
     scan: Scan, shards: list[tuple[AnyPath, Stamp]], prefix: str, folder: AnyPath, world: World
 ) -> tuple[pa.Table, LeftOut]:
     """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
-    mine = range(len(shards)) if world.backend == "none" else range(world.rank, len(shards), world.size)
-    sized = [(number, shards[number][0], shards[number][1].size or 0) for number in mine]
-    outcome = world.gather(_scan_all(scan, sized, prefix, world))
-    errors = [error for _, messages in outcome for error in messages]
+    sized = [(number, path, stamp.size or 0) for number, (path, stamp) in enumerate(shards)]
+
+    def scan_all(mine: Sequence[Shard]) -> list[tuple[pa.Table, LeftOut] | str]:
+        with ThreadPoolExecutor(THREADS) as pool:
+            results = pool.map(lambda shard: _scan_one(scan, shard), mine)
+            return list(progress(results, len(mine), f"scanning {prefix} data", "shard", world.rank == 0))
+
+    results = world.share(sized, scan_all)
+    parts = [result for result in results if not isinstance(result, str)]
+    errors = [result for result in results if isinstance(result, str)]
     if errors:
         raise ConfigError("\n  ".join([f"cannot read the {scan.kind} in {folder}:", *errors[:20]]))
-    parts = {number: part for found, _ in outcome for number, part in found.items()}
     left_out = LeftOut()
-    for number in range(len(shards)):
-        left_out.update(parts[number][1])
-    return pa.concat_tables(parts[number][0] for number in range(len(shards))).combine_chunks(), left_out
-
-
-def _scan_all(
-    scan: Scan, shards: list[Shard], prefix: str, world: World
-) -> tuple[dict[int, tuple[pa.Table, LeftOut]], list[str]]:
-    """Scans shards; returns tables by shard number, and error messages, which must not be raised on one rank alone."""
-    parts, errors = {}, []
-    with ThreadPoolExecutor(THREADS) as pool:
-        results = pool.map(lambda shard: _scan_one(scan, shard), shards)
-        for (number, *_), result in zip(
-            shards, progress(results, len(shards), f"scanning {prefix} data", "shard", world.rank == 0), strict=True
-        ):
-            if isinstance(result, str):
-                errors.append(result)
-            else:
-                parts[number] = result
-    return parts, errors
+    for _, counted in parts:
+        left_out.update(counted)
+    return pa.concat_tables(table for table, _ in parts).combine_chunks(), left_out
 
 
 def _scan_one(scan: Scan, shard: Shard) -> tuple[pa.Table, LeftOut] | str:

@@ -39,14 +39,19 @@ def locate(files: list[Path], column: str, config: DataConfig, world: World) -> 
 
     Raises ConfigError if a copy cannot be written or the disk is too small, or an image has no bytes.
     """
-    mine = range(len(files)) if world.backend == "none" else range(world.rank, len(files), world.size)
-    errors: list[str] = []
-    for number in progress(mine, len(mine), "copying images of tables", "file", world.rank == 0):
+
+    def copy(path: Path) -> str | None:
         try:
-            _copied(files[number], column, config)
-        except (OSError, TfpipeError, pa.ArrowInvalid) as error:  # the other ranks wait below
-            errors.append(f"{files[number]}: {error}")
-    errors = [error for part in world.gather(errors) for error in part]
+            _copied(path, column, config)
+        except (OSError, TfpipeError, pa.ArrowInvalid) as error:
+            return f"{path}: {error}"
+        return None
+
+    show = world.rank == 0
+    outcomes = world.share(
+        files, lambda mine: [copy(path) for path in progress(mine, len(mine), "copying images of tables", "file", show)]
+    )
+    errors = list(filter(None, outcomes))
     if errors:
         raise ConfigError("\n  ".join(["data.source: the images of tables cannot be used:", *errors[:20]]))
     return world.from_rank0(lambda: _shards(files, column, config))
