@@ -40,7 +40,6 @@ EXCEPTIONS |= dict.fromkeys(
     [
         "tfpipe/data/images/decode.py:_decode_in_c",
         "tfpipe/data/sources/known.py:known_catalog",
-        "tfpipe/data/sources/remote/fetching.py:read_remote",
         "tfpipe/training/checkpointing/resume.py:Checkpoints.__init__",
         "tfpipe/training/checkpointing/start.py:find_start",
         "tfpipe/training/models.py:_conv",

@@ -69,9 +69,9 @@ class Urls(Listed):
     def read(
         self, samples: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World, store: "Store | None"
     ) -> "tf.data.Dataset":
-        from tfpipe.data.sources.remote.fetching import read_remote
+        from tfpipe.data.sources.remote.read import read_remote
 
-        return read_remote(samples, catalog, self.fetcher(), self.remote, config, world, store)
+        return read_remote(samples, catalog, self.fetcher(), config, world, store)
 
     def uncached(self) -> "Urls":
         source = Urls(self.config, self.folders)

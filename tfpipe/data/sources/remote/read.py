@@ -35,14 +35,13 @@ def read_remote(
     dataset: tf.data.Dataset,
     catalog: Catalog,
     fetcher: Fetcher,
-    remote: Remote,
     config: DataConfig,
     world: World,
     store: Store | None,
 ) -> tf.data.Dataset:
     """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
     check_cache(config)
-    fetch = fetching(fetcher)
+    fetch, remote = fetch_files(fetcher), fetcher.config
 
     @stage("read")
     def fetch_some(images: SamplePaths) -> Encoded:
@@ -62,7 +61,7 @@ def read_remote(
     return waiting(dataset.batch(remote.batch), fetch_some, calls(remote, config, world)).unbatch()
 
 
-def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
+def fetch_files(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
     """Returns an in-graph function: (URLs of images, URLs of their XMLs; string [n] each, "" for none) -> their files.
 
     Python is called once for n images and holds the GIL for about 10 microseconds an image, besides the requests in the
