@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.cache import Block, Cache
+from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.fetcher import ByteRange, FetchError, shared_fetcher
 from tfpipe.util.files import Stamp
 from tfpipe.util.made_from import MadeFrom
@@ -55,34 +55,35 @@ class RemoteFiles:
         if self._cache is not None:
             self._cache.mark(self._digest)
         self._has_room = True
-        self._lock, self._fetching = threading.Lock(), dict[Block, threading.Event]()
+        self._lock, self._fetching = threading.Lock(), dict[BlockKey, threading.Event]()
 
     def read(self, extents: Sequence[Extent]) -> list[bytes | FetchError]:
         """Returns the bytes of each extent, or the error; the requests run together."""
         if self._cache is None:
             return self._read_ranges(extents)
-        self._fill(self._cache, sorted({block for extent in extents for block in self._blocks(extent)}))
-        cached = [self._read_blocks(self._cache, extent) for extent in extents]
+        blocks = list(map(self._blocks, extents))
+        self._fill(self._cache, sorted({block for some in blocks for block in some}))
+        cached = [self._cached(self._cache, extent, some) for extent, some in zip(extents, blocks, strict=True)]
         missing = [extent for extent, contents in zip(extents, cached, strict=True) if contents is None]
         rest = iter(self._read_ranges(missing))
         return [next(rest) if contents is None else contents for contents in cached]
 
-    def _blocks(self, extent: Extent) -> list[Block]:
+    def _blocks(self, extent: Extent) -> list[BlockKey]:
         numbers = range(extent.offset // BLOCK, -(-extent.end // BLOCK))
-        return [Block(self._digest, extent.file, number) for number in numbers]
+        return [BlockKey(self._digest, extent.file, number) for number in numbers]
 
-    def _read_blocks(self, cache: Cache, extent: Extent) -> bytes | None:
-        """Returns bytes that are cached, None if any of them is not."""
+    def _cached(self, cache: Cache, extent: Extent, blocks: list[BlockKey]) -> bytes | None:
+        """Returns the bytes of an extent from its blocks, None if any of them is not cached."""
         parts = []
-        for block in self._blocks(extent):
+        for block in blocks:
             first = block.number * BLOCK
             part = cache.read(block, max(extent.offset - first, 0), min(extent.end - first, BLOCK))
             if part is None:
                 return None
             parts.append(part)
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _fill(self, cache: Cache, blocks: list[Block]) -> None:
+    def _fill(self, cache: Cache, blocks: list[BlockKey]) -> None:
         """Fetches the blocks that are missing, as far as there is room; another thread may be fetching some already."""
         mine, awaited = [], []
         missing = [block for block in blocks if not cache.has(block)]
@@ -104,7 +105,7 @@ class RemoteFiles:
         for event in awaited:
             event.wait()
 
-    def _span(self, block: Block) -> ByteRange:
+    def _span(self, block: BlockKey) -> ByteRange:
         url, stamp = self._files[block.file]
         return ByteRange(url, block.number * BLOCK, min((block.number + 1) * BLOCK, stamp.size or 0))
 
