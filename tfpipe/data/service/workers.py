@@ -32,7 +32,7 @@ def open_workers(service: Service) -> "Workers":
         return local_workers(service.workers)
     address = service.address
     assert address is not None, "one of the two is given"
-    return Workers([address] if isinstance(address, str) else address)
+    return Workers([address] if isinstance(address, str) else address, PATIENCE_S)
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def local_workers(count: int) -> "LocalWorkers":
 class Workers:
     """Workers at known addresses. The next one that answers replaces one that does not."""
 
-    def __init__(self, addresses: Sequence[str], patience_s: float = PATIENCE_S) -> None:
+    def __init__(self, addresses: Sequence[str], patience_s: float) -> None:
         self._addresses, self._patience_s = list(addresses), patience_s
         self._given_up: set[str] = set()
 
@@ -95,7 +95,7 @@ class LocalWorkers(Workers):
     """
 
     def __init__(self, count: int) -> None:
-        super().__init__([""] * count)
+        super().__init__([""] * count, PATIENCE_S)
         self._lock, self._closed = threading.Lock(), False
         self._processes = [_start() for _ in range(count)]
 
