@@ -24,6 +24,8 @@ T = TypeVar("T")
 # Files per copying task.
 TOGETHER = 32
 MAX_ERRORS = 20
+# Share of the disk to keep free if the size of what is copied is an estimate.
+SPARE = 0.1
 
 
 class File(NamedTuple):
@@ -52,14 +54,14 @@ class Staging(NamedTuple):
         """The folder of this rank's unfinished files."""
         return self.out / ".partial-{}of{}".format(*(self.share or (self.world.rank, self.world.size)))
 
-    def check_room(self, needs: str, size: float, spare: float = 0.0) -> None:
-        """Raises ConfigError if `size` bytes do not fit into this rank's share of the disk, `spare` of it kept free.
+    def check_room(self, needs: str, size: float, *, estimated: bool = False) -> None:
+        """Raises ConfigError if `size` bytes do not fit into this rank's share of the free disk space.
 
-        `needs` are the first words of the message, "the data needs".
+        If the size is `estimated`, SPARE is kept free. `needs` begins the message, e.g. "the packed data needs".
         """
         free = shutil.disk_usage(self.out).free // self.world.local_size
-        if size > (1 - spare) * free:
-            kept = f", {spare:.0%} of which is kept free" if spare else ""
+        if size > (1 - SPARE if estimated else 1) * free:
+            kept = ", a tenth of which is kept free" if estimated else ""
             raise ConfigError(
                 f"{self.out}: {needs} {size / 1e9:.3g} GB, of {free / 1e9:.3g} GB free{kept}; use a larger disk, or "
                 'copy a share with --share or, under a launcher, with data.scope "shard"'

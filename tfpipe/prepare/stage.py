@@ -32,9 +32,8 @@ from tfpipe.prepare.stage_shards import stage_shards
 from tfpipe.util.progress import progress
 
 LISTS = {"train": "train.txt", "test": "val.txt"}
-# Number of files sampled for the mean size, and share of the disk to keep free, since the size is an estimate.
+# Number of files sampled for the mean size.
 SAMPLED = 200
-SPARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,9 @@ def _copy(plan: StagePlan, staging: Staging) -> Copied:
     chosen = [missing[place] for place in evenly_spaced(len(missing), SAMPLED)] if missing else []
     sizes = [size for size in copier.sizes(chosen) if isinstance(size, int)]
     if sizes:
-        staging.check_room(f"{len(missing)} files of the {data} need", len(missing) * float(np.mean(sizes)), SPARE)
+        staging.check_room(
+            f"{len(missing)} files of the {data} need", len(missing) * float(np.mean(sizes)), estimated=True
+        )
     files = plan.files(staging.out)
     groups = iter(lambda: list(islice(files, TOGETHER)), [])
     shown = partial(
