@@ -127,7 +127,7 @@ def bucket(args: argparse.Namespace) -> None:
     import boto3
 
     from tfpipe import World
-    from tfpipe.data.sources.remote import block_cache
+    from tfpipe.data.sources.remote import ranges
     from tfpipe.prepare.pack import PackPlan, pack
 
     packed = args.out / "crops"
@@ -154,16 +154,16 @@ def bucket(args: argparse.Namespace) -> None:
         alone = {"concurrency": 1}
         one = rate(at(None, remote=alone, num_parallel_readers=1, prefetch_buffer_size=0), 128, warm_up=0)
         print(f"one request at a time: {one.wall:.0f} crops/s")
-        chosen = block_cache.BLOCK
+        chosen = ranges.BLOCK
         blocks = {"blocks of 4 MB": chosen, "blocks of 1 MB": 2**20, "whole shards": WHOLE, "single records": None}
         cold: dict[str, list[Rate]] = {name: [] for name in blocks if name not in args.without}
         for _ in range(args.turns):
             for name in cold:
                 block = blocks[name]
                 shutil.rmtree(cache, ignore_errors=True)
-                block_cache.BLOCK = block or chosen
+                ranges.BLOCK = block or chosen
                 cold[name].append(first_epoch(at(None if block is None else cache)))
-        block_cache.BLOCK = chosen
+        ranges.BLOCK = chosen
         show(cold, next(iter(cold)))
         for name, rates in cold.items():
             median = statistics.median(found.wall for found in rates)

@@ -22,6 +22,7 @@ from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare import copier
 from tfpipe.prepare import stage as staging
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.stage import Share, Staged, stage, target_of
@@ -169,7 +170,7 @@ def test_what_cannot_be_copied_is_named_and_the_rest_is_kept(sample: SampleData,
 def test_a_disk_that_is_too_small_is_refused_before(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 10**5))
+    monkeypatch.setattr(copier.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 10**5))
     with pytest.raises(ConfigError, match=r"files of the train data need .* GB, of 0\.0001 GB free"):
         stage(config_here(sample, tmp_path).data, ["train"], tmp_path / "out", World())
     assert not files(tmp_path / "out")

@@ -280,7 +280,7 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
             setting(threads)
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
+        tf.config.experimental.set_memory_growth(gpu, enable=True)
     if gpus:
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
     if len(gpus) > 1 and world.size == 1:

@@ -24,7 +24,7 @@ from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.decode import NATIVE_IMAGES, choose_decoder
 from tfpipe.data.service import client as service
 from tfpipe.data.service import workers as serving
-from tfpipe.data.service.workers import LocalWorkers, RemoteWorkers, local_workers
+from tfpipe.data.service.workers import LocalWorkers, Workers, local_workers
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 
@@ -196,7 +196,7 @@ def test_a_worker_without_the_decoder_in_c_is_told_so(op: str, sample: SampleDat
     def fail(number: int, address: str) -> None:
         raise tf.errors.NotFoundError(None, None, message)
 
-    workers = RemoteWorkers(["localhost:1"], 0.0)
+    workers = Workers(["localhost:1"], 0.0)
     workers.find = lambda number: "localhost:1"
     error, _ = next(service._received(fail, workers, 1.0, ()))
     assert error.startswith("data.service: a worker lacks tfpipe's decoder in C") and 'data.decoder to "graph"' in error
@@ -263,7 +263,7 @@ def test_without_the_decoder_in_c_the_graph_decodes_where_servers_do(
 
 def test_addresses_are_tried_in_turn(monkeypatch) -> None:
     there = {"b:1", "c:1"}
-    found = RemoteWorkers(["a:1", "b:1", "c:1"], patience_s=0)
+    found = Workers(["a:1", "b:1", "c:1"], patience_s=0)
     monkeypatch.setattr(found, "lives", there.__contains__)
     assert [found.find(number) for number in range(3)] == ["b:1", "b:1", "c:1"]
     found.give_up("b:1")

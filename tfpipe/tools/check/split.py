@@ -187,14 +187,14 @@ def _listed(source: Source, config: DataConfig, split: str, world: World) -> Sub
     catalog = Catalog(split, source.of(paths), paths, [""] * len(paths.folders), none, labels.numbers, classes)
     box_file = config.box_file_for(split)
     if not reads_boxes(config, split, paths):
-        return Subject(str(filelist), catalog, False, labels)
+        return Subject(str(filelist), catalog, reads_xmls=False, labels=labels)
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
-        return Subject(str(filelist), catalog, True, labels, table)
+        return Subject(str(filelist), catalog, reads_xmls=True, labels=labels, table=table)
     layout = find_layout(config.layout, paths)
     annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, catalog.source.list_folders))
     catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout), annotated=annotated)
-    return Subject(str(filelist), catalog, True, labels)
+    return Subject(str(filelist), catalog, reads_xmls=True, labels=labels)
 
 
 def _reads_paths(catalog: Catalog) -> bool:

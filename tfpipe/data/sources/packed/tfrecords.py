@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from tfpipe.config import DataConfig, SourceConfig
 from tfpipe.data.annotations.cleaning import Annotated, targets
-from tfpipe.data.catalog.index import Index, boxes_in
+from tfpipe.data.catalog.index import boxes_in
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.types import Index
 from tfpipe.data.sources.known import NEITHER, Known, check_files, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX

@@ -76,7 +76,7 @@ class UrlSplit(Split):
         return self.storage.contents([self.catalog.paths[item]])[0] or b""
 
     def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
-        from tfpipe.data.sources.remote.fetching import read_remote
+        from tfpipe.data.sources.remote.read import read_remote
 
         return read_remote(samples, self, self.storage.fetcher(), store)
 

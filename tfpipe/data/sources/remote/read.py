@@ -35,7 +35,7 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store:
     """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
     config, reads_xmls = split.config, split.catalog.boxes is None
     check_cache(config)
-    fetch = fetching(fetcher)
+    fetch = fetch_files(fetcher)
 
     @stage("read")
     def fetch_some(images: SamplePaths) -> Encoded:
@@ -55,7 +55,7 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store:
     return waiting(dataset.batch(config.remote.batch), fetch_some, calls(config, split.world)).unbatch()
 
 
-def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
+def fetch_files(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
     """Returns an in-graph function: (URLs of images, URLs of their XMLs; string [n] each, "" for none) -> their files.
 
     Python is called once for n images and holds the GIL for about 10 microseconds an image, besides the requests in the

@@ -27,7 +27,7 @@ from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.remote import fetcher as remote
-from tfpipe.data.sources.remote.fetch_cache import FetchCache
+from tfpipe.data.sources.remote.cache import Cache
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -169,7 +169,7 @@ def test_a_file_that_cannot_be_used_is_named_by_its_url(sample: SampleData, tmp_
         said = str(to_named_error(caught.value, split, Stream.start(1), None))
         assert said.startswith(f"rank 0: cannot use {bad} of the train data: "), said
         file.write_bytes(whole)
-        kept = FetchCache(config.data.remote)
+        kept = Cache(config.data.remote)
         assert any(map(kept.find, split.catalog.paths)) and kept.find(bad) in (None, whole), (
             "the broken one is not kept"
         )
