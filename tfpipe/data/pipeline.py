@@ -153,7 +153,7 @@ def gather(split: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
 def _visits(split: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE) -> tf.data.Dataset:
     size = split.world.size
     if stream.size != size:
-        raise ValueError(f"the stream has {stream.size} ranks, not {size}: take stream.over({size})")
+        raise ValueError(f"the stream is of {stream.size} ranks, not {size}: take stream.over({size})")
     end = None if split.training else split.order.count
     return sample_blocks(stream, split.order, split.world, end, look_up, part)
 

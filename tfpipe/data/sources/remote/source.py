@@ -69,7 +69,7 @@ class UrlSplit(Split):
     """Files behind URLs; `data.remote` says how to fetch them."""
 
     @cached_property
-    def storage(self) -> UrlStorage:  # type: ignore[override]
+    def storage(self) -> UrlStorage:
         return UrlStorage(self.config.remote, self.catalog.paths.folders)
 
     def image(self, item: int) -> bytes:
