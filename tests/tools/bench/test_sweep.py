@@ -14,9 +14,8 @@ from tfpipe.config import load_config
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench import sweep as module
 from tfpipe.tools.bench.bench import BenchPlan
-from tfpipe.tools.bench.segments import Segment
-from tfpipe.tools.bench.sweep import Axis, Catalogs, Sweep, run, settings_of
-from tfpipe.tools.bench.sweep_text import as_json, plot, render
+from tfpipe.tools.bench.sweep import Axis, Sweep, as_json, plot, render, run, settings_of
+from tfpipe.tools.measure import Pipelines, Segment
 
 
 def segments(*rates: float, work: float = 0.0) -> list[Segment]:
@@ -147,9 +146,9 @@ def test_the_rates_are_drawn(tmp_path: Path) -> None:
 
 
 def test_settings_that_differ_in_their_threads_share_a_catalog(sample: SampleData, tmp_path: Path) -> None:
-    path, catalogs = sample.config(tmp_path / "c.json"), Catalogs(World())
+    path, pipelines = sample.config(tmp_path / "c.json"), Pipelines(World(), 0)
     first, *others = (
-        catalogs.of(load_config(path, [override]))
+        pipelines.catalog(load_config(path, [override]))
         for override in ("data.parallel.read=2", "data.threads=3", "data.annotations=none")
     )
     assert others[0] is first and others[1] is not first

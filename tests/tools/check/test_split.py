@@ -13,9 +13,9 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.tools.check import check
 from tfpipe.tools.check import split as package
 from tfpipe.tools.check.kinds import KINDS
+from tfpipe.tools.check.split import check
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ from tfpipe import Config, World, load_config
 from tfpipe.cli import main
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tools.bench.segments import Segment
+from tfpipe.tools import measure as engine
+from tfpipe.tools.measure import Pipelines, Segment
 from tfpipe.tools.tune import tune
-from tfpipe.tools.tune.moves import Move, Setting, flags, fractions, moves, put
-from tfpipe.tools.tune.search import Search, contest
-from tfpipe.tools.tune.text import render
+from tfpipe.tools.tune.search import Move, Search, Setting, contest, flags, fractions, moves, put
+from tfpipe.tools.tune.tune import render
 
 # Those that change neither pixels nor order.
 ALLOWED = {
@@ -63,15 +63,15 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Config], flo
         measured = []
 
         class Computed:
-            def __init__(self, config: Config, *_: object) -> None:
+            def __init__(self, _: Pipelines, config: Config, *__: object) -> None:
                 self.config = config
 
             def measure(self, seconds: float) -> Segment:
                 measured.append(self.config)
                 return Segment(1, round(1e6 * rate(self.config)), 1e6, 1.0, 0.0)
 
-        monkeypatch.setattr(tune, "Pipeline", Computed)
-        monkeypatch.setattr(tune, "wait_until_idle", lambda: None)
+        monkeypatch.setattr(engine, "Pipeline", Computed)
+        monkeypatch.setattr(engine, "wait_until_idle", lambda: None)
         monkeypatch.setattr(tune, "_check_same_batches", lambda *_: None)
         return measured
 
@@ -131,10 +131,10 @@ def test_a_training_step_that_becomes_slower_changes_nothing(
     compared: list[Setting] = []
     monkeypatch.setattr(tune, "_check_same_batches", lambda load, setting, world: compared.append(setting))
     path = sample.config(tmp_path / "c.json")
-    measure = tune.Measure(lambda sets: load_config(path, sets), World())
+    races = tune.Races(load := lambda sets: load_config(path, sets), Pipelines(World(), 0))
     training = None if steps_per_s is None else SimpleNamespace(turn=lambda _: [100.0, steps_per_s])
-    search = Search(measure.turn, lambda _: True, setting=read(256))
-    found = tune._confirmed(search, measure, training, measure._load, World(), {})
+    search = Search(races.turn, lambda _: True, setting=read(256))
+    found = tune._confirmed(search, training, load, World(), {})
     assert (found.setting, found.rejected) == ((read(256), False) if kept else ((), True))
     assert found.gain.median == pytest.approx(1700 / 640, rel=0.01) and compared == [read(256)]
 

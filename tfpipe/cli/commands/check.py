@@ -37,9 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.catalog.filelist import check_filelists
     from tfpipe.data.sources.registry import open_source
-    from tfpipe.tools.check import check
-    from tfpipe.tools.check.fix import write_clean_list
-    from tfpipe.tools.check.text import as_json, conclusion, render
+    from tfpipe.tools.check.result import as_json, conclusion, render, write_clean_list
+    from tfpipe.tools.check.split import check
 
     config = read_config(args).data
     checked = splits(args.split, config)

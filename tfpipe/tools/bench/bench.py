@@ -1,8 +1,4 @@
-"""Measures the input pipeline's speed against the machine's limit, and finds the stage that bounds it.
-
-Measurements that are compared alternate, since the speed of a host drifts: a segment of the pipeline, one of the
-limit, one of each stage, then the next turn.
-"""
+"""Measures the input pipeline's speed against the machine's limit, and finds the stage that bounds it."""
 
 import math
 import time
@@ -11,15 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from tfpipe.config import Config, DataConfig, Parallel
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.runtime.autotune import Tuned
-from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.bench.chains import Chain, Pipeline, failures_named, pieces, prefixes
-from tfpipe.tools.bench.headspace import feeds
+from tfpipe.tools.bench.chains import pieces, prefixes
+from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, feeds, headspace
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory, limit
-from tfpipe.tools.bench.segments import Segment, Spread, in_turns, measure, spread
+from tfpipe.tools.diagnosis import ChainFigures, StageCost
+from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, measure, spread
 from tfpipe.util.memory import private_memory
 from tfpipe.util.progress import progress
 
@@ -37,7 +32,6 @@ class BenchPlan:
     stages: bool = False  # measure also the chain up to each stage, and the pieces of `crop` alone
     serial: bool = False  # measure also with one reader and no prefetch
     headspace: bool = False  # measure also the training step, fed by the pipeline and from memory
-    ranks: int | None = None  # number of ranks to start on this machine and measure together; None: the launched ranks
 
     @property
     def segment_s(self) -> float:
@@ -53,12 +47,7 @@ class BenchPlan:
         """Checks that the plan can be carried out; raises ConfigError if not."""
         if not 0 < self.seconds < math.inf:
             raise ConfigError(f"--seconds must be above 0 and finite, received {self.seconds:g}")
-        if self.ranks is not None and world.size > 1:
-            raise ConfigError(
-                f"--ranks starts ranks on this machine, but {world.size} are launched already: "
-                "leave out --ranks, or the launcher"
-            )
-        if (self.ranks is not None or world.size > 1) and (self.stages or self.serial or self.headspace):
+        if world.size > 1 and (self.stages or self.serial or self.headspace):
             raise ConfigError("--stages, --serial and --headspace are of one rank: leave them out, or measure one rank")
 
 
@@ -92,6 +81,33 @@ class Report:
         pairs = zip(self.segments[of], self.segments[to], strict=True)
         return spread([getattr(a, figure) / (times * getattr(b, figure)) for a, b in pairs])
 
+    @property
+    def costs(self) -> list[StageCost]:
+        """The cost of each stage: the chain with it minus the chain without it, turn by turn; [] if not measured."""
+
+        def added(name: str, before: str | None, figure: str) -> float:
+            chain = [getattr(segment, figure) for segment in self.segments[name]]
+            less = [getattr(segment, figure) for segment in self.segments[before]] if before else [0.0] * len(chain)
+            return spread([a - b for a, b in zip(chain, less, strict=True)]).median
+
+        chains = zip((None, *self.stages), self.stages, strict=False)
+        costs = [StageCost(name, added(name, before, "us"), added(name, before, "cpu_us")) for before, name in chains]
+        return [*costs[:-1], *(cost._replace(name="prefetch") for cost in costs[-1:])]
+
+    @property
+    def figures(self) -> ChainFigures:
+        """The figures that a diagnosis takes."""
+        busy, wanted, cpu_us = (self.spread(PIPELINE, figure).median for figure in ("busy", "wanted", "cpu_us"))
+        pieces = {name: self.spread(name, "cpu_us").median for name in self.pieces}
+        machine = self.machine
+        limits = machine.cpus, machine.threads, machine.reads
+        return ChainFigures(self.data, *limits, busy, wanted, cpu_us, self.costs, pieces)
+
+    @property
+    def headspace(self) -> Headspace:
+        """The headspace of the training step, which must have been measured."""
+        return headspace(self.segments[TRAINING], self.segments[REPLAY], self.data.batch_size)
+
 
 def run(config: Config, world: World, plan: BenchPlan) -> Report:
     """Measures the training pipeline of `config`.
@@ -102,29 +118,28 @@ def run(config: Config, world: World, plan: BenchPlan) -> Report:
     """
     plan.check(world)
     before_bytes, start = private_memory(), time.perf_counter()
-    catalog = load_catalog(config.data, "train", world)
+    pipelines = Pipelines(world, plan.warm_up_s)
+    pipelines.catalog(config)
     catalog_s = time.perf_counter() - start
-    with failures_named(config, world, catalog):
-        return _run(config, world, plan, catalog, catalog_s, before_bytes)
+    with pipelines.failures_named(config):
+        return _run(config, pipelines, plan, catalog_s, before_bytes)
 
 
-def _run(
-    config: Config, world: World, plan: BenchPlan, catalog: Catalog, catalog_s: float, before_bytes: int
-) -> Report:
-    pipeline = Pipeline(config, world, catalog, plan.warm_up_s)
+def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float, before_bytes: int) -> Report:
+    catalog, world = pipelines.catalog(config), pipelines.world
+    pipeline = pipelines.new(config)
     decodes, about_limit = limit(catalog, config.data)
-    stages = prefixes(config, world, catalog) if plan.stages else []
-    alone = pieces(config, world, catalog) if plan.stages else []
+    stages = prefixes(config, pipelines) if plan.stages else []
+    alone = pieces(config, pipelines) if plan.stages else []
     measured: dict[str, Callable[[float], Segment]] = {PIPELINE: pipeline.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
-        measured[SERIAL] = Pipeline(_serial(config), world, catalog, plan.warm_up_s, share=0.5).measure
+        measured[SERIAL] = pipelines.new(_serial(config)).measure
     if plan.headspace:
-        measured |= feeds(config, world, catalog, plan.warm_up_s)
+        measured |= feeds(config, pipelines)
     chains = [*stages, *alone]
     for chain in progress(chains, len(chains), "warming up", "chain", world.rank == 0):
         chain.measure(0, plan.warm_up_s)
         measured[chain.name] = chain.measure
-
     segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
     return Report(
         machine=Machine.here(config.data, world, catalog.source.stores),
@@ -133,8 +148,8 @@ def _run(
         catalog_s=catalog_s,
         first_batch_s=pipeline.first_batch_s,
         segments=segments,
-        stages=(*_names(stages), PIPELINE) if stages else (),
-        pieces=_names(alone),
+        stages=(*(chain.name for chain in stages), PIPELINE) if stages else (),
+        pieces=tuple(chain.name for chain in alone),
         tuned=pipeline.tuned,
         limit=about_limit,
         memory=Memory(before_bytes, private_memory()),
@@ -143,9 +158,4 @@ def _run(
 
 def _serial(config: Config) -> Config:
     update = {"num_parallel_readers": 1, "parallel": Parallel(), "prefetch_buffer_size": 0}
-    data = config.data.model_copy(update=update)
-    return config.model_copy(update={"data": data})
-
-
-def _names(chains: list[Chain]) -> tuple[str, ...]:
-    return tuple(chain.name for chain in chains)
+    return config.model_copy(update={"data": config.data.model_copy(update=update)})

@@ -19,7 +19,7 @@ from tfpipe.data.sources.source import Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import decoder_name, missing
-from tfpipe.tools.bench.segments import Count
+from tfpipe.tools.measure import Count
 
 IMAGES = 300
 

@@ -1,7 +1,7 @@
 """Checks whether training can use the images of a split: reads each once, decodes it completely, and parses its XML.
 
 `check` divides the images among ranks and processes (reading.py), whichever source they come from. TensorFlow decides
-about images that the libraries doubt (doubts.py). lists.py compares images and splits with each other, and kinds.py
+about images that the libraries doubt. lists.py compares images and splits with each other, and kinds.py
 defines the kinds of oddity.
 """
 
@@ -32,10 +32,9 @@ from tfpipe.data.sources.source import Source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import images_of
-from tfpipe.tools.check.doubts import Doubt, recheck_with_tensorflow
 from tfpipe.tools.check.kinds import STOPS, bits
 from tfpipe.tools.check.lists import first_places, identities, in_other, shared, twice
-from tfpipe.tools.check.reading import DIGEST_BYTES, Batch, Outcome, Seen, attempt, look
+from tfpipe.tools.check.reading import DIGEST_BYTES, Chunk, Doubt, Outcome, Seen, attempt, look, recheck_with_tensorflow
 from tfpipe.tools.check.result import Checked
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
@@ -204,19 +203,19 @@ def _reads_paths(catalog: Catalog) -> bool:
     return type(catalog.source).image is Files.image
 
 
-def _batches(subject: Subject, chunks: list[range]) -> Iterator[Batch]:
+def _chunks(subject: Subject, chunks: list[range]) -> Iterator[Chunk]:
     catalog = subject.catalog
     if not subject.reads_xmls:
         catalog = replace(catalog, annotated=np.zeros(len(catalog), bool))
     if _reads_paths(catalog):
-        yield from (Batch(images_of(catalog, subject.table, chunk)) for chunk in chunks)
+        yield from (Chunk(images_of(catalog, subject.table, chunk)) for chunk in chunks)
         return
     with ThreadPoolExecutor(HANDED_OVER) as pool:
         for chunk in chunks:
             images = images_of(catalog, subject.table, chunk)
             contents = pool.map(partial(_read_image, catalog), chunk)
             texts = pool.map(partial(_read_xml, catalog), images.annotations)
-            yield Batch(images, list(contents), list(texts))
+            yield Chunk(images, list(contents), list(texts))
 
 
 def _read_image(catalog: Catalog, item: int) -> Outcome:
@@ -242,7 +241,7 @@ def _look(
     label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"
     try:
         chunks_seen = progress(
-            parallel(work, _batches(subject, chunks), processes, look.__module__),
+            parallel(work, _chunks(subject, chunks), processes, look.__module__),
             len(chunks),
             label,
             "chunk",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import simplejpeg
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
@@ -14,13 +15,14 @@ from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import weighed
 from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.labels import read_words
-from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.locate import known_targets
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Targets, choose_windows, from_first
+from tfpipe.data.images.damage import check_size
 from tfpipe.data.images.windows import decode_image
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
@@ -29,10 +31,12 @@ from tfpipe.data.sources.registry import load_catalog, open_source
 from tfpipe.data.sources.source import Failure
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.tools.check.kinds import UNUSABLE
+from tfpipe.tools.check.split import check
 from tfpipe.tools.view import sheet
-from tfpipe.tools.view.broken import decode_in_part, find_broken
 from tfpipe.tools.view.panel import Scene, draw_panel
 from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Tile
+from tfpipe.util.files import read_whole
 from tfpipe.util.retry import retried
 
 SYNSETS = "LOC_synset_mapping.txt"
@@ -173,21 +177,35 @@ def _framed(config: DataConfig, catalog: Catalog) -> bool:
     return config.crop_for(catalog.split) != "boxes" and not catalog.by_object
 
 
-def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]]:
+def find_broken(config: DataConfig, split: str) -> tuple[list[Failure], int]:
+    """Returns the files of a split that cannot be read or decoded, in the list's order, and the number of all files.
+
+    Raises ConfigError as `check` does, and if the data is not in files.
+    """
     open_source(config).check_use("view --errors")
-    filelist = config.train_filelist if split == "train" else config.test_filelist
-    if filelist is None:
+    lists: list[Path] = config.train_lists if split == "train" else [path for path in [config.test_filelist] if path]
+    if not lists:
         raise ConfigError(f"no {split} data: data.{split}_filelist is not set")
-    paths, _ = read_lists(filelist)
-    if paths.remote:
-        raise ConfigError("the filelist holds URLs, and --errors reads files: copy them with `tfpipe stage` first")
-    failures = find_broken(paths, config.num_channels)
-    tiles = [_broken(failure, config.num_channels) for failure in islice(failures, count)]
-    hidden = sum(1 for _ in failures)
-    if not tiles:
-        return f"no file failed: all {len(paths)} images of the {split} data can be read and decoded", []
-    drawn = f", the first {count} of them shown" if hidden else ""
-    return f"{len(tiles) + hidden} of {len(paths)} images of the {split} data cannot be read or decoded{drawn}", tiles
+    failures, total = list[Failure](), 0
+    for path in lists:
+        if read_filelist(path).remote:
+            raise ConfigError("the filelist holds URLs, and --errors reads files: copy them with `tfpipe stage` first")
+        update = {f"{split}_filelist": path, "annotations": "none"}
+        (checked,) = check(config.model_copy(update=update), [split], ALONE)
+        paths = checked.catalog.paths
+        total += len(paths)
+        items = np.flatnonzero(checked.having(UNUSABLE)).tolist()
+        failures += [Failure(paths[item], checked.reasons.get(item, "no image")) for item in items]
+    return failures, total
+
+
+def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]]:
+    failures, total = find_broken(config, split)
+    if not failures:
+        return f"no file failed: all {total} images of the {split} data can be read and decoded", []
+    drawn = f", the first {count} of them shown" if len(failures) > count else ""
+    title = f"{len(failures)} of {total} images of the {split} data cannot be read or decoded{drawn}"
+    return title, [_broken(failure, config.num_channels) for failure in failures[:count]]
 
 
 def _broken(failure: Failure, channels: int) -> Tile:
@@ -202,3 +220,13 @@ def _broken(failure: Failure, channels: int) -> Tile:
         image = sheet.fitted(sheet.picture(seen), width, height)
         shown.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
     return Tile(shown, (sheet.shorten(failure.path, width, keep="end"), *sheet.wrap(failure.reason, width, 3)))
+
+
+def decode_in_part(path: str, channels: int) -> np.ndarray | None:
+    """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
+    try:
+        contents = read_whole(path)
+        check_size(contents)
+        return simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB", strict=False)
+    except (OSError, ValueError):
+        return None
