@@ -143,5 +143,5 @@ def test_any_number_of_processes_finds_the_same(config: Path, monkeypatch: pytes
 
 
 def test_workers_start_no_tensorflow() -> None:
-    code = "import sys, tfpipe.tools.check.fix, tfpipe.tools.check.text; assert 'tensorflow' not in sys.modules"
+    code = "import sys, tfpipe.tools.check.split, tfpipe.tools.check.result; assert 'tensorflow' not in sys.modules"
     assert run(sys.executable, "-c", code).code == 0

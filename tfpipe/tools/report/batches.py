@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfpipe.data.runtime.recording import Recording, TracedBatch
-from tfpipe.errors import ConfigError
 from tfpipe.tools.report.runs import Ranks
 from tfpipe.tools.report.samples import SampleTime, sample_times
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -43,13 +42,9 @@ def batch_rows(recordings: Iterable[Recording]) -> Iterator[BatchRow]:
 def write_batches(runs: Sequence[Ranks], path: Path) -> None:
     """Writes the batches of all ranks to `path`, as Parquet if its name ends with PARQUET, otherwise as CSV.
 
-    Raises ConfigError if no batch was recorded, or `path` cannot be written.
+    Raises ConfigError if `path` cannot be written.
     """
-    recordings = [trace.recording for ranks in runs for trace in ranks.traces if trace.recording is not None]
-    rows = list(batch_rows(recordings))
-    if not rows:
-        folders = ", ".join(str(ranks.folder) for ranks in runs)
-        raise ConfigError(f"--per-batch needs the batches of a trace, and {folders} has none: record it with --profile")
+    rows = list(batch_rows(trace.recording for ranks in runs for trace in ranks.traces))
     with writing(path), atomic_write(path) as partial:
         if path.suffix == PARQUET:
             import pyarrow

@@ -93,12 +93,14 @@ class Ranks(NamedTuple):
 def load_ranks(folder: Path) -> Ranks:
     """Reads the traces in a run's directory: that of rank 0 and those in the other ranks' folders.
 
-    Raises ConfigError if there is none.
+    Raises ConfigError if there is none, or one whose batches were not recorded.
     """
     found = [find_trace(folder), *(find_trace(path) for path in sorted(folder.glob(OF_RANK), key=_rank))]
     traces = tuple(read_trace(path) for path in found if path is not None)
-    if not traces:
-        raise ConfigError(f"{folder} has no trace: record it with --profile FIRST:END of train.py or of tfpipe bench")
+    if not traces or not all(trace.recording.batches for trace in traces):
+        raise ConfigError(
+            f"{folder} has no trace with its batches: record it with --profile FIRST:END of train.py or of tfpipe bench"
+        )
     return Ranks(folder, traces)
 
 
