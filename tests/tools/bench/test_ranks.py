@@ -13,7 +13,7 @@ from tfpipe.config import load_config
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import BenchPlan
 from tfpipe.tools.bench.machine import Machine
-from tfpipe.tools.bench.ranks import RankSegments, RanksReport
+from tfpipe.tools.bench.ranks import RanksReport
 from tfpipe.tools.bench.text import as_json, render
 from tfpipe.tools.measure import Count, Segment, measure
 
@@ -46,20 +46,22 @@ def segment(images: int, seconds: float, cpu_seconds: float) -> Segment:
 def report(sample: SampleData, tmp_path: Path) -> RanksReport:
     """Of two turns: three ranks of 100, 200 and 300 images/s, then half of it; one alone of 500, then 400."""
     together = [[segment(100 * n, turn, 0.5 * n) for n in (1, 2, 3)] for turn in (1.0, 2.0)]
-    one = [[segment(500, 1.0, 2.0)], [segment(400, 1.0, 1.6)]]
+    one = [segment(500, 1.0, 2.0), segment(400, 1.0, 1.6)]
     data = load_config(sample.config(tmp_path / "c.json")).data
     return RanksReport(
         data,
-        RankSegments(Machine(8, 2, 2, 64, "2.21.0"), together),
-        RankSegments(Machine(8, 6, 6, 64, "2.21.0"), one),
+        Machine(8, 2, 2, 64, "2.21.0"),
+        Machine(8, 6, 6, 64, "2.21.0"),
+        together,
+        one,
     )
 
 
 def test_the_total_is_the_sum_and_the_ratio_is_taken_turn_by_turn(sample: SampleData, tmp_path: Path) -> None:
     found = report(sample, tmp_path)
-    assert found.together.totals == pytest.approx([600, 300])
+    assert found.totals == pytest.approx([600, 300])
     # A rank's median over its two turns.
-    assert found.together.each == pytest.approx((150, 75, 225))
+    assert found.each == pytest.approx((150, 75, 225))
     assert found.ratio == pytest.approx(((600 / 500 + 300 / 400) / 2, 300 / 400, 600 / 500))
     # 5000 us an image over the three, 4000 us alone.
     assert found.cpu_ratio.median == pytest.approx(4000 / 5000)
@@ -72,7 +74,7 @@ def test_the_total_is_the_sum_and_the_ratio_is_taken_turn_by_turn(sample: Sample
     assert "3 ranks / 1 rank 0.975 0.750 to 1.200" in rows
     read = json.loads(json.dumps(as_json(found)))
     assert (read["images_per_second"], read["ratio_to_one_rank"]) == pytest.approx((450, 0.975))
-    assert read["together"]["turns"][1][2]["images"] == 300 and read["alone"]["machine"]["threads"] == 6
+    assert read["turns"][1][2]["images"] == 300 and read["machine_alone"]["threads"] == 6
 
 
 @pytest.mark.parametrize("plan", [BenchPlan(serial=True), BenchPlan(stages=True), BenchPlan(headspace=True)])

@@ -1,11 +1,11 @@
 """The machine and its limit, measured by one thread that decodes and resizes files from memory."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from itertools import cycle
+from typing import NamedTuple
 
 import cv2
 import simplejpeg
@@ -76,43 +76,28 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
     Raises ConfigError if none of the files can be decoded.
     """
     cv2.setNumThreads(1)
-    total = catalog.source.records(catalog)
-    count = min(images, total)
-    chosen = evenly_spaced(total, count)  # over the list, which may be sorted by class
-    work = _worker(config, catalog.source.stores)
-    files = list(_usable(work, catalog, chosen))
-    if not files:
-        raise ConfigError(f"none of {count} images of {catalog.source.place} can be read and decoded")
-    return _repeat(work, files), DecodeLimit(len(files), count - len(files))
-
-
-def _worker(config: DataConfig, stored: Stores) -> Callable[[bytes], Any]:
     height, width = config.crop_image_size
     colorspace = "GRAY" if config.num_channels == 1 else "RGB"
-    if stored == "crops":
-        return partial(simplejpeg.decode_jpeg, colorspace=colorspace)
-    if stored == "pixels":
-        return bytearray
 
-    def work(file: bytes) -> Any:
-        return cv2.resize(simplejpeg.decode_jpeg(file, colorspace), (width, height), interpolation=cv2.INTER_LINEAR)
+    def work(file: bytes) -> object:
+        if catalog.source.stores == "pixels":
+            return bytearray(file)
+        pixels = simplejpeg.decode_jpeg(file, colorspace)
+        return pixels if catalog.source.stores == "crops" else cv2.resize(pixels, (width, height))
 
-    return work
-
-
-def _repeat(work: Callable[[bytes], Any], files: list[bytes]) -> Iterator[Count]:
-    done = 0
-    while True:
-        for file in files:
-            work(file)
-            done += 1
-            yield Count(done)
-
-
-def _usable(work: Callable[[bytes], Any], catalog: Catalog, numbers: list[int]) -> Iterator[bytes]:
-    """Yields the contents of those records that can be read and worked on."""
-    for number in numbers:
+    total, files = catalog.source.records(catalog), []
+    chosen = evenly_spaced(total, min(images, total))  # over the list, which may be sorted by class
+    for number in chosen:
         with suppress(OSError, ValueError, TfpipeError):
             file = catalog.source.record(catalog, number)
             work(file)
-            yield file
+            files.append(file)
+    if not files:
+        raise ConfigError(f"none of {len(chosen)} images of {catalog.source.place} can be read and decoded")
+
+    def repeat() -> Iterator[Count]:
+        for done, file in enumerate(cycle(files), start=1):
+            work(file)
+            yield Count(done)
+
+    return repeat(), DecodeLimit(len(files), len(chosen) - len(files))

@@ -23,16 +23,14 @@ POLL_S = 0.01
 
 
 @dataclass(frozen=True)
-class RankSegments:
-    """The segments of ranks that share the data."""
+class RanksReport:
+    """The raw measurements of several ranks that share the data, in turns with rank 0 alone."""
 
-    machine: Machine  # the machine of rank 0
-    turns: list[list[Segment]]  # segments by turn, then by rank
-
-    @property
-    def size(self) -> int:
-        """Number of ranks."""
-        return len(self.turns[0])
+    data: DataConfig
+    machine: Machine  # as a rank uses it
+    machine_alone: Machine  # as rank 0 uses it alone, with all CPUs that it may use
+    turns: list[list[Segment]]  # segments of all ranks together, by turn, then by rank
+    alone: list[Segment]  # segments of rank 0 alone, by turn
 
     @property
     def totals(self) -> list[float]:
@@ -40,36 +38,24 @@ class RankSegments:
         return [sum(segment.images_per_second for segment in turn) for turn in self.turns]
 
     @property
-    def cpu_us(self) -> list[float]:
-        """Microseconds of CPU time per image, over all ranks, by turn."""
-        return [
-            1e6 * sum(segment.cpu_seconds for segment in turn) / sum(segment.images for segment in turn)
-            for turn in self.turns
-        ]
-
-    @property
     def each(self) -> Spread:
         """Spread over the ranks of a rank's images/s, which is its median over the turns."""
         return spread([median(segment.images_per_second for segment in rank) for rank in zip(*self.turns, strict=True)])
 
-
-@dataclass(frozen=True)
-class RanksReport:
-    """The raw measurements of several ranks."""
-
-    data: DataConfig
-    together: RankSegments
-    alone: RankSegments  # rank 0 alone, on all CPUs that it may use, measured in turns with all
-
     @property
     def ratio(self) -> Spread:
         """images/s of all ranks together divided by those of one rank alone, turn by turn."""
-        return spread([a / b for a, b in zip(self.together.totals, self.alone.totals, strict=True)])
+        pairs = zip(self.totals, self.alone, strict=True)
+        return spread([total / segment.images_per_second for total, segment in pairs])
 
     @property
     def cpu_ratio(self) -> Spread:
         """CPU time per image of one rank alone divided by that of all: `ratio` if no other process used CPUs."""
-        return spread([a / b for a, b in zip(self.alone.cpu_us, self.together.cpu_us, strict=True)])
+        together = [
+            1e6 * sum(segment.cpu_seconds for segment in turn) / sum(segment.images for segment in turn)
+            for turn in self.turns
+        ]
+        return spread([segment.cpu_us / cpu_us for segment, cpu_us in zip(self.alone, together, strict=True)])
 
 
 def run(config: Config, world: World, plan: BenchPlan) -> RanksReport:
@@ -100,14 +86,11 @@ def run(config: Config, world: World, plan: BenchPlan) -> RanksReport:
         while not all_idle():
             time.sleep(POLL_S)
         if alone is not None:
-            single.append([alone.measure(plan.segment_s)])
+            single.append(alone.measure(plan.segment_s))
             wait_until_idle()
         finished = arrive()
         while not finished():
             time.sleep(POLL_S)
     turns = [list(turn) for turn in zip(*world.gather(mine), strict=True)]
-    return RanksReport(
-        config.data,
-        RankSegments(Machine.here(config.data, world), turns),
-        RankSegments(Machine.here(config.data, World()), single),
-    )
+    machine, machine_alone = Machine.here(config.data, world), Machine.here(config.data, World())
+    return RanksReport(config.data, machine, machine_alone, turns, single)

@@ -37,7 +37,7 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
     raw = {**dataclasses.asdict(report), "data": report.data.model_dump(mode="json")}
     if isinstance(report, RanksReport):
         return {
-            "images_per_second": median(report.together.totals),
+            "images_per_second": median(report.totals),
             "ratio_to_one_rank": report.ratio.median,
             "cpu_ratio_to_one_rank": report.cpu_ratio.median,
             **raw,
@@ -61,19 +61,19 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
 
 
 def _ranks(report: RanksReport) -> str:
-    together, alone = report.together, report.alone
-    rate = spread(together.totals)
-    seconds = sum(segment.seconds for turn in together.turns for segment in turn) / len(together.turns) / together.size
-    note = f"  (a rank's median over {len(together.turns)} turns of {seconds:.1f} s, all ranks at once)"
+    rate, turns, size = spread(report.totals), len(report.turns), len(report.turns[0])
+    seconds = sum(segment.seconds for turn in report.turns for segment in turn) / turns / size
+    note = f"  (a rank's median over {turns} turns of {seconds:.1f} s, all ranks at once)"
+    alone = spread([segment.images_per_second for segment in report.alone])
     lines = [
         HEADER,
-        _row("1 rank", spread(alone.totals), f"  ({_threads(alone.machine)})"),
-        _row(f"{together.size} ranks", rate, f"  ({_threads(together.machine)} each)"),
-        _row("  each of them", together.each, note),
-        _row(f"{together.size} ranks / 1 rank", report.ratio, digits=3),
+        _row("1 rank", alone, f"  ({_threads(report.machine_alone)})"),
+        _row(f"{size} ranks", rate, f"  ({_threads(report.machine)} each)"),
+        _row("  each of them", report.each, note),
+        _row(f"{size} ranks / 1 rank", report.ratio, digits=3),
         _row("  of CPU time", report.cpu_ratio, CPU_SECOND, digits=3),
     ]
-    facts = _facts(alone.machine, report.data)
+    facts = _facts(report.machine_alone, report.data)
     return "\n\n".join(["\n".join(facts), "\n".join(lines), f"images_per_second: {rate.median:.1f}"])
 
 

@@ -5,14 +5,14 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tfpipe.data.catalog.filelist import read_lines, write_filelist
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.errors import ConfigError
-from tfpipe.tools.check.kinds import CODES, KINDS, STOPS, Harm, bits
+from tfpipe.tools.check.kinds import CODES, KINDS, STOPS, Harm, Kind, bits
 
 # Images named for each kind of oddity.
 EXAMPLES = 5
@@ -25,20 +25,19 @@ HEADINGS: dict[Harm, str] = {
 INDENT = 27
 
 
-class OddImage(NamedTuple):
-    """One odd image."""
-
-    path: str
-    reason: str  # details of its fault, if they say more than the kind; else ""
-
-
 @dataclass(frozen=True)
 class Oddity:
     """One kind of oddity in a list."""
 
     code: str  # key of kinds.KINDS
     count: int
-    examples: list[OddImage]  # the first images of this kind, in the list's order
+    examples: list[dict[str, str]]
+    """The first images of this kind, in the list's order: "path", and "reason" if it says more than the kind, or ""."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind."""
+        return KINDS[self.code]
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,8 @@ class Checked:
         for number, code in enumerate(CODES):
             items = np.flatnonzero(self.codes >> number & 1)
             if items.size:
-                examples = [
-                    OddImage(self.catalog.paths[item], self.reasons.get(item, "")) for item in items[:EXAMPLES].tolist()
-                ]
+                paths, first = self.catalog.paths, items[:EXAMPLES].tolist()
+                examples = [{"path": paths[item], "reason": self.reasons.get(item, "")} for item in first]
                 result.append(Oddity(code, int(items.size), examples))
         return result
 
@@ -105,17 +103,14 @@ def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
                 "bytes": result.bytes,
                 "images_of_class": result.classes,
                 "not_used": list(result.catalog.source.left_out),
-                "oddities": [_oddity(oddity) for oddity in result.oddities],
+                "oddities": [
+                    {**vars(oddity), "harm": oddity.kind.harm, "said": oddity.kind.meaning}
+                    for oddity in result.oddities
+                ],
             }
             for result in checked
         ],
     }
-
-
-def _oddity(oddity: Oddity) -> dict[str, Any]:
-    kind = KINDS[oddity.code]
-    examples = [example._asdict() for example in oddity.examples]
-    return {"code": oddity.code, "harm": kind.harm, "count": oddity.count, "said": kind.meaning, "examples": examples}
 
 
 def _lines(checked: Checked) -> list[str]:
@@ -128,7 +123,7 @@ def _lines(checked: Checked) -> list[str]:
     lines += [f"  not used: {text}" for text in catalog.source.left_out]
     oddities = checked.oddities
     for harm, heading in HEADINGS.items():
-        of_this = [oddity for oddity in oddities if KINDS[oddity.code].harm == harm]
+        of_this = [oddity for oddity in oddities if oddity.kind.harm == harm]
         if of_this:
             lines.append(f"  {heading}:")
         for oddity in of_this:
@@ -137,15 +132,15 @@ def _lines(checked: Checked) -> list[str]:
 
 
 def _described(oddity: Oddity, in_full: bool) -> list[str]:
-    text = textwrap.wrap(KINDS[oddity.code].meaning, WIDTH - INDENT)
+    text = textwrap.wrap(oddity.kind.meaning, WIDTH - INDENT)
     head = f"{oddity.count:>9,} {oddity.code:<16} {text[0]}"
     blank = " " * INDENT
     rest = [blank + line for line in text[1:]]
     ellipsis = ["..."] if oddity.count > EXAMPLES else []
     if in_full:
-        examples = [": ".join(filter(None, example)) for example in oddity.examples]
+        examples = [": ".join(filter(None, example.values())) for example in oddity.examples]
         return [head, *rest, *(blank + line for line in [*examples, *ellipsis])]
-    names = ", ".join([os.path.basename(example.path) for example in oddity.examples] + ellipsis)
+    names = ", ".join([os.path.basename(example["path"]) for example in oddity.examples] + ellipsis)
     return [head, *rest, *textwrap.wrap(names, WIDTH, initial_indent=blank, subsequent_indent=blank)]
 
 

@@ -58,16 +58,6 @@ def put(setting: Setting, changes: Setting) -> Setting:
     return tuple({**dict(setting), **dict(changes)}.items())
 
 
-def texts(setting: Setting) -> list[str]:
-    """Returns the overrides of a setting, KEY=VALUE each."""
-    return [f"{key}={value}" for key, value in setting]
-
-
-def flags(setting: Setting) -> str:
-    """Returns a setting as command-line arguments."""
-    return " ".join(f"--set {text}" for text in texts(setting))
-
-
 def moves(data: DataConfig, catalog: Catalog, world: World) -> Iterator[Move]:
     """Yields the moves for the pipeline alone, those that usually gain most first."""
     away = tuple((key, value) for key, value in DEFAULTS.items() if not _is_default(data, key))

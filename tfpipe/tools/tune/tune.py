@@ -22,20 +22,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import build_index
 from tfpipe.tools.bench.headspace import from_memory, training_step
 from tfpipe.tools.measure import Pipeline, Pipelines, Spread, Work, in_turns, spread
-from tfpipe.tools.tune.search import (
-    DEFAULTS,
-    GAIN,
-    LAST_TURNS,
-    TURNS,
-    Search,
-    Setting,
-    Trial,
-    flags,
-    fractions,
-    moves,
-    texts,
-    wins,
-)
+from tfpipe.tools.tune.search import DEFAULTS, GAIN, LAST_TURNS, TURNS, Search, Setting, Trial, fractions, moves, wins
 
 logger = logging.getLogger(__name__)
 
@@ -76,24 +63,6 @@ class Tuning:
         """Ratio of the end's rate to the start's, turn by turn."""
         return spread([b / a for a, b in zip(self.start, self.end, strict=True)])
 
-    @property
-    def start_rate(self) -> float:
-        """Median crops/s at the start's setting."""
-        return median(self.start)
-
-    @property
-    def step_gain(self) -> float:
-        """Median ratio of training steps/s."""
-        return median(self.steps or [1.0])
-
-    def median_of(self, name: str) -> float:
-        """Returns the median ratio of one of `besides`."""
-        return median(self.besides[name])
-
-    def pays(self, name: str) -> bool:
-        """Returns whether one of `besides` gains."""
-        return wins(self.besides[name])
-
 
 class Races:
     """Measures settings in turns: crops/s of the pipeline alone, or of a training step fed by it."""
@@ -107,7 +76,7 @@ class Races:
         """Measures each setting once: a `Race`."""
         for setting in settings:
             if setting not in self._made:
-                config = self._load(texts(setting))
+                config = self._load(_texts(setting))
                 self._made[setting] = self._pipelines.new(config, self._step, self._warm_up_s)
         begin_s = time.monotonic()
         segments = in_turns({setting: self._made[setting].measure for setting in settings}, 1, SEGMENT_S, show=False)
@@ -134,7 +103,7 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
     races, catalog = Races(load, pipelines), pipelines.catalog(config)
     with pipelines.failures_named(config):
         # The batches in memory come sooner by the defaults.
-        training = _training(load(texts(tuple(DEFAULTS.items()))), load, pipelines) if with_step else None
+        training = _training(load(_texts(tuple(DEFAULTS.items()))), load, pipelines) if with_step else None
         last_s = races.seconds_of(2 * LAST_TURNS) + (training.seconds_of(2 * TURNS) if training else 0.0)
 
         def has_time(measurements: int) -> bool:
@@ -144,7 +113,7 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
         won = search.climb(moves(config.data, catalog, world))
         if training is not None:
             search.race = training.turn
-            search.climb([fractions(load(texts(search.setting)).data, world)])
+            search.climb([fractions(load(_texts(search.setting)).data, world)])
             search.race = races.turn
         besides = _besides(load, search.setting, pipelines, has_time)
         while won and search.in_time:
@@ -185,7 +154,7 @@ def _check_same_batches(load: Load, setting: Setting, world: World) -> None:
 
     def digest(overrides: Setting) -> str:
         parts: Any = hashlib.sha256()
-        for batch in islice(build_batches(load(texts(overrides)), "train", world), COMPARED_BATCHES):
+        for batch in islice(build_batches(load(_texts(overrides)), "train", world), COMPARED_BATCHES):
             for tensor in tf.nest.flatten(batch):
                 parts.update(tensor.numpy().tobytes())
         return parts.hexdigest()
@@ -218,9 +187,9 @@ def _besides(
                 break
             try:
                 if annotated:
-                    build_index(load(texts(base)).data, "train", pipelines.world, 1)
+                    build_index(load(_texts(base)).data, "train", pipelines.world, 1)
                 if name == "cache":
-                    _fill(load(texts((*base, *with_it))), pipelines.world, len(chosen))
+                    _fill(load(_texts((*base, *with_it))), pipelines.world, len(chosen))
                 races = Races(load, pipelines)
                 turns = [races.turn([(*base, *without), (*base, *with_it)]) for _ in range(TURNS)]
             except TfpipeError as error:  # e.g. a damaged XML, or no room in the temporary folder
@@ -242,20 +211,20 @@ def render(tuning: Tuning, config: Path) -> str:
     lines = []
     for name, trials in tuning.trials:
         others = ", ".join(
-            f"{', '.join(texts(trial.change)) if len(trial.change) > 1 else trial.change[0][1]} x {trial.ratio:.2f}"
+            f"{', '.join(_texts(trial.change)) if len(trial.change) > 1 else trial.change[0][1]} x {trial.ratio:.2f}"
             for trial in trials
             if not trial.kept
         )
-        kept = [f"{', '.join(texts(trial.change))}: x {trial.ratio:.2f}" for trial in trials if trial.kept]
+        kept = [f"{', '.join(_texts(trial.change))}: x {trial.ratio:.2f}" for trial in trials if trial.kept]
         aside = f" (others: {others})" if others else ""
         lines += [f"kept      {text}{aside}" for text in kept] or [f"no gain   {name}: {others}"]
     if not tuning.in_time:
         lines.append("          the rest was not tried: the time was up (--minutes)")
     gain, low, high = tuning.gain
     together = (
-        f"x {gain:.2f} ({low:.2f} to {high:.2f}), in {len(tuning.start)} turns from {tuning.start_rate:.0f} crops/s"
+        f"x {gain:.2f} ({low:.2f} to {high:.2f}), in {len(tuning.start)} turns from {median(tuning.start):.0f} crops/s"
     )
-    together += "" if tuning.steps is None else f", training steps x {tuning.step_gain:.2f}"
+    together += "" if tuning.steps is None else f", training steps x {median(tuning.steps):.2f}"
     if tuning.rejected:
         together += ": not faster than at the start, so nothing is changed"
     elif not tuning.setting:
@@ -265,10 +234,10 @@ def render(tuning: Tuning, config: Path) -> str:
         "index": f"tfpipe index -c {config}, once: no XML is opened or parsed any more",
         "cache": "--set data.cache=memory, or a folder on a local disk: epochs after the first",
     }
-    for name in tuning.besides:
-        pays = "" if tuning.pays(name) else ", no gain"
-        lines.append(f"besides   {besides[name]}: x {tuning.median_of(name):.2f}{pays}")
-    return "\n".join([*lines, "", flags(tuning.setting) or "change nothing"])
+    for name, ratios in tuning.besides.items():
+        pays = "" if wins(ratios) else ", no gain"
+        lines.append(f"besides   {besides[name]}: x {median(ratios):.2f}{pays}")
+    return "\n".join([*lines, "", " ".join(f"--set {text}" for text in _texts(tuning.setting)) or "change nothing"])
 
 
 def as_json(tuning: Tuning) -> dict[str, Any]:
@@ -287,3 +256,7 @@ def as_json(tuning: Tuning) -> dict[str, Any]:
         "besides": dict(tuning.besides),
         "in_time": tuning.in_time,
     }
+
+
+def _texts(setting: Setting) -> list[str]:
+    return [f"{key}={value}" for key, value in setting]

@@ -93,14 +93,22 @@ def place_labels(
 ) -> Iterator[tuple[int, str, Rectangle]]:
     """Places labels at boxes without overlap, inside an image of `size`; yields box number, text and rectangle.
 
-    A box's label is the first of its `texts` that fits; a box without room gets none.
+    A box's label is the first of its `texts` that fits above it, below it or inside it; a box without room gets none.
     """
     taken: list[Rectangle] = []
-    for number, (box, wanted) in enumerate(zip(boxes, texts, strict=True)):
-        placed = next(_free_places(wanted, box, size, taken), None)
-        if placed is not None:
-            taken.append(placed[1])
-            yield number, *placed
+    for number, ((left, top, right, bottom), wanted) in enumerate(zip(boxes, texts, strict=True)):
+        places = (
+            (text, (x, y, x + width, y + LABEL_PX))
+            for text, width in ((text, sheet.text_width(text) + 2 * PAD_PX) for text in wanted)
+            for y in (top - LABEL_PX, bottom, top, bottom - LABEL_PX)
+            for x in (left, right - width)
+        )
+        for text, place in places:
+            inside = min(place) >= 0 and place[2] <= size[0] and place[3] <= size[1]
+            if inside and not any(_overlap(place, other) for other in taken):
+                taken.append(place)
+                yield number, text, place
+                break
 
 
 def to_pixels(box: Sequence[float], size: tuple[int, int]) -> Rectangle:
@@ -116,27 +124,6 @@ def _outline(pen: ImageDraw.ImageDraw, box: Rectangle, color: Color) -> None:
     right, bottom = max(left, right - 1), max(top, bottom - 1)
     pen.rectangle((left - 1, top - 1, right + 1, bottom + 1), outline=INK)
     pen.rectangle((left, top, right, bottom), outline=color, width=2)
-
-
-def _free_places(
-    texts: Sequence[str], box: Rectangle, size: tuple[int, int], taken: Sequence[Rectangle]
-) -> Iterator[tuple[str, Rectangle]]:
-    """Yields texts and rectangles at which a label of `box` overlaps no other, the best first."""
-    for text in texts:
-        width = sheet.text_width(text) + 2 * PAD_PX
-        for left, top in _candidates(box, width):
-            place = left, top, left + width, top + LABEL_PX
-            inside = left >= 0 and top >= 0 and place[2] <= size[0] and place[3] <= size[1]
-            if inside and not any(_overlap(place, other) for other in taken):
-                yield text, place
-
-
-def _candidates(box: Rectangle, width: int) -> Iterator[tuple[int, int]]:
-    """Yields left-top corners for a label of that width: above the box, below it, inside it."""
-    left, top, right, bottom = box
-    for y in (top - LABEL_PX, bottom, top, bottom - LABEL_PX):
-        yield left, y
-        yield right - width, y
 
 
 def _overlap(a: Rectangle, b: Rectangle) -> bool:
