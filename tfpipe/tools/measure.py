@@ -115,6 +115,16 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
+def spread_of(segments: Sequence[Segment], figure: str = "images_per_second") -> Spread:
+    """Returns the spread of a figure, a property of `Segment`, over segments."""
+    return spread([getattr(segment, figure) for segment in segments])
+
+
+def ratio_of(segments: Sequence[Segment], to: Sequence[Segment], figure: str = "images_per_second") -> Spread:
+    """Returns the ratio of a figure of segments to that of others, turn by turn."""
+    return spread([getattr(a, figure) / getattr(b, figure) for a, b in zip(segments, to, strict=True)])
+
+
 def alone() -> Callable[[], bool]:
     """Implements `Arrive` for a single rank."""
     return lambda: True
@@ -203,11 +213,11 @@ class Pipelines:
         """Returns the number of this rank's visits through the last of `positions`, int64 [n, 2]."""
         return int(positions[-1, 0]) // self.world.size + 1
 
-    def batches(self, config: Config, visits: int) -> Batches:
-        """Returns the config's batches after `visits` visits; the iterator names the file of an error."""
+    def batches(self, config: Config, visits: int, build: Callable[..., tf.data.Dataset] = build_batches) -> Batches:
+        """Returns the config's batches after `visits` visits, as `build` makes them; it names the file of an error."""
         catalog = self.catalog(config)
         return Batches(
-            lambda rest: build_batches(config, "train", self.world, rest, catalog),
+            lambda rest: build(config, "train", self.world, rest, catalog),
             *(catalog, config.data, self.world, self.stream(visits)),
         )
 

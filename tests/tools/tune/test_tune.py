@@ -291,8 +291,7 @@ def test_a_real_run(
     found = json.loads(out.read_text())
     lines = capfd.readouterr().out.splitlines()
     # Whether it wins depends on what else runs on this machine.
-    assert lines[-1] == (
-        " ".join(f"--set {key}={value}" for key, value in found["setting"].items()) or "change nothing"
-    )
+    sets = " ".join(f"--set {key}={value}" for key, value in found["setting"].items())
+    assert lines[-1] == (sets or "change nothing")
     (trial,) = [trial for trial in found["trials"] if trial["key"] == "defaults"][:1]
     assert len(trial["ratios"]) in (1, 2, 3, 7) and found["gain"]["median"] > 0

@@ -14,7 +14,7 @@ from tfpipe.tools.bench.chains import pieces, prefixes
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, feeds, headspace
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory, limit
 from tfpipe.tools.diagnosis import ChainFigures, StageCost
-from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, measure, spread
+from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, measure, ratio_of, spread, spread_of
 from tfpipe.util.memory import private_memory
 from tfpipe.util.progress import progress
 
@@ -74,12 +74,16 @@ class Report:
 
     def spread(self, name: str, figure: str = "images_per_second") -> Spread:
         """Returns the spread of a figure, a property of `Segment`, over the segments of a measurement."""
-        return spread([getattr(segment, figure) for segment in self.segments[name]])
+        return spread_of(self.segments[name], figure)
 
-    def ratio(self, of: str, to: str, figure: str = "images_per_second", times: float = 1.0) -> Spread:
-        """Returns the ratio of a figure of measurement `of` to `times` that of `to`, turn by turn."""
-        pairs = zip(self.segments[of], self.segments[to], strict=True)
-        return spread([getattr(a, figure) / (times * getattr(b, figure)) for a, b in pairs])
+    def ratio(self, of: str, to: str, figure: str = "images_per_second") -> Spread:
+        """Returns the ratio of a figure of measurement `of` to that of `to`, turn by turn."""
+        return ratio_of(self.segments[of], self.segments[to], figure)
+
+    @property
+    def ratio_to_limit(self) -> Spread:
+        """The pipeline's rate divided by the limit, which is one thread's on each CPU, turn by turn."""
+        return Spread(*(ratio / self.machine.cpus for ratio in self.ratio(PIPELINE, LIMIT)))
 
     @property
     def costs(self) -> list[StageCost]:

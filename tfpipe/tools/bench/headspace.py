@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.batch import Batch, weighed
 from tfpipe.tools.diagnosis import LITTLE, SWEEP, WAITS
-from tfpipe.tools.measure import Count, Pipelines, Segment, Spread, Work, measure, spread
+from tfpipe.tools.measure import Count, Pipelines, Segment, Spread, Work, measure, spread, spread_of
 
 TRAINING, REPLAY = "training", "training from memory"
 # Batches held in memory: enough that none stays in the CPU's caches.
@@ -66,7 +66,7 @@ def headspace(training: Sequence[Segment], replay: Sequence[Segment], batch_size
         spread([step_ms(segment) for segment in training]),
         spread([step_ms(segment) for segment in replay]),
         spread([1 - step_ms(b) / step_ms(a) for a, b in pairs]),
-        spread([segment.wait_share for segment in training]),
+        spread_of(training, "wait_share"),
     )
 
 

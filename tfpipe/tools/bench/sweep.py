@@ -13,8 +13,8 @@ from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import BenchPlan
-from tfpipe.tools.bench.headspace import Headspace, from_memory, headspace, training_step
-from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, spread
+from tfpipe.tools.bench.headspace import from_memory, headspace, training_step
+from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, ratio_of, spread_of
 from tfpipe.tools.output import extent, line, open_figure, save_figure
 
 # A rate this much below the best one is as good: turns differ more.
@@ -61,55 +61,38 @@ class Sweep:
     """The segments of each setting."""
 
     keys: tuple[str, ...]
-    settings: tuple[tuple[str, ...], ...]
-    """Values of the keys, by setting, in the order given."""
-    threads: tuple[int, ...]
-    """Threads of the pipeline, by setting."""
+    threads: dict[tuple[str, ...], int]
+    """Threads of the pipeline by setting, which is the values of the keys, in the order given."""
     segments: dict[tuple[str, ...], list[Segment]]
-    """Segments by setting; the n-th ones are of the same turn."""
-    memory: list[Segment] | None
-    """Segments of a training step from memory; None if the pipeline alone was measured."""
+    """Segments by setting, and of a training step from memory by MEMORY; the n-th ones are of the same turn."""
     batch_size: int
 
     @property
-    def unit(self) -> str:
-        """Unit of the rates."""
-        return "crops/s" if self.memory is None else "steps/s"
+    def trained(self) -> bool:
+        """True if a training step was measured, not the pipeline alone."""
+        return MEMORY in self.segments
 
-    def rates(self, setting: tuple[str, ...]) -> list[float]:
-        """Returns a setting's rate by turn."""
-        return [self._rate(segment) for segment in self.segments[setting]]
-
-    def of_memory(self, setting: tuple[str, ...]) -> Spread | None:
-        """Returns a setting's rate divided by that from memory, turn by turn; None if that was not measured."""
-        if self.memory is None:
-            return None
-        pairs = zip(self.rates(setting), self.memory, strict=True)
-        return spread([rate / self._rate(segment) for rate, segment in pairs])
+    def rate(self, setting: tuple[str, ...]) -> Spread:
+        """Returns a setting's steps/s if a training step was measured, else crops/s."""
+        batch_size = self.batch_size if self.trained else 1
+        return Spread(*(rate / batch_size for rate in spread_of(self.segments[setting], "crops_per_second")))
 
     def ratio(self, setting: tuple[str, ...], to: tuple[str, ...]) -> Spread:
         """Returns a setting's rate divided by another's, turn by turn."""
-        return spread([a / b for a, b in zip(self.rates(setting), self.rates(to), strict=True)])
+        return ratio_of(self.segments[setting], self.segments[to], "crops_per_second")
 
     @property
     def best(self) -> tuple[str, ...]:
         """The setting with the highest median rate."""
-        return max(self.settings, key=lambda setting: spread(self.rates(setting)).median)
+        return max(self.threads, key=lambda setting: self.rate(setting).median)
 
     @property
     def knee(self) -> tuple[str, ...]:
         """The first setting that is as good as the best; of two keys, the one with the fewest steps along both."""
-        good = [setting for setting in self.settings if self.ratio(setting, self.best).median >= 1 - AS_GOOD]
-        axes = [list(dict.fromkeys(values)) for values in zip(*self.settings, strict=True)]
+        good = [setting for setting in self.threads if self.ratio(setting, self.best).median >= 1 - AS_GOOD]
+        axes = [list(dict.fromkeys(values)) for values in zip(*self.threads, strict=True)]
         places = {s: [axis.index(value) for axis, value in zip(axes, s, strict=True)] for s in good}
         return min(good, key=lambda setting: (sum(places[setting]), places[setting]))
-
-    def headspace(self, setting: tuple[str, ...]) -> Headspace | None:
-        """Returns the headspace of a training step; None if none was measured."""
-        return None if self.memory is None else headspace(self.segments[setting], self.memory, self.batch_size)
-
-    def _rate(self, segment: Segment) -> float:
-        return segment.crops_per_second / (1 if self.memory is None else self.batch_size)
 
 
 def settings_of(axes: Sequence[Axis], load: Callable[[list[str]], Config]) -> list[Setting]:
@@ -144,14 +127,8 @@ def run(axes: Sequence[Axis], settings: Sequence[Setting], world: World, plan: B
             measured[MEMORY], settle_s = from_memory(first, pipelines, step)
         measured |= {values: pipelines.new(config, step, settle_s).measure for values, config in settings}
         segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
-    return Sweep(
-        keys=tuple(axis.key for axis in axes),
-        settings=tuple(setting.values for setting in settings),
-        threads=tuple(thread_budget(setting.config.data, world) for setting in settings),
-        segments={setting.values: segments[setting.values] for setting in settings},
-        memory=segments.get(MEMORY),
-        batch_size=first.data.batch_size,
-    )
+    threads = {values: thread_budget(config.data, world) for values, config in settings}
+    return Sweep(tuple(axis.key for axis in axes), threads, segments, first.data.batch_size)
 
 
 def _check_same_batches(settings: Sequence[Setting]) -> None:
@@ -165,17 +142,16 @@ def _check_same_batches(settings: Sequence[Setting]) -> None:
 
 def render(sweep: Sweep) -> str:
     """Returns a table with a line for each setting, the knee, and whether the pipeline slows the training step."""
-    names = {setting: _name(sweep, setting) for setting in sweep.settings}
+    names = {setting: _name(sweep, setting) for setting in sweep.threads}
     widths = (max(24, *map(len, names.values())) + 2, 10, 18, 9, 9, 8, 11)
-    trained = ["wait", "of memory"] if sweep.memory is not None else []
-    lines = [line(widths, "", sweep.unit, "min to max", "of best", "threads", *trained)]
-    for setting, threads in zip(sweep.settings, sweep.threads, strict=True):
-        cells = [*extent(spread(sweep.rates(setting)), 0 if sweep.memory is None else 2)]
+    unit, *trained = ("steps/s", "wait", "of memory") if sweep.trained else ("crops/s",)
+    lines = [line(widths, "", unit, "min to max", "of best", "threads", *trained)]
+    for setting, threads in sweep.threads.items():
+        cells = [*extent(sweep.rate(setting), 2 if sweep.trained else 0)]
         cells += [f"{sweep.ratio(setting, sweep.best).median:.2f}", str(threads)]
-        of_memory = sweep.of_memory(setting)
-        if of_memory is not None:
-            wait = spread([segment.wait_share for segment in sweep.segments[setting]]).median
-            cells += [f"{100 * wait:.0f} %", f"{of_memory.median:.2f}"]
+        if sweep.trained:
+            wait = spread_of(sweep.segments[setting], "wait_share").median
+            cells += [f"{100 * wait:.0f} %", f"{sweep.ratio(setting, MEMORY).median:.2f}"]
         knee = "   <- knee" if setting == sweep.knee else ""
         lines.append(f"{line(widths, names[setting], *cells)}{knee}")
     turns = len(sweep.segments[sweep.best])
@@ -186,43 +162,47 @@ def render(sweep: Sweep) -> str:
 def _conclusions(sweep: Sweep) -> list[str]:
     best, knee, share = sweep.best, sweep.knee, f"{100 * AS_GOOD:.0f} %"
     flags = " ".join(f"--set {key}={value}" for key, value in zip(sweep.keys, knee, strict=True))
-    if knee == best:
-        lines = [f"knee      {flags}: no setting before it comes within {share} of it"]
-    else:
+    told = f"no setting before it comes within {share} of it"
+    if knee != best:
         ratio = sweep.ratio(knee, best).median
-        lines = [
-            f"knee      {flags}: {ratio:.2f} of the best, {_name(sweep, best)}; less than {share} is won beyond it"
-        ]
-    fullest = max(zip(sweep.threads, sweep.settings, strict=True))[1]
-    room = sweep.headspace(fullest)
-    if room is not None and room.is_noisy:
-        gain = sweep.ratio(best, fullest)
-        lines.append(
-            f"NOISY NEIGHBOUR: at {_name(sweep, fullest)} a step waits {100 * room.wait.median:.0f} % of its time, and "
-            f"is still {100 * room.share.median:.0f} % slower than from memory:\nthe pipeline takes the model's CPUs. "
-            f"{_name(sweep, best)} gives x {gain.median:.2f} ({gain.low:.2f} to {gain.high:.2f}) of its steps/s"
-        )
+        told = f"{ratio:.2f} of the best, {_name(sweep, best)}; less than {share} is won beyond it"
+    lines = [f"knee      {flags}: {told}"]
+    fullest = max(sweep.threads, key=lambda setting: (sweep.threads[setting], setting))
+    if sweep.trained:
+        room = headspace(sweep.segments[fullest], sweep.segments[MEMORY], sweep.batch_size)
+        if room.is_noisy:
+            gain = sweep.ratio(best, fullest)
+            lines.append(
+                f"NOISY NEIGHBOUR: at {_name(sweep, fullest)} a step waits {100 * room.wait.median:.0f} % of its time, "
+                f"and is still {100 * room.share.median:.0f} % slower than from memory:\n"
+                f"the pipeline takes the model's CPUs. {_name(sweep, best)} gives x {gain.median:.2f} ({gain.low:.2f} "
+                f"to {gain.high:.2f}) of its steps/s"
+            )
     return lines
 
 
 def as_json(sweep: Sweep) -> dict[str, Any]:
     """Returns all raw and derived numbers; rates in the sweep's unit."""
+
+    def raw(setting: tuple[str, ...]) -> list[dict[str, Any]]:
+        return [dataclasses.asdict(segment) for segment in sweep.segments[setting]]
+
     return {
         "keys": sweep.keys,
-        "unit": sweep.unit,
+        "unit": "steps/s" if sweep.trained else "crops/s",
         "best": sweep.best,
         "knee": sweep.knee,
         "settings": [
             {
                 "values": setting,
-                "rate": spread(sweep.rates(setting))._asdict(),
+                "rate": sweep.rate(setting)._asdict(),
                 "of_best": sweep.ratio(setting, sweep.best)._asdict(),
                 "threads": threads,
-                "segments": [dataclasses.asdict(segment) for segment in sweep.segments[setting]],
+                "segments": raw(setting),
             }
-            for setting, threads in zip(sweep.settings, sweep.threads, strict=True)
+            for setting, threads in sweep.threads.items()
         ],
-        "memory": None if sweep.memory is None else [dataclasses.asdict(segment) for segment in sweep.memory],
+        "memory": raw(MEMORY) if sweep.trained else None,
     }
 
 
@@ -233,21 +213,20 @@ def plot(sweep: Sweep, path: Path) -> None:
     """
     figure = open_figure(7, 4)
     axes = figure.subplots()
-    values = list(dict.fromkeys(setting[0] for setting in sweep.settings))
-    for rest in dict.fromkeys(setting[1:] for setting in sweep.settings):
-        rates = [spread(sweep.rates((value, *rest))) for value in values]
+    values = list(dict.fromkeys(setting[0] for setting in sweep.threads))
+    for rest in dict.fromkeys(setting[1:] for setting in sweep.threads):
+        rates = [sweep.rate((value, *rest)) for value in values]
         errors = [[rate.median - rate.low for rate in rates], [rate.high - rate.median for rate in rates]]
         label = f"{sweep.keys[1]}={_plain(rest[0])}" if rest else None
         medians = [rate.median for rate in rates]
         axes.errorbar(range(len(values)), medians, yerr=errors, marker="o", capsize=3, label=label)
-    knee = spread(sweep.rates(sweep.knee)).median
+    knee = sweep.rate(sweep.knee).median
     axes.plot(values.index(sweep.knee[0]), knee, "o", ms=14, mfc="none", mec="#c44e52", label="knee")
-    if sweep.memory is not None:
-        memory = spread([segment.crops_per_second / sweep.batch_size for segment in sweep.memory]).median
-        axes.axhline(memory, color="#8c8c8c", ls="--", label="from memory")
+    if sweep.trained:
+        axes.axhline(sweep.rate(MEMORY).median, color="#8c8c8c", ls="--", label="from memory")
     axes.set_xticks(range(len(values)), list(map(_plain, values)))
     axes.set_xlabel(sweep.keys[0])
-    axes.set_ylabel(f"{sweep.unit}, median and range")
+    axes.set_ylabel(f"{'steps/s' if sweep.trained else 'crops/s'}, median and range")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     save_figure(figure, [axes], path)

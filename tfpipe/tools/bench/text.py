@@ -10,7 +10,7 @@ from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport
 from tfpipe.tools.diagnosis import diagnose_chains
-from tfpipe.tools.measure import Spread, spread
+from tfpipe.tools.measure import Spread, spread, spread_of
 from tfpipe.tools.output import extent, line
 
 WIDTHS = (22, 10, 20)
@@ -46,7 +46,7 @@ def as_json(report: Report | RanksReport) -> dict[str, Any]:
         "images_per_second": report.spread(PIPELINE).median,
         "crops_per_second": report.spread(PIPELINE, "crops_per_second").median,
         "limit_images_per_second": report.machine.cpus * report.spread(LIMIT).median,
-        "ratio_to_limit": _ratio_to_limit(report).median,
+        "ratio_to_limit": report.ratio_to_limit.median,
         "cpu_ratio_to_limit": report.ratio(LIMIT, PIPELINE, "cpu_us").median,
         "rates": {name: report.spread(name)._asdict() for name in report.segments},
         "costs": [cost._asdict() for cost in report.costs],
@@ -64,7 +64,7 @@ def _ranks(report: RanksReport) -> str:
     rate, turns, size = spread(report.totals), len(report.turns), len(report.turns[0])
     seconds = sum(segment.seconds for turn in report.turns for segment in turn) / turns / size
     note = f"  (a rank's median over {turns} turns of {seconds:.1f} s, all ranks at once)"
-    alone = spread([segment.images_per_second for segment in report.alone])
+    alone = spread_of(report.alone)
     lines = [
         HEADER,
         _row("1 rank", alone, f"  ({_threads(report.machine_alone)})"),
@@ -113,7 +113,7 @@ def _rates(report: Report) -> str:
         _row("  in crops/s", report.spread(PIPELINE, "crops_per_second")),
         _row("  CPUs busy", report.spread(PIPELINE, "busy"), digits=2),
         _row("limit", Spread(*(machine.cpus * rate for rate in report.spread(LIMIT))), made_of),
-        _row("pipeline / limit", _ratio_to_limit(report), digits=2),
+        _row("pipeline / limit", report.ratio_to_limit, digits=2),
         _row("  of CPU time", of_cpu, CPU_SECOND, digits=2),
     ]
     if report.limit.skipped:
@@ -167,10 +167,6 @@ def _tuned(report: Report) -> str:
     units = {"parallelism": "at once", "buffer_size": "buffered"}
     chosen = [f"{knob.stage} {knob.value:.0f} {units.get(knob.parameter, knob.parameter)}" for knob in report.tuned]
     return f"AUTOTUNE  chose {', '.join(chosen)}"
-
-
-def _ratio_to_limit(report: Report) -> Spread:
-    return report.ratio(PIPELINE, LIMIT, times=report.machine.cpus)
 
 
 def _row(name: str, value: Spread, note: str = "", digits: int = 0) -> str:
