@@ -72,7 +72,7 @@ NOT_MEASURED = StageCost("", 0.0, 0.0)
 
 
 class ChainFigures(NamedTuple):
-    """What bench has measured of a pipeline."""
+    """Measurements of a pipeline by bench."""
 
     data: DataConfig
     cpus: int  # CPUs that the process may use
@@ -103,7 +103,7 @@ class Load(NamedTuple):
 
 
 class RunFigures(NamedTuple):
-    """What a run has recorded."""
+    """The record of a run."""
 
     data: DataConfig | None
     wait: float  # share of the steps' time that they waited for input

@@ -41,7 +41,7 @@ Name = TypeVar("Name", bound=Hashable)
 # Reports that this rank has arrived; the function that it returns tells, without waiting, whether all ranks have.
 Arrive = Callable[[], Callable[[], bool]]
 Work = Callable[[Any], object]
-"""What is done with each batch, e.g. a training step."""
+"""A function that is called with each batch, e.g. a training step."""
 
 
 class Count(NamedTuple):

@@ -1,6 +1,6 @@
 """Formats the lines of tables, and opens and writes figures, for the reports of the tools."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,12 @@ def extent(value: tuple[float, float, float], digits: int = 0) -> tuple[str, str
     """Returns two cells for a median, a low and a high value: the median, and the range."""
     median, low, high = value
     return f"{median:.{digits}f}", f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def autotuned(choices: Iterable[tuple[str, str, float]]) -> str:
+    """Returns AUTOTUNE's choices in words; each has a stage, "parallelism" or "buffer_size", and a value."""
+    units = {"parallelism": "at once", "buffer_size": "buffered"}
+    return ", ".join(f"{stage} {value:.0f} {units.get(parameter, parameter)}" for stage, parameter, value in choices)
 
 
 def open_figure(width: float, height: float) -> "Figure":

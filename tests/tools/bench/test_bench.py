@@ -22,8 +22,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import decoder_name
 from tfpipe.tools import measure as engine
 from tfpipe.tools.bench import bench, machine
-from tfpipe.tools.bench.bench import BenchPlan, Report
-from tfpipe.tools.bench.chains import pieces
+from tfpipe.tools.bench.bench import BenchPlan, Report, pieces
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory
 from tfpipe.tools.bench.text import as_json, render

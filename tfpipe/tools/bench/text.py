@@ -11,7 +11,7 @@ from tfpipe.tools.bench.machine import Machine
 from tfpipe.tools.bench.ranks import RanksReport
 from tfpipe.tools.diagnosis import diagnose_chains
 from tfpipe.tools.measure import Spread, spread, spread_of
-from tfpipe.tools.output import extent, line
+from tfpipe.tools.output import autotuned, extent, line
 
 WIDTHS = (22, 10, 20)
 HEADER = line(WIDTHS, "", "images/s", "min to max")
@@ -164,9 +164,7 @@ def _headspace(report: Report) -> str:
 def _tuned(report: Report) -> str:
     if not report.tuned:
         return "AUTOTUNE  chose nothing (switched off, or every number is given)"
-    units = {"parallelism": "at once", "buffer_size": "buffered"}
-    chosen = [f"{knob.stage} {knob.value:.0f} {units.get(knob.parameter, knob.parameter)}" for knob in report.tuned]
-    return f"AUTOTUNE  chose {', '.join(chosen)}"
+    return f"AUTOTUNE  chose {autotuned((knob.stage, knob.parameter, knob.value) for knob in report.tuned)}"
 
 
 def _row(name: str, value: Spread, note: str = "", digits: int = 0) -> str:

@@ -59,6 +59,14 @@ class Seen(NamedTuple):
     damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
 
 
+class Note(NamedTuple):
+    """The findings on the XML of an image."""
+
+    code: str = ""  # key of kinds.KINDS, "" for none
+    reason: str = ""  # reason that training would stop; "" if it would not
+    objects: VocObjects = NOTHING
+
+
 class Chunk(NamedTuple):
     """Images to examine, and the contents of those that are not in a file each."""
 
@@ -74,25 +82,23 @@ def look(chunk: Chunk, classes: dict[str, int], channels: int, limits: Limits) -
     pictures = [_picture(file, path, channels, limits) for file, path in zip(contents, images.paths, strict=True)]
     texts = map(attempt, repeat(_read_xml), images.annotations) if chunk.texts is None else chunk.texts
     notes = [_annotation(*note) for note in zip(texts, images.annotations, images.paths, strict=True)]
-    missing = ["no xml" in note.codes for note, _ in notes]
-    existing = ["" if gone else xml for xml, gone in zip(images.annotations, missing, strict=True)]
-    images = images._replace(annotations=existing)
+    gone = [note.code == "no xml" for note in notes]
+    images = images._replace(annotations=["" if no else xml for xml, no in zip(images.annotations, gone, strict=True)])
     rows = RawAnnotations()
-    for (_, header), (_, objects), xml in zip(pictures, notes, images.annotations, strict=True):
+    for (_, header), note, xml in zip(pictures, notes, images.annotations, strict=True):
         rows.add_header(header or Header(1, 1, 3, "JPEG"))
         if xml:
-            rows.add_objects(objects)
+            rows.add_objects(note.objects)
     odd = tabulate(images, rows, classes)["odd"].to_pylist()
     return [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
 
 
-def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, VocObjects], odd: list[str]) -> Seen:
+def _together(picture: tuple[Seen, Header | None], note: Note, odd: list[str]) -> Seen:
     seen, header = picture
-    about, _ = note
     # For an unreadable file other oddities do not matter.
-    others = set(odd) if header and not about.reason else set()
-    reason = "; ".join(filter(None, (seen.reason, about.reason)))
-    return seen._replace(codes=seen.codes | about.codes | others, reason=reason)
+    others = set(odd) if header and not note.reason else set()
+    reason = "; ".join(filter(None, (seen.reason, note.reason)))
+    return seen._replace(codes=seen.codes | others | ({note.code} - {""}), reason=reason)
 
 
 def _read_xml(path: str) -> bytes | None:
@@ -137,22 +143,19 @@ def _is_turned(contents: bytes) -> bool:
         return False  # nothing reads the EXIF data, and the pixels are not affected
 
 
-def _annotation(text: Outcome | None, xml: str, image: str) -> tuple[Seen, VocObjects]:
-    nothing = Seen(set(), "", NO_DIGEST, 0, "")
+def _annotation(text: Outcome | None, xml: str, image: str) -> Note:
     if text is None:
-        return nothing._replace(codes={"no xml"} if xml else set()), NOTHING
+        return Note("no xml" if xml else "")
     try:
         if isinstance(text, Exception):
             raise text
         objects = find_objects(text, xml)
     except (OSError, ValueError, FetchError) as error:
-        return nothing._replace(codes={"bad xml"}, reason=str(error)), NOTHING
+        return Note("bad xml", str(error))
     named = FILE_NAME.search(text)
     stem = os.path.splitext(os.path.basename(image))[0]
-    codes = set()
-    if named and os.path.splitext(os.path.basename(named[1].decode(errors="replace").strip()))[0] != stem:
-        codes.add("file name")
-    return nothing._replace(codes=codes), objects
+    other = named and os.path.splitext(os.path.basename(named[1].decode(errors="replace").strip()))[0] != stem
+    return Note("file name" if other else "", objects=objects)
 
 
 class Doubt(NamedTuple):

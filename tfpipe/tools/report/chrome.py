@@ -11,19 +11,9 @@ from typing import Any, NamedTuple
 
 from tfpipe.data.runtime.recording import Recording, TracedBatch
 from tfpipe.errors import ConfigError
-from tfpipe.tools.report.batches import name_positions, slowest_sample
+from tfpipe.tools.report import samples
 from tfpipe.tools.report.runs import Ranks
-from tfpipe.tools.report.samples import (
-    Decoded,
-    SampleTime,
-    decoded_images,
-    decoder_calls,
-    lanes_of_threads,
-    located,
-    outermost,
-    reads,
-    sample_times,
-)
+from tfpipe.tools.report.samples import Decoded, SampleTime
 from tfpipe.tools.report.stages import CROP, Span
 from tfpipe.tools.report.trace import WAIT, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -115,9 +105,9 @@ def _nested(events: Iterable[Event]) -> list[Event]:
 
 def _batches(process: Process, recording: Recording) -> Iterator[Event]:
     """Yields the steps with their parts, the ready batches, and an arrow from each to its step."""
-    times, batches = sample_times(recording), recording.batches
+    times, batches = samples.sample_times(recording), recording.batches
     for batch, following in zip(batches, [*batches[1:], None], strict=True):
-        args = _about(recording, batch, slowest_sample(batch, times))
+        args = _about(recording, batch, samples.slowest_sample(batch, times))
         began, ready, taken, ended = (
             round(1e9 * seconds) for seconds in (batch.began_s, batch.ready_s, batch.taken_s, batch.ended_s)
         )
@@ -136,7 +126,7 @@ def _batches(process: Process, recording: Recording) -> Iterator[Event]:
 
 def _about(recording: Recording, batch: TracedBatch, slowest: SampleTime | None) -> dict[str, Any]:
     """Returns what is known of a batch, as arguments of its events."""
-    args: dict[str, Any] = {"batch": batch.number, "positions": name_positions(batch)}
+    args: dict[str, Any] = {"batch": batch.number, "positions": samples.name_positions(batch)}
     args |= {"wait_ms": round(1000 * batch.wait_s, 3), "delay_ms": round(1000 * batch.delay_s, 3)}
     if slowest is not None:
         file = recording.files.get(slowest.position, "")
@@ -146,11 +136,11 @@ def _about(recording: Recording, batch: TracedBatch, slowest: SampleTime | None)
 
 def _threads(process: Process, trace: Trace) -> Iterator[Event]:
     """Yields the lanes of the pipeline's threads, those of a stage one below the other, and of the GPUs."""
-    calls = outermost(trace)
-    lanes = lanes_of_threads(trace, calls)
-    positions = reads(trace, calls, lanes)
+    calls = samples.outermost(trace)
+    lanes = samples.lanes_of_threads(trace, calls)
+    positions = samples.reads(trace, calls, lanes)
     events = trace.recording.events
-    decoded = list(located(decoded_images(events), calls, lanes))
+    decoded = list(samples.located(samples.decoded_images(events), calls, lanes))
     inside = {lane for lane, _ in decoded}
     tids = {}
     for tid, (lane, name) in enumerate(_names(trace), FIRST_THREAD):
@@ -164,7 +154,7 @@ def _threads(process: Process, trace: Trace) -> Iterator[Event]:
         yield process.slice(tids[span.lane], _name(span, span.lane in inside), start_ns, end_ns, op=span.op, **args)
     for lane, image in decoded:
         yield from _image(process, trace, tids[lane], image)
-    for lane, call in located(decoder_calls(events), calls, lanes):
+    for lane, call in samples.located(samples.decoder_calls(events), calls, lanes):
         freed_ns = call.start_ns + call.ns - call.parts_ns[2]
         yield process.slice(tids[lane], "allocate", call.start_ns, call.start_ns + call.parts_ns[0])
         yield process.slice(tids[lane], "free", freed_ns, call.start_ns + call.ns)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfpipe.tools.diagnosis import diagnose_run
-from tfpipe.tools.output import line
+from tfpipe.tools.output import autotuned, line
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import Trace
 
@@ -113,7 +113,7 @@ def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
 def _process(run: Run) -> list[str]:
     last, seconds = run.intervals[-1], run.total("seconds")
     read, from_storage = (1e-6 * run.total(name) / seconds for name in ("read_bytes", "storage_bytes"))
-    chosen = ", ".join(f"{knob['stage']} {knob['value']:.0f} {_unit(knob['parameter'])}" for knob in last["autotune"])
+    chosen = autotuned((knob["stage"], knob["parameter"], knob["value"]) for knob in last["autotune"])
     facts = {
         "AUTOTUNE chose": chosen or "nothing",
         "images/s": f"{run.mean('images_per_second'):.0f}, over {len(last['ranks'])} rank(s)",
@@ -130,10 +130,6 @@ def _process(run: Run) -> list[str]:
             )
             facts[what] = f"{low:.1f} min, {mid:.1f} median, {high:.1f} max over ranks"
     return [line((LABEL,), label, fact) for label, fact in facts.items()]
-
-
-def _unit(parameter: str) -> str:
-    return {"parallelism": "at once", "buffer_size": "buffered"}.get(parameter, parameter)
 
 
 def _beside(runs: Sequence[Run]) -> str:
