@@ -82,7 +82,7 @@ def test_contents_that_are_in_both_lists_are_found_under_any_name(config: Path) 
     (folder / "JPEGImages/n01/test.jpg").write_bytes(good(11))
     train, test = check(load_config(config).data, ["train", "test"], World(), processes=1)
     names = [
-        {oddity.code: [Path(example.path).stem for example in oddity.examples] for oddity in each.oddities}
+        {oddity.code: [Path(example["path"]).stem for example in oddity.examples] for oddity in each.oddities}
         for each in (train, test)
     ]
     assert names[0]["contents in both"] == ["fine", "copy", "wide"] and names[1]["contents in both"] == ["test", "fine"]

@@ -190,7 +190,7 @@ def test_tiles_do_not_overlap_and_lie_on_the_sheet() -> None:
     tiles = [Tile(Image.new("RGB", size), ["line"] * (number % 3)) for number, size in enumerate(sizes)]
     for some in range(1, len(tiles) + 1):
         grid = lay_out(tiles[:some])
-        free = np.ones(grid.size[::-1], bool)
+        free = np.ones(draw("", tiles[:some]).size[::-1], bool)
         for number, tile in enumerate(tiles[:some]):
             left, top = grid.corner(number)
             height = tile.picture.height + 17 * len(tile.caption)

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tfpipe.tools.view import sheet
-from tfpipe.tools.view.sheet import GAP_PX, INK, LINE_PX, PAPER, TEXT_PX, Color
+from tfpipe.tools.view.sheet import GAP_PX, INK, LINE_PX, PAPER, TEXT_PX, Color, Grid, Tile
 
 WIDTH_PX, HEIGHT_PX = 440, 330
 # Four crops in a row; more if they are small, but columns stay wide enough for class names.
@@ -39,34 +39,23 @@ def draw_panel(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Imag
     With `numbered`, numbers boxes and crops, so that a crop can be matched to its box.
     """
     image = draw_boxes(scene, names, numbered)
-    below = _draw_crops(scene, names, numbered)
-    top = HEADING_PX + image.height + GAP_PX
-    panel = Image.new("RGB", (WIDTH_PX, top + below.height), PAPER)
-    ImageDraw.Draw(panel).text((0, 0), sheet.shorten(scene.path, WIDTH_PX, keep="end"), INK, sheet.font())
-    panel.paste(image, (0, HEADING_PX))
-    panel.paste(below, (0, top))
-    return panel
-
-
-def _draw_crops(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
     crops = [sheet.magnified(crop, CROP_PX) for crop in scene.crops]
     crops = [sheet.fitted(crop, CROP_PX, CROP_PX) if max(crop.size) > CROP_PX else crop for crop in crops]
-    width, height = crops[0].size if crops else (0, 0)
-    in_a_row = (WIDTH_PX + GAP_PX) // (max(width, LEAST_PX) + GAP_PX)
-    column, row = (WIDTH_PX + GAP_PX) // in_a_row, height + LINE_PX + GAP_PX
-    drawn = Image.new("RGB", (WIDTH_PX, row * max(1, -(-len(crops) // in_a_row))), PAPER)
-    pen = ImageDraw.Draw(drawn)
-    if not crops:
-        pen.text((0, 0), "no crop: no box of a known class", INK, sheet.font())
-    for place, (crop, label, number) in enumerate(
-        zip(crops, scene.crop_labels.tolist(), scene.numbers.tolist(), strict=True)
-    ):
-        left, top = place % in_a_row * column, place // in_a_row * row
-        drawn.paste(crop, (left, top))
-        pen.rectangle((left, top + height, left + width - 1, top + height + 2), sheet.class_color(label))
-        name = f"{number + 1} {names[label]}" if numbered else names[label]
-        pen.text((left, top + height + 4), sheet.shorten(name, column - GAP_PX), INK, sheet.font())
-    return drawn
+    tiles = [
+        Tile(crop, (f"{number + 1} {names[label]}" if numbered else names[label],), sheet.class_color(label))
+        for crop, label, number in zip(crops, scene.crop_labels.tolist(), scene.numbers.tolist(), strict=True)
+    ]
+    in_a_row = (WIDTH_PX + GAP_PX) // (max([LEAST_PX, *(crop.width for crop in crops)]) + GAP_PX)
+    top = HEADING_PX + image.height + GAP_PX
+    grid = Grid.of(tiles, in_a_row, (WIDTH_PX + GAP_PX) // in_a_row - GAP_PX, 0, top)
+    panel = Image.new("RGB", (WIDTH_PX, max(grid.tops[-1], top + LINE_PX)), PAPER)
+    pen = ImageDraw.Draw(panel)
+    pen.text((0, 0), sheet.shorten(scene.path, WIDTH_PX, keep="end"), INK, sheet.font())
+    panel.paste(image, (0, HEADING_PX))
+    grid.draw(tiles, panel)
+    if not tiles:
+        pen.text((0, top), "no crop: no box of a known class", INK, sheet.font())
+    return panel
 
 
 def draw_boxes(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
