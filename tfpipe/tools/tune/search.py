@@ -10,7 +10,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.runtime.parallelism import READS, thread_budget
 from tfpipe.distributed import World
 
@@ -58,15 +57,18 @@ def put(setting: Setting, changes: Setting) -> Setting:
     return tuple({**dict(setting), **dict(changes)}.items())
 
 
-def moves(data: DataConfig, catalog: Catalog, world: World) -> Iterator[Move]:
-    """Yields the moves for the pipeline alone, those that usually gain most first."""
+def moves(data: DataConfig, world: World, *, loose: bool, remote: bool) -> Iterator[Move]:
+    """Yields the moves for the pipeline alone, those that usually gain most first.
+
+    `loose`: the data is images, not packed crops; `remote`: they have URLs.
+    """
     away = tuple((key, value) for key, value in DEFAULTS.items() if not _is_default(data, key))
     if away:
         yield Move("defaults", (away,))
     default = {"threads": None, "cpu_fraction": 1.0, "num_parallel_readers": "auto"}
     threads = thread_budget(data.model_copy(update=default), world)
-    if data.service is None and catalog.source.stores == "images":
-        if catalog.paths.remote:
+    if data.service is None and loose:
+        if remote:
             yield _ladder("data.remote.concurrency", REQUEST_LADDER)
         else:
             yield _ladder("data.parallel.read", READ_LADDER)

@@ -110,14 +110,15 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
             return time.monotonic() + races.seconds_of(measurements) < end_s - last_s
 
         search = Search(races.turn, has_time)
-        won = search.climb(moves(config.data, catalog, world))
+        images = {"loose": catalog.source.stores == "images", "remote": catalog.paths.remote}
+        won = search.climb(moves(config.data, world, **images))
         if training is not None:
             search.race = training.turn
             search.climb([fractions(load(_texts(search.setting)).data, world)])
             search.race = races.turn
         besides = _besides(load, search.setting, pipelines, has_time)
         while won and search.in_time:
-            won = search.climb(moves(config.data, catalog, world))
+            won = search.climb(moves(config.data, world, **images))
         return _confirmed(search, training, load, world, besides)
 
 
