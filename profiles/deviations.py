@@ -25,7 +25,7 @@ from tfpipe import Config, Stream, World, load_config, stages
 from tfpipe.data.images import decode
 from tfpipe.data.images.decode import Decoder, choose_decoder
 from tfpipe.prepare.index import build_index
-from tfpipe.tools.bench.segments import Count, Segment, in_turns, measure
+from tfpipe.tools.measure import Count, Segment, in_turns, measure
 
 WARM_UP_S = 1.0
 CPUS = len(os.sched_getaffinity(0))

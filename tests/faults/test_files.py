@@ -16,8 +16,9 @@ from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import crop, read, visit
 from tfpipe.data.sources.registry import load_split
-from tfpipe.tools.check import Checked, check
 from tfpipe.tools.check.kinds import CODES, STOPS
+from tfpipe.tools.check.result import Checked
+from tfpipe.tools.check.split import check
 
 FAULTS = [*IMAGES, *XMLS]
 WHAT_TO_DO = "repair it or take it out of the filelist; tfpipe check finds all such files"

@@ -74,6 +74,11 @@ class Split(ABC):
         """Returns whether this is training data: shuffled, augmented and endless."""
         return self.catalog.split == "train"
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names, indexed by class number."""
+        return self.catalog.classes
+
     @cached_property
     def order(self) -> Order | Mixture:
         """Order of the samples; that of test data is the list's, with scope "global".

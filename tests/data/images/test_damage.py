@@ -15,8 +15,7 @@ from tfpipe.data.images.damage import NO_HEADER, SCAN, Limits, check_size, descr
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import decode_image
 from tfpipe.prepare.index_rows import Images
-from tfpipe.tools.check.doubts import Doubt, recheck_with_tensorflow
-from tfpipe.tools.check.reading import Batch, look
+from tfpipe.tools.check.reading import Chunk, Doubt, look, recheck_with_tensorflow
 
 SIZE = (64, 70)
 # By the first component's factors, and the others'.
@@ -51,7 +50,7 @@ def test_a_rare_sampling_is_no_damage_and_a_cut_one_is_truncated(kind: str, tmp_
         assert find_damage(half, channels)
         assert "remature end" in describe(half, channels, "") or "truncated" in describe(half, channels, "")
         assert recheck_with_tensorflow([Doubt(paths[1].read_bytes, "")], channels, show=False)[0][0] == "truncated"
-    seen = look(Batch(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32))), {"a": 0}, 3, Limits(10**9, 100))
+    seen = look(Chunk(Images([*map(str, paths)], ["", ""], np.zeros(2, np.int32))), {"a": 0}, 3, Limits(10**9, 100))
     assert [bool(each.damage) for each in seen] == [False, True]
 
 

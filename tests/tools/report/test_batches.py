@@ -91,7 +91,4 @@ def test_a_trace_without_batches_is_refused(tmp_path: Path, capsys: pytest.Captu
     folder = unpack("decode", tmp_path)
     assert main(["report", str(folder), "--per-batch", str(tmp_path / "b.csv")]) != 0
     assert "--profile" in capsys.readouterr().err and not (tmp_path / "b.csv").exists()
-    # Its timeline is written: steps and threads, without batches and samples.
-    assert main(["report", str(folder), "--trace", str(tmp_path / "t.json")]) == 0
-    names = {event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
-    assert {"step 11", "decode", "read"} <= names
+    assert main(["report", str(folder), "--trace", str(tmp_path / "t.json")]) != 0

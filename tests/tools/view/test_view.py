@@ -20,7 +20,6 @@ from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
-from tfpipe.tools.view.broken import decode_in_part, find_broken
 from tfpipe.tools.view.panel import Scene, draw_boxes, draw_panel, place_labels
 from tfpipe.tools.view.sheet import (
     FAINT,
@@ -38,7 +37,7 @@ from tfpipe.tools.view.sheet import (
     text_width,
     wrap,
 )
-from tfpipe.tools.view.view import ViewRequest, class_names, find_scenes, view
+from tfpipe.tools.view.view import ViewRequest, class_names, decode_in_part, find_broken, find_scenes, view
 
 
 def read(path: Path) -> np.ndarray:
@@ -191,7 +190,7 @@ def test_tiles_do_not_overlap_and_lie_on_the_sheet() -> None:
     tiles = [Tile(Image.new("RGB", size), ["line"] * (number % 3)) for number, size in enumerate(sizes)]
     for some in range(1, len(tiles) + 1):
         grid = lay_out(tiles[:some])
-        free = np.ones(grid.size[::-1], bool)
+        free = np.ones(draw("", tiles[:some]).size[::-1], bool)
         for number, tile in enumerate(tiles[:some]):
             left, top = grid.corner(number)
             height = tile.picture.height + 17 * len(tile.caption)
@@ -266,12 +265,21 @@ def damaged(sample: SampleData, tmp_path: Path) -> Path:
 
 
 def test_broken_files_are_found_in_order_with_the_reason(damaged: Path) -> None:
-    paths = read_filelist(load_config(damaged).data.train_filelist)
+    data = load_config(damaged).data
     for channels in (1, 3):
-        found = list(find_broken(paths, channels, threads=2, show=False))
+        found, total = find_broken(data.model_copy(update={"num_channels": channels}), "train")
+        assert total == 9
         assert [Path(each.path).name for each in found] == ["half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG"]
-        for each, said in zip(found, ("Premature end", "is empty", "No such file", "Unknown image"), strict=True):
+        for each, said in zip(found, ("Premature end", "is empty", "No such file", "it is HTML"), strict=True):
             assert said in each.reason and "[Op" not in each.reason
+
+
+def test_the_files_of_several_lists_are_checked_one_list_after_the_other(damaged: Path, sample: SampleData) -> None:
+    lists = [{"path": str(path), "weight": 1} for path in (sample.train, damaged.with_name("list.txt"))]
+    data = load_config(damaged, [f"data.train_filelist={json.dumps(lists)}"]).data
+    found, total = find_broken(data, "train")
+    assert total == 9 + len(read_filelist(sample.train))
+    assert [Path(each.path).name for each in found] == ["half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG"]
 
 
 def test_a_huge_image_is_not_decoded_in_part(tmp_path: Path) -> None:
