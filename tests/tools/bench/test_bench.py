@@ -268,16 +268,16 @@ def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.Mon
 
 
 def test_the_limit_goes_through_its_files_over_and_over(sample: SampleData, tmp_path: Path) -> None:
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
 
     data = load_config(sample.config(tmp_path / "c.json")).data
-    source, made = machine.limit(load_catalog(data, "train", World()), data, images=5)
+    source, made = machine.limit(load_split(data, "train", World()), images=5)
     assert (made.images, made.skipped) == (5, 0)
     assert [next(source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_limit_says_how_many_files_it_goes_without(sample: SampleData, tmp_path: Path) -> None:
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
 
     good = list(read_filelist(sample.train))[:3]
     bad = Path(good[0]).with_name("bad.JPEG")
@@ -285,7 +285,7 @@ def test_a_limit_says_how_many_files_it_goes_without(sample: SampleData, tmp_pat
     (tmp_path / "list.txt").write_text("\n".join([*good, str(bad)]))
     config = sample.config(tmp_path / "c.json", data={"train_filelist": str(tmp_path / "list.txt")})
     data = load_config(config).data
-    _, made = machine.limit(load_catalog(data, "train", World()), data)
+    _, made = machine.limit(load_split(data, "train", World()))
     bad.unlink()
     assert (made.images, made.skipped) == (3, 1)
 

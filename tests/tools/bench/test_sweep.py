@@ -145,10 +145,10 @@ def test_the_rates_are_drawn(tmp_path: Path) -> None:
         plot(swept(READS), tmp_path / "no" / "x.png")
 
 
-def test_settings_that_differ_in_their_threads_share_a_catalog(sample: SampleData, tmp_path: Path) -> None:
+def test_settings_that_differ_in_their_threads_share_a_split(sample: SampleData, tmp_path: Path) -> None:
     path, pipelines = sample.config(tmp_path / "c.json"), Pipelines(World(), 0)
     first, *others = (
-        pipelines.catalog(load_config(path, [override]))
+        pipelines.split(load_config(path, [override])).catalog
         for override in ("data.parallel.read=2", "data.threads=3", "data.annotations=none")
     )
     assert others[0] is first and others[1] is not first

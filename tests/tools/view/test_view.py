@@ -18,7 +18,7 @@ from tfpipe.cli import main
 from tfpipe.config import load_config
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.tools.view.panel import Scene, draw_boxes, draw_panel, place_labels
 from tfpipe.tools.view.sheet import (
@@ -93,8 +93,9 @@ def test_scenes_hold_the_boxes_of_the_xml_and_the_crops_of_the_pipeline(
     sample: SampleData, tmp_path: Path, unit: str
 ) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"unit": unit}))
-    catalog = load_catalog(config.data, "train", World())
-    scenes = find_scenes(config.data, catalog, Stream.start(1), 24)
+    split = load_split(config.data, "train", World())
+    catalog = split.catalog
+    scenes = find_scenes(split, Stream.start(1), 24)
 
     images, labels = next(iter(build_dataset(config, "train").rebatch(24)))
     crops = np.concatenate([scene.crops for scene in scenes])[:24]
@@ -116,7 +117,7 @@ def test_scenes_hold_the_boxes_of_the_xml_and_the_crops_of_the_pipeline(
 
 def test_what_is_cut_at_random_is_framed_in_white(sample: SampleData, tmp_path: Path) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"crop": "random_resized", "flip": False}))
-    scenes = find_scenes(config.data, load_catalog(config.data, "train", World()), Stream.start(1), 8)
+    scenes = find_scenes(load_split(config.data, "train", World()), Stream.start(1), 8)
     for scene in scenes:
         ((top, left, height, width),) = scene.windows
         cut = scene.pixels[top : top + height, left : left + width]
@@ -237,7 +238,7 @@ def test_small_pictures_grow_by_whole_numbers_and_large_ones_stay() -> None:
 
 def test_classes_go_by_their_first_name(sample: SampleData, tmp_path: Path) -> None:
     data = load_config(sample.config(tmp_path / "c.json")).data
-    catalog = load_catalog(data, "train", World())
+    catalog = load_split(data, "train", World()).catalog
     # Of the file in the folder above the images.
     assert class_names(data, catalog)[:3] == ("tench", "snail", "ladybug")
     file = tmp_path / "classes.txt"
