@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (int k = 0; k < 4; k++) draws[k] = (int32_t)((state = state * 1664525u + 1013904223u) >> 8);
         window[2] = height ? 1 + draws[0] % height : 1;
         window[3] = width ? 1 + draws[1] % width : 1;
-        if (data[6] & 1 && i == 0) window[2] = height, window[3] = width; /* all of it */
+        if (data[6] & 1 && i == 0) window[2] = height, window[3] = width;           /* all of it */
         if (data[6] & 2 && window[2] >= target_height && window[3] >= target_width) /* not resized */
             window[2] = target_height, window[3] = target_width;
         window[0] = height > window[2] ? draws[2] % (height - window[2] + 1) : 0;
@@ -102,9 +102,7 @@ static size_t change(uint8_t *data, size_t size, size_t room) {
             memmove(data + at + length, data + at, size - at);
             size += length;
             break;
-        case 6: /* from elsewhere */
-            memmove(data + at, data + draw((uint32_t)(size - length + 1)), length);
-            break;
+        case 6: /* from elsewhere */ memmove(data + at, data + draw((uint32_t)(size - length + 1)), length); break;
         default:
             if (!draw(8)) size = at;
         }

@@ -28,7 +28,8 @@ __attribute__((target("avx2"))) static void stream(uint8_t *out, const uint8_t *
     if (head > size) head = size;
     memcpy(out, in, head);
     out += head, in += head, size -= head;
-    size_t part = size / PLACES / STEP * STEP;
+    size_t part = size / PLACES / STEP
+    *STEP;
     for (size_t at = 0; at < part; at += STEP)
         for (size_t place = at; place < PLACES * part; place += part) lines(out + place, in + place, STEP);
     out += PLACES * part, in += PLACES * part, size -= PLACES * part;

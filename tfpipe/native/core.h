@@ -21,15 +21,15 @@
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 enum {
-    BLOCK = 64,          /* coefficients of a block of 8 x 8 */
-    MCU_BLOCKS = 10,     /* blocks of an MCU at most, as in libjpeg */
-    PAD = 64,            /* bytes that vector code may read or write behind (planes: also before) a row */
-    MAX_SIDE = 65500,    /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
-    MAX_BYTES = 1 << 29, /* of a decoded image, as in TensorFlow */
+    BLOCK = 64,           /* coefficients of a block of 8 x 8 */
+    MCU_BLOCKS = 10,      /* blocks of an MCU at most, as in libjpeg */
+    PAD = 64,             /* bytes that vector code may read or write behind (planes: also before) a row */
+    MAX_SIDE = 65500,     /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
+    MAX_BYTES = 1 << 29,  /* of a decoded image, as in TensorFlow */
     KEPT_BYTES = 4 << 20, /* of a buffer, after a call; the file of an ordinary photograph is smaller */
-    TABLES = 16,         /* Huffman tables kept; a file has at most 8 at a time */
-    FAST = 10,           /* bits of codes, and of the values behind them, that one look-up decodes */
-    BLOCKS = 48,         /* blocks decoded at a time, at most: more would not stay in the first cache */
+    TABLES = 16,          /* Huffman tables kept; a file has at most 8 at a time */
+    FAST = 10,            /* bits of codes, and of the values behind them, that one look-up decodes */
+    BLOCKS = 48,          /* blocks decoded at a time, at most: more would not stay in the first cache */
     /* Bytes behind the coded data that are readable. Overruns are noticed after these blocks, which take at most
      * 27 + 63 * 26 bits each: 9,990 bytes. */
     SLACK = 10240,
@@ -75,12 +75,12 @@ struct block {
 };
 
 struct component {
-    int id, h, v;           /* sampling factors, 1 or 2 */
-    int quant;              /* number of its quantisation table, 0 to 3 */
-    int width, height;      /* samples that are coded of the image, without padding */
-    uint32_t prediction;    /* DC of the previous block, modulo 1 << 32; its low 16 bits count */
-    uint8_t *plane;         /* ring of two MCU rows, from the leftmost MCU needed */
-    size_t pitch;           /* bytes from a row of the ring to the next */
+    int id, h, v;        /* sampling factors, 1 or 2 */
+    int quant;           /* number of its quantisation table, 0 to 3 */
+    int width, height;   /* samples that are coded of the image, without padding */
+    uint32_t prediction; /* DC of the previous block, modulo 1 << 32; its low 16 bits count */
+    uint8_t *plane;      /* ring of two MCU rows, from the leftmost MCU needed */
+    size_t pitch;        /* bytes from a row of the ring to the next */
     const struct huffman *dc_table, *ac_table;
     const uint16_t *factors; /* quantisation, in natural order */
 };

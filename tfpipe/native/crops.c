@@ -8,8 +8,8 @@
 /* A window on its way to its crop. */
 struct crop {
     int top, left, height, width;
-    int copied, mirrored;      /* copied: the window has the crop's size */
-    int next;                  /* crop's row to write next, unless copied */
+    int copied, mirrored;       /* copied: the window has the crop's size */
+    int next;                   /* crop's row to write next, unless copied */
     struct tap *rows, *columns; /* unless copied */
     uint8_t *out;
 };
@@ -68,7 +68,7 @@ tfpipe_scratch *tfpipe_scratch_new(void) {
 
 /* Frees the buffers of more than `most` bytes. */
 static void free_buffers(tfpipe_scratch *scratch, size_t most) {
-    struct buffer *buffers[] = {&scratch->data, &scratch->ends, &scratch->planes,
+    struct buffer *buffers[] = {&scratch->data, &scratch->ends,  &scratch->planes,
                                 &scratch->rows, &scratch->crops, &scratch->spans};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
         if (buffers[i]->size <= most) continue;
@@ -377,8 +377,12 @@ static int check_arguments(const struct job *job, const int32_t *windows, int im
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, int image_height, int image_width,
                  const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
                  uint8_t *out) {
-    struct job job = {.kernels = KERNELS + simd_level(), .count = count, .height = height, .width = width,
-                      .channels = channels, .parts_ns = scratch->parts_ns};
+    struct job job = {.kernels = KERNELS + simd_level(),
+                      .count = count,
+                      .height = height,
+                      .width = width,
+                      .channels = channels,
+                      .parts_ns = scratch->parts_ns};
     if (job.parts_ns) job.lap_ns = tfpipe_now_ns();
     int status = check_arguments(&job, windows, image_height, image_width);
     if (status || !count) return status;
@@ -393,8 +397,7 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, in
         (status = set_memory(&job, scratch)))
         return status;
     lap(&job, TFPIPE_HEADER);
-    if ((status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows)))
-        return status;
+    if ((status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows))) return status;
     set_blocks(&job.scan, scratch->blocks);
     open_segment(&job.scan, 0);
     return decode_rows(&job);

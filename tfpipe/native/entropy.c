@@ -31,23 +31,23 @@ typedef uint64_t quarter __attribute__((vector_size(32), may_alias));
 /* Selects the table of the next look-up, its place and its block. A block's end is as unpredictable as the data, so it
  * must not be a branch, which compilers make of the plain form. */
 #if defined(__x86_64__) && defined(__GNUC__)
-#define SELECT(entry, table, place, block)                                                                       \
-    do {                                                                                                         \
-        const struct huffman *next_dc = (block)->next_dc;                                                        \
-        struct block *next = (block) + 1;                                                                        \
-        table = (block)->ac;                                                                                     \
-        place = second;                                                                                          \
-        __asm__("testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]"          \
-                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                              \
-                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] "r"(0), [n] "r"(next)               \
-                : "cc");                                                                                         \
+#define SELECT(entry, table, place, block)                                                              \
+    do {                                                                                                \
+        const struct huffman *next_dc = (block)->next_dc;                                               \
+        struct block *next = (block) + 1;                                                               \
+        table = (block)->ac;                                                                            \
+        place = second;                                                                                 \
+        __asm__("testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]" \
+                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                     \
+                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] "r"(0), [n] "r"(next)      \
+                : "cc");                                                                                \
     } while (0)
 #else
-#define SELECT(entry, table, place, block)                      \
-    do {                                                        \
-        table = entry & ENDS ? (block)->next_dc : (block)->ac;  \
-        place = entry & ENDS ? 0 : second;                      \
-        block += (entry & ENDS) / ENDS;                         \
+#define SELECT(entry, table, place, block)                     \
+    do {                                                       \
+        table = entry & ENDS ? (block)->next_dc : (block)->ac; \
+        place = entry & ENDS ? 0 : second;                     \
+        block += (entry & ENDS) / ENDS;                        \
     } while (0)
 #endif
 
@@ -90,7 +90,11 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
 
     for (;;) {
         refill(&bits);
-        STEP STEP STEP STEP STEP
+        STEP
+        STEP
+        STEP
+        STEP
+        STEP
         continue;
     special:
         refill(&bits);

@@ -7,9 +7,9 @@
 struct header {
     struct tfpipe_scratch *scratch;
     struct frame *frame;
-    int quants[4];             /* whether this quantisation table was defined */
+    int quants[4];                /* whether this quantisation table was defined */
     struct huffman *tables[2][4]; /* DC, AC */
-    int jfif, adobe;           /* adobe: its transform, or -1 */
+    int jfif, adobe;              /* adobe: its transform, or -1 */
 };
 
 static int read_u16(const uint8_t *at) { return at[0] << 8 | at[1]; }
@@ -138,21 +138,17 @@ static int read_scan(struct header *header, const uint8_t *at, const uint8_t *en
 static int read_segment(struct header *header, int marker, const uint8_t *at, const uint8_t *end) {
     switch (marker) {
     case 0xc0:
-    case 0xc1:
-        return read_frame(header->frame, at, end);
-    case 0xc4:
-        return read_huffman(header, at, end);
-    case 0xda:
-        return read_scan(header, at, end);
-    case 0xdb:
-        return read_quant(header, at, end);
+    case 0xc1: return read_frame(header->frame, at, end);
+    case 0xc4: return read_huffman(header, at, end);
+    case 0xda: return read_scan(header, at, end);
+    case 0xdb: return read_quant(header, at, end);
     case 0xdd:
         if (end - at != 2) return TFPIPE_DAMAGED;
         header->frame->interval = read_u16(at);
         return 0;
     case 0xe0:
         if (end - at >= 14 && !memcmp(at, "JFIF", 5)) { /* libjpeg takes no shorter one for JFIF */
-            if (at[5] != 1) return TFPIPE_REFUSED; /* libjpeg warns of other versions */
+            if (at[5] != 1) return TFPIPE_REFUSED;      /* libjpeg warns of other versions */
             header->jfif = 1;
         }
         return 0;

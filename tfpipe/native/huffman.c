@@ -103,7 +103,7 @@ int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
     size_t count = 0;
     uint8_t *to = data;
     for (;;) {
-        at = copy_plain(&to, at, end); /* to the next 0xff */
+        at = copy_plain(&to, at, end);           /* to the next 0xff */
         if (end - at < 2) return TFPIPE_DAMAGED; /* cut off */
         int marker = at[1];
         if (marker == 0xff) { /* a fill byte */

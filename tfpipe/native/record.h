@@ -15,7 +15,7 @@ struct tfpipe_event {
     int64_t sample;                 /* its position in the stream; of an image: its number in the call */
     uint64_t call, thread;          /* address of a tensor that a mark and the decoder's op both have; the thread */
     int64_t parts_ns[TFPIPE_PARTS]; /* of an image; of a call: to allocate the crops, to decode, to free the input */
-    int32_t kind, refused;           /* refused: whether another decoder has to decode the image */
+    int32_t kind, refused;          /* refused: whether another decoder has to decode the image */
 };
 
 /* Returns whether events are recorded now. */

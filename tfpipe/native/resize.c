@@ -43,8 +43,7 @@ AVX2 void blend_avx2(int16_t *out, const uint8_t *a, const uint8_t *b, int n, in
     __m256i share = _mm256_set1_epi16((short)weight); /* below 1 << 15 */
     for (int i = 0; i < n; i += 16) {
         __m256i low = scaled(a + i);
-        if (weight)
-            low = _mm256_add_epi16(low, _mm256_mulhrs_epi16(_mm256_sub_epi16(scaled(b + i), low), share));
+        if (weight) low = _mm256_add_epi16(low, _mm256_mulhrs_epi16(_mm256_sub_epi16(scaled(b + i), low), share));
         _mm256_storeu_si256((__m256i *)(void *)(out + i), low);
     }
 }
@@ -75,7 +74,7 @@ AVX2 void resize_avx2(uint8_t *out, const int16_t *row, const struct tap *taps, 
         odd = weigh(odd, _mm256_permutevar8x32_epi32(weights, second));
         __m256i pixels = _mm256_packs_epi32(even, odd);
         pixels = _mm256_shuffle_epi8(_mm256_packus_epi16(pixels, pixels), tight); /* two pixels in each lane */
-        uint8_t last[16], *to = i + 5 <= width ? out + 3 * i : last; /* a store takes two bytes more */
+        uint8_t last[16], *to = i + 5 <= width ? out + 3 * i : last;              /* a store takes two bytes more */
         _mm_storel_epi64((__m128i *)(void *)to, _mm256_castsi256_si128(pixels));
         _mm_storel_epi64((__m128i *)(void *)(to + 6), _mm256_extracti128_si256(pixels, 1));
         /* cppcheck-suppress uninitvar; the stores have written it */

@@ -14,10 +14,13 @@ typedef struct TF_Status TF_Status;
 typedef struct TF_Tensor TF_Tensor;
 /* A string of a tensor (24 bytes). Its content is read by TF_StringGetDataPointer and TF_StringGetSize alone; op_read.c
  * writes one, and checks by these that TensorFlow reads the same. */
-typedef union { uint64_t words[3]; void *pointer; } TF_TString;
+typedef union {
+    uint64_t words[3];
+    void *pointer;
+} TF_TString;
 
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8, TF_FAILED_PRECONDITION = 9 }; /* TF_Code */
-enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };                       /* TF_DataType */
+enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };                     /* TF_DataType */
 
 TF_Status *TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status *);
@@ -58,10 +61,10 @@ void TF_StringCopy(TF_TString *, const char *bytes, size_t);
 
 /* An op for CPUs, as op.c registers it; the lists end with NULL. An op without a state has no create and destroy. */
 struct tfpipe_op {
-  const char *name, *inputs[6], *attributes[4], *outputs[3];
-  void *(*create)(TF_OpKernelConstruction *);
-  void (*compute)(void *, TF_OpKernelContext *);
-  void (*destroy)(void *);
+    const char *name, *inputs[6], *attributes[4], *outputs[3];
+    void *(*create)(TF_OpKernelConstruction *);
+    void (*compute)(void *, TF_OpKernelContext *);
+    void (*destroy)(void *);
 };
 
 /* Ends a call: tells TensorFlow of a failure, and gives up the inputs, the output (may be NULL) and the status. */
