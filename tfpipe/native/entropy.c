@@ -1,5 +1,7 @@
 /* Decodes Huffman codes, and has the blocks that are needed transformed: two thirds of a decode's time.
  *
+ * The procedures are those of ITU-T T.81, F.2.2: Figures F.12 (EXTEND), F.13 (AC coefficients) and F.16 (DECODE).
+ *
  * The loop is as fast as its chain of look-ups: shift, load, shift. So everything else stays off this chain. */
 #include "core.h"
 
@@ -63,6 +65,10 @@ INLINE uint32_t field(uint32_t entry, uint32_t from, uint32_t bits, int bmi) {
     (void)bmi;
     return entry >> from & ((1u << bits) - 1);
 }
+
+enum { STEPS = 5 }; /* between two refills, which leave at least 56 bits */
+_Static_assert(STEPS *FAST <= 56, "more bits are looked up than a refill gives");
+_Static_assert(DC_BITS <= 56 && AC_BITS <= 56, "a code and its value do not fit in the buffer");
 
 /* Decodes blocks up to `stop`; keep: all of their coefficients, otherwise coefficients[0] alone is right. That is the
  * difference of DC. Returns whether there was a bad code. DC and AC entries have the same form: see SELECT. */

@@ -1,4 +1,4 @@
-/* The inverse DCT: libjpeg-turbo's "islow" as its vector code does it, with 16-bit intermediates, two blocks a call.
+/* The inverse DCT (ITU-T T.81, A.3.3): libjpeg-turbo's "islow" as its vector code does it, with 16-bit intermediates, two blocks a call.
  *
  * Coefficients of a picture are within 1,200 or so. Forged ones may be beyond what 16 bits hold after the first pass,
  * where libjpeg-turbo's own implementations differ, too. */

@@ -10,17 +10,25 @@
 
 #include "tf.h"
 
+_Static_assert(sizeof(TF_TString) == 24, "TensorFlow's strings take 24 bytes of a tensor");
+
 enum { MOST = 1 << 30 };        /* bytes of a file; EFBIG beyond */
 enum { SMALL = 22, LARGE = 1 }; /* a string of up to SMALL bytes lies within its TF_TString; LARGE: the other type */
 
-/* Makes `string`, which is empty, the `size` bytes at `bytes`, of `capacity` + 1, and takes over their memory. */
+/* Whether TF_TString has the layout of tensorflow/core/platform/ctstring_internal.h that `give` writes: it is no part of
+ * the API, and known of these versions alone. */
+static int is_layout_known(void) {
+    static const char known[] = "2.21.";
+    return !strncmp(TF_Version(), known, sizeof known - 1);
+}
+
+/* Makes `string`, which is empty, the `size` bytes at `bytes`, of `capacity` + 1, and takes over their memory. Without a
+ * known layout the API's own function copies them. */
 static void give(TF_TString *string, char *bytes, size_t size, size_t capacity) {
     bytes[size] = 0;
-    if (size > SMALL) {
-        /* The layout of tensorflow/core/platform/ctstring_internal.h; the API's own functions would copy the bytes. */
+    if (size > SMALL && is_layout_known()) {
         *string = (TF_TString){.words = {(uint64_t)size << 2 | LARGE, capacity, (uint64_t)(uintptr_t)bytes}};
-        if (TF_StringGetDataPointer(string) == bytes && TF_StringGetSize(string) == size) return;
-        *string = (TF_TString){.words = {0}}; /* a TensorFlow with another layout */
+        return;
     }
     TF_StringCopy(string, bytes, size);
     free(bytes);

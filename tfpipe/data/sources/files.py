@@ -61,7 +61,7 @@ class Files(Listed):
             contents = read_whole(path)
         except OSError as unread:
             return _xml_failure(annotation) or Failure(path, unread.strerror or reason(error))
-        return _xml_failure(annotation) or Failure(path, describe(contents, config.num_channels, reason(error)))
+        return _xml_failure(annotation) or Failure(path, describe(contents, reason(error)))
 
 
 def _xml_failure(annotations: list[str]) -> Failure | None:

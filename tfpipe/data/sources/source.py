@@ -198,7 +198,7 @@ class Source(ABC):
             contents = self.image(catalog, item)
         except (OSError, ValueError) as unread:
             return Failure(name, str(unread))
-        return Failure(name, describe(contents, config.num_channels, reason(error)))
+        return Failure(name, describe(contents, reason(error)))
 
     def cause(self, error: "tf.errors.OpError", split: str) -> str | None:
         """Returns the failed file, the reason and the remedy if the error itself names them, else None."""

@@ -4,21 +4,19 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
-import cv2
-import simplejpeg
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.windows import DCT, resize
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
 from tfpipe.data.sources.source import Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.native import decoder_name, missing
+from tfpipe.native import decoder_name, native
 from tfpipe.tools.bench.segments import Count
 
 IMAGES = 300
@@ -50,8 +48,6 @@ def _decoder(data: DataConfig, stored: Stores) -> str:
         return "none: the packed crops are pixels"
     if stored == "images" and not data.native:
         return f'TensorFlow\'s ops; data.decoder is "{data.decoder}", data.resize "{data.resize}"'
-    if data.service is not None and missing():
-        return f"TensorFlow's ops; {missing()}"
     return decoder_name()
 
 
@@ -64,10 +60,10 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True)
 class DecodeLimit:
-    """Files that one thread decodes by simplejpeg and resizes by OpenCV; packed crops are only decoded or copied."""
+    """Files that one thread decodes as a whole by libjpeg-turbo and resizes; packed crops are decoded or copied."""
 
     images: int  # files held in memory
-    skipped: int  # files left out, since simplejpeg cannot read them
+    skipped: int  # files left out, since they cannot be decoded
 
 
 def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
@@ -75,7 +71,6 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
 
     Raises ConfigError if none of the files can be decoded.
     """
-    cv2.setNumThreads(1)
     total = catalog.source.records(catalog)
     count = min(images, total)
     chosen = evenly_spaced(total, count)  # over the list, which may be sorted by class
@@ -87,15 +82,19 @@ def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[I
 
 
 def _worker(config: DataConfig, stored: Stores) -> Callable[[bytes], Any]:
-    height, width = config.crop_image_size
-    colorspace = "GRAY" if config.num_channels == 1 else "RGB"
-    if stored == "crops":
-        return partial(simplejpeg.decode_jpeg, colorspace=colorspace)
+    target, library = config.crop_image_size, native()
     if stored == "pixels":
         return bytearray
 
+    # Eager, so that the ops run in the calling thread.
     def work(file: bytes) -> Any:
-        return cv2.resize(simplejpeg.decode_jpeg(file, colorspace), (width, height), interpolation=cv2.INTER_LINEAR)
+        image = tf.io.decode_jpeg(file, config.num_channels, dct_method=DCT)
+        if stored == "crops":
+            return image
+        if library is None:
+            return resize(image, target)
+        window = [[0, 0, *image.shape[:2]]]
+        return library.resize(image, window, tf.zeros(0, tf.bool), height=target[0], width=target[1])
 
     return work
 
@@ -112,7 +111,7 @@ def _repeat(work: Callable[[bytes], Any], files: list[bytes]) -> Iterator[Count]
 def _usable(work: Callable[[bytes], Any], catalog: Catalog, numbers: list[int]) -> Iterator[bytes]:
     """Yields the contents of those records that can be read and worked on."""
     for number in numbers:
-        with suppress(OSError, ValueError, TfpipeError):
+        with suppress(OSError, ValueError, TfpipeError, tf.errors.OpError):
             file = catalog.source.record(catalog, number)
             work(file)
             yield file

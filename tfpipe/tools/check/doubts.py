@@ -1,4 +1,4 @@
-"""Lets TensorFlow decide, as the pipeline would, about images that libjpeg-turbo doubts."""
+"""Lets TensorFlow decide, as the pipeline would, about images that look damaged."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -10,15 +10,15 @@ from tfpipe.data.images.damage import JPEG
 from tfpipe.tools.check.reading import Outcome
 from tfpipe.util.progress import progress
 
-# Parts of libjpeg-turbo's and Pillow's messages on a truncated JPEG.
+# Parts of the messages on a truncated JPEG: damage.CUT_OFF, and Pillow's.
 CUT_OFF = ("premature end", "truncated")
 
 
 class Doubt(NamedTuple):
-    """An image that libjpeg-turbo complains about."""
+    """An image that looks damaged."""
 
     read: Callable[[], Outcome]  # reads the image again
-    damage: str  # the complaint
+    damage: str  # what is wrong with it
 
 
 def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[str, str]]:
@@ -37,5 +37,5 @@ def _decoded(doubt: Doubt, channels: int) -> tuple[str, str]:
     fault = fault_in(contents, channels)
     if fault is not None:
         return "truncated" if any(part in fault.lower() for part in CUT_OFF) else "undecodable", fault
-    # Any other format, e.g. a PNG, is none of libjpeg-turbo's.
+    # Other formats, e.g. a PNG, are doubtful only because they are no JPEGs.
     return ("damaged", doubt.damage) if contents.startswith(JPEG) else ("", "")

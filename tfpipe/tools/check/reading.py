@@ -48,7 +48,7 @@ class Seen(NamedTuple):
     reason: str  # reason that training would stop; "" if it would not
     digest: bytes  # digest of its contents; NO_DIGEST if it has none
     size: int  # size of the image file in bytes
-    damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
+    damage: str  # what is wrong with its data, "" if nothing; TensorFlow then decides whether it can decode the image
 
 
 class Batch(NamedTuple):
@@ -59,11 +59,11 @@ class Batch(NamedTuple):
     texts: list[Outcome | None] | None = None  # of the XMLs, None for one that does not exist; likewise
 
 
-def look(batch: Batch, classes: dict[str, int], channels: int, limits: Limits) -> list[Seen]:
+def look(batch: Batch, classes: dict[str, int], limits: Limits) -> list[Seen]:
     """Decodes each image within `limits` completely, and parses its XML; reads each file once."""
     images = batch.images
     contents = map(attempt, repeat(read_whole), images.paths) if batch.contents is None else batch.contents
-    pictures = [_picture(file, path, channels, limits) for file, path in zip(contents, images.paths, strict=True)]
+    pictures = [_picture(file, path, limits) for file, path in zip(contents, images.paths, strict=True)]
     texts = map(attempt, repeat(_read_xml), images.annotations) if batch.texts is None else batch.texts
     notes = [_annotation(*note) for note in zip(texts, images.annotations, images.paths, strict=True)]
     missing = ["no xml" in note.codes for note, _ in notes]
@@ -91,7 +91,7 @@ def _read_xml(path: str) -> bytes | None:
     return read_whole(path) if path else None
 
 
-def _picture(contents: Outcome, path: str, channels: int, limits: Limits) -> tuple[Seen, Header | None]:
+def _picture(contents: Outcome, path: str, limits: Limits) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
     if isinstance(contents, Exception):
         gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
@@ -116,7 +116,7 @@ def _picture(contents: Outcome, path: str, channels: int, limits: Limits) -> tup
     excess = limits.excess(contents, header.height * header.width)
     if excess:
         return seen._replace(codes={"undecodable"}, reason=excess), None
-    return seen._replace(codes=codes, damage=find_damage(contents, channels) or ""), header
+    return seen._replace(codes=codes, damage=find_damage(contents) or ""), header
 
 
 def _is_turned(contents: bytes) -> bool:

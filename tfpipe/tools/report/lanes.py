@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.native import Kind
+from tfpipe.native import EventKind
 from tfpipe.tools.report.samples import Decoded
 from tfpipe.tools.report.stages import Span
 from tfpipe.tools.report.trace import Trace
@@ -77,7 +77,7 @@ def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict
     if trace.recording is None:
         return {}
     events, result = trace.recording.events, {}
-    for event in events[np.isin(events["kind"], (Kind.READ, Kind.READ_END))]:
+    for event in events[np.isin(events["kind"], (EventKind.READ, EventKind.READ_END))]:
         own = calls.get(lanes.get(int(event["thread"]), ""))
         number = -1 if own is None else int(own.containing(event["when_ns"][None])[0])
         if own is not None and number >= 0 and own.spans[number].stage == "read":

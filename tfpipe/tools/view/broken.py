@@ -6,12 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
-import simplejpeg
 import tensorflow as tf
 
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.images.damage import check_size, describe, find_damage
-from tfpipe.data.images.windows import decode_image
+from tfpipe.data.images.damage import describe, find_damage
+from tfpipe.data.images.windows import DCT, decode_image
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.source import Failure
 from tfpipe.util.files import read_whole
@@ -55,11 +54,11 @@ def find_fault(path: str, channels: int) -> Failure | None:
 
 def fault_in(contents: bytes, channels: int) -> str | None:
     """Returns why the pipeline could not use an image file; None if it could."""
-    if not contents or find_damage(contents, channels):  # or it is e.g. a PNG, which TensorFlow reads
+    if not contents or find_damage(contents):  # or it is e.g. a PNG, which TensorFlow reads
         try:
             decode_image(tf.constant(contents), channels)
         except tf.errors.OpError as error:
-            return describe(contents, channels, reason(error))
+            return describe(contents, reason(error))
     return None
 
 
@@ -67,7 +66,8 @@ def decode_in_part(path: str, channels: int) -> np.ndarray | None:
     """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
     try:
         contents = read_whole(path)
-        check_size(contents)
-        return simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB", strict=False)
-    except (OSError, ValueError):
+        return tf.io.decode_jpeg(
+            contents, channels, try_recover_truncated=True, acceptable_fraction=0.0, dct_method=DCT
+        ).numpy()
+    except (OSError, tf.errors.OpError):
         return None
