@@ -9,7 +9,7 @@ OPS = [path for path in SOURCES if path.startswith("tfpipe/native/op")]
 
 
 def library(name: str, sources: list[str]) -> Extension:
-    """Describes a library that ctypes or TensorFlow loads, no module: one wheel serves all versions of Python (abi3)."""
+    """Describes a library that ctypes or TensorFlow loads: no module, so one wheel serves all versions of Python."""
     return Extension(
         f"tfpipe.native.{name}",
         sources,

@@ -106,9 +106,7 @@ class Core:
         Raises MemoryError.
         """
         mirror, count = flips.ctypes.data if len(flips) else None, len(crops)
-        if self._library.tfpipe_native_copy(
-            addresses.ctypes.data, mirror, count, *crops.shape[1:], crops.ctypes.data
-        ):
+        if self._library.tfpipe_native_copy(addresses.ctypes.data, mirror, count, *crops.shape[1:], crops.ctypes.data):
             raise MemoryError("no memory to mirror crops")
 
     def record(self, capacity: int) -> None:

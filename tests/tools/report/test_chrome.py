@@ -29,7 +29,9 @@ def batch(number: int, began_s: float, ready_s: float, reduce_s: float = 0.0) ->
     return TracedBatch(number, *times_s, reduce_s, np.array([[2 * number, 0], [2 * number + 1, 0]]))
 
 
-def event(kind: EventKind, ms: float, sample: int, thread: int = 7, call: int = 1, parts_ms: tuple = (0, 0, 0)) -> tuple:
+def event(
+    kind: EventKind, ms: float, sample: int, thread: int = 7, call: int = 1, parts_ms: tuple = (0, 0, 0)
+) -> tuple:
     """An event `ms` after the trace's beginning."""
     parts = (round(1e6 * part) for part in parts_ms)
     return (BEGAN_NS + round(1e6 * ms), sample, call, thread, *parts, int(kind), 0)

@@ -117,9 +117,7 @@ def _rates(report: Report) -> str:
         _row("  of CPU time", of_cpu, CPU_SECOND, digits=2),
     ]
     if report.limit.skipped:
-        lines.append(
-            f"  the limit goes without {report.limit.skipped} files that cannot be decoded; see tfpipe check"
-        )
+        lines.append(f"  the limit goes without {report.limit.skipped} files that cannot be decoded; see tfpipe check")
     if SERIAL in report.segments:
         serial = "  (data.num_parallel_readers=1, data.prefetch_buffer_size=0)"
         lines += [
