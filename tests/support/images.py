@@ -75,8 +75,13 @@ def png16(image: Image.Image) -> bytes:
     """A PNG with 16 bits a channel; the lower ones are random."""
     random = np.random.default_rng(0).integers(0, 256, (*image.size[::-1], len(image.getbands())), np.uint16)
     deep = np.asarray(image, np.uint16).reshape(random.shape) * 256 + random
+    colour = 2 if len(image.getbands()) == 3 else 0
     rows = b"".join(b"\0" + row.tobytes() for row in deep.astype(">u2"))
-    chunks = (b"IHDR" + struct.pack(">IIBBBBB", *image.size, 16, 2, 0, 0, 0), b"IDAT" + zlib.compress(rows), b"IEND")
+    chunks = (
+        b"IHDR" + struct.pack(">IIBBBBB", *image.size, 16, colour, 0, 0, 0),
+        b"IDAT" + zlib.compress(rows),
+        b"IEND",
+    )
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks
     )
