@@ -1,6 +1,6 @@
 /* Feeds bytes to the native core: by libFuzzer, or (with STANDALONE) from files, each also with random changes.
  *
- * The first 8 bytes of an input say what is asked of the JPEG behind them: windows, the crops' size, channels.
+ * The first 8 bytes of an input say what is asked of the JPEG after them: windows, the crops' size, channels.
  *
  *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/jpegs.c tfpipe/native/{colour,...}.c && ./a.out CORPUS
  *     cc -DSTANDALONE -fsanitize=address,undefined ... && ./a.out SECONDS SEED FILE... */

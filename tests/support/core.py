@@ -59,7 +59,7 @@ class Core:
     ) -> np.ndarray | int:
         """Returns crops (uint8 [k, *target, channels]), or the code of a refusal.
 
-        What lies beside the crops is checked to be as it was.
+        Memory before and after the crops is checked to be as it was.
         """
         count = len(windows)
         places = np.array(windows, np.int32).reshape(-1, 4)

@@ -23,12 +23,12 @@
 enum {
     BLOCK = 64,           /* coefficients of a block of 8 x 8 */
     MCU_BLOCKS = 10,      /* blocks of an MCU at most, as in libjpeg */
-    PAD = 64,             /* bytes that vector code may read or write behind (planes: also before) a row */
+    PAD = 64,             /* bytes that vector code may read or write beyond (planes: also before) a row */
     MAX_SIDE = 65500,     /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
     MAX_BYTES = 1 << 29,  /* of a decoded image, as in TensorFlow */
     KEPT_BYTES = 4 << 20, /* of a buffer, after a call; the file of an ordinary photograph is smaller */
     TABLES = 16,          /* Huffman tables kept; a file has at most 8 at a time */
-    FAST = 10,            /* bits of codes, and of the values behind them, that one look-up decodes */
+    FAST = 10,            /* bits of codes, and of the values after them, that one look-up decodes */
     BLOCKS = 48,          /* blocks decoded at a time, at most: more would not stay in the first cache */
     DC_BITS = 16 + 11,    /* of a code of DC and the value after it, at most (T.81, Table F.1) */
     AC_BITS = 16 + 10,    /* of AC (Table F.2) */
@@ -76,17 +76,17 @@ struct buffer {
 
 /* A Huffman table: the bytes of its definition, and what is made of them when a scan first uses it. */
 struct huffman {
-    uint8_t counts[16], symbols[256]; /* symbols behind the last code are 0 */
+    uint8_t counts[16], symbols[256]; /* symbols after the last code are 0 */
     int total;                        /* symbols; 0: a free slot */
     int dc;                           /* its class: DC or AC */
     int built;                        /* 0: not yet, 1: usable, -1: no valid code */
     uint32_t used;                    /* the call that last used it */
     int32_t limit[18], offset[17];    /* by length: first 16-bit prefix beyond its codes; symbol index minus code */
-    uint32_t single[1 << FAST];       /* by the next bits: the code alone, its value behind it; 0: longer, or none */
+    uint32_t single[1 << FAST];       /* by the next bits: the code alone, its value after it; 0: longer, or none */
     uint32_t fast[1 << FAST];         /* by the next bits: entries, see FIRST */
 };
 
-/* A block that is being decoded, and what decodes it and the one behind it. */
+/* A block that is being decoded, and what decodes it and the next one. */
 struct block {
     _Alignas(32) int16_t coefficients[BLOCK]; /* in natural order */
     const struct huffman *ac, *next_dc;
@@ -183,7 +183,7 @@ _Static_assert(sizeof(struct tap) == 8, "vector code loads four taps at once");
 
 /* Interpolates between rows a and b of n bytes: 7 fractional bits; weight: of b, of 1 << 15. Writes up to n + PAD. */
 typedef void blend_rows(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight);
-enum { MORE_TAPS = 3 }; /* behind those of a row, each like the last one: four at a time are read */
+enum { MORE_TAPS = 3 }; /* after those of a row, each like the last one: four at a time are read */
 /* Interpolates `width` RGB pixels along a row of blend_rows. Writes 3 * width bytes. */
 typedef void resize_row(uint8_t *out, const int16_t *row, const struct tap *taps, int width);
 

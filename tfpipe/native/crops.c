@@ -30,14 +30,14 @@ struct job {
     struct crop *crops;
     int count, height, width, channels;
     int mcu_width, mcu_height, mcus, mcu_rows; /* pixels; MCUs in a row; rows of them */
-    int first, base, base_end;                 /* first MCU row needed; leftmost and behind the rightmost MCU needed */
-    struct span *spans;                        /* MCUs needed, by row from 0; mcu_rows behind the last one needed */
-    int last;                                  /* behind the last MCU row needed */
-    uint8_t *row[2];                           /* rows converted last, even and odd, from column base on */
-    int converted[2];                          /* which rows these are, or -1 */
-    uint8_t *chroma[2];                        /* a row of each, upsampled */
-    int16_t *blended;                          /* a row between two rows */
-    int64_t *parts_ns, lap_ns;                 /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
+    int first, base, base_end; /* first MCU row needed; leftmost MCU needed, and the end of the rightmost */
+    struct span *spans;        /* MCUs needed, by row from 0 */
+    int last;                  /* end of the last MCU row needed */
+    uint8_t *row[2];           /* rows converted last, even and odd, from column base on */
+    int converted[2];          /* which rows these are, or -1 */
+    uint8_t *chroma[2];        /* a row of each, upsampled */
+    int16_t *blended;          /* a row between two rows */
+    int64_t *parts_ns, lap_ns; /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
 };
 
 static const struct kernels KERNELS[] = {
@@ -120,11 +120,11 @@ static int set_spans(struct job *job, tfpipe_scratch *scratch) {
     memset(job->spans, 0, (size_t)job->mcu_rows * sizeof *job->spans);
     job->base = job->mcus;
     job->first = job->mcu_rows;
-    int beside = frame->hmax > 1 ? 2 : 0, above = frame->vmax > 1 ? 2 : 0;
+    int across = frame->hmax > 1 ? 2 : 0, above = frame->vmax > 1 ? 2 : 0;
     for (int i = 0; i < job->count; i++) {
         const struct crop *crop = job->crops + i;
-        struct span columns = {max(crop->left - beside, 0) / job->mcu_width,
-                               min((crop->left + crop->width + beside - 1) / job->mcu_width + 1, job->mcus)};
+        struct span columns = {max(crop->left - across, 0) / job->mcu_width,
+                               min((crop->left + crop->width + across - 1) / job->mcu_width + 1, job->mcus)};
         struct span rows = {max(crop->top - above, 0) / job->mcu_height,
                             min((crop->top + crop->height + above - 1) / job->mcu_height + 1, job->mcu_rows)};
         job->base = min(job->base, columns.from);

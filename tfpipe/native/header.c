@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* What a header has said so far. */
+/* A header as far as it was read. */
 struct header {
     struct tfpipe_scratch *scratch;
     struct frame *frame;
@@ -141,7 +141,7 @@ static int read_scan(struct header *header, const uint8_t *at, const uint8_t *en
     return n == 3 && !is_ycc(header) ? TFPIPE_REFUSED : 0;
 }
 
-/* Reads a segment, from behind its length to its end. */
+/* Reads a segment, from the end of its length to its own. */
 static int read_segment(struct header *header, int marker, const uint8_t *at, const uint8_t *end) {
     switch (marker) {
     case 0xc0:

@@ -1,10 +1,10 @@
-/* Builds Huffman tables: Annex C of ITU-T T.81 (Figures C.1 to C.3), with the values behind the codes (F.2.2.1, Figure
+/* Builds Huffman tables: Annex C of ITU-T T.81 (Figures C.1 to C.3), with the values after the codes (F.2.2.1, Figure
  * F.12, EXTEND) looked up together with these. */
 #include "core.h"
 
 #include <string.h>
 
-/* Returns the entry of a code whose value is behind it. */
+/* Returns the entry of a code whose value comes after it. */
 static uint32_t code_entry(int dc, int symbol, int length) {
     uint32_t run = dc ? 0 : (uint32_t)symbol >> 4 << FIRST, extra = symbol & 15;
     uint32_t entry = ((uint32_t)length + extra) | run | SPECIAL << SECOND | extra << VALUE;
@@ -27,7 +27,7 @@ static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
     return to;
 }
 
-/* Returns an AC entry with what the FAST - bits behind it hold, too: another coefficient, or the block's end. */
+/* Returns an AC entry with what the FAST - bits after it hold, too: another coefficient, or the block's end. */
 static uint32_t combine(const uint32_t *single, uint32_t i) {
     uint32_t entry = single[i], bits = entry & 63;
     if (entry >> SECOND & SPECIAL || entry & ENDS) return entry;

@@ -1,6 +1,6 @@
 /* The op TfpipeRead: a file's contents, as the system's read gives them.
  *
- * TensorFlow's ReadFile reads through a buffer of its own and copies the contents once more. */
+ * TensorFlow's ReadFile reads through a buffer of its own and copies the contents again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
