@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from PIL import Image
 
-from tfpipe.data.images.headers import FRAME, TOO_LARGE
+from tfpipe.data.images.headers import FRAME, START_OF_FRAME, START_OF_IMAGE, TOO_LARGE
 from tfpipe.native import DAMAGED, core
 
-JPEG = b"\xff\xd8"
+JPEG = START_OF_IMAGE
 NO_HEADER = "a JPEG without a whole header"
 # In libjpeg-turbo's words, as TensorFlow prints them.
 CUT_OFF = "Premature end of JPEG file"
@@ -20,7 +20,7 @@ TABLES, START_OF_SCAN, END_OF_IMAGE = 0xDB, 0xDA, 0xD9
 FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # Processes that TensorFlow decodes: baseline, extended and progressive, and two that hardly any program writes.
 ARITHMETIC = frozenset((0xC9, 0xCA))
-DECODED = frozenset((0xC0, 0xC1, 0xC2)) | ARITHMETIC
+DECODED = START_OF_FRAME | ARITHMETIC
 PICTURES = {JPEG: "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP"}
 # Other content found in files with an image's name, by first bytes.
 OTHERS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a ZIP archive", b"%PDF": "a PDF", b"II*\0": "a TIFF"}

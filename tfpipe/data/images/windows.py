@@ -9,7 +9,7 @@ from functools import partial
 import tensorflow as tf
 
 from tfpipe.config import Kernel, RandomResizedCrop
-from tfpipe.data.images.headers import TOO_LARGE
+from tfpipe.data.images.headers import START_OF_IMAGE, TOO_LARGE
 from tfpipe.data.order.permutation import GAMMA, mix
 from tfpipe.native import Native
 
@@ -18,8 +18,7 @@ DCT = "INTEGER_ACCURATE"
 # Rows and columns to decode around a window: libjpeg's chroma upsampling reads the neighbouring columns, and without
 # them the outermost column is wrong by up to 30 levels.
 MARGIN = (0, 2)
-# A JPEG's first two bytes, and an Adobe segment to insert after them that declares CMYK rather than YCCK.
-START = b"\xff\xd8"
+# An Adobe segment to insert after a JPEG's first two bytes, which declares CMYK rather than YCCK.
 ADOBE = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
 # Weights of red, green and blue in a gray level, the same as in JPEG and Pillow.
 GRAY = (0.299, 0.587, 0.114)
@@ -72,7 +71,7 @@ def decode_image(contents: tf.Tensor, channels: int, window: tf.Tensor | None = 
     def decode_jpeg() -> tf.Tensor:
         inks = tf.equal(tf.io.extract_jpeg_shape(contents)[2], 4)
         rest = partial(tf.strings.substr, contents, 2, END)
-        jpeg = tf.cond(inks, lambda: tf.strings.join([START, ADOBE, rest()]), lambda: contents)
+        jpeg = tf.cond(inks, lambda: tf.strings.join([START_OF_IMAGE, ADOBE, rest()]), lambda: contents)
         if channels == 3:
             return decode(jpeg, 3)
         return tf.cond(inks, lambda: _gray(decode(jpeg, 3)), lambda: decode(jpeg, 1))
