@@ -34,13 +34,16 @@ test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 10 m
 test-full: $(VENV)/.horovod lint  ## the same and what tests/README.md leaves to a release: PYTEST_ARGS
 	TFPIPE_TESTS=full $(TESTS) $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed-test  ## say what is wrong with style, types, imports, lengths and the shell scripts
+C_FILES := $(wildcard tfpipe/native/*.[ch] tests/*/*.c)
+
+lint: $(VENV)/.installed-test  ## say what is wrong with style, types, imports, lengths, the C and the shell scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tests/support/limits.py
 	$(BIN)/shellcheck -x jobs/*.sh tests/release/*.sh tests/slurm/*.sh
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 
 coverage: $(VENV)/.horovod  ## what test runs, and the lines of tfpipe that it does not reach: PYTEST_ARGS
 	$(TESTS) -m 'not full' --cov --cov-report=term-missing $(PYTEST_ARGS)
@@ -48,6 +51,7 @@ coverage: $(VENV)/.horovod  ## what test runs, and the lines of tfpipe that it d
 format: $(VENV)/.installed-test  ## put the style right, as far as it can be done without asking
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_FILES)
 
 # The variable keeps mkdocs-material from printing news about another program.
 docs: $(VENV)/.installed-docs  ## build the documentation as a site, build/site/index.html

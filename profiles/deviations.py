@@ -22,7 +22,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tensorflow as tf
 
 from tfpipe import Config, Stream, World, load_config, stages
-from tfpipe.data.images import decode
 from tfpipe.data.images.decode import Decoder, choose_decoder
 from tfpipe.prepare.index import build_index
 from tfpipe.tools.measure import Count, Segment, in_turns, measure
@@ -39,7 +38,6 @@ class Chain:
     sets: tuple[str, ...] = ()  # overrides of the config
     buffer: bool = False  # shuffles the list in a buffer, instead of computing the order
     one_a_call: bool = False  # parses and decodes one image at a call, instead of 32
-    libraries: bool = False  # decodes by simplejpeg and OpenCV, instead of tfpipe's own decoder
     unbatch: bool = False  # unbatch and batch, instead of rebatch
 
 
@@ -51,7 +49,6 @@ ROWS: dict[str, tuple[str, Chain, Chain]] = {
     "spare": ("more decode calls than threads; instead of as many", DEFAULT, Chain((f"data.parallel.decode={CPUS}",))),
     "index": ("boxes of an index; instead of XMLs, 32 at a call", DEFAULT, XML),
     "call": ("XMLs and JPEGs 32 at a call; instead of one", XML, Chain(XML.sets, one_a_call=True)),
-    "native": ("tfpipe's decoder; instead of simplejpeg and OpenCV", DEFAULT, Chain(libraries=True)),
     "graph": ("tfpipe's decoder; instead of TensorFlow's ops", DEFAULT, Chain(GRAPH)),
     "rebatch": ("rebatch; instead of unbatch and batch", DEFAULT, Chain(unbatch=True)),
     "all": (
@@ -119,13 +116,7 @@ def dataset(config: Config, chain: Chain) -> tf.data.Dataset:
 
 def decoder(config: Config, chain: Chain) -> Decoder:
     """The decoder of a chain."""
-    own = decode.native
-    if chain.libraries:
-        decode.native = lambda: None
-    try:
-        chosen = choose_decoder(config.data)
-    finally:
-        decode.native = own
+    chosen = choose_decoder(config.data)
     return chosen._replace(images=1) if chain.one_a_call else chosen
 
 

@@ -22,7 +22,7 @@ OURS = {
     "tfpipe": "tfpipe",
     "tfpipe_index": "tfpipe, with an index",
     "tfpipe_service": "tfpipe, with an index and 2 workers of data.service",
-    "tfpipe_libraries": "tfpipe, with an index, by simplejpeg + OpenCV",
+    "tfpipe_graph": "tfpipe, with an index, by TensorFlow's ops",
     "tutorial": "the tutorial's chain, 8 readers",
     "tutorial_serial": "the tutorial's chain, serial",
 }

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import simplejpeg
 import tensorflow as tf
 from PIL import Image
 
@@ -167,7 +166,7 @@ def test_each_record_is_where_its_table_says(config: Config, tmp_path: Path, kin
         assert sorted(parts) == sorted(crop.tobytes() for each in arrays for crop in each)
     else:
         assert sorted(parts) == sorted(each["image/encoded"][0] for each in records(out, "validation"))
-        assert all(simplejpeg.is_jpeg(each) for each in parts)
+        assert all(each.startswith(b"\xff\xd8") for each in parts)
 
 
 def test_odd_files_are_packed_as_they_are(tmp_path: Path) -> None:

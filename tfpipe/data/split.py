@@ -157,7 +157,7 @@ class Split(ABC):
             contents = self.image(item)
         except (OSError, ValueError) as unread:
             return Failure(self.name(item), str(unread))
-        return Failure(self.name(item), describe(contents, self.config.num_channels, reason(error)))
+        return Failure(self.name(item), describe(contents, reason(error)))
 
     def cause(self, error: "tf.errors.OpError") -> str | None:
         """Returns the failed file, the reason and the remedy if the error itself names them, else None."""

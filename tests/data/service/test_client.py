@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from tests.support.batches import KNOWN_STEPS, assert_same, batches, crops, elements, known_crops
 from tests.support.commands import ROOT, WARM, ensure_server, start
+from tests.support.images import cmyk, encoded, picture, ycck
 from tests.support.sample import SampleData
-from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
+from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config, make_config
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
@@ -248,17 +249,43 @@ def test_what_servers_cannot_do_is_refused(sample: SampleData, tmp_path: Path, d
         configured(sample, tmp_path, **{"how": BESIDE, **data})
 
 
-def test_without_the_decoder_in_c_the_graph_decodes_where_servers_do(
-    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("decoder", ["auto", "native"])
+def test_without_the_decoder_in_c_tensorflows_ops_decode(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoder: str
 ) -> None:
-    """The other native decoder needs Python."""
-    config = configured(sample, tmp_path, BESIDE, decoder="auto")
-    assert choose_decoder(config.data).images == NATIVE_IMAGES
+    """In this process as where servers are."""
+    configs = [configured(sample, tmp_path, how, decoder=decoder).data for how in (None, BESIDE)]
+    assert [choose_decoder(data).images for data in configs] == [NATIVE_IMAGES] * 2
     monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
-    assert choose_decoder(config.data).images == 1
-    assert choose_decoder(configured(sample, tmp_path, None, decoder="auto").data).images == NATIVE_IMAGES
-    with pytest.raises(ConfigError, match=r"with data\.service needs a decoder without Python"):
-        choose_decoder(configured(sample, tmp_path, BESIDE, decoder="native").data)
+    assert [choose_decoder(data).images for data in configs] == [1, 1]
+
+
+@pytest.mark.parametrize("crop", ["random_resized", "full"])
+def test_images_that_the_decoder_in_c_refuses_are_those_of_this_process(
+    servers: LocalWorkers, tmp_path: Path, crop: str
+) -> None:
+    """Progressive, CMYK and other formats, all named .jpg, among others; bit for bit, several in a call."""
+    kinds = {
+        "progressive": encoded(picture(90, 120, 1), progressive=True),
+        "cmyk": cmyk(picture(80, 100, 2)),
+        "ycck": ycck(picture(80, 100, 3)),
+        "png": encoded(picture(70, 90, 4), format="PNG"),
+        "gif": encoded(picture(60, 60, 5).quantize(64), format="GIF"),
+        "bmp": encoded(picture(50, 70, 6), format="BMP"),
+        "webp": encoded(picture(50, 70, 7), format="WEBP"),
+        "plain": encoded(picture(90, 120, 8)),
+    }
+    for name, contents in kinds.items():
+        path = tmp_path / "train" / "a" / f"{name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents)
+    (tmp_path / "list.txt").write_text("".join(f"{tmp_path}/train/a/{name}.jpg\n" for name in kinds))
+    data = {"train_filelist": str(tmp_path / "list.txt"), "crop_image_size": [32, 32], "crop": crop, "flip": True}
+    data |= {"annotations": "none", "batch_size": 8}
+    one, served = (make_config({"data": {**data, "service": how}}) for how in (None, BESIDE))
+    own, theirs = crops(one, "train", steps=4), crops(served, "train", steps=4)
+    assert own == theirs and len(own) == 32
+    assert len({pixels for *_, pixels in own}) > len(kinds)  # an epoch's flips are others than the next one's
 
 
 def test_addresses_are_tried_in_turn(monkeypatch) -> None:

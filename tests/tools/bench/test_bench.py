@@ -263,8 +263,7 @@ def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.Mon
     assert name(resize="area") == 'TensorFlow\'s ops; data.decoder is "auto", data.resize "area"'
     assert name(decoder="graph").startswith('TensorFlow\'s ops; data.decoder is "graph"')
     monkeypatch.setattr("tfpipe.native._loaded", lambda: "not built")
-    assert name() == "simplejpeg + OpenCV; not built"
-    assert name(service=service) == "TensorFlow's ops; not built"
+    assert name() == name(service=service) == "TensorFlow's ops; not built"
 
 
 def test_the_limit_goes_through_its_files_over_and_over(sample: SampleData, tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import random
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.images import gigapixel
+from tests.support.images import bilinear, gigapixel
 from tests.support.sample import SampleData
 from tfpipe import World, build_dataset
 from tfpipe.cli import main
@@ -46,11 +45,13 @@ def read(path: Path) -> np.ndarray:
 
 def place_of(crop: np.ndarray, sheet: np.ndarray) -> tuple[int, int]:
     """Top and left of where exactly these pixels are."""
-    difference = cv2.matchTemplate(sheet, crop, cv2.TM_SQDIFF)
-    _, _, (left, top), _ = cv2.minMaxLoc(difference)
-    found = sheet[top : top + crop.shape[0], left : left + crop.shape[1]]
-    np.testing.assert_array_equal(found, crop)
-    return top, left
+    height, width, _ = crop.shape
+    corners = np.argwhere((sheet[: 1 - height or None, : 1 - width or None] == crop[0, 0]).all(-1)).tolist()
+    places = [
+        (top, left) for top, left in corners if np.array_equal(sheet[top : top + height, left : left + width], crop)
+    ]
+    assert places, "these pixels are nowhere"
+    return places[0]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,6 @@ def test_scenes_hold_the_boxes_of_the_xml_and_the_crops_of_the_pipeline(
 ) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"unit": unit}))
     split = load_split(config.data, "train", World())
-    catalog = split.catalog
     scenes = find_scenes(split, Stream.start(1), 24)
 
     images, labels = next(iter(build_dataset(config, "train").rebatch(24)))
@@ -121,7 +121,7 @@ def test_what_is_cut_at_random_is_framed_in_white(sample: SampleData, tmp_path: 
     for scene in scenes:
         ((top, left, height, width),) = scene.windows
         cut = scene.pixels[top : top + height, left : left + width]
-        again = cv2.resize(cut, (32, 32), interpolation=cv2.INTER_LINEAR)
+        again = bilinear(cut.astype(float), (32, 32))
         np.testing.assert_allclose(again, scene.crops[0], atol=1)
     assert "in white, what is cut out" in view(config, ViewRequest("boxes", count=2), tmp_path / "a.png")
 

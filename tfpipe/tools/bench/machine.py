@@ -7,18 +7,17 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import NamedTuple
 
-import cv2
-import simplejpeg
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
+from tfpipe.data.images.windows import DCT, resize
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
 from tfpipe.data.sources.packed.stored import ShardSplit
 from tfpipe.data.split import Split, Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.native import decoder_name, missing
+from tfpipe.native import decoder_name, native
 from tfpipe.tools.measure import Count
 
 IMAGES = 300
@@ -50,8 +49,6 @@ def _decoder(data: DataConfig, stored: Stores) -> str:
         return "none: the packed crops are pixels"
     if stored == "images" and not data.native:
         return f'TensorFlow\'s ops; data.decoder is "{data.decoder}", data.resize "{data.resize}"'
-    if data.service is not None and missing():
-        return f"TensorFlow's ops; {missing()}"
     return decoder_name()
 
 
@@ -64,10 +61,10 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True)
 class DecodeLimit:
-    """Files that one thread decodes by simplejpeg and resizes by OpenCV; packed crops are only decoded or copied."""
+    """Files that one thread decodes as a whole by libjpeg-turbo and resizes; packed crops are decoded or copied."""
 
     images: int  # files held in memory
-    skipped: int  # files left out, since simplejpeg cannot read them
+    skipped: int  # files left out, since they cannot be decoded
 
 
 def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
@@ -75,16 +72,20 @@ def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLi
 
     Raises ConfigError if none of the files can be decoded.
     """
-    cv2.setNumThreads(1)
-    config = split.config
+    config, library = split.config, native()
     height, width = config.crop_image_size
-    colorspace = "GRAY" if config.num_channels == 1 else "RGB"
 
+    # Eager, so that the ops run in the calling thread.
     def work(file: bytes) -> object:
         if split.stores == "pixels":
             return bytearray(file)
-        pixels = simplejpeg.decode_jpeg(file, colorspace)
-        return pixels if split.stores == "crops" else cv2.resize(pixels, (width, height))
+        image = tf.io.decode_jpeg(file, config.num_channels, dct_method=DCT)
+        if split.stores == "crops":
+            return image
+        if library is None:
+            return resize(image, config.crop_image_size)
+        window = [[0, 0, *image.shape[:2]]]
+        return library.resize(image, window, tf.zeros(0, tf.bool), height=height, width=width)
 
     # Packed crops by their records, of which an image may have several.
     read = split.shards.contents if isinstance(split, ShardSplit) else split.image
@@ -92,7 +93,7 @@ def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLi
     files = []
     chosen = evenly_spaced(total, min(images, total))  # over the list, which may be sorted by class
     for number in chosen:
-        with suppress(OSError, ValueError, TfpipeError):
+        with suppress(OSError, ValueError, TfpipeError, tf.errors.OpError):
             file = read(number)
             work(file)
             files.append(file)

@@ -106,7 +106,8 @@ def _rates(report: Report) -> str:
     note = f"{len(segments)} segments of {sum(segment.seconds for segment in segments) / len(segments):.1f} s"
     # The ratio if no other process used the CPUs.
     of_cpu = report.ratio(LIMIT, PIPELINE, "cpu_us")
-    made_of = f"  (simplejpeg + OpenCV, 1 thread, {report.limit.images} whole files in memory, x {machine.cpus} CPUs)"
+    files = f"{report.limit.images} whole files in memory"
+    made_of = f"  (libjpeg-turbo + resize, 1 thread, {files}, x {machine.cpus} CPUs)"
     lines = [
         HEADER,
         _row(PIPELINE, report.spread(PIPELINE), f"  ({note})"),
@@ -117,9 +118,7 @@ def _rates(report: Report) -> str:
         _row("  of CPU time", of_cpu, CPU_SECOND, digits=2),
     ]
     if report.limit.skipped:
-        lines.append(
-            f"  the limit goes without {report.limit.skipped} files that simplejpeg does not read; see tfpipe index"
-        )
+        lines.append(f"  the limit goes without {report.limit.skipped} files that cannot be decoded; see tfpipe check")
     if SERIAL in report.segments:
         serial = "  (data.num_parallel_readers=1, data.prefetch_buffer_size=0)"
         lines += [

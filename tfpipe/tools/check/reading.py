@@ -34,7 +34,7 @@ NO_DIGEST = bytes(DIGEST_BYTES)
 FILE_NAME = re.compile(rb"<filename>([^<]*)</filename>")
 EXIF = b"Exif\0\0"
 ORIENTATION = 0x0112
-# Parts of libjpeg-turbo's and Pillow's messages on a truncated JPEG.
+# Parts of the messages on a truncated JPEG: damage.CUT_OFF, and Pillow's.
 CUT_OFF = ("premature end", "truncated")
 
 Outcome = bytes | Exception
@@ -56,7 +56,7 @@ class Seen(NamedTuple):
     reason: str  # reason that training would stop; "" if it would not
     digest: bytes  # digest of its contents; NO_DIGEST if it has none
     size: int  # size of the image file in bytes
-    damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
+    damage: str  # what is wrong with its data, "" if nothing; TensorFlow then decides whether it can decode the image
 
 
 class Note(NamedTuple):
@@ -75,11 +75,11 @@ class Chunk(NamedTuple):
     texts: list[Outcome | None] | None = None  # of the XMLs, None for one that does not exist; likewise
 
 
-def look(chunk: Chunk, classes: dict[str, int], channels: int, limits: Limits) -> list[Seen]:
+def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
     """Decodes each image within `limits` completely, and parses its XML; reads each file once."""
     images = chunk.images
     contents = map(attempt, repeat(read_whole), images.paths) if chunk.contents is None else chunk.contents
-    pictures = [_picture(file, path, channels, limits) for file, path in zip(contents, images.paths, strict=True)]
+    pictures = [_picture(file, path, limits) for file, path in zip(contents, images.paths, strict=True)]
     texts = map(attempt, repeat(_read_xml), images.annotations) if chunk.texts is None else chunk.texts
     notes = [_annotation(*note) for note in zip(texts, images.annotations, images.paths, strict=True)]
     gone = [note.code == "no xml" for note in notes]
@@ -105,7 +105,7 @@ def _read_xml(path: str) -> bytes | None:
     return read_whole(path) if path else None
 
 
-def _picture(contents: Outcome, path: str, channels: int, limits: Limits) -> tuple[Seen, Header | None]:
+def _picture(contents: Outcome, path: str, limits: Limits) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
     if isinstance(contents, Exception):
         gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
@@ -130,7 +130,7 @@ def _picture(contents: Outcome, path: str, channels: int, limits: Limits) -> tup
     excess = limits.excess(contents, header.height * header.width)
     if excess:
         return seen._replace(codes={"undecodable"}, reason=excess), None
-    return seen._replace(codes=codes, damage=find_damage(contents, channels) or ""), header
+    return seen._replace(codes=codes, damage=find_damage(contents) or ""), header
 
 
 def _is_turned(contents: bytes) -> bool:
@@ -159,10 +159,10 @@ def _annotation(text: Outcome | None, xml: str, image: str) -> Note:
 
 
 class Doubt(NamedTuple):
-    """An image that libjpeg-turbo complains about."""
+    """An image that looks damaged."""
 
     read: Callable[[], Outcome]  # reads the image again
-    damage: str  # the complaint
+    damage: str  # what is wrong with it
 
 
 def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[str, str]]:
@@ -184,7 +184,7 @@ def _decode(doubt: Doubt, channels: int) -> tuple[str, str]:
     try:
         decode_image(tf.constant(contents), channels)
     except tf.errors.OpError as error:
-        fault = describe(contents, channels, reason(error))
+        fault = describe(contents, reason(error))
         return "truncated" if any(part in fault.lower() for part in CUT_OFF) else "undecodable", fault
-    # Any other format, e.g. a PNG, is none of libjpeg-turbo's.
+    # Other formats, e.g. a PNG, are doubtful only because they are no JPEGs.
     return ("damaged", doubt.damage) if contents.startswith(JPEG) else ("", "")

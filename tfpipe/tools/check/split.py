@@ -224,7 +224,6 @@ def _look(subject: Subject, chunks: list[range], processes: int | None) -> list[
     work = partial(
         look,
         classes={name: number for number, name in enumerate(catalog.classes)},
-        channels=config.num_channels,
         limits=Limits(config.max_pixels, config.max_scans),
     )
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))

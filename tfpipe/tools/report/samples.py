@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.data.runtime.recording import Recording, TracedBatch
-from tfpipe.native import Kind
+from tfpipe.native import EventKind
 from tfpipe.tools.report.runs import Ranks
 from tfpipe.tools.report.stages import Span
 from tfpipe.tools.report.trace import Trace
@@ -50,9 +50,9 @@ def sample_times(recording: Recording) -> dict[int, list[SampleTime]]:
     began_ns: dict[int, int] = {}
     for event in recording.events.tolist():
         when_ns, position, kind = event[0], event[1], event[-2]
-        if kind == Kind.READ:
+        if kind == EventKind.READ:
             began_ns[position] = when_ns
-        elif kind == Kind.READ_END and position in began_ns:
+        elif kind == EventKind.READ_END and position in began_ns:
             seconds = 1e-9 * (when_ns - began_ns.pop(position))
             result.setdefault(position, []).append(SampleTime(position, "read", seconds))
     for image in decoded_images(recording.events):
@@ -66,18 +66,18 @@ def decoded_images(events: np.ndarray) -> Iterator[Decoded]:
     # An address belongs to another call later: the samples handed over last with it count, all at the same time.
     handed: dict[int, tuple[int, list[int]]] = {}
     for when_ns, sample, call, thread, *parts_ns, kind, refused in events.tolist():
-        if kind == Kind.DECODE:
+        if kind == EventKind.DECODE:
             if call not in handed or handed[call][0] != when_ns:
                 handed[call] = (when_ns, [])
             handed[call][1].append(sample)
-        elif kind == Kind.IMAGE and not refused:
+        elif kind == EventKind.IMAGE and not refused:
             _, positions = handed.get(call, (0, []))
             yield Decoded(positions[sample] if sample < len(positions) else None, thread, when_ns, tuple(parts_ns))
 
 
 def decoder_calls(events: np.ndarray) -> Iterator[Decoded]:
     """Yields the calls of the decoder's op."""
-    for when_ns, _, _, thread, *parts_ns, _, _ in events[events["kind"] == Kind.CALL].tolist():
+    for when_ns, _, _, thread, *parts_ns, _, _ in events[events["kind"] == EventKind.CALL].tolist():
         yield Decoded(None, thread, when_ns, tuple(parts_ns))
 
 
@@ -141,7 +141,7 @@ def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict
     sees. A sample whose two marks are both outside is not known.
     """
     events, result = trace.recording.events, {}
-    for event in events[np.isin(events["kind"], (Kind.READ, Kind.READ_END))]:
+    for event in events[np.isin(events["kind"], (EventKind.READ, EventKind.READ_END))]:
         own = calls.get(lanes.get(int(event["thread"]), ""))
         number = -1 if own is None else int(own.containing(event["when_ns"][None])[0])
         if own is not None and number >= 0 and own.spans[number].stage == "read":

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import simplejpeg
 import tensorflow as tf
 from PIL import Image, ImageDraw
 
@@ -22,8 +21,7 @@ from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Targets, choose_windows, from_first
-from tfpipe.data.images.damage import check_size
-from tfpipe.data.images.windows import decode_image
+from tfpipe.data.images.windows import DCT, decode_image
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
@@ -228,7 +226,8 @@ def decode_in_part(path: str, channels: int) -> np.ndarray | None:
     """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
     try:
         contents = read_whole(path)
-        check_size(contents)
-        return simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB", strict=False)
-    except (OSError, ValueError):
+        return tf.io.decode_jpeg(
+            contents, channels, try_recover_truncated=True, acceptable_fraction=0.0, dct_method=DCT
+        ).numpy()
+    except (OSError, tf.errors.OpError):
         return None
