@@ -70,7 +70,7 @@ MUTANTS = (
     Mutant("data/catalog/labels.py", "zip(sorted(stems), lines, strict=True)", "zip(stems, lines, strict=True)"),
     Mutant("data/catalog/layout.py", "folder.rpartition(", "folder.partition(", "data/catalog"),
     Mutant("data/catalog/index.py", "!= expected.encode()", "== expected.encode() and False"),
-    Mutant("data/catalog/boxes.py", "annotated[world.rank :: world.size]", "annotated[world.rank + 1 :: world.size]"),
+    Mutant("distributed.py", "items[self.rank :: self.size]", "items[self.rank + 1 :: self.size]", "data/catalog"),
     # Sources.
     Mutant("data/sources/remote/fetcher.py", "if done == tries or not may_pass(failure):", "if True:"),
     Mutant("data/sources/remote/fetcher.py", "PAUSE_S * 2 ** (tries - 1)", "PAUSE_S * 2 ** tries"),

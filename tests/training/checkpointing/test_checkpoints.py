@@ -56,7 +56,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         for one, other in [
             (got.state.stream.pending, STATE.stream.pending),
             (got.state.seeds, STATE.seeds),
-            (got.state.metrics, STATE.metrics),
+            *((got.state.metrics[path], STATE.metrics[path]) for path in (*STATE.metrics, *got.state.metrics)),
         ]:
             np.testing.assert_array_equal(one, other)
 
