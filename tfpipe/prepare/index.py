@@ -86,7 +86,7 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
             raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
         summary = world.from_rank0(lambda: _merge(target, folder, parts, key))
-    # Leaves the files that every rank of a training maps (catalog/shared.py).
+    # Leaves the files that every rank of a training maps (catalog/table.py).
     load_catalog(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
     return summary
 
