@@ -5,6 +5,8 @@ import logging
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from collections import namedtuple
@@ -440,3 +442,37 @@ def test_a_column_may_come_in_parts(tmp_path: Path) -> None:
     columns = map_table(tmp_path / "table").columns
     assert columns["names"].tolist() == [0, 1, 2, 0, 1, 2, 3, 4]
     assert columns["boxes"].shape == (0, 4) and columns["after"].tolist() == [0, 1]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from tfpipe import World
+from tfpipe.data.catalog.table import StoredTable, TableStore
+
+def parts():
+    yield np.arange(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+table = StoredTable({}, {}, {"numbers": parts()})
+TableStore([Path(sys.argv[1])], [], World()).table("kind", {}, lambda _: table)
+"""
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_what_a_killed_writer_left_is_removed_unless_it_may_be_a_living_one_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".partial"]
+
+    def no_locks(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    if not locks:
+        monkeypatch.setattr("fcntl.flock", no_locks)
+    store = TableStore([tmp_path], [], World())
+    made = store.table("kind", {}, lambda _: StoredTable({}, {"numbers": np.arange(9)}))
+    assert made.columns["numbers"].tolist() == list(range(9))
+    assert len(list(tmp_path.glob(".*.partial"))) == (0 if locks else 1)

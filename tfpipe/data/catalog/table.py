@@ -322,22 +322,23 @@ def _is_trusted(folder: Path) -> bool:
 
 def paths_table(paths: FileList) -> StoredTable:
     """Returns a list's paths as a table."""
-    columns = {"names": paths.text, "offsets": paths.offsets, "folder": paths.folder}
+    columns = {"names": paths.text, "name_starts": paths.offsets, "folder": paths.folder}
     return StoredTable({"folders": paths.folders, "digest": paths.digest}, columns)
 
 
 def table_paths(table: StoredTable) -> FileList:
     """Returns the paths in a table."""
-    folder, names, offsets = (table.columns[name] for name in ("folder", "names", "offsets"))
-    return FileList(table.values["folders"], folder, names, offsets, table.values["digest"])
+    folder, names, starts = (table.columns[name] for name in ("folder", "names", "name_starts"))
+    return FileList(table.values["folders"], folder, names, starts, table.values["digest"])
 
 
 def boxes_columns(boxes: Boxes, images: int) -> dict[str, np.ndarray]:
-    """Returns the columns of a table of the boxes of a number of images."""
-    return {"starts": boxes.offsets(images), "images": boxes.images, "boxes": boxes.boxes, "box_labels": boxes.labels}
+    """Returns the columns of a table that hold the boxes of a number of images."""
+    names = ("box_starts", "box_images", "boxes", "box_labels")
+    return dict(zip(names, (boxes.offsets(images), *boxes), strict=True))
 
 
 def table_boxes(table: StoredTable) -> Boxes:
     """Returns the boxes in a table."""
-    starts, *boxes = (table.columns[name] for name in ("starts", "images", "boxes", "box_labels"))
+    starts, *boxes = (table.columns[name] for name in ("box_starts", "box_images", "boxes", "box_labels"))
     return LocatedBoxes.of(Boxes(*boxes), starts)
