@@ -242,8 +242,14 @@ def test_without_a_backend_every_rank_works_it_out_by_itself(world):
     calls = []
     assert world.from_rank0(lambda: calls.append(1) or "done") == "done"
     assert calls == [1]
-    with pytest.raises(ZeroDivisionError):
-        world.from_rank0(lambda: 1 // 0)
+    assert world.on_all(lambda: "done") == ["done"] and world.mine([1, 2, 3]) == [1, 2, 3]
+    assert world.share([1, 2, 3], lambda items: [item + world.rank for item in items]) == [
+        item + world.rank for item in (1, 2, 3)
+    ]
+    for run in (world.from_rank0, world.on_all, lambda work: world.share([1], lambda _: work())):
+        with pytest.raises(ZeroDivisionError) as caught:
+            run(lambda: 1 // 0)
+        assert caught.value.__cause__ is None
 
 
 def test_gather_without_a_backend_has_this_ranks_value_only():

@@ -15,8 +15,9 @@ from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.sources.registry import load_catalog
 
 COLLECTIVES = """
+import threading
 import numpy as np
-from tfpipe import World
+from tfpipe import ConfigError, TfpipeError, World
 for backend, connect in {"mpi": World.mpi, "horovod": World.detect}.items():
     world = connect()
     assert world.size == 3 and world.backend == backend, world
@@ -29,6 +30,33 @@ for backend, connect in {"mpi": World.mpi, "horovod": World.detect}.items():
         assert error.args == ("missing",)
     else:
         raise AssertionError("rank 0's error did not reach this rank")
+    unsendable = ValueError("holds a lock")
+    unsendable.lock = threading.Lock()
+    assert world.on_all(lambda: world.rank**2) == [0, 1, 4]
+    assert world.share(list("abcdefgh"), lambda mine: [(world.rank, item) for item in mine]) == [
+        (number % 3, item) for number, item in enumerate("abcdefgh")
+    ]
+    for error, type_, message in (
+        (ConfigError("no such file"), ConfigError, "rank 1: no such file"),
+        (ConfigError("rank 7: gone"), ConfigError, "rank 7: gone"),
+        (OSError(5, "Input/output error", "/a"), TfpipeError, "rank 1: [Errno 5] Input/output error: '/a'"),
+        (KeyError("missing"), KeyError, "'missing'"),
+        (unsendable, RuntimeError, "ValueError: holds a lock"),
+    ):
+        def work(items=()):
+            if world.rank > 0:
+                raise error if world.rank == 1 else ConfigError("a later rank's")
+            return items
+        for run in (lambda: world.on_all(work), lambda: world.share("abcdefgh", work)):
+            try:
+                run()
+            except Exception as caught:
+                assert type(caught) is type_ and str(caught) == message, repr(caught)
+                cause = str(caught.__cause__)
+                assert cause.startswith("rank 1: Traceback") and "in work" in cause, cause
+            else:
+                raise AssertionError("rank 1's error did not reach this rank")
+    assert world.gather(world.rank) == [0, 1, 2], "no collective is left half done"
     assert world.threads >= 1 and world.local_size == 3 and world.local_rank == world.rank
     print("fine", backend, world.rank)
 """

@@ -3,17 +3,21 @@
 import json
 import logging
 import os
+import pickle
 import sys
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from tfpipe.errors import ConfigError
+from tfpipe.errors import ConfigError, TfpipeError
 
+S = TypeVar("S", bound=Sequence[Any] | np.ndarray)
 T = TypeVar("T")
+R = TypeVar("R")
 Backend = Literal["none", "mpi", "horovod"]
 logger = logging.getLogger(__name__)
 
@@ -253,23 +257,51 @@ class World:
 
         return MPI.COMM_WORLD.allreduce(values)
 
+    def mine(self, items: S) -> S:
+        """Returns this rank's share of `items`, every `size`-th; all of them without a backend."""
+        return items if self.backend == "none" else items[self.rank :: self.size]  # type: ignore[return-value]
+
+    def on_all(self, work: Callable[[], T]) -> list[T]:
+        """Runs `work()` on every rank; returns all results, by rank, on every rank. Every rank must call.
+
+        If ranks fail, the error of the first of them, with its rank, is raised on every rank, after all have ended: a
+        TfpipeError's message begins with the rank, an OSError becomes such a TfpipeError, and any other error is raised
+        from one that holds the rank's traceback. An interrupt, e.g. KeyboardInterrupt, ends its rank at once, and the
+        program then ends the others. Without a backend only this rank's result is returned.
+        """
+        if self._alone:
+            return [work()]
+        outcomes = self.gather(_attempt(work))
+        for rank, outcome in enumerate(outcomes):
+            if outcome.error is not None:
+                raise _named(outcome.error, rank) from RuntimeError(f"rank {rank}: {outcome.traceback}")
+        return [outcome.result for outcome in outcomes]
+
+    def share(self, items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]]) -> list[R]:
+        """Runs `work` on every rank's share of `items`; returns the results in the items' order, on every rank.
+
+        `work` returns a result per item that it receives, in order. Rank r gets the items r, r + size, r + 2 * size and
+        so on; without a backend, this rank gets all. Errors are raised as by `on_all`. Every rank must call, with the
+        same items.
+        """
+        shares = self.on_all(lambda: work(self.mine(items)))
+        return [shares[number % len(shares)][number // len(shares)] for number in range(len(items))]
+
     def from_rank0(self, work: Callable[[], T]) -> T:
         """Runs `work()` on rank 0 and returns its result on every rank; an error there is raised on every rank.
 
         Without a backend, every rank runs `work()` itself.
         """
-        if self.backend == "none" or self.size == 1:
+        if self._alone:
             return work()
-        outcome: tuple[Any, Exception | None] = (None, None)
-        if self.rank == 0:
-            try:
-                outcome = (work(), None)
-            except Exception as error:  # the other ranks wait in the broadcast below, and must stop too
-                outcome = (None, error)
-        result, failure = self._broadcast(outcome)
-        if failure is not None:
-            raise failure
-        return result
+        outcome: _Outcome = self._broadcast(_attempt(work) if self.rank == 0 else None)
+        if outcome.error is not None:
+            raise outcome.error from RuntimeError(f"rank 0: {outcome.traceback}")
+        return outcome.result
+
+    @property
+    def _alone(self) -> bool:
+        return self.backend == "none" or self.size == 1
 
     def _broadcast(self, value: Any) -> Any:
         if self.backend == "horovod":
@@ -279,3 +311,32 @@ class World:
         from mpi4py import MPI
 
         return MPI.COMM_WORLD.bcast(value, root=0)
+
+
+class _Outcome(NamedTuple):
+    """A result, or an error and its traceback, as one rank sends it to the others."""
+
+    result: Any
+    error: Exception | None = None
+    traceback: str = ""
+
+
+def _attempt(work: Callable[[], Any]) -> _Outcome:
+    try:
+        return _Outcome(work())
+    except Exception as problem:  # the other ranks wait in a collective, and must stop too
+        error, text = problem, traceback.format_exc()
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # sending it would fail on this rank alone
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    return _Outcome(None, error, text)
+
+
+def _named(error: Exception, rank: int) -> Exception:
+    """Returns an error that names the rank on which it was raised, if its kind lets its message change."""
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+        return TfpipeError(f"rank {rank}: {error}")
+    if isinstance(error, TfpipeError) and not str(error).startswith("rank "):
+        error.args = (f"rank {rank}: {error}",)
+    return error

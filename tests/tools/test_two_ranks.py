@@ -135,31 +135,38 @@ import os, sys
 from tfpipe.cli import main
 from tfpipe.prepare import stage
 if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
-    def plan(*_, **__):
+    def fail(*_, **__):
         raise {error}
-    stage._plan = plan
+    stage.{function} = fail
 sys.exit(main(sys.argv[1:]))
 """
 
 
 @pytest.mark.parametrize(
-    ("error", "said", "code"),
+    ("function", "error", "said", "code"),
     [
+        # Before any collective: rank 0 waits in one, without end.
         (
+            "_plan",
             "OSError(5, 'Input/output error', '/a.txt')",
             "tfpipe: error: rank 1: [Errno 5] Input/output error: '/a.txt'",
             1,
         ),
-        ("ZeroDivisionError('a bug')", "ZeroDivisionError: a bug", 1),
-        ("__import__('tfpipe').ConfigError('no room')", "tfpipe: error: rank 1: no room", 2),
+        ("_plan", "ZeroDivisionError('a bug')", "ZeroDivisionError: a bug", 1),
+        ("_plan", "__import__('tfpipe').ConfigError('no room')", "tfpipe: error: rank 1: no room", 2),
+        # In World.on_all.
+        ("_check_room", "__import__('tfpipe').ConfigError('no room')", "tfpipe: error: rank 1: no room", 2),
+        ("_check_room", "ZeroDivisionError('a bug')", "ZeroDivisionError: a bug", 1),
+        ("_check_room", "KeyboardInterrupt", "tfpipe: error: rank 1: interrupted", 130),
+        ("_check_room", "OSError(os.kill(os.getpid(), 15))", "signal 15", 143),
     ],
+    ids=["error", "bug", "mistake", "mistake on_all", "bug on_all", "interrupt on_all", "SIGTERM on_all"],
 )
 def test_a_rank_that_fails_alone_ends_the_others(
-    sample: SampleData, tmp_path: Path, error: str, said: str, code: int
+    sample: SampleData, tmp_path: Path, function: str, error: str, said: str, code: int
 ) -> None:
-    """Rank 0 waits in a collective, for ever."""
     config = sample.config(tmp_path / "c.json")
-    program = BAD_ON_RANK_1.format(error=error)
+    program = BAD_ON_RANK_1.format(function=function, error=error)
     ended = run_ranks(2, *WARM, "-c", program, "stage", "-c", config, "--out", tmp_path / "copy")
     assert (said in ended.err, ended.code) == (True, code), ended.err
 

@@ -80,7 +80,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     parts = [range(start, min(start + PART, len(catalog))) for start in range(0, len(catalog), PART)]
     with ExitStack() as held:
         missing = world.from_rank0(lambda: _start(target, folder, parts, held))
-        failed = world.gather(_build_parts(catalog, table, folder, missing[world.rank :: world.size], world, processes))
+        mine = world.mine(missing)
+        failed = world.on_all(lambda: _build_parts(catalog, table, folder, mine, world, processes))
         errors = [error for rank in failed for error in rank][:MAX_ERRORS]
         if errors:
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
@@ -138,10 +139,7 @@ def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> l
 def _build_parts(
     catalog: Catalog, table: BoxTable | None, folder: Path, parts: list[range], world: World, processes: int | None
 ) -> list[str]:
-    """Writes the parts whose images and XMLs can all be read; returns the errors of the others.
-
-    Never raises an error that only this rank meets, since the other ranks would wait for it.
-    """
+    """Writes the parts whose images and XMLs can all be read; returns the errors of the others."""
     chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
     tasks = (images_of(catalog, table, chunk) for chunk in chunks)
     read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})

@@ -48,7 +48,7 @@ def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: Wo
     work = plan_work(config, split, folder, plan, world)
     with ExitStack() as held:
         missing = world.from_rank0(lambda: work.start(held))
-        errors = [error for rank in world.gather(work.write(missing[world.rank :: world.size])) for error in rank]
+        errors = [error for rank in world.on_all(lambda: work.write(world.mine(missing))) for error in rank]
         if errors:
             raise ConfigError("\n  ".join([f"{split} data is not all packed (finished shards are kept):", *errors]))
         return world.from_rank0(work.finish)

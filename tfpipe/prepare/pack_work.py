@@ -94,7 +94,7 @@ class Work:
         return missing
 
     def write(self, shards: list[int]) -> list[str]:
-        """Writes `shards`; returns error messages instead of raising, since the other ranks would wait for this one."""
+        """Writes `shards`; returns error messages, so that those of all ranks are known together."""
         if not shards:
             return []
         total = sum(map(self.shards.records, shards))

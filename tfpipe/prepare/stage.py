@@ -31,7 +31,8 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File
 from tfpipe.prepare.stage_shards import stage_shards
-from tfpipe.prepare.staging import MAX_ERRORS, Share, Staged, check_errors, on_all
+from tfpipe.prepare.staging import MAX_ERRORS, Share, Staged, check_errors
+from tfpipe.util.atomic_write import writing
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 
@@ -92,6 +93,7 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         )
     scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
 
+    @writing(out)
     def copy() -> Copied:
         out.mkdir(parents=True, exist_ok=True)
         held.enter_context(locked(out / f"{scratch.name}.lock", "copying to this folder"))
@@ -105,16 +107,17 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         shutil.rmtree(scratch)
         return done
 
+    @writing(out)
     def write() -> None:
         if world.local_rank == 0:
             for split, plan in plans.items():
                 _write_lists(config, split, plan, out)
 
     with ExitStack() as held:
-        copied = functools.reduce(Copied.plus, on_all(world, copy, out))
+        copied = functools.reduce(Copied.plus, world.on_all(copy))
         check_errors(copied)
         # Lists are written last: if they exist, the copy is complete.
-        on_all(world, write, out)
+        world.on_all(write)
     return Staged(copied, _overrides(config, plans, out))
 
 

@@ -21,8 +21,8 @@ from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.copier import Copied
-from tfpipe.prepare.staging import Share, Staged, check_errors, on_all
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.prepare.staging import Share, Staged, check_errors
+from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
@@ -71,6 +71,7 @@ def stage_shards(
     mine = parts if share is not None else parts[world.local_rank :: world.local_size]
     scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
 
+    @writing(out)
     def prepare() -> None:
         if isinstance(source.folder, Path) and out.resolve() == source.folder.resolve():
             raise ConfigError(f"--out is the folder of the packed data itself, {out}")
@@ -82,6 +83,7 @@ def stage_shards(
             for split in splits:
                 shares[split].hold(out, split)
 
+    @writing(out)
     def copy() -> Copied:
         _check_room(mine, out, world)
         with ThreadPoolExecutor(TOGETHER) as pool:
@@ -90,6 +92,7 @@ def stage_shards(
         shutil.rmtree(scratch)
         return functools.reduce(Copied.plus, done, Copied())
 
+    @writing(out)
     def finish() -> None:
         if world.local_rank == 0:
             for split in splits:
@@ -98,10 +101,10 @@ def stage_shards(
                     partial.write_bytes(path.read_bytes())
 
     with ExitStack() as held:
-        on_all(world, prepare, out)
-        copied = functools.reduce(Copied.plus, on_all(world, copy, out))
+        world.on_all(prepare)
+        copied = functools.reduce(Copied.plus, world.on_all(copy))
         check_errors(copied)
-        on_all(world, finish, out)
+        world.on_all(finish)
     return Staged(copied, [f"data.source.path={out}"])
 
 

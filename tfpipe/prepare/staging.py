@@ -1,14 +1,10 @@
-"""Shares and results of staging, and work that all ranks do together."""
+"""Shares and results of staging."""
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import TfpipeError
 from tfpipe.prepare.copier import Copied
 
-T = TypeVar("T")
 MAX_ERRORS = 20
 
 
@@ -24,23 +20,6 @@ class Staged(NamedTuple):
 
     copied: Copied
     overrides: list[str]  # arguments KEY=VALUE for --set, with which a config trains from the copy
-
-
-def on_all(world: World, work: Callable[[], T], out: Path) -> list[T]:
-    """Runs `work()` on every rank; returns all results, by rank, or raises an error of one rank on all of them."""
-    outcome: T | TfpipeError
-    try:
-        outcome = work()
-    except OSError as error:
-        outcome = ConfigError(f"rank {world.rank}: cannot write to {out}: {error}")
-    except TfpipeError as error:
-        outcome = error
-    results = []
-    for result in world.gather(outcome):
-        if isinstance(result, TfpipeError):
-            raise result
-        results.append(result)
-    return results
 
 
 def check_errors(copied: Copied) -> None:

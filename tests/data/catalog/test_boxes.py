@@ -208,7 +208,7 @@ class OneOf(World):
     """A rank whose reading is collected instead of shared."""
 
     def gather(self, value: Any) -> list[Any]:
-        PARTS.append(value)
+        PARTS.append(value.result)
         return [value]
 
 

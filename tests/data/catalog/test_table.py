@@ -343,7 +343,7 @@ def test_an_error_of_one_rank_is_raised_on_all_and_nothing_is_nothing_on_all(tmp
     def fail(rank: int) -> StoredTable:
         raise ConfigError(f"no list, says rank {rank}")
 
-    assert on_ranks([[tmp_path / "a"]] * 4, fail) == ["no list, says rank 0"] * 4
+    assert on_ranks([[tmp_path / "a"]] * 4, fail) == ["rank 0: no list, says rank 0"] * 4
     assert on_ranks([[tmp_path / "a"]] * 4, lambda rank: None) == [None] * 4
     assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
 

@@ -131,9 +131,7 @@ def read_boxes(catalog: Catalog, world: World) -> Boxes:
     Raises ConfigError if an XML cannot be used; the message names it.
     """
     annotated = np.flatnonzero(catalog.annotated)
-    alone = world.backend == "none"
-    share = annotated if alone else annotated[world.rank :: world.size]
-    parts = world.gather(_read(catalog, share, show=world.rank == 0))
+    parts = world.on_all(lambda: _read(catalog, world.mine(annotated), show=world.rank == 0))
     if not catalog.by_object:
         plain = np.flatnonzero(~catalog.annotated)
         parts.append(Boxes(plain, np.repeat(WHOLE_IMAGE, len(plain), axis=0), catalog.labels[plain]))

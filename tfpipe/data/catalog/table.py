@@ -21,6 +21,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,26 +156,24 @@ class TableStore:
         if not world.from_rank0(lambda: self._is_there(kind, name, made_from)) and shared:
             made = make(world)
             make = lambda _: made  # noqa: E731
-        first, found = world.rank == 0 or world.backend == "none", None
-        for turn, may_make in enumerate((first, world.local_rank == 0, True)):
-            error: Exception | None = None
-            nothing = False
-            try:
-                # A host that looks for a file before it is there may not see it for a minute over NFS.
-                if found is None and (may_make or turn > 0):
-                    found = self._find(name)
-                if found is None and may_make:
-                    found = self._make(name, made_from, lambda: make(alone))
-                    nothing = found is None
-            except Exception as problem:  # the other ranks wait in the gather below
-                error = problem
-            answers = world.gather((error, nothing, found is not None))
-            for failure, _, _ in answers:
-                if failure is not None:
-                    raise failure
-            if any(nothing for _, nothing, _ in answers):
+        found: StoredTable | None = None
+
+        def look(turn: int, may_make: bool) -> tuple[bool, bool]:
+            """Returns whether `make` makes nothing, and whether this rank has the table."""
+            nonlocal found
+            # A host that looks for a file before it is there may not see it for a minute over NFS.
+            if found is None and (may_make or turn > 0):
+                found = self._find(name)
+            if found is None and may_make:
+                found = self._make(name, made_from, lambda: make(alone))
+                return found is None, found is not None
+            return False, found is not None
+
+        for turn, may_make in enumerate((world.rank == 0 or world.backend == "none", world.local_rank == 0, True)):
+            nothing, has = zip(*world.on_all(partial(look, turn, may_make)), strict=True)
+            if any(nothing):
                 return None
-            if all(has for _, _, has in answers):
+            if all(has):
                 break
         return found
 

@@ -117,20 +117,18 @@ def _check_split(config: DataConfig, subject: Subject, world: World, processes: 
     catalog = subject.catalog
     size = CHUNK if _reads_paths(catalog) else HANDED_OVER
     chunks = [range(start, min(start + size, len(catalog))) for start in range(0, len(catalog), size)]
-    mine = chunks[world.rank :: world.size]
-    seen, problem = _look(config, subject, mine, world, processes)
+    mine = world.mine(chunks)
     items = [item for chunk in mine for item in chunk]
-    if problem is None:
-        seen = _settled(config, catalog, items, seen, world)
-    gathered = world.gather((_packed(seen), problem))
-    problems = [problem for _, problem in gathered if problem]
-    if problems:
-        raise TfpipeError(problems[0])
+
+    def examine() -> _Packed:
+        return _packed(_settled(config, catalog, items, _look(config, subject, mine, world, processes), world))
+
+    gathered = world.on_all(examine)
     codes, digests = np.zeros(len(catalog), np.int64), np.zeros(len(catalog), f"V{DIGEST_BYTES}")
     reasons: dict[int, str] = {}
     size = 0
-    for rank, (packed, _) in enumerate(gathered):
-        where = [item for chunk in chunks[rank :: world.size] for item in chunk]
+    for rank, packed in enumerate(gathered):
+        where = [item for chunk in chunks[rank :: len(gathered)] for item in chunk]
         codes[where], digests[where] = packed.codes, packed.digests
         reasons |= {where[place]: reason for place, reason in packed.reasons.items()}
         size += packed.bytes
@@ -227,10 +225,8 @@ def _read_xml(catalog: Catalog, path: str) -> Outcome | None:
     return attempt(lambda path: catalog.source.contents([path])[0], path) if path else None
 
 
-def _look(
-    config: DataConfig, subject: Subject, chunks: list[range], world: World, processes: int | None
-) -> tuple[list[Seen], str | None]:
-    """Reads the images of `chunks`; returns an error instead of raising it, since the other ranks wait for this one."""
+def _look(config: DataConfig, subject: Subject, chunks: list[range], world: World, processes: int | None) -> list[Seen]:
+    """Reads the images of `chunks`."""
     catalog = subject.catalog
     work = partial(
         look,
@@ -248,9 +244,9 @@ def _look(
             "chunk",
             world.rank == 0,
         )
-        return [seen for chunk in chunks_seen for seen in chunk], None
-    except BrokenProcessPool:
-        return [], f"a process of rank {world.rank} was killed; if memory was short, use fewer: --processes"
+        return [seen for chunk in chunks_seen for seen in chunk]
+    except BrokenProcessPool as error:
+        raise TfpipeError("a process was killed; if memory was short, use fewer: --processes") from error
 
 
 def _settled(config: DataConfig, catalog: Catalog, items: list[int], seen: list[Seen], world: World) -> list[Seen]:

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,12 +176,13 @@ def _catalog(scan: Scan, prefix: str, config: DataConfig, folder: AnyPath) -> Pa
 
 def _scan(scan: Scan, shards: Stamped, label: str, folder: AnyPath, world: World) -> Shard:
     """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
-    mine = range(len(shards)) if world.backend == "none" else range(world.rank, len(shards), world.size)
-    with ThreadPoolExecutor(THREADS) as pool:
-        results = pool.map(lambda number: _scan_one(scan, *shards[number]), mine)
-        found = list(progress(results, len(mine), label, "shard", world.rank == 0))
-    numbered = chain.from_iterable(world.gather(list(zip(mine, found, strict=True))))
-    parts = [part for _, part in sorted(numbered, key=itemgetter(0))]
+
+    def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[Shard | str]:
+        with ThreadPoolExecutor(THREADS) as pool:
+            results = pool.map(lambda shard: _scan_one(scan, *shard), mine)
+            return list(progress(results, len(mine), label, "shard", world.rank == 0))
+
+    parts = world.share(shards, scan_all)
     errors = [part for part in parts if isinstance(part, str)]
     if errors:
         raise ConfigError("\n  ".join([f"cannot read the {scan.kind} in {folder}:", *errors[:20]]))

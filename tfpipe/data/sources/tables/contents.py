@@ -5,7 +5,7 @@ are copied once, some at a time, to a stored table (catalog/table.py) beside it,
 """
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,17 +39,24 @@ def locate(files: list[Path], column: str, config: DataConfig, world: World) -> 
 
     Raises ConfigError if a copy cannot be written or the disk is too small, or an image has no bytes.
     """
-    mine = range(len(files)) if world.backend == "none" else range(world.rank, len(files), world.size)
-    errors: list[str] = []
-    for number in progress(mine, len(mine), "copying images of tables", "file", world.rank == 0):
-        try:
-            _located(files[number], column, config)
-        except (OSError, TfpipeError, pa.ArrowInvalid) as error:  # the other ranks wait below
-            errors.append(f"{files[number]}: {error}")
-    errors = [error for part in world.gather(errors) for error in part]
+
+    def copy_all(mine: Sequence[Path]) -> list[str]:
+        shown = progress(mine, len(mine), "copying images of tables", "file", world.rank == 0)
+        return [_problem(path, column, config) for path in shown]
+
+    errors = list(filter(None, world.share(files, copy_all)))
     if errors:
         raise ConfigError("\n  ".join(["data.source: the images of tables cannot be used:", *errors[:20]]))
     return world.from_rank0(lambda: _shards([_located(path, column, config) for path in files]))
+
+
+def _problem(path: Path, column: str, config: DataConfig) -> str:
+    """Returns why the images of a table cannot be located, or copied before; "" if they can."""
+    try:
+        _located(path, column, config)
+    except (OSError, TfpipeError, pa.ArrowInvalid) as error:
+        return f"{path}: {error}"
+    return ""
 
 
 def _shards(files: list[ImageBytes]) -> Shards:
