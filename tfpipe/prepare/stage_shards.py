@@ -14,8 +14,7 @@ import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.packed.manifest import Manifest, manifest_digest, manifest_path
-from tfpipe.data.sources.packed.node_share import NodeShare
+from tfpipe.data.sources.packed.manifest import Manifest, NodeShare, manifest_digest, manifest_path
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.distributed import World

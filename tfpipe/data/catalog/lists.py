@@ -8,7 +8,7 @@ import numpy as np
 from tfpipe.config import DataConfig, WeightedList
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.table import StoredTable, TableStore, list_store, paths_table, stored_stem, table_paths
+from tfpipe.data.catalog.table import StoredTable, TableStore, paths_table, store_of, stored_stems, table_paths
 from tfpipe.data.catalog.types import MixedList
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -51,10 +51,11 @@ def load_list(config: DataConfig, filelist: Path | list[WeightedList], world: Wo
 
     Raises ConfigError if a list cannot be used.
     """
-    store = list_store(config, paths_of(filelist), world)
+    # All ranks have the same images, even if some are added to a folder meanwhile.
+    folder = isinstance(filelist, Path) and filelist.is_dir()
+    files = world.from_rank0(lambda: stamped(paths_of(filelist)))
+    store = TableStore([], files, world) if folder else store_of(config, paths_of(filelist), files, world)
     if not store.folders:
-        # All ranks have the same images, even if some are added to a folder meanwhile.
-        folder = isinstance(filelist, Path) and filelist.is_dir()
         return LoadedList(*(world.from_rank0(lambda: read_lists(filelist)) if folder else read_lists(filelist)), store)
 
     def read(_: World) -> StoredTable:
@@ -70,8 +71,8 @@ def load_list(config: DataConfig, filelist: Path | list[WeightedList], world: Wo
 
 
 def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:
-    """Returns the path of the index of `filelist`: beside it, train.index.parquet for train.txt; see stored_stem."""
-    return Path(f"{stored_stem(config, paths_of(filelist))}.index.parquet")
+    """Returns the path of the index of `filelist`: beside it, train.index.parquet for train.txt; see stored_stems."""
+    return Path(f"{stored_stems(config, paths_of(filelist))[0]}.index.parquet")
 
 
 def paths_of(filelist: Path | list[WeightedList]) -> list[Path]:

@@ -247,38 +247,34 @@ class TableStore:
                 shutil.rmtree(path)
 
 
-def list_store(config: DataConfig, filelists: Sequence[Path], world: World) -> TableStore:
-    """Returns the store of the tables of one or several filelists; it stores nothing if they are small, or folders."""
-    files = world.from_rank0(lambda: stamped(filelists))
+def store_of(
+    config: DataConfig, paths: Sequence[Path | Any], files: Sequence[tuple[str, Stamp]], world: World
+) -> TableStore:
+    """Returns the store of what is read from `files`, of the data at `paths`; it stores nothing if they are small."""
     sizes = [stamp.size for _, stamp in files if stamp.size is not None]
-    folder = any(path.is_dir() for path in filelists)
-    small = folder or len(sizes) < len(files) or sum(sizes) < SMALL_BYTES
-    return TableStore([] if small else folders_of(config, filelists), files, world)
+    small = len(sizes) < len(files) or sum(sizes) < SMALL_BYTES
+    return TableStore([] if small else catalog_folders(config, paths), files, world)
 
 
-def folders_of(config: DataConfig, paths: Sequence[Path]) -> list[Path]:
+def catalog_folders(config: DataConfig, paths: Sequence[Path | Any]) -> list[Path]:
     """Returns the folders in which tables of the data at `paths` may be stored, the best first."""
-    temporary = _temporary_folder() / f"{hashed_stem(paths)}.catalog"
-    return [Path(f"{stored_stem(config, paths)}.catalog"), temporary]
+    return [Path(f"{stem}.catalog") for stem in stored_stems(config, paths)]
 
 
-def stored_stem(config: DataConfig, paths: Sequence[Path]) -> Path:
-    """Returns the path, without its ending, of what is stored about data: beside it, train for train.txt.
+def stored_stems(config: DataConfig, paths: Sequence[Path | Any]) -> list[Path]:
+    """Returns the paths, without endings, at which something about data may be stored, the best first.
 
-    Two mixed lists have train+more. In the folder `data.index`, where data of equal names may meet, a hash is added,
-    train-1a2b3c4d: the sha256 of the resolved paths.
+    It lies beside the data, if that is not behind a URL (a UrlPath): train for train.txt, and train+more for two mixed
+    lists. In the folder `data.index`, or else in the folder for temporary files, where data of equal names may meet, a
+    hash is added, train-1a2b3c4d: the sha256 of the resolved paths.
     """
-    return paths[0].parent / _stem(paths) if config.index is None else config.index / hashed_stem(paths)
-
-
-def hashed_stem(paths: Sequence[Path]) -> str:
-    """Returns the name of what is stored about the data at `paths` in a folder where equal names may meet."""
-    digest = hashlib.sha256(b"\n".join(os.fsencode(path.resolve()) for path in paths)).hexdigest()
-    return f"{_stem(paths)}-{digest[:8]}"
-
-
-def _stem(paths: Sequence[Path]) -> str:
-    return "+".join(path.stem for path in paths)
+    stem, beside = "+".join(Path(path.name).stem for path in paths), paths[0].parent
+    names = [os.fsencode(path.resolve() if isinstance(path, Path) else str(path)) for path in paths]
+    digest = hashlib.sha256(b"\n".join(names)).hexdigest()
+    hashed = f"{stem}-{digest[:8]}"
+    if config.index is not None:
+        return [config.index / hashed, _temporary_folder() / hashed]
+    return [*([beside / stem] if isinstance(beside, Path) else []), _temporary_folder() / hashed]
 
 
 def _stored_text(folder: Path) -> str | None:

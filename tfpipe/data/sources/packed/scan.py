@@ -1,18 +1,16 @@
 """Scans shards that other tools wrote: once, by all ranks together; the result is a stored table (catalog/table.py)."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.table import StoredTable, TableStore, stored_stem
+from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.remote.ranges import RemoteFiles
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamps_of
@@ -142,9 +140,13 @@ def scanned(
     `shards` lists them, on rank 0 alone; `prefix`, e.g. "train", begins the name of the catalog, which lies in `folder`
     or in `data.index`. Raises ConfigError if shards cannot be read; the message names up to 20 of them.
     """
+    if isinstance(folder, UrlPath) and config.index is None:
+        raise ConfigError(
+            f"data.index must name a local folder, to store what the {scan.kind} in {folder} hold: set it"
+        )
     found = world.from_rank0(lambda: _stamped(shards()))
-    files = [(path.name, stamp) for path, stamp in found]
-    store = TableStore([_catalog(scan, prefix, config, folder)], files, world, must_store=True)
+    folders = catalog_folders(config, [folder / prefix])[:1]
+    store = TableStore(folders, [(path.name, stamp) for path, stamp in found], world, must_store=True)
 
     def make(ranks: World) -> StoredTable:
         return _scan(scan, found, f"scanning {prefix} data", folder, ranks).table()
@@ -162,16 +164,6 @@ def _stamped(shards: Sequence[AnyPath]) -> Stamped:
             raise ConfigError(f"cannot read {path}: {stamp.strerror}")
         found.append((path, stamp))
     return found
-
-
-def _catalog(scan: Scan, prefix: str, config: DataConfig, folder: AnyPath) -> Path:
-    if isinstance(folder, Path):
-        return Path(f"{stored_stem(config, [folder / prefix])}.catalog")
-    if config.index is None:
-        raise ConfigError(
-            f"data.index must name a local folder, to store what the {scan.kind} in {folder} hold: set it"
-        )
-    return config.index / f"{prefix}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}.catalog"
 
 
 def _scan(scan: Scan, shards: Stamped, label: str, folder: AnyPath, world: World) -> Shard:

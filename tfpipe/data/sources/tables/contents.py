@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.table import ADVICE, StoredTable, TableStore, stored_stem
+from tfpipe.data.catalog.table import ADVICE, StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.packed.shards import Records, Shards
 from tfpipe.data.sources.tables.formats import arrow_values, bytes_of, open_arrow, opening, table_format
 from tfpipe.distributed import World
@@ -75,7 +75,7 @@ def _located(path: Path, column: str, config: DataConfig) -> ImageBytes:
     plain = _plain(path, column)
     if plain is not None:
         return plain
-    catalog = Path(f"{stored_stem(config, [path])}.catalog")
+    catalog = catalog_folders(config, [path])[0]
     store = TableStore([catalog], [(path.name, stamp(str(path)))], World(), must_store=True)
 
     def copy(_: World) -> StoredTable:
