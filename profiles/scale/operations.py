@@ -21,9 +21,9 @@ KINDS = {
 START = """
 import sys
 from tfpipe import World, make_config
-from tfpipe.data.catalog import shared
+from tfpipe.data.catalog import table
 from tfpipe.data.sources.registry import load_split
-shared.SMALL_BYTES = int(sys.argv[2])
+table.SMALL_BYTES = int(sys.argv[2])
 load_split(make_config({"data": {"train_filelist": sys.argv[1]}}).data, "train", World.mpi())
 """
 

@@ -83,11 +83,10 @@ def _replaced(patterns: tuple[str, ...], *contents: bytes, cut: bool = True) -> 
 
 def _stored(site: Site) -> None:
     """Damages, for good, what an earlier command has stored of the shards or the table."""
-    for path in site.folder.glob("indexes/*-index.parquet"), site.folder.glob("indexes/*.images.arrow"):
-        for stored in path:
-            half = stored.with_name("half")
-            half.write_bytes(stored.read_bytes()[: stored.stat().st_size // 2])
-            half.replace(stored)
+    for stored in site.folder.glob("indexes/*.catalog/*/*.npy"):
+        half = stored.with_name("half")
+        half.write_bytes(stored.read_bytes()[: stored.stat().st_size // 2])
+        half.replace(stored)
 
 
 def _fails(site: Site) -> None:

@@ -16,7 +16,7 @@ from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.config import make_config
-from tfpipe.data.sources.packed.node_share import check_whole
+from tfpipe.data.sources.packed.manifest import check_whole
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.pack import PackPlan, pack

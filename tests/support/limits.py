@@ -16,14 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 # A limit that splits one concept over two modules is worse than a long module.
 MODULE_LINES, FUNCTION_LINES, PARAMETERS = 400, 60, 6
 # Modules of a folder, without its __init__.py.
-MODULES, MODULES_OF = 15, {"tfpipe/data": 5}
+MODULES, MODULES_OF = 15, {"tfpipe/data": 7}
 # A docstring begins with the noun that it is about, or with the verb.
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
 
 TRIPLE = {"config": {"Config", "DataConfig"}, "world": {"World"}, "catalog": {"Catalog"}}
 """Names of parameters that rarely stand together, and the types that give them away under another name."""
 
-MOST = {"functions that take a config, the world and a catalog": 59, ".order(": 17, "catalog.source.": 47}
+MOST = {"functions that take a config, the world and a catalog": 5, ".order(": 3, "catalog.source.": 0}
 """What may occur in the whole package this often: a Split has the three, computes the order, and asks its source."""
 
 PUBLIC = "the constructor that users call"
@@ -35,20 +35,6 @@ EXCEPTIONS: dict[str, str] = {
     "class Loader": "public: one for each framework",
 }
 """Reasons by "path", "path:function", "class NAME" or "circle" of what may be beyond the limits."""
-
-EXCEPTIONS |= dict.fromkeys(
-    [
-        "tfpipe/data/images/decode.py:_decode_in_c",
-        "tfpipe/data/sources/known.py:known_catalog",
-        "tfpipe/training/checkpointing/resume.py:Checkpoints.__init__",
-        "tfpipe/training/checkpointing/start.py:find_start",
-        "tfpipe/training/models.py:_conv",
-        "tfpipe/training/monitor/stalls.py:StallWatch.__init__",
-        *(f"class {name}" for name in "Batch Column Example Kind Listed Ranks Rows Step".split()),
-        "circle",
-    ],
-    "not yet done",
-)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,13 +1,18 @@
-"""Builds the annotation index in parallel over processes and ranks; an interrupted build can be continued."""
+"""Builds the annotation index in parallel over processes and ranks, or compares it with the files it was made of.
+
+An interrupted build can be continued.
+"""
 
 import glob
 import os
 import shutil
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,17 +24,19 @@ import pyarrow.parquet as pq
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Annotated
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
+from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.data.catalog.index import FINGERPRINT, SCHEMA, index_fingerprint
+from tfpipe.data.catalog.index import FINGERPRINT, MAKE, SCHEMA, STAMPS, index_fingerprint
 from tfpipe.data.catalog.layout import find_layout, xml_name
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import may_have_annotations
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
-from tfpipe.prepare.index_rows import Images, Rows, read_rows
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare.index_rows import Images, IndexRows, read_rows
 from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.files import Stamp, stamp
 from tfpipe.util.locks import locked
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
@@ -88,7 +95,7 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
             raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
         summary = world.from_rank0(lambda: _merge(target, folder, parts, key))
-    # Leaves the files that every rank of a training maps (catalog/shared.py).
+    # Leaves the files that every rank of a training maps (catalog/table.py).
     load_split(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
     return summary
 
@@ -150,7 +157,7 @@ def _build_parts(
         results = parallel(read, tasks, processes or world.threads or len(os.sched_getaffinity(0)), __name__)
         shown = progress(results, len(chunks), f"reading {catalog.split} data", "chunk", world.rank == 0)
         for part in parts:
-            rows: list[Rows] = list(islice(shown, -(-len(part) // CHUNK)))
+            rows: list[IndexRows] = list(islice(shown, -(-len(part) // CHUNK)))
             bad = [error for chunk in rows for error in chunk.errors]
             errors += [f"{error}; {split.remedy}" for error in bad]
             if len(errors) >= MAX_ERRORS:
@@ -204,3 +211,51 @@ def _merge(target: Path, folder: Path, parts: list[range], key: str) -> IndexSum
         for other in target.parent.glob(f"{glob.escape(target.name)}.*{PARTS}"):
             shutil.rmtree(other)
     return IndexSummary(target, images, annotated, boxes, dict(odd.most_common()))
+
+
+def verify_index(config: DataConfig, split: str) -> str:
+    """Compares the images and XMLs of `split` with its index, without opening them; returns a message for the user.
+
+    Raises TfpipeError if a file is missing, new, or of another size or time of change (the message names up to 20), and
+    ConfigError if there is no index of the list, or the index does not hold its files' sizes and times.
+    """
+    check_indexed(config, split, World())
+    loaded = load_split(config.model_copy(update=PLAIN | {"annotations": "index"}), split, World())
+    catalog = loaded.catalog
+    path, renew = index_path(config, config.filelist_for(split)), f"make it again with: {MAKE} {split}"
+    if catalog.paths.remote:
+        raise ConfigError(f"{path} is of URLs, whose sizes and times of change it does not hold")
+    if not {*STAMPS} <= {*pq.read_schema(path).names}:
+        raise ConfigError(
+            f"{path} does not hold the sizes and times of its files: an earlier version wrote it, or `tfpipe stage` "
+            f"copied it; {renew}"
+        )
+    # Every XML is looked for, so that a new one is noticed.
+    has_folder = np.array([folder != "" for folder in catalog.annotation_folders])
+    loaded = replace(loaded, catalog=replace(catalog, annotated=has_folder[catalog.paths.folder]))
+    chunks = [range(start, min(start + CHUNK, len(catalog))) for start in range(0, len(catalog), CHUNK)]
+    with ThreadPoolExecutor(SCAN_THREADS) as pool:
+        found = pool.map(partial(_changes, loaded, pq.read_table(path, columns=list(STAMPS))), chunks)
+        changes = list(chain.from_iterable(progress(found, len(chunks), f"comparing {split} data", "chunk")))
+    if changes:
+        count = f"{len(changes)} files of {len(catalog)} images are not as they were indexed"
+        raise TfpipeError("\n  ".join([f"{path}: {count}; {renew}", *changes[:MAX_ERRORS]]))
+    return f"{path}: the files of all {len(catalog)} images are as they were indexed"
+
+
+def _changes(split: Split, stamps: pa.Table, items: range) -> list[str]:
+    """Returns a message for each image or XML of `items` that differs from `stamps`."""
+    images = images_of(split, None, items)
+    size, changed, xml_size, xml_changed = (
+        column.to_pylist() for column in stamps.slice(items.start, len(items)).columns
+    )
+    files = zip(images.paths + images.annotations, size + xml_size, changed + xml_changed, strict=True)
+    return [_change(path, Stamp(*about), now) for path, *about in files if (now := stamp(path)) != tuple(about)]
+
+
+def _change(path: str, before: Stamp, now: Stamp) -> str:
+    if now.size is None or before.size is None:
+        return f"{path} is {'missing' if now.size is None else 'new'}"
+    if now.size != before.size:
+        return f"{path} has {now.size} bytes, had {before.size}"
+    return f"{path} has another time of change"

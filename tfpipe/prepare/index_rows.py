@@ -58,14 +58,14 @@ class RawAnnotations:
         self.sizes += objects.size
 
 
-class Rows(NamedTuple):
+class IndexRows(NamedTuple):
     """Result of reading a chunk."""
 
     table: pa.Table | None  # rows in index.SCHEMA; None if any file could not be read
     errors: list[str]  # one message per file that could not be read
 
 
-def read_rows(images: Images, classes: dict[str, int]) -> Rows:
+def read_rows(images: Images, classes: dict[str, int]) -> IndexRows:
     """Reads each XML and header once and makes their rows; `classes` maps class names to numbers."""
     if images.remote is not None:
         return _fetch_rows(images, images.remote, classes)
@@ -79,10 +79,10 @@ def read_rows(images: Images, classes: dict[str, int]) -> Rows:
                 content.stamps += [None, None]
         except (OSError, ValueError) as error:
             errors.append(str(error))
-    return Rows(None, errors) if errors else Rows(tabulate(images, content, classes), [])
+    return IndexRows(None, errors) if errors else IndexRows(tabulate(images, content, classes), [])
 
 
-def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows:
+def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> IndexRows:
     """Makes the rows from URLs: fetches an image's first bytes, and the whole image only if they lack its size."""
     fetcher = Fetcher(remote, images.paths)
     texts = fetcher.fetch(images.annotations)
@@ -99,9 +99,9 @@ def _fetch_rows(images: Images, remote: Remote, classes: dict[str, int]) -> Rows
         except (FetchError, OSError, ValueError) as error:
             errors.append(str(error))
     if errors:
-        return Rows(None, errors)
+        return IndexRows(None, errors)
     existing = ["" if text is None else url for url, text in zip(images.annotations, texts, strict=True)]
-    return Rows(tabulate(images._replace(annotations=existing), content, classes), [])
+    return IndexRows(tabulate(images._replace(annotations=existing), content, classes), [])
 
 
 def _fetched(contents: bytes | FetchError | None) -> bytes:

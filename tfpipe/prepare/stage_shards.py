@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.sources.packed.manifest import Manifest, manifest_digest, manifest_path
-from tfpipe.data.sources.packed.node_share import NodeShare
+from tfpipe.data.sources.packed.manifest import Manifest, NodeShare, manifest_digest, manifest_path
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath

@@ -1,24 +1,14 @@
 """Writes files atomically, and turns errors of writing into messages."""
 
-import fcntl
-import glob
 import os
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from tfpipe.errors import ConfigError
-from tfpipe.util.locks import NO_LOCKS, is_same_file
 
 PARTIAL = ".partial"
-# Tries to open a temporary file that no other process is about to remove. Where a file's number is never that of its
-# name, as on some network file systems, it is then written without a lock.
-OPENS = 10
-# Age from which a temporary file is nobody's where the file system has no locks.
-ABANDONED_S = 86400.0
 
 
 @contextmanager
@@ -41,55 +31,6 @@ def atomic_write(path: Path, sync: bool = False, scratch: Path | None = None) ->
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def locked_write(path: Path) -> Iterator[IO[bytes]]:
-    """Yields an open file that becomes `path` at the end, as atomic_write does; for files that take long to write.
-
-    Its lock tells other processes that it is being written: see remove_abandoned. Raises OSError.
-    """
-    with ExitStack() as held, atomic_write(path) as partial:
-        # Closed, and so unlocked, after it got its name.
-        file = held.enter_context(partial.open("wb"))
-        for _ in range(OPENS):
-            if _lock(file) and is_same_file(file, partial):
-                break
-            file.close()
-            file = held.enter_context(partial.open("wb"))  # another process was about to remove it
-        yield file
-        file.flush()
-
-
-def remove_abandoned(path: Path) -> None:
-    """Removes the temporary files of `path` that killed processes left in `locked_write`, on any host.
-
-    Leaves those that this process may not remove.
-    """
-    for partial in path.parent.glob(f".{glob.escape(path.name[:60])}.*{PARTIAL}"):
-        try:
-            with partial.open("rb+") as file:
-                # Locked until it is removed: its writer, if it has just made it, then makes another.
-                if _lock(file, partial.stat().st_mtime < time.time() - ABANDONED_S):
-                    partial.unlink(missing_ok=True)
-        except OSError:
-            continue
-
-
-def _lock(file: IO[bytes], otherwise: bool = True) -> bool:
-    """Returns whether no other process held the lock of a file, which this one then holds.
-
-    Returns `otherwise` if the file system has no locks. Raises OSError.
-    """
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        if error.errno not in NO_LOCKS:
-            raise
-        return otherwise
-    return True
 
 
 def remove_partials(folder: Path) -> None:

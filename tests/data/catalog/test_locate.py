@@ -10,9 +10,10 @@ import tensorflow as tf
 from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders
 from tfpipe.data.catalog.locate import Lookup
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.table import StoredTable, map_table, write_table
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import SampleRef
-from tfpipe.util.mapped import Part, map_part, write_part
+from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.memory import private_memory
 
 NAMES = [
@@ -82,10 +83,10 @@ def test_a_mapped_catalog_takes_hardly_any_private_memory(tmp_path: Path) -> Non
     }
     small = catalog_of(["/JPEGImages/a.jpg"])
     Lookup(small).path(tf.constant([0], tf.int64))  # TensorFlow starts
-    write_part(tmp_path / "part", Part({}, arrays))
+    write_table(tmp_path / "table", StoredTable({}, arrays), MadeFrom(1, [], {}))
     del arrays, text
     before = private_memory()
-    found = map_part(tmp_path / "part").arrays
+    found = map_table(tmp_path / "table").columns
     paths = FileList(["/JPEGImages/"], found["folder"], found["names"], found["offsets"], "")
     lookup = Lookup(replace(small, paths=paths, labels=found["labels"], annotated=found["annotated"]))
     assert lookup.path(tf.range(0, count, 7919, tf.int64))[-1] == b"/JPEGImages/n01440764_1234.JPEG"

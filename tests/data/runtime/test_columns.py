@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tfpipe import native
+from tfpipe.data.catalog.table import StoredTable, map_table, write_table
 from tfpipe.data.runtime.columns import Lines, adopt, columns, handle
 from tfpipe.util.buffer_pool import aligned
-from tfpipe.util.mapped import Part, map_part, write_part
+from tfpipe.util.made_from import MadeFrom
 
 ARRAYS = {
     "bytes": np.arange(300, dtype=np.uint8),
@@ -105,10 +106,14 @@ def test_an_array_lives_as_long_as_an_iterator_that_looks_it_up() -> None:
     assert gone() is None
 
 
+def mapped(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    write_table(folder / "table", StoredTable({}, arrays), MadeFrom(1, [], {}))
+    return map_table(folder / "table").columns
+
+
 def test_a_graph_holds_no_array_unless_it_is_sent(tmp_path: Path) -> None:
     """What a graph captures is what tf.data allocates zeros of when it rewrites the graph."""
-    write_part(tmp_path / "part", Part({}, {"numbers": np.arange(1_000_000)}))
-    numbers = map_part(tmp_path / "part").arrays["numbers"]
+    numbers = mapped(tmp_path, {"numbers": np.arange(1_000_000)})["numbers"]
     for sent in (False, True):
         dataset = tf.data.Dataset.range(9).map(columns(numbers, sent=sent)[0].at)
         assert list(dataset.as_numpy_iterator()) == list(range(9))
@@ -122,14 +127,13 @@ def address(tensor: tf.Tensor) -> int:
 
 def test_mapped_arrays_are_not_copied(tmp_path: Path) -> None:
     arrays = {"a": np.arange(3000), "b": np.ones((5, 4), np.float32), "c": np.array([True, False])}
-    write_part(tmp_path / "part", Part({}, arrays))
-    mapped = map_part(tmp_path / "part").arrays
-    tensors = adopt(*mapped.values())
-    for tensor, array in zip(tensors, mapped.values(), strict=True):
+    held = mapped(tmp_path, arrays)
+    tensors = adopt(*held.values())
+    for tensor, array in zip(tensors, held.values(), strict=True):
         assert np.array_equal(tensor, array) and tensor.dtype == array.dtype and tensor.shape == array.shape
         assert address(tensor) == array.ctypes.data
         assert "CPU" in tensor.device
-    del mapped
+    del held
     total = tf.data.Dataset.range(3000).map(lambda place: tf.gather(tensors[0], place)).reduce(np.int64(0), tf.add)
     assert total == sum(range(3000))
 

@@ -18,8 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.prepare.index import build_index
-    from tfpipe.prepare.index_verify import verify_index
+    from tfpipe.prepare.index import build_index, verify_index
 
     config = read_config(args).data
     world = launched_world()

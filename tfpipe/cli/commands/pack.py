@@ -44,8 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if args.verify is not None:
-        from tfpipe.data.sources.packed.manifest import verify
-        from tfpipe.data.sources.packed.node_share import check_whole
+        from tfpipe.data.sources.packed.manifest import check_whole, verify
 
         check_whole(args.verify)
         print(verify(args.verify))

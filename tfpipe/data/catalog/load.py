@@ -1,7 +1,7 @@
 """Loads the catalog of the images that filelists name: labels, and the index's boxes or which images have an XML."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,12 @@ import numpy as np
 
 from tfpipe.config import DataConfig, Layout
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.catalog.labels import class_table
+from tfpipe.data.catalog.labels import class_table, image_labels
 from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, is_optional
-from tfpipe.data.catalog.lists import index_path
-from tfpipe.data.catalog.parts import load_boxes, load_labels, load_list
+from tfpipe.data.catalog.lists import LoadedList, index_path, load_list
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.shared import Shared
 from tfpipe.data.catalog.storage import Storage
+from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Catalog, Index
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -34,15 +33,15 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
         raise ConfigError(f'no data for split "{split}": it must be "train", or "test" with data.test_filelist set')
     filelist = config.filelist_for(split)
     listed = load_list(config, filelist, world)
-    paths, lists, shared = listed
+    paths, lists, store = listed
     storage, name = storage_of(paths), " + ".join(map(str, config.train_lists))
     classes = classes_of(config, split, paths, world)
-    labels, about_labels = load_labels(listed, classes, config, split)
+    labels, settings = load_labels(listed, classes, config, split)
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
     catalog = Catalog(split, paths, folders, annotated, labels, classes, lists=lists, display_name=name)
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if reads_boxes(config, split, paths):
-        catalog = _with_annotations(catalog, storage, config, shared, about_labels)
+        catalog = _with_annotations(catalog, storage, config, store, settings)
     elif needs_boxes and config.annotations == "auto":
         logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
     known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
@@ -61,6 +60,51 @@ def classes_of(config: DataConfig, split: str, paths: FileList, world: World = W
     # Test data has the class numbers of training data, so it may need the training list's folders.
     numbered = split == "train" or config.classes is not None
     return class_table(config, paths if numbered else load_list(config, config.filelist_for("train"), world).paths)
+
+
+def load_labels(
+    listed: LoadedList, classes: Sequence[str], config: DataConfig, split: str
+) -> tuple[np.ndarray, dict[str, Any]]:
+    """Returns the images' labels, int32 [n], and what they depend on besides the list; every rank must call.
+
+    Raises ConfigError as image_labels does.
+    """
+    paths, file, store = listed.paths, config.label_file_for(split), listed.store
+    settings = {"the classes": list(classes), "data.label_source": config.label_source, "labels": store.stamps([file])}
+    table = store.table(
+        "labels", settings, lambda _: StoredTable({}, {"labels": image_labels(paths, classes, config, file)})
+    )
+    assert table is not None, "labels are always found"
+    return table.columns["labels"], settings
+
+
+def load_boxes(
+    store: TableStore, index: Path, source: Layout | Path, settings: dict[str, Any], find: Callable[[], Index | None]
+) -> Index | None:
+    """Returns the annotated images and boxes that `find()` reads from the file `index`; every rank must call.
+
+    None if `find` returns None: the index cannot be used. `source` is the layout or the box file, and `settings` what
+    the labels depend on.
+    """
+    boxes = source.model_dump() if isinstance(source, Layout) else store.stamps([source])
+    stamps = store.stamps([index])
+    if not store.folders or stamps[0][1].size is None:
+        return store.world.from_rank0(find)
+    made = False
+
+    def make(_: World) -> StoredTable | None:
+        nonlocal made
+        made, found = True, find()
+        if found is None:
+            return None
+        return StoredTable({}, {"annotated": found.annotated, **boxes_columns(found.boxes, len(found.annotated))})
+
+    table = store.table("boxes", {**settings, "boxes": boxes, "the index": stamps}, make)
+    if table is None:
+        return None
+    if not made and store.world.rank == 0:
+        logger.info("boxes are those of the index %s", index)
+    return Index(table.columns["annotated"], table_boxes(table))
 
 
 def reads_boxes(config: DataConfig, split: str, paths: FileList) -> bool:
@@ -82,10 +126,10 @@ def may_have_annotations(config: DataConfig, split: str, paths: FileList) -> boo
 
 
 def _with_annotations(
-    catalog: Catalog, storage: Storage, config: DataConfig, shared: Shared, about_labels: list[Any]
+    catalog: Catalog, storage: Storage, config: DataConfig, store: TableStore, settings: dict[str, Any]
 ) -> Catalog:
     """Adds the index's boxes to the catalog or, without an index, which images have an XML."""
-    paths, world, filelist = catalog.paths, shared.world, config.filelist_for(catalog.split)
+    paths, world, filelist = catalog.paths, store.world, config.filelist_for(catalog.split)
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
         catalog = replace(catalog, annotation_folders=annotation_folders(paths, source))
@@ -100,7 +144,7 @@ def _with_annotations(
 
         return find_index(config, filelist, index_fingerprint(paths, catalog.classes, catalog.labels, source))
 
-    index = load_boxes(shared, index_path(config, filelist), source, about_labels, find)
+    index = load_boxes(store, index_path(config, filelist), source, settings, find)
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 from operator import itemgetter
 from typing import overload
 
@@ -52,7 +52,10 @@ class FileList(Sequence[str]):
 
         Raises ConfigError if a path holds a line end, or is not UTF-8.
         """
-        return packed([list(paths)], "")
+        if isinstance(paths, FileList):
+            return paths
+        some = iter(paths)
+        return packed(iter(lambda: list(islice(some, CHUNK_NAMES)), []), "")
 
     @classmethod
     def joined(cls, lists: Sequence["FileList"]) -> "FileList":

@@ -14,7 +14,7 @@ from tfpipe.native import HANDLE, Native, missing, native
 from tfpipe.util.buffer_pool import aligned
 
 
-class Column:
+class GraphColumn:
     """An array [rows] or [rows, elements], looked up by row, in graph."""
 
     def __init__(self, array: np.ndarray, tensor: tf.Tensor, library: Native | None) -> None:
@@ -34,7 +34,7 @@ class Column:
 class Lines:
     """Lines of a text, looked up by number, in graph."""
 
-    def __init__(self, text: Column, starts: Column) -> None:
+    def __init__(self, text: GraphColumn, starts: GraphColumn) -> None:
         """Looks up lines of `text` (uint8 [m]), each with its end; `starts` (int64 [n + 1]) has each one's first byte,
         and the last one's end."""
         self._text, self._starts = text, starts
@@ -57,14 +57,14 @@ class Lines:
         return tf.reshape(tf.strings.split(lines, "\n")[:-1], tf.shape(items))
 
 
-def columns(*arrays: np.ndarray, sent: bool) -> list[Column]:
+def columns(*arrays: np.ndarray, sent: bool) -> list[GraphColumn]:
     """Returns a column for each of `arrays`, [rows] or [rows, elements], which nobody may change from now on.
 
     If graphs are `sent` to other processes, or without the library in C, they hold the arrays themselves.
     """
     library = None if sent or missing() else native()
     tensors = adopt(*(arrays if library is None else (handle(array, library.origin) for array in arrays)))
-    return [Column(array, tensor, library) for array, tensor in zip(arrays, tensors, strict=True)]
+    return [GraphColumn(array, tensor, library) for array, tensor in zip(arrays, tensors, strict=True)]
 
 
 def adopt(*arrays: np.ndarray) -> list[tf.Tensor]:

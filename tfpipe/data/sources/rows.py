@@ -2,7 +2,8 @@
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, TOLERANCE, Annotated, Boxes, is_stated, targets
 from tfpipe.data.catalog.labels import check_count, checked_classes, class_table, numbers_of
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -26,14 +28,49 @@ NUMBER = re.compile(r"0|[1-9]\d{0,17}", re.ASCII)
 NEGATIVE = re.compile(r"-[1-9]\d{0,17}", re.ASCII)
 
 
+class Texts(NamedTuple):
+    """Texts of which many are equal, such as labels."""
+
+    numbers: np.ndarray  # int32 [n]: index in `names`; -1 for no text
+    names: list[str]  # the distinct texts
+
+    @classmethod
+    def of(cls, texts: Iterable[str | None]) -> "Texts":
+        """Makes it of n texts; None stands for none."""
+        names: dict[str, int] = {}
+        numbers = [-1 if text is None else names.setdefault(text, len(names)) for text in texts]
+        return cls(np.array(numbers, np.int32), list(names))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Texts]") -> "Texts":
+        """Concatenates texts."""
+        names: dict[str, int] = {}
+        places = [[*(names.setdefault(name, len(names)) for name in part.names), -1] for part in parts]
+        numbers = [np.array(place, np.int32)[part.numbers] for place, part in zip(places, parts, strict=True)]
+        return cls(np.concatenate(numbers), list(names))
+
+    def text(self, item: int) -> str | None:
+        """Returns a text by its place."""
+        number = int(self.numbers[item])
+        return None if number < 0 else self.names[number]
+
+    def values(self, numbers: Mapping[str, int]) -> np.ndarray:
+        """Returns int32 [n]: the number of each text; -1 for none and for those without a number."""
+        return np.array([*(numbers.get(name, -1) for name in self.names), -1], np.int32)[self.numbers]
+
+    def distinct(self, which: np.ndarray | slice = slice(None)) -> list[str]:
+        """Returns the texts that occur, or occur at some places, sorted."""
+        return sorted(self.names[number] for number in np.unique(self.numbers[which]).tolist() if number >= 0)
+
+
 class Rows(NamedTuple):
     """The images of a table, with everything that it says about them."""
 
-    names: list[str]  # [n]: path of each image, or its name if the table holds its bytes
-    labels: list[str | None]  # [n]: name or number of each image's class; None if it has none, or several
+    names: Sequence[str]  # [n]: path of each image, or its name if the table holds its bytes
+    labels: Texts  # [n]: name or number of each image's class; none if it has none, or several
     box_images: np.ndarray  # int64 [k]: number of each box's image
     boxes: np.ndarray  # float32 [k, 4]: ymin, xmin, ymax, xmax
-    box_labels: list[str | None]  # [k]: name or number of each box's class; None for its image's
+    box_labels: Texts  # [k]: name or number of each box's class; none for its image's
     sizes: np.ndarray | None  # float32 [n, 2]: heights and widths, NaN if not stated; None if boxes are in [0, 1]
     files: list[str]  # the table's files
     file: np.ndarray  # int32 [n]: number of each image's file
@@ -57,10 +94,6 @@ class Rows(NamedTuple):
         row = "" if self.row is None else f"row {self.row[item]} of "
         return f"{row}{self.files[self.file[item]]}, {self.names[item]}"
 
-    def labels_of_boxes(self, item: int) -> list[str | None]:
-        """Returns the labels of the boxes of an image."""
-        return [self.box_labels[box] for box in np.flatnonzero(self.box_images == item).tolist()]
-
     @classmethod
     def joined(cls, parts: "Sequence[Rows]") -> "Rows":
         """Concatenates the rows of several files; sizes, rows and weights must be in all of them or in none."""
@@ -72,11 +105,11 @@ class Rows(NamedTuple):
             return None if any(column is None for column in columns) else np.concatenate(columns)
 
         return cls(
-            names=[name for part in parts for name in part.names],
-            labels=[label for part in parts for label in part.labels],
+            names=FileList.of(chain.from_iterable(part.names for part in parts)),
+            labels=Texts.joined([part.labels for part in parts]),
             box_images=np.concatenate([part.box_images + start for part, start in zip(parts, starts, strict=False)]),
             boxes=all_of("boxes"),
-            box_labels=[label for part in parts for label in part.box_labels],
+            box_labels=Texts.joined([part.box_labels for part in parts]),
             sizes=all_of("sizes"),
             files=[file for part in parts for file in part.files],
             file=np.concatenate([part.file + start for part, start in zip(parts, files, strict=False)]),
@@ -85,6 +118,22 @@ class Rows(NamedTuple):
             weights=all_of("weights"),
             column=parts[0].column,
         )
+
+    def table(self) -> StoredTable:
+        """Returns a table to be stored: with the images' names, labels, boxes, sizes and numbers of their files."""
+        assert self.sizes is not None, "a scan has sizes"
+        paths = paths_table(FileList.of(self.names))
+        columns = {"box_images": self.box_images, "boxes": self.boxes, "sizes": self.sizes, "file": self.file}
+        columns |= {"labels": self.labels.numbers, "box_labels": self.box_labels.numbers}
+        texts = {"labels": self.labels.names, "box_labels": self.box_labels.names}
+        return StoredTable({**paths.values, **texts}, {**paths.columns, **columns})
+
+    @classmethod
+    def of_table(cls, table: StoredTable, files: list[str]) -> "Rows":
+        """Returns the rows of a stored table, which were read from `files`."""
+        images, boxes, sizes, file = (table.columns[name] for name in ("box_images", "boxes", "sizes", "file"))
+        labels, own = (Texts(table.columns[name], table.values[name]) for name in ("labels", "box_labels"))
+        return cls(table_paths(table), labels, images, boxes, own, sizes, files, file)
 
 
 def as_edges(boxes: np.ndarray, form: str) -> np.ndarray:
@@ -167,7 +216,7 @@ def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
         return checked_classes(rows.classes, config, f"in {place}")
     by_object = config.label_source == "object"
     labels = rows.box_labels if by_object else rows.labels
-    names = sorted({label for label in labels if label is not None})
+    names = labels.distinct()
     if not names:
         raise ConfigError(
             f'{place} has no labels: set data.source.columns.label, or with data.label_source "object" '
@@ -176,7 +225,7 @@ def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
     numbers = all(map(NUMBER.fullmatch, names))
     negative = [name for name in names if NEGATIVE.fullmatch(name)]
     if negative and all(NUMBER.fullmatch(name) or NEGATIVE.fullmatch(name) for name in names):
-        number = labels.index(negative[0])
+        number = int(np.argmax(labels.numbers == labels.names.index(negative[0])))
         item = int(rows.box_images[number]) if by_object else number
         raise ConfigError(
             f'{rows.origin(item)} has the label "{negative[0]}"; class numbers count from 0: take the rows without a '
@@ -184,8 +233,8 @@ def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
         )
     count = max(map(int, names)) + 1 if numbers else len(names)
     check_count(range(count), config, f"in {place}")
-    if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels))):
-        raise _ids(count, len(labels), rows.column, config, place)
+    if config.num_classes is None and (count > MOST or (count > MANY and 2 * count > len(labels.numbers))):
+        raise _ids(count, len(labels.numbers), rows.column, config, place)
     return tuple(map(str, range(count))) if numbers else checked_classes(names, config, f"in {place}")
 
 
@@ -204,13 +253,12 @@ def targets_of(config: DataConfig, rows: Rows, classes: tuple[str, ...], place: 
     `data.classes` chooses some classes, when the others' objects are left out.
     """
     numbers = numbers_of(classes)
-    own = np.array([numbers.get(label or "", -1) for label in rows.box_labels], np.int32)
-    unnamed = np.array([label is None for label in rows.box_labels], bool)
+    own, unnamed = rows.box_labels.values(numbers), rows.box_labels.numbers < 0
     if config.label_source == "object":
         labels = np.full(len(rows.names), BY_OBJECT, np.int32)
         _check_objects(config, rows, own, classes, place)
     else:
-        labels = np.array([numbers.get(label or "", -1) for label in rows.labels], np.int32)
+        labels = rows.labels.values(numbers)
         _check_labels(rows, labels, classes, place)
     own[unnamed] = labels[rows.box_images[unnamed]]
     sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
@@ -222,9 +270,9 @@ def _check_labels(rows: Rows, labels: np.ndarray, classes: tuple[str, ...], plac
     if not wrong.size:
         return
     first = int(wrong[0])
-    label = rows.labels[first]
+    label = rows.labels.text(first)
     about = 'no label, its own or by its boxes: add it, take the image out, or set data.label_source to "object"'
-    several = sorted({label for label in rows.labels_of_boxes(first) if label is not None})
+    several = rows.box_labels.distinct(rows.box_images == first)
     if label is not None:
         about = _no_class(label, classes)
     elif len(several) > 1:
@@ -236,15 +284,15 @@ def _check_labels(rows: Rows, labels: np.ndarray, classes: tuple[str, ...], plac
 
 def _check_objects(config: DataConfig, rows: Rows, own: np.ndarray, classes: tuple[str, ...], place: str) -> None:
     wrong = np.flatnonzero(own < 0)
-    unnamed = [box for box in wrong.tolist() if rows.box_labels[box] is None]
-    if config.classes is not None and not unnamed:
+    unnamed = wrong[rows.box_labels.numbers[wrong] < 0]
+    if config.classes is not None and not unnamed.size:
         if wrong.size:
             text = '%s: %d of %d boxes are of none of data.classes, e.g. "%s": they are left out'
-            logger.info(text, place, wrong.size, len(own), rows.box_labels[wrong[0]])
+            logger.info(text, place, wrong.size, len(own), rows.box_labels.text(wrong[0]))
         return
     if wrong.size:
-        first = unnamed[0] if unnamed else int(wrong[0])
-        label = rows.box_labels[first]
+        first = int((unnamed if unnamed.size else wrong)[0])
+        label = rows.box_labels.text(first)
         about = "no label: correct it, or take it out" if label is None else _no_class(label, classes)
         raise ConfigError(
             f"{place}: {len(unnamed) or wrong.size} of {len(own)} boxes have no class, e.g. a box of "

@@ -31,10 +31,12 @@ from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset
 from tfpipe.config import make_config
 from tfpipe.data.annotations.cleaning import Boxes
+from tfpipe.data.catalog import table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.sources.packed import manifest
 from tfpipe.data.sources.packed.crops import loader
 from tfpipe.data.sources.packed.manifest import verify
 from tfpipe.data.sources.packed.shards import Records, Shards
@@ -117,6 +119,33 @@ def test_the_samples_are_those_of_the_files(
     expected = known_crops(config_of(sample, tmp_path, index=index, **how), "train", world)
     got = crops(config_of(sample, tmp_path, "packed", folders[kind], **how), "train", world, KNOWN_STEPS)
     assert_alike(got, expected, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_tables_are_mapped_and_give_the_same(
+    sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Made once, and again if the folder was packed again; nothing is written beside small ones."""
+    config = config_of(sample, tmp_path, "packed", copy[kind])
+    expected = crops(config, "train", World(), 4)
+    files = sorted(copy[kind].iterdir())
+    held = load_split(config.data, "train", World()).catalog
+    assert sorted(copy[kind].iterdir()) == files
+    monkeypatch.setattr(table, "SMALL_BYTES", 0)
+    for _ in range(2):
+        assert crops(config, "train", World(), 4) == expected
+        monkeypatch.setattr(manifest, "_read_table", None)
+    mapped = load_split(config.data, "train", World()).catalog
+    assert isinstance(mapped.paths.names, np.ndarray) and mapped.paths.digest == held.paths.digest
+    assert list(mapped.paths) == list(held.paths)
+    monkeypatch.undo()
+    monkeypatch.setattr(table, "SMALL_BYTES", 0)
+    path = copy[kind] / "train.json"
+    about = json.loads(path.read_text())
+    about["tables"][0]["sha256"] = "0" * 64
+    path.write_text(json.dumps(about))
+    load_split(config.data, "train", World())
+    assert len(list(copy[kind].glob("train.catalog/packed-*"))) == 2
 
 
 @pytest.mark.parametrize(

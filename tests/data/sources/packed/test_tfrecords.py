@@ -101,7 +101,7 @@ def listed(sample: SampleData, folder: Path, as_slim: Path, **how: object) -> Co
 @pytest.fixture
 def records(as_slim: Path, tmp_path: Path) -> Path:
     """TFRecords that may be spoilt, and were not scanned yet."""
-    return shutil.copytree(as_slim / "records", tmp_path / "records", ignore=shutil.ignore_patterns("*.parquet"))
+    return shutil.copytree(as_slim / "records", tmp_path / "records", ignore=shutil.ignore_patterns("*.catalog"))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_they_are_scanned_once(
     monkeypatch.setattr(module, "_scan_shard", lambda path, size: scanned.append(path.name) or scan(path, size))
     config = config_of(sample, tmp_path, "tfrecord", records)
     first = load_split(config.data, "train", World()).catalog
-    assert len(scanned) == 4 and (records / "train.tfrecord-index.parquet").exists()
+    assert len(scanned) == 4 and len(list(records.glob("train.catalog/tfrecord-*"))) == 1
     again = load_split(config.data, "train", World()).catalog
     assert len(scanned) == 4 and again.paths == first.paths and np.array_equal(again.labels, first.labels)
     assert all(np.array_equal(a, b) for a, b in zip(again.boxes, first.boxes, strict=True))
@@ -149,12 +149,12 @@ def test_they_are_scanned_once(
         writer.write(kept)
     with caplog.at_level(logging.WARNING):
         changed = load_split(config.data, "train", World()).catalog
-    assert "train-00002-of-00004 had 134525 bytes then, has 4593 now; the TFRecords are scanned again" in caplog.text
+    assert "train-00002-of-00004 had 134525 bytes then, has 4593 now; it is made again" in caplog.text
     assert len(scanned) == 8 and len(changed) == len(first) - 23
     (tmp_path / "indexes").mkdir()
     load_split(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())
     names = sorted(re.sub("-[0-9a-f]{8}", "", each.name) for each in (tmp_path / "indexes").iterdir())
-    assert names == ["train.tfrecord-index.parquet", "validation.tfrecord-index.parquet"]
+    assert names == ["train.catalog", "validation.catalog"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_record_with_a_damaged_head_is_named(
     shard.write_bytes(contents[:start] + damage(contents[start:]))
     with pytest.raises(ConfigError, match=rf"record 1 of {shard}: {problem.format(start=start)}.*; copy it again"):
         load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
-    assert not (records / "train.tfrecord-index.parquet").exists()
+    assert not list(records.glob("train.catalog/tfrecord-*"))
 
 
 def test_a_changed_shard_of_the_same_size_is_scanned_again(sample: SampleData, tmp_path: Path, records: Path) -> None:

@@ -15,7 +15,6 @@ from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.packed import scan
 from tfpipe.data.sources.packed import webdataset as module
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
@@ -68,12 +67,11 @@ def test_an_error_that_may_pass_costs_a_scan_a_pause(
     assert "train-0.tar" in caplog.text or name == "check_end"
 
 
-@pytest.mark.parametrize("name", ["read_schema", "read_table"])
-def test_so_it_does_when_a_stored_scan_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_so_it_does_when_a_stored_scan_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_tars(tmp_path, SAMPLES)
     catalog_of(tmp_path)
     monkeypatch.setattr(module, "scan_tar", lambda *_: pytest.fail("scanned again"))
-    pauses = fail_once(monkeypatch, scan.pq, name)
+    pauses = fail_once(monkeypatch, np, "load")
     assert (len(catalog_of(tmp_path)), pauses) == (12, [1])
 
 
@@ -98,7 +96,7 @@ def test_changed_contents_or_columns_are_scanned_again(tmp_path: Path, caplog: p
     write(tmp_path / "a.tar", a__jpg=SAMPLES[0].file, a__json=json.dumps(notes).encode())
     assert labels() == ["cat"]
     assert labels(label="breed") == ["dog"]
-    assert 'data.source.columns.label: "label" then, "breed" now; the tar shards are scanned again' in caplog.text
+    assert 'data.source.columns.label: "label" then, "breed" now; it is made again' in caplog.text
     caplog.clear()
     assert labels(label="breed") == ["dog"] and not caplog.text
     size = (tmp_path / "a.tar").stat().st_size
@@ -106,6 +104,26 @@ def test_changed_contents_or_columns_are_scanned_again(tmp_path: Path, caplog: p
     assert (tmp_path / "a.tar").stat().st_size == size
     assert labels(label="breed") == ["fox"]
     assert "out of date: a.tar has changed since, by its time of change" in caplog.text
+    caplog.clear()
+    assert labels() == ["cat"]
+    assert labels(label="breed") == ["fox"] and caplog.text.count("out of date") == 1, "both settings' scans are kept"
+
+
+def test_a_scan_of_an_earlier_version_is_made_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_tars(tmp_path, SAMPLES)
+    (tmp_path / "train.tar-index.parquet").write_bytes(b"PAR1")
+    for _ in range(2):
+        assert len(catalog_of(tmp_path)) == 12
+    (line,) = [line for line in caplog.messages if "out of date" in line]
+    assert f"{tmp_path}/train.tar-index.parquet is out of date: another version of tfpipe made it" in line
+
+
+def test_a_scan_that_cannot_be_stored_is_an_error(tmp_path: Path) -> None:
+    """With what to do: each start would scan all shards again."""
+    write_tars(tmp_path, SAMPLES)
+    (tmp_path / "train.catalog").write_text("a file, in which nothing can be written")
+    with pytest.raises(ConfigError, match=r"cannot write .*train\.catalog.*; set data\.index to a folder that can be"):
+        catalog_of(tmp_path)
 
 
 @pytest.mark.parametrize(

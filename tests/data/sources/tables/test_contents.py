@@ -4,6 +4,7 @@ import logging
 import os
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,6 +15,7 @@ from tfpipe import World
 from tfpipe.config import DataConfig, make_config
 from tfpipe.data.sources.tables import contents as module
 from tfpipe.data.sources.tables.contents import locate
+from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
 
 SAMPLES = samples(24)
@@ -42,19 +44,21 @@ def test_what_is_encoded_is_copied_once(tmp_path: Path) -> None:
         write_arrow(tmp_path / "b.arrow", SAMPLES[13:], compression="lz4"),
     ]
     assert contents(tables, data_of()) == FILES
-    copies = sorted(tmp_path.glob("*.images.arrow"))
-    assert [copy.name for copy in copies] == ["a.images.arrow", "b.images.arrow"]
+    copies = sorted(tmp_path.glob("*.catalog/images-*"))
+    assert [copy.parent.name for copy in copies] == ["a.catalog", "b.catalog"]
     before = [copy.stat().st_ino for copy in copies]
     assert contents(tables, data_of()) == FILES
     assert [copy.stat().st_ino for copy in copies] == before
     write_parquet(tables[0], SAMPLES[::-1])
     assert contents(tables[:1], data_of()) == FILES[::-1]
+    assert len(list(tmp_path.glob("a.catalog/images-*"))) == 1, "copies of earlier tables are removed"
 
 
-@pytest.mark.parametrize("name", ["bytes_of", "_places"])
+@pytest.mark.parametrize("name", ["bytes_of", "open_arrow"])
 def test_an_error_that_may_pass_costs_a_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """While images are copied, and while they are located."""
-    table = write_parquet(tmp_path / "a.parquet", SAMPLES)
+    parquet = name == "bytes_of"
+    table = (write_parquet if parquet else write_arrow)(tmp_path / f"a.{'parquet' if parquet else 'arrow'}", SAMPLES)
     pauses = fail_once(monkeypatch, module, name)
     assert contents([table], data_of()) == FILES
     assert pauses == [1]
@@ -63,9 +67,9 @@ def test_an_error_that_may_pass_costs_a_pause(tmp_path: Path, monkeypatch: pytes
 def test_nor_does_it_make_a_copy_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = write_parquet(tmp_path / "a.parquet", SAMPLES)
     contents([table], data_of())
-    (copy,) = tmp_path.glob("*.images.arrow")
+    (copy,) = tmp_path.glob("*.catalog/images-*")
     before = copy.stat().st_ino
-    pauses = fail_once(monkeypatch, module, "open_arrow")
+    pauses = fail_once(monkeypatch, np, "load")
     assert contents([table], data_of()) == FILES
     assert (pauses, copy.stat().st_ino) == ([1], before)
 
@@ -79,14 +83,26 @@ def test_a_copy_of_another_column_or_version_is_made_again(tmp_path: Path, caplo
         shards = locate([tmp_path / "a.parquet"], column, data_of(), World())
         assert [shards.contents(record) for record in range(2)] == files
     (line,) = caplog.messages
-    assert 'out of date: data.source.columns.bytes: "image" then, "other" now; the images of' in line
+    assert 'out of date: data.source.columns.bytes: "image" then, "other" now; it is made again' in line
     pq.write_table(table.set_column(1, "other", pa.array(FILES[3:1:-1])), tmp_path / "a.parquet")
     shards = locate([tmp_path / "a.parquet"], "other", data_of(), World())
     assert [shards.contents(record) for record in range(2)] == FILES[3:1:-1]
     assert "out of date: a.parquet " in caplog.messages[1]
-    (tmp_path / "a.images.arrow").write_bytes(b"no Arrow file")
+    for copy in tmp_path.glob("a.catalog/images-*"):
+        (copy / "starts.npy").write_bytes(b"no array")
     shards = locate([tmp_path / "a.parquet"], "other", data_of(), World())
-    assert shards.contents(0) == FILES[3] and "it cannot be read" in caplog.messages[2]
+    assert shards.contents(0) == FILES[3] and "it is damaged" in caplog.messages[2]
+
+
+def test_a_copy_of_an_earlier_version_is_made_again_and_is_no_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = write_parquet(tmp_path / "a.parquet", SAMPLES)
+    write_arrow(tmp_path / "a.images.arrow", SAMPLES[::-1])
+    assert contents([table], data_of()) == FILES
+    assert f"{tmp_path}/a.images.arrow is out of date: another version of tfpipe made it; it is made" in caplog.text
+    config = data_of(source={"kind": "table", "path": str(tmp_path)})
+    assert Table(config).tables("train") == [table]
 
 
 def test_copies_may_be_elsewhere(tmp_path: Path) -> None:
@@ -99,25 +115,23 @@ def test_copies_may_be_elsewhere(tmp_path: Path) -> None:
 
 def test_what_a_killed_copy_left_is_removed(tmp_path: Path) -> None:
     table = write_parquet(tmp_path / "a.parquet", SAMPLES)
-    (tmp_path / ".a.images.arrow.elsewhere-1-1.partial").write_bytes(b"half a copy")
-    for _ in range(2):
-        assert contents([table], data_of()) == FILES
-        assert sorted(os.listdir(tmp_path)) == ["a.images.arrow", "a.parquet"]
-        (tmp_path / ".a.images.arrow.elsewhere-1-1.partial").write_bytes(b"half a copy")  # beside a good copy
+    half = tmp_path / "a.catalog" / ".images-1.elsewhere-1.partial"
+    half.mkdir(parents=True)
+    (half / "contents.npy").write_bytes(b"half a copy")
+    assert contents([table], data_of()) == FILES
+    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "a.catalog").iterdir()) == [".lock", "images"]
 
 
 def test_a_damaged_copy_is_made_again_which_the_log_says(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = write_parquet(tmp_path / "a.parquet", SAMPLES)
     assert contents([table], data_of()) == FILES
-    copy = tmp_path / "a.images.arrow"
-    for damaged in (copy.read_bytes()[:-50], b""):
-        copy.write_bytes(damaged)
+    (copy,) = tmp_path.glob("a.catalog/images-*")
+    for name, damaged in (("contents.npy", (copy / "contents.npy").read_bytes()[:-50]), ("about.json", b"")):
+        (copy / name).write_bytes(damaged)
         caplog.clear()
         assert contents([table], data_of()) == FILES
-        assert (
-            "a.images.arrow is out of date: it cannot be read: " in caplog.text
-            and "a.parquet are copied again" in caplog.text
-        )
+        why = "it is damaged" if name == "contents.npy" else "another version of tfpipe made it"
+        assert f"{copy} is out of date: {why}; it is made again" in caplog.text
 
 
 @pytest.mark.parametrize("plain", [True, False], ids=["arrow", "parquet"])
@@ -135,7 +149,7 @@ def test_a_row_without_bytes_is_named(tmp_path: Path, plain: bool) -> None:
         ConfigError, match=rf'{path}: row 5 has no bytes in the column "image": .* make two tables of it'
     ):
         contents([path], data_of())
-    assert list(tmp_path.iterdir()) == [path]
+    assert not list(tmp_path.glob("*.catalog/images-*"))
 
 
 def test_a_copy_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -5,15 +5,17 @@
     train.records.parquet         one row per record, in the order of the images: RECORDS
     train.json                    the manifest; written last, so if it exists, the pack is complete
 
-Files of the test split begin with "validation". The files do not depend on time, host or number of ranks.
+Files of the test split begin with "validation". The files do not depend on time, host or number of ranks. A copy by
+`tfpipe stage` has a note, .train.staged.json, for which ranks it was made.
 """
 
 import hashlib
+import io
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -21,15 +23,19 @@ import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
-from tfpipe.data.catalog.index import SCHEMA, box_columns
+from tfpipe.data.catalog.index import SCHEMA, box_columns, index_of
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.table import StoredTable, boxes_columns, paths_table, store_of
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, stamps_of
 from tfpipe.data.split import Split
+from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
-from tfpipe.util.files import read_text, sha256
+from tfpipe.util.files import Stamp, read_text, sha256
 from tfpipe.util.progress import progress
+from tfpipe.util.retry import retried
 
 # Prefixes of file names by split, as in the scripts of TensorFlow's models.
 PREFIX = {"train": "train", "test": "validation"}
@@ -162,6 +168,46 @@ def write_tables(folder: Path, catalog: Catalog, records: Records, weights: np.n
     return entries
 
 
+def packed_table(manifest: Manifest, folder: AnyPath, config: DataConfig, world: World) -> StoredTable:
+    """Returns both tables of a split as one, mapped if they are large; every rank must call.
+
+    Raises ConfigError if a table cannot be read, or one behind a URL is not as it was packed.
+    """
+    files = [(table["name"], Stamp(table["bytes"], table["sha256"])) for table in manifest.tables]
+    store = store_of(config, [folder / PREFIX[manifest.about["split"]]], files, world)
+
+    def read(_: World) -> StoredTable:
+        images, records = (_read_table(folder / table["name"], table) for table in manifest.tables)
+        paths = paths_table(replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"]))
+        annotated, boxes = index_of(images)
+        columns = {name: images[name].to_numpy() for name in ("label", "weight") if name in images.column_names}
+        columns |= {"annotated": annotated, **boxes_columns(boxes, len(annotated))}
+        columns |= {f"record_{name}": records[name].to_numpy() for name in RECORDS.names}
+        return StoredTable(paths.values, {**paths.columns, **columns})
+
+    table = store.table("packed", {"list": manifest.about["list"]}, read)
+    assert table is not None, "packed tables are always read"
+    return table
+
+
+def table_records(table: StoredTable) -> Records:
+    """Returns the location of each record in a table of packed_table."""
+    return Records(*(table.columns[f"record_{name}"] for name in RECORDS.names))
+
+
+@retried
+def _read_table(path: AnyPath, about: dict[str, Any]) -> pa.Table:
+    if isinstance(path, Path):
+        return pq.read_table(path)
+    try:
+        contents = path.read_bytes()
+    except OSError as error:
+        raise cannot_read(f"{path}, named in the manifest", error, ADVICE) from error
+    if hashlib.sha256(contents).hexdigest() != about["sha256"]:
+        raise ConfigError(f"{path} is not what was packed: its sha256 differs; {ADVICE}")
+    return pq.read_table(io.BytesIO(contents))
+
+
 def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the head of a manifest: everything that the content depends on except the image files."""
     catalog, config = split.catalog, split.config
@@ -181,3 +227,63 @@ def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, 
         "jpeg": jpeg,
         **pixels,
     }
+
+
+class NodeShare(NamedTuple):
+    """The ranks whose images a copy holds; in the place of the others its shards have holes."""
+
+    manifest: str  # sha256 of the manifest of what was copied
+    size: int  # number of ranks; 1 if the copy is whole
+    ranks: Sequence[int] = (0,)
+
+    @property
+    def whole(self) -> bool:
+        """Returns whether the copy holds the images of all ranks."""
+        return len(self.ranks) == self.size
+
+    def hold(self, folder: Path, split: str) -> None:
+        """Writes the note, or checks the one that is there; raises ConfigError if that is of another copy."""
+        path = _note(folder, split)
+        before = read_share(folder, split)
+        if before is not None and before != self:
+            raise ConfigError(f"{folder} holds {before}, and this is {self}: remove the folder, or copy to another one")
+        if before is None:
+            with atomic_write(path) as partial:
+                partial.write_text(json.dumps(self._asdict()))
+
+    def __str__(self) -> str:
+        ranks = "all ranks" if self.whole else f"ranks {', '.join(map(str, self.ranks))} of {self.size}"
+        return f"a copy for {ranks} of the data {self.manifest[:8]}"
+
+
+def read_share(folder: Path, split: str) -> NodeShare | None:
+    """Returns the share that a folder holds; None if it is no copy of `tfpipe stage`."""
+    try:
+        values = json.loads(read_text(_note(folder, split)))
+    except FileNotFoundError:
+        return None
+    return NodeShare(values["manifest"], values["size"], tuple(values["ranks"]))
+
+
+def check_share(folder: Path, split: str, config: DataConfig, world: World) -> None:
+    """Raises ConfigError if this rank reads images that a copy does not hold, whose bytes are zeros."""
+    share = read_share(folder, split)
+    if share is None or share.whole:
+        return
+    if config.scope != "shard" or world.size != share.size or world.rank not in share.ranks:
+        raise ConfigError(
+            f'{folder} holds {share} with data.scope "shard"; this is rank {world.rank} of {world.size} with scope '
+            f'"{config.scope}": copy the data again for it, or use the original'
+        )
+
+
+def check_whole(folder: Path) -> None:
+    """Raises ConfigError if a folder holds the images of some ranks only, so that no checksum of a shard matches."""
+    for split in PREFIX:
+        share = read_share(folder, split)
+        if share is not None and not share.whole:
+            raise ConfigError(f"{folder} holds {share}; checksums are of whole shards: verify the original")
+
+
+def _note(folder: Path, split: str) -> Path:
+    return folder / f".{PREFIX[split]}.staged.json"

@@ -1,26 +1,26 @@
 """Packed data as a source: the output of `tfpipe pack`."""
 
-import hashlib
-import io
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.index import index_of
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.table import table_boxes, table_paths
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.known import Known
-from tfpipe.data.sources.packed.manifest import ADVICE, RECORDS, Manifest, manifest_path, pixel_keys
-from tfpipe.data.sources.packed.node_share import check_share
-from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.packed.manifest import (
+    Manifest,
+    check_share,
+    manifest_path,
+    packed_table,
+    pixel_keys,
+    table_records,
+)
+from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import ShardSplit, Stored
-from tfpipe.data.sources.remote.url_path import AnyPath, cannot_read
+from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Failure, StoredCrops
 from tfpipe.distributed import World
@@ -60,20 +60,21 @@ class Packed(Stored):
         if isinstance(self.folder, Path):
             check_share(self.folder, split, self.config, world)
         _check_config(manifest.about, self.config, split, self.folder)
-        images, records = (_table(self.folder / table["name"], table) for table in manifest.tables)
-        paths = replace(FileList.of(images["path"].to_pylist()), digest=manifest.about["list"])
+        table = packed_table(manifest, self.folder, self.config, world)
         files = [(self.folder / shard["name"], shard) for shard in manifest.shards]
         shards = Shards(
             manifest.about["kind"],
             [str(path) for path, _ in files],
-            Records(*(records[name].to_numpy() for name in RECORDS.names)),
+            table_records(table),
             manifest.about["jpeg"],
             self.opened([(path, Stamp(shard["bytes"], shard["sha256"])) for path, shard in files]),
         )
-        annotated, boxes = index_of(images)
-        weights = images["weight"].to_numpy() if "weight" in images.column_names else None
-        labels, classes = images["label"].to_numpy(), tuple(manifest.about["classes"])
-        return Known(paths, labels, classes, boxes, annotated, weights), shards
+        columns, classes = table.columns, tuple(manifest.about["classes"])
+        known = Known(
+            *(table_paths(table), columns["label"], classes, table_boxes(table), columns["annotated"]),
+            weights=columns.get("weight"),
+        )
+        return known, shards
 
     def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "PackedSplit":
         return PackedSplit(self.config, catalog, world, shards)
@@ -105,19 +106,6 @@ class PackedSplit(ShardSplit):
         from tfpipe.data.runtime.op_errors import reason
 
         return Failure(self.name(item), reason(error))
-
-
-def _table(path: AnyPath, about: dict[str, Any]) -> pa.Table:
-    """Reads a table; raises ConfigError if one behind a URL is not as it was packed."""
-    if isinstance(path, Path):
-        return pq.read_table(path)
-    try:
-        contents = path.read_bytes()
-    except OSError as error:
-        raise cannot_read(f"{path}, named in the manifest", error, ADVICE) from error
-    if hashlib.sha256(contents).hexdigest() != about["sha256"]:
-        raise ConfigError(f"{path} is not what was packed: its sha256 differs; {ADVICE}")
-    return pq.read_table(io.BytesIO(contents))
 
 
 def _checked(folder: AnyPath, split: str) -> Manifest:

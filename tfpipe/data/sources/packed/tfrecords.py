@@ -5,43 +5,27 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from tfpipe.config import DataConfig, SourceConfig
 from tfpipe.data.annotations.cleaning import Annotated, targets
-from tfpipe.data.catalog.index import boxes_in
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Index
 from tfpipe.data.sources.known import NEITHER, Known, check_files, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scan, scanned
-from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scan, Scanned, Shard, scanned
+from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
-FORMAT = 1
 # End of a TFRecord file's name, with the number of files.
 SHARD = re.compile(r"-\d+-of-(\d+)(?:\.tfrecords?)?$")
 # Stands for the class of a box that has another class than its image.
 OTHER_CLASS = np.iinfo(np.int32).max
-SCAN = pa.schema(
-    {
-        "name": pa.string(),
-        "synset": pa.string(),
-        "label": pa.int64(),
-        "boxes": pa.list_(pa.list_(pa.float32(), 4)),
-        "box_labels": pa.list_(pa.int64()),
-        "offset": pa.int64(),
-        "length": pa.int64(),
-        "shard": pa.int32(),
-    }
-)
 
 
 class TfRecords(Stored):
@@ -71,25 +55,20 @@ class TfRecords(Stored):
                 'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their '
                 'own: use "directory", or pack the files with tfpipe pack'
             )
-        table = _scanned(config, self.about, split, world)
-        if not len(table):
+        images = _scanned(config, self.about, split, world)
+        if not images.rows.names:
             raise ConfigError(f"the TFRecords in {self.display_name} hold no record of the {split} data")
-        synsets = table["synset"].to_pylist()
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
-            train = table if split == "train" else _scanned(config, self.about, "train", world)
-            classes = tuple(sorted(set(train["synset"].to_pylist()) - {""}))
+            train = images if split == "train" else _scanned(config, self.about, "train", world)
             # If no record has a class name, classes are named by number.
-            classes = classes or tuple(str(label) for label in range(1, int(np.max(train["label"].to_numpy())) + 1))
-        labels = _labels(table, synsets, classes, self.display_name)
-        paths = FileList.of(table["name"].to_pylist())
-        places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
-        records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-        shards = Shards("original", [str(path) for path in record_files(self.about, split)], records)
-        annotated, boxes = _boxes(table, labels)
+            classes = tuple(train.rows.labels.distinct() or map(str, range(1, int(train.number.max()) + 1)))
+        labels = _labels(images, classes, self.display_name)
+        annotated, boxes = _boxes(images, labels)
         left_out = not_used(record_files(self.about, NEITHER) if split == "train" else [])
-        return Known(paths, labels, classes, boxes, annotated, left_out=left_out), shards
+        known = Known(FileList.of(images.rows.names), labels, classes, boxes, annotated, left_out=left_out)
+        return known, images.shards(labels)
 
 
 def record_files(about: SourceConfig, split: str) -> list[Path]:
@@ -100,35 +79,34 @@ def record_files(about: SourceConfig, split: str) -> list[Path]:
     return [folder / name for name in names_of(names, about, split)]
 
 
-def _labels(table: pa.Table, synsets: list[str], classes: tuple[str, ...], folder: str) -> np.ndarray:
+def _labels(images: Shard, classes: tuple[str, ...], folder: str) -> np.ndarray:
     """Returns int32 [n]: class numbers, by synset if a record has one, else from its label, which counts from 1."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    labels = np.array([numbers.get(name, -1) for name in synsets], np.int32)
-    nameless = np.array([not name for name in synsets])
-    labels[nameless] = table["label"].to_numpy()[nameless] - 1
+    names, own = images.rows.names, images.rows.labels
+    synsets = own.values({name: number for number, name in enumerate(classes)})
+    labels = np.where(own.numbers < 0, images.number - 1, synsets).astype(np.int32)
     unknown = np.flatnonzero((labels < 0) | (labels >= len(classes)))
     if unknown.size:
         first = int(unknown[0])
         raise ConfigError(
-            f"{unknown.size} of {len(table)} records in {folder} have a label that is no class, e.g. "
-            f'{table["name"][first]}: "{synsets[first]}", {table["label"][first]}; the {len(classes)} classes are '
-            f"{', '.join(classes[:3])} ...; set data.classes to a list or file of all of them"
+            f"{unknown.size} of {len(labels)} records in {folder} have a label that is no class, e.g. "
+            f'{names[first]}: "{own.text(first) or ""}", {images.number[first]}; the {len(classes)} classes '
+            f"are {', '.join(classes[:3])} ...; set data.classes to a list or file of all of them"
         )
     return labels
 
 
-def _boxes(table: pa.Table, labels: np.ndarray) -> Index:
+def _boxes(images: Shard, labels: np.ndarray) -> Index:
     """Returns the boxes to crop, as cleaning.targets does: those of the image's class, else the whole image."""
-    images, boxes, own = boxes_in(table)
-    classes = np.where(own == table["label"].to_numpy()[images], labels[images], OTHER_CLASS)
-    annotated = np.bincount(images, minlength=len(table)) > 0
-    return Index(annotated, targets(Annotated(images, boxes, classes), labels, np.ones((len(table), 2), np.float32)))
+    rows = images.rows
+    assert rows.sizes is not None, "a scan has sizes"
+    classes = np.where(rows.box_labels.numbers < 0, labels[rows.box_images], OTHER_CLASS)
+    return Index(rows.annotated, targets(Annotated(rows.box_images, rows.boxes, classes), labels, rows.sizes))
 
 
-def _scanned(config: DataConfig, about: SourceConfig, split: str, world: World) -> pa.Table:
-    scan = Scan("TFRecords", "tfrecord-index", FORMAT, SCAN, lambda path, size, _: _scan_shard(path, size), {})
+def _scanned(config: DataConfig, about: SourceConfig, split: str, world: World) -> Shard:
+    scan = Scan("TFRecords", "tfrecord", lambda path, size, _: _scan_shard(path, size), {})
     folder = world.from_rank0(lambda: _whole_set(about, split)[0].parent)
-    return scanned(scan, lambda: _whole_set(about, split), PREFIX[split], config, folder, world).table
+    return scanned(scan, lambda: _whole_set(about, split), PREFIX[split], config, folder, world)[0]
 
 
 def _whole_set(about: SourceConfig, split: str) -> list[Path]:
@@ -143,13 +121,14 @@ def _whole_set(about: SourceConfig, split: str) -> list[Path]:
     return shards
 
 
-def _scan_shard(path: Path, size: int) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = []
+def _scan_shard(path: Path, size: int) -> list[Scanned]:
+    rows: list[Scanned] = []
     for count, (start, data) in enumerate(_records(path, size)):
         parsed = _parse(data, path, count)
         place = start + data.index(parsed.contents), len(parsed.contents)
-        name, boxes = parsed.filename or f"{path.name}:{count}", parsed.boxes.tolist()
-        rows.append((name, parsed.synset, parsed.label, boxes, parsed.box_labels, *place))
+        own = [None if label == parsed.label else str(label) for label in parsed.box_labels]
+        name, about = parsed.filename or f"{path.name}:{count}", (parsed.synset or None, parsed.label, (1, 1))
+        rows.append(Scanned(name, *about, parsed.boxes.tolist(), own, *place))
     return rows
 
 

@@ -7,41 +7,25 @@ import json
 import re
 import tarfile
 from collections.abc import Sequence
-from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
-from tfpipe.config import Columns, DataConfig
+from tfpipe.config import Columns
 from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, names_of, not_used
-from tfpipe.data.sources.packed.scan import LeftOut, Scan, Scanned, scanned
-from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.packed.scan import LeftOut, Scan, Scanned, Shard, Stamped, scanned
+from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.packed.tar import check_end, opened_tar, samples
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
-from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, classes_of, in_pixels, targets_of
+from tfpipe.data.sources.rows import as_edges, boxes_of, classes_of, in_pixels, targets_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
-SCAN = pa.schema(
-    {
-        "name": pa.string(),
-        "label": pa.string(),
-        "height": pa.float32(),
-        "width": pa.float32(),
-        "boxes": pa.list_(pa.list_(pa.float32(), 4)),
-        "box_labels": pa.list_(pa.string()),
-        "offset": pa.int64(),
-        "length": pa.int64(),
-        "shard": pa.int32(),
-    }
-)
-FORMAT = 2
 TAR = (".tar",)
 # Keys of data.source.columns that a scan depends on.
 COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit")
@@ -70,19 +54,14 @@ class WebDataset(Stored):
         config = self.config
         self._check_split("train")
         self._check_split(split)
-        scan = self._scanned(split, world)
-        table = scan.table
-        rows = train = _rows(table, self._shards(split), config)
-        if split == "test" and config.classes is None:
-            train = _rows(self._scanned("train", world).table, self._shards("train"), config)
+        images, shards = self._scanned(split, world)
+        train = images.rows if split == "train" or config.classes is not None else self._scanned("train", world)[0].rows
         classes = classes_of(config, train, self.display_name)
-        labels, boxes = targets_of(config, rows, classes, self.display_name)
-        places = {name: table[name].to_numpy() for name in ("shard", "offset", "length")}
-        records = Records(np.arange(len(table), dtype=np.int32), labels, **places)
-        files, remote = [str(path) for path, _ in scan.shards], self.opened(scan.shards)
-        left_out = [*scan.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
-        known = Known(FileList.of(rows.names), labels, classes, boxes, rows.annotated, left_out=left_out)
-        return known, Shards("original", files, records, remote=remote)
+        labels, boxes = targets_of(config, images.rows, classes, self.display_name)
+        left_out = [*images.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
+        paths = FileList.of(images.rows.names)
+        known = Known(paths, labels, classes, boxes, images.rows.annotated, left_out=left_out)
+        return known, images.shards(labels, self.opened(shards))
 
     def _shards(self, split: str) -> Sequence[AnyPath]:
         about = self.config.source
@@ -96,40 +75,29 @@ class WebDataset(Stored):
         folder = UrlPath(path, self.config.remote)
         return [folder / name for name in names_of(filter(is_tar, folder.names()), about, split)]
 
-    def _scanned(self, split: str, world: World) -> Scanned:
+    def _scanned(self, split: str, world: World) -> tuple[Shard, Stamped]:
         assert self.config.source is not None
         columns = self.config.source.columns
         folder = world.from_rank0(lambda: self._shards(split)[0].parent)
         settings = {f"data.source.columns.{name}": getattr(columns, name) for name in COLUMNS}
 
-        def read(path: AnyPath, size: int, left_out: LeftOut) -> list[tuple[Any, ...]]:
+        def read(path: AnyPath, size: int, left_out: LeftOut) -> list[Scanned]:
             return scan_tar(path, size, columns, left_out)
 
-        scan = Scan("tar shards", "tar-index", FORMAT, SCAN, read, settings)
-        result = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
-        if not len(result.table):
+        scan = Scan("tar shards", "tar", read, settings)
+        images, shards = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
+        if not images.rows.names:
             raise ConfigError(
                 f"the tar shards in {folder} hold no image with a name that ends in {', '.join(SUFFIXES)}, but "
-                f"{', '.join(result.left_out.texts) or 'nothing'}"
+                f"{', '.join(images.left_out.texts) or 'nothing'}"
             )
-        return result
+        rows = images.rows._replace(column="box_labels" if self.config.label_source == "object" else "label")
+        return images._replace(rows=rows), shards
 
 
 def is_tar(name: str) -> bool:
     """Returns whether a file's name is one of a tar shard."""
     return name.lower().endswith(TAR)
-
-
-def _rows(table: pa.Table, shards: Sequence[AnyPath], config: DataConfig) -> Rows:
-    lists = table["boxes"].combine_chunks()
-    images = np.repeat(np.arange(len(table)), np.diff(lists.offsets.to_numpy()))
-    edges = lists.flatten().flatten().to_numpy().reshape(-1, 4)
-    sizes = np.stack([table[side].to_numpy() for side in ("height", "width")], axis=1)
-    texts = [text or None for text in table["box_labels"].combine_chunks().flatten().to_pylist()]
-    labels = [label or None for label in table["label"].to_pylist()]
-    column: Literal["label", "box_labels"] = "box_labels" if config.label_source == "object" else "label"
-    files, file = list(map(str, shards)), table["shard"].to_numpy()
-    return Rows(table["name"].to_pylist(), labels, images, edges, texts, sizes, files, file, column=column)
 
 
 def expanded(url: str) -> list[str]:
@@ -144,27 +112,27 @@ def expanded(url: str) -> list[str]:
     ]
 
 
-def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> list[tuple[Any, ...]]:
-    """Returns the values of SCAN without the shard for each image of a tar file, in its order.
+def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> list[Scanned]:
+    """Returns the images of a tar file, in its order; counts in `left_out` what is not used.
 
-    Counts the members that are not used. Raises OSError, or ValueError if it is no tar file, a member or a header is
+    Raises OSError, or ValueError if it is no tar file, a member or a header is
     damaged, or the file was cut off.
     """
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Scanned] = []
     try:
         with open_file(path) as file, opened_tar(file, size) as tar:
             for image, notes in samples(tar, left_out):
-                rows.append((image.name, *_about(tar, image, notes, columns), image.offset_data, image.size))
+                rows.append(_scanned_image(tar, image, notes, columns))
             check_end(file, tar.offset)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return rows
 
 
-def _about(
+def _scanned_image(
     tar: tarfile.TarFile, image: tarfile.TarInfo, notes: dict[str, tarfile.TarInfo], columns: Columns
-) -> tuple[str | None, float, float, list[list[float]], list[str | None]]:
-    """Returns the label, the height and width that boxes are divided by, the boxes and their labels."""
+) -> Scanned:
+    """Returns an image with what the members beside it say; raises ValueError if that cannot be used."""
     label: str | None = None
     edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
     height = width = 1.0
@@ -201,4 +169,5 @@ def _about(
         raise ValueError(f"{image.name} has {len(labels)} labels for {len(edges)} boxes")
     if len(edges) and not is_stated(np.array([[height, width]]))[0]:
         height, width = header_of(contents(image), image.name)[:2]
-    return label, max(height, 1), max(width, 1), edges.tolist(), labels
+    size, texts = (max(height, 1), max(width, 1)), [text or None for text in labels]
+    return Scanned(image.name, label or None, 0, size, edges.tolist(), texts, image.offset_data, image.size)

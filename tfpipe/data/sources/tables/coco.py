@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfpipe.data.sources.rows import Rows, as_edges, is_box
+from tfpipe.data.sources.rows import Rows, Texts, as_edges, is_box
 from tfpipe.data.sources.tables.table import Table
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text, unreadable
@@ -50,17 +50,16 @@ def read_coco(path: Path) -> Rows:
     if not paths:
         raise ConfigError(f"data.source: {path} has no image")
     order = np.argsort(owners, kind="stable")
-    texts = [texts[place] for place in order.tolist()]
-    of_image: list[set[str]] = [set() for _ in paths]
-    for owner, text in zip(owners[order].tolist(), texts, strict=True):
-        of_image[owner].add(text)
-    labels = [next(iter(labels)) if len(labels) == 1 else None for labels in of_image]
+    classes = Texts.of([texts[place] for place in order.tolist()])
+    low, high = np.full(len(paths), len(classes.names), np.int32), np.full(len(paths), -1, np.int32)
+    np.minimum.at(low, owners[order], classes.numbers)
+    np.maximum.at(high, owners[order], classes.numbers)
     return Rows(
         paths,
-        labels,
+        Texts(np.where(low == high, high, -1), classes.names),
         owners[order],
         as_edges(edges, "xywh")[order],
-        list(texts),
+        classes,
         sizes.reshape(-1, 2),
         [str(path)],
         np.zeros(len(paths), np.int32),

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tfpipe.config import Columns
-from tfpipe.data.sources.rows import Rows, as_edges, in_unit
+from tfpipe.data.sources.rows import Rows, Texts, as_edges, in_unit
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.errors import ConfigError
 
@@ -95,10 +95,10 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, by_object
         classes = classes if by_object else own
     return Rows(
         names,
-        labels,
+        Texts.of(labels),
         images,
         edges,
-        texts,
+        Texts.of(texts),
         _sizes(column("height"), column("width")),
         [str(path)],
         np.zeros(len(names), np.int32),
@@ -295,10 +295,8 @@ def _merged(rows: Rows) -> Rows:
     numbers: dict[str, int] = {}
     images = np.array([numbers.setdefault(name, len(numbers)) for name in rows.names], np.int64)
     _, first = np.unique(images, return_index=True)
-    labels = [rows.labels[row] for row in first.tolist()]
-    for image, label in zip(images.tolist(), rows.labels, strict=True):
-        if label != labels[image]:
-            labels[image] = None
+    labels = rows.labels.numbers[first]
+    labels[images[rows.labels.numbers != labels[images]]] = -1
     order = np.argsort(images, kind="stable")
     order = order[np.isfinite(rows.boxes[order]).all(axis=1)]
 
@@ -307,10 +305,10 @@ def _merged(rows: Rows) -> Rows:
 
     return rows._replace(
         names=list(numbers),
-        labels=labels,
+        labels=Texts(labels, rows.labels.names),
         box_images=images[order],
         boxes=rows.boxes[order],
-        box_labels=[rows.box_labels[row] for row in order.tolist()],
+        box_labels=Texts(rows.box_labels.numbers[order], rows.box_labels.names),
         sizes=of_first(rows.sizes),
         file=of_first(rows.file),
         row=of_first(rows.row),

@@ -1,37 +1,37 @@
 """Locates the bytes of images in tables, so that each is read at once by its file, offset and length.
 
 In an uncompressed Arrow file a value's bytes lie as they are. The images of a Parquet file, whose pages are encoded,
-are copied once, a row group at a time, to such an Arrow file beside it, or in `data.index`.
+are copied once, some at a time, to a stored table (catalog/table.py) beside it, or in `data.index`.
 """
 
-import hashlib
-import logging
-import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tfpipe.config import DataConfig
+from tfpipe.data.catalog.table import ADVICE, StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.packed.shards import Records, Shards
-from tfpipe.data.sources.tables.formats import arrow_values, bytes_of, open_arrow, table_format
+from tfpipe.data.sources.tables.formats import arrow_values, bytes_of, open_arrow, opening, table_format
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.util.atomic_write import locked_write, remove_abandoned, writing
 from tfpipe.util.files import stamp
-from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.progress import progress
-from tfpipe.util.retry import may_pass, retried
+from tfpipe.util.retry import retried
 
-logger = logging.getLogger(__name__)
-
-KEY = b"tfpipe.copied"
-VERSION = 1
+# End of the names of copies by earlier versions, which are no tables.
 COPY = ".images.arrow"
-# The copy's column.
-COPIED = "image"
+
+
+class ImageBytes(NamedTuple):
+    """A file that holds the bytes of a table's images as they are."""
+
+    path: str
+    offsets: np.ndarray  # int64 [n]: start of each image's bytes within the file
+    lengths: np.ndarray  # int64 [n]
 
 
 def locate(files: list[Path], column: str, config: DataConfig, world: World) -> Shards:
@@ -40,107 +40,89 @@ def locate(files: list[Path], column: str, config: DataConfig, world: World) -> 
     Raises ConfigError if a copy cannot be written or the disk is too small, or an image has no bytes.
     """
 
-    def copy(path: Path) -> str | None:
-        try:
-            _copied(path, column, config)
-        except (OSError, TfpipeError, pa.ArrowInvalid) as error:
-            return f"{path}: {error}"
-        return None
+    def copy_all(mine: Sequence[Path]) -> list[str]:
+        shown = progress(mine, len(mine), "copying images of tables", "file", world.rank == 0)
+        return [_problem(path, column, config) for path in shown]
 
-    show = world.rank == 0
-    outcomes = world.share(
-        files, lambda mine: [copy(path) for path in progress(mine, len(mine), "copying images of tables", "file", show)]
-    )
-    errors = list(filter(None, outcomes))
+    errors = list(filter(None, world.share(files, copy_all)))
     if errors:
         raise ConfigError("\n  ".join(["data.source: the images of tables cannot be used:", *errors[:20]]))
-    return world.from_rank0(lambda: _shards(files, column, config))
+    return world.from_rank0(lambda: _shards([_located(path, column, config) for path in files]))
 
 
-@retried
-def _shards(files: list[Path], column: str, config: DataConfig) -> Shards:
-    paths = [path if _is_plain(path, column) else _copy_path(path, config) for path in files]
-    parts = [_places(path, column if path == file else COPIED) for path, file in zip(paths, files, strict=True)]
-    counts = [len(lengths) for _, lengths in parts]
-    offsets, lengths = map(np.concatenate, zip(*parts, strict=True))
+def _problem(path: Path, column: str, config: DataConfig) -> str:
+    """Returns why the images of a table cannot be located, or copied before; "" if they can."""
+    try:
+        _located(path, column, config)
+    except (OSError, TfpipeError, pa.ArrowInvalid) as error:
+        return f"{path}: {error}"
+    return ""
+
+
+def _shards(files: list[ImageBytes]) -> Shards:
+    offsets, lengths = (np.concatenate(columns) for columns in zip(*(file[1:] for file in files), strict=True))
     images = np.arange(len(offsets), dtype=np.int32)
-    shards = np.repeat(np.arange(len(files), dtype=np.int32), counts)
-    return Shards("original", [str(path) for path in paths], Records(images, images, shards, offsets, lengths))
-
-
-def _places(path: Path, column: str) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the offset and length of each image within an Arrow file, int64 [n] each; all have bytes."""
-    table, start, _ = open_arrow(path)
-    offsets, lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for values in arrow_values(table, column):
-        _, ends, data = values.buffers()
-        width: type = np.int64 if pa.types.is_large_binary(values.type) else np.int32
-        places = np.frombuffer(ends, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-        offsets.append(places[:-1] + (data.address - start if data else 0))
-        lengths.append(np.diff(places))
-    return np.concatenate(offsets), np.concatenate(lengths)
-
-
-def _is_plain(path: Path, column: str) -> bool:
-    """Returns whether an image's bytes lie in the file as they are: in an Arrow file that is not compressed."""
-    if table_format(path) != "arrow":
-        return False
-    table, start, size = open_arrow(path)
-    buffers = (values.buffers()[2] for values in arrow_values(table, column))
-    return all(data is None or start <= data.address < start + size for data in buffers)
-
-
-def _copy_path(path: Path, config: DataConfig) -> Path:
-    if config.index is None:
-        return path.with_name(path.stem + COPY)
-    where = hashlib.sha256(os.fsencode(path)).hexdigest()
-    return config.index / f"{path.stem}-{where[:8]}{COPY}"
+    shards = np.repeat(np.arange(len(files), dtype=np.int32), [len(file.lengths) for file in files])
+    return Shards("original", [file.path for file in files], Records(images, images, shards, offsets, lengths))
 
 
 @retried
-def _copied(path: Path, column: str, config: DataConfig) -> None:
-    """Copies the images of a table, some at a time, unless there is a copy of the same file or none is needed.
+def _located(path: Path, column: str, config: DataConfig) -> ImageBytes:
+    """Locates the images of a table, in a copy if they are encoded, which is made unless it is there.
 
     Raises ConfigError if an image has no bytes, or the copy cannot be written.
     """
-    if _is_plain(path, column):
-        for _ in _checked(path, column):
-            pass
-        return
-    size, copy = path.stat().st_size, _copy_path(path, config)
-    made_from = MadeFrom(VERSION, [(path.name, stamp(str(path)))], {"data.source.columns.bytes": column})
-    remove_abandoned(copy)
-    if copy.exists():
-        change = _change(copy, made_from)
-        if change is None:
-            return
-        logger.warning("%s is out of date: %s; the images of %s are copied again", copy, change, path)
-    advice = "set data.index to a folder that can be written"
-    with writing(copy, advice):
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(copy.parent).free
+    plain = _plain(path, column)
+    if plain is not None:
+        return plain
+    catalog = catalog_folders(config, [path])[0]
+    store = TableStore([catalog], [(path.name, stamp(str(path)))], World(), must_store=True)
+
+    def copy(_: World) -> StoredTable:
+        size, free = path.stat().st_size, shutil.disk_usage(catalog).free
         if size > free:
-            raise ConfigError(f"{copy} needs {size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {advice}")
-        schema = pa.schema({COPIED: pa.large_binary()}, {KEY: made_from.text()})
-        with locked_write(copy) as file, pa.ipc.new_file(file, schema) as writer:
-            for values in _checked(path, column):
-                writer.write_batch(pa.record_batch([values.cast(pa.large_binary())], schema=schema))
+            raise ConfigError(f"{catalog} needs {size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {ADVICE}")
+        lengths = [np.zeros(1, np.int64)]
+
+        def contents() -> Iterator[np.ndarray]:
+            yield np.zeros(0, np.uint8)
+            with opening(path):
+                for starts, data in _checked(bytes_of(path, column), column):
+                    lengths.append(np.diff(starts))
+                    yield data[starts[0] : starts[-1]]
+
+        # Known when the contents are written, which are the first.
+        ends = (np.cumsum(np.concatenate(lengths)) for _ in range(1))
+        return StoredTable({}, {}, {"contents": contents(), "starts": ends})
+
+    table = store.table("images", {"data.source.columns.bytes": column}, copy)
+    assert table is not None, "images are always copied"
+    contents, starts = table.columns["contents"].base, table.columns["starts"]
+    assert isinstance(contents, np.memmap), "the copy is mapped"
+    return ImageBytes(str(contents.filename), starts[:-1] + contents.offset, np.diff(starts))
 
 
-def _change(copy: Path, made_from: MadeFrom) -> str | None:
-    """Returns the reason to make a copy again; None if it is up to date."""
-    try:
-        return made_from.change((open_arrow(copy).table.schema.metadata or {}).get(KEY))
-    except (OSError, pa.ArrowInvalid) as error:
-        if may_pass(error):
-            raise
-        return f"it cannot be read: {error}"
+def _plain(path: Path, column: str) -> ImageBytes | None:
+    """Locates the images of an Arrow file that is not compressed, so that they lie in it as they are; else None."""
+    if table_format(path) != "arrow":
+        return None
+    table, start, size = open_arrow(path)
+    offsets, lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for starts, data in _checked(arrow_values(table, column), column):
+        if data.size and not start <= data.ctypes.data < start + size:
+            return None
+        offsets.append(starts[:-1] + (data.ctypes.data - start))
+        lengths.append(np.diff(starts))
+    return ImageBytes(str(path), np.concatenate(offsets), np.concatenate(lengths))
 
 
-def _checked(path: Path, column: str) -> Iterator[pa.Array]:
-    """Yields the bytes of a table's images, in parts; raises ConfigError if an image has none."""
+def _checked(parts: Iterable[pa.Array], column: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields where images start in the bytes of some, and the last ends, int64 [n + 1], and the bytes, uint8.
+
+    Raises ConfigError if an image has no bytes.
+    """
     row = 0
-    for values in bytes_of(path, column):
+    for values in parts:
         if values.null_count:
             row += values.is_null().index(True).as_py()
             raise ConfigError(
@@ -148,4 +130,7 @@ def _checked(path: Path, column: str) -> Iterator[pa.Array]:
                 "none and their paths; make two tables of it"
             )
         row += len(values)
-        yield values
+        _, ends, data = values.buffers()
+        width: type = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+        starts = np.frombuffer(ends, width)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+        yield starts, np.frombuffer(data or b"", np.uint8)

@@ -1,10 +1,15 @@
-"""Parts of a catalog that processes share: made once, mapped by all, never stale, and nothing where they are small."""
+"""Stored tables: equal when mapped, whole or not there, made once, mapped by all, never stale; none of small data."""
 
+import json
 import logging
 import os
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
+from collections import namedtuple
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,8 +21,9 @@ import pytest
 
 from tests.support.batches import assert_same, batches
 from tfpipe import Config, World
-from tfpipe.data.catalog import parts, shared
-from tfpipe.data.catalog.shared import Shared
+from tfpipe.data.catalog import lists, table
+from tfpipe.data.catalog import load as load_module
+from tfpipe.data.catalog.table import ABOUT, FORMAT, StoredTable, TableStore, map_table, write_table
 from tfpipe.data.contract import data_contract
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import visit
@@ -26,7 +32,7 @@ from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 from tfpipe.util.files import NO_STAMP
-from tfpipe.util.mapped import Part, map_part
+from tfpipe.util.made_from import MadeFrom
 
 # ---- the catalog -----------------------------------------------------------------------------------------------
 
@@ -34,7 +40,7 @@ from tfpipe.util.mapped import Part, map_part
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every list is large enough to be shared."""
-    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    monkeypatch.setattr(table, "SMALL_BYTES", 0)
 
 
 def load(config: Config, split: str = "train") -> Split:
@@ -78,10 +84,10 @@ def test_a_mapped_catalog_is_the_one_that_is_read(
     if indexed:
         build_index(config.data, "train", World(), processes=1)
     held = load(config)
-    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    monkeypatch.setattr(table, "SMALL_BYTES", 0)
     assert_equal(load(config), held)
-    for name in ("read_lists", "image_labels"):
-        monkeypatch.setattr(parts, name, None)
+    monkeypatch.setattr(lists, "read_lists", None)
+    monkeypatch.setattr(load_module, "image_labels", None)
     monkeypatch.setattr("tfpipe.data.catalog.index.load_index", None)
     assert_equal(load(config), held)
 
@@ -100,7 +106,7 @@ def test_the_order_is_the_same_item_for_item(
 
     worlds = [World(), World(1, 3)]
     held = [visits(world) for world in worlds]
-    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    monkeypatch.setattr(table, "SMALL_BYTES", 0)
     for world, expected in zip(worlds, held, strict=True):
         assert_same(visits(world), expected)
 
@@ -109,7 +115,7 @@ def test_batches_of_a_mapped_catalog_are_the_same(make: Callable[..., Config], m
     config = make()
     build_index(config.data, "train", World(), processes=1)
     held = batches(config, "train", 4)
-    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    monkeypatch.setattr(table, "SMALL_BYTES", 0)
     assert_same(batches(config, "train", 4), held)
 
 
@@ -118,7 +124,7 @@ def test_test_data_and_its_label_file_are_shared_too(
 ) -> None:
     config = make(classes=None)
     held = load(config, "test")
-    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    monkeypatch.setattr(table, "SMALL_BYTES", 0)
     assert_equal(load(config, "test"), held)
     catalogs = sorted(path.name.partition("-")[0] for path in config.data.index.glob("*.catalog"))
     assert catalogs == ["train", "val"]
@@ -137,7 +143,7 @@ def test_what_has_changed_is_read_again(
     (tmp_path / "labels.csv").write_text("".join(f"{Path(line).stem} {Path(line).parent.name}\n" for line in lines))
     config = make(train_filelist=str(tmp_path / "train.txt"), train_label_file=str(tmp_path / "labels.csv"))
     index = build_index(config.data, "train", World(), processes=1).path
-    monkeypatch.setattr(shared, "SMALL_BYTES", 0)
+    monkeypatch.setattr(table, "SMALL_BYTES", 0)
     assert load(config).catalog.boxes is not None
     if change == "list":
         (tmp_path / "train.txt").write_text("".join(reversed(lines)))
@@ -168,16 +174,42 @@ def test_a_list_that_changes_while_it_is_read_is_not_used(
 ) -> None:
     path = tmp_path / "train.txt"
     path.write_text(Path(make().data.train_filelist).read_text())
-    config, read = make(train_filelist=str(path)), parts.read_lists
+    config, read = make(train_filelist=str(path)), lists.read_lists
 
     def read_slowly(*args: Any, **keys: Any) -> Any:
         with path.open("a") as file:
             file.write("/another/n01/image.JPEG\n")
         return read(*args, **keys)
 
-    monkeypatch.setattr(parts, "read_lists", read_slowly)
+    monkeypatch.setattr(lists, "read_lists", read_slowly)
     with pytest.raises(ConfigError, match=r"train\.txt changed while it was read: start again"):
         load(config)
+
+
+@pytest.mark.parametrize("before", ["another list", "format 1", "damage", "first"])
+def test_one_line_says_why_a_table_is_made_again(
+    large: None, make: Callable[..., Config], caplog: pytest.LogCaptureFixture, before: str
+) -> None:
+    config = make()
+    load(config)
+    (stored,) = config.data.index.glob("*.catalog/list-*")
+    if before == "another list":
+        about = json.loads((stored / ABOUT).read_text())
+        about["made from"][1][0][1][0] += 1
+        (stored / ABOUT).write_text(json.dumps(about))
+    elif before == "format 1":
+        (stored / ABOUT).write_text(json.dumps({"arrays": ["names"], "values": {}}))
+    elif before == "damage":
+        (stored / "names.npy").write_bytes(b"")
+    if before != "damage":
+        stored.rename(stored.with_name("list-0123456789abcdef" if before != "first" else ".gone"))
+    caplog.clear()
+    load(config)
+    why = {"another list": "had .* bytes then, has", "format 1": "another version of tfpipe", "damage": "it is damaged"}
+    lines = [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
+    assert len(lines) == (before in why)
+    if lines:
+        assert re.search(rf"/list-[0-9a-f]+ is out of date: .*{why[before]}.*; it is made again", lines[0])
 
 
 # ---- where the parts are -----------------------------------------------------------------------------------------
@@ -212,7 +244,7 @@ def test_where_the_list_is_read_only_the_temporary_folder_is_used_or_none(
     own = tmp_path / f"temporary/tfpipe-{os.getuid()}"
     (folder,) = own.iterdir()
     assert folder.name.startswith("train-") and folder.suffix == ".catalog" and own.stat().st_mode & 0o777 == 0o700
-    assert any(map_part(path) for path in folder.glob("list-*"))
+    assert any(map_table(path) for path in folder.glob("list-*"))
     # Others may write there: nothing in it is believed.
     own.chmod(0o777)
     caplog.clear()
@@ -256,14 +288,14 @@ class Rank(World):
         return values[0]
 
 
-def on_ranks(places: Sequence[Sequence[Path]], make: Callable[[int], Part | None]) -> list[Any]:
+def on_ranks(places: Sequence[Sequence[Path]], make: Callable[[int], StoredTable | None]) -> list[Any]:
     """The part, or the error, that each rank gets: rank r shares in places[r] and makes it by make(r)."""
     exchange = Exchange(len(places))
 
     def one(rank: int) -> Any:
         world = Rank(rank, len(places), "mpi", rank % 2, 2, exchange=exchange)
         try:
-            return Shared(places[rank], [("list", NO_STAMP)], world).part("kind", [], lambda: make(rank))
+            return TableStore(places[rank], [("list", NO_STAMP)], world).table("kind", {}, lambda _: make(rank))
         except ConfigError as error:
             return str(error)
 
@@ -280,13 +312,13 @@ def test_ranks_share_what_as_few_as_possible_make(tmp_path: Path, hosts: str, ma
     second = {"see": "host0", "host": "host1", "alone": "no folder/x"}[hosts.split()[-1]]
     made = []
 
-    def make(rank: int) -> Part:
+    def make(rank: int) -> StoredTable:
         made.append(rank)
-        return Part({"by": rank}, {"values": np.arange(9)})
+        return StoredTable({"by": rank}, {"values": np.arange(9)})
 
     for _ in range(2):
         found = on_ranks([[tmp_path / name] for name in ("host0", "host0", second, second)], make)
-        assert all(np.array_equal(part.arrays["values"], np.arange(9)) for part in found)
+        assert all(np.array_equal(part.columns["values"], np.arange(9)) for part in found)
     # What could not be stored is made again by the second start.
     assert sorted(made) == sorted(makers + [rank for rank in makers if hosts.endswith("alone") and rank])
 
@@ -310,7 +342,7 @@ def test_ranks_load_the_same_catalog(large: None, make: Callable[..., Config], i
 
 
 def test_an_error_of_one_rank_is_raised_on_all_and_nothing_is_nothing_on_all(tmp_path: Path) -> None:
-    def fail(rank: int) -> Part:
+    def fail(rank: int) -> StoredTable:
         raise ConfigError(f"no list, says rank {rank}")
 
     assert on_ranks([[tmp_path / "a"]] * 4, fail) == ["rank 0: no list, says rank 0"] * 4
@@ -322,14 +354,127 @@ def test_of_processes_that_are_not_connected_one_makes_a_part(tmp_path: Path) ->
     made = []
     begun = threading.Barrier(4, timeout=60)
 
-    def one(rank: int) -> Part | None:
-        def make() -> Part:
+    def one(rank: int) -> StoredTable | None:
+        def make() -> StoredTable:
             made.append(rank)
-            return Part({"by": rank}, {"values": np.arange(9)})
+            return StoredTable({"by": rank}, {"values": np.arange(9)})
 
         begun.wait()
-        return Shared([tmp_path / "a"], [], World(rank, 4)).part("kind", [], make)
+        return TableStore([tmp_path / "a"], [], World(rank, 4)).table("kind", {}, lambda _: make())
 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(one, range(4)))
-    assert len(made) == 1 and [part.about for part in found] == [{"by": made[0]}] * 4
+    assert len(made) == 1 and [part.values for part in found] == [{"by": made[0]}] * 4
+
+
+# ---- the files -------------------------------------------------------------------------------------------------
+
+MADE_FROM = MadeFrom(FORMAT, [("list", NO_STAMP)], {})
+TABLE = StoredTable(
+    {"folders": ["/a/", "/ö/", "\udcff"], "ends": [3]},
+    {
+        "names": np.arange(5000, dtype=np.uint8),
+        "boxes": np.zeros((0, 4), np.float32),
+        "annotated": np.array([True, False, True]),
+        "starts": np.arange(7)[::2],
+    },
+)
+
+
+def write(folder: Path, stored: StoredTable) -> None:
+    write_table(folder, stored, MADE_FROM)
+
+
+def test_a_table_is_the_same_when_it_is_mapped(tmp_path: Path) -> None:
+    write(tmp_path / "table", TABLE)
+    mapped = map_table(tmp_path / "table")
+    assert mapped.values == TABLE.values and mapped.columns.keys() == TABLE.columns.keys()
+    for name, array in TABLE.columns.items():
+        found = mapped.columns[name]
+        assert found.dtype == array.dtype and np.array_equal(found, array)
+        assert not found.flags.writeable
+        assert found.ctypes.data % 64 == 0, "TensorFlow would copy it"
+    assert [path.name for path in tmp_path.iterdir()] == ["table"]
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_damaged_part_is_replaced_and_a_complete_one_is_not(tmp_path: Path, damaged: bool) -> None:
+    write(tmp_path / "table", StoredTable({"number": 0}, {"array0": np.arange(9)}))
+    if damaged:
+        (tmp_path / "table" / "array0.npy").write_bytes(b"")
+    write(tmp_path / "table", StoredTable({"number": 1}, {"array1": np.arange(9)}))
+    assert map_table(tmp_path / "table").values == {"number": int(damaged)}
+    assert sorted(path.name for path in (tmp_path / "table").iterdir()) == [ABOUT, f"array{int(damaged)}.npy"]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("cut", [0, 10, 127, 200, 4000])
+@pytest.mark.parametrize("name", ["names.npy", ABOUT])
+def test_a_table_that_is_cut_off_is_none(tmp_path: Path, name: str, cut: int) -> None:
+    write(tmp_path / "table", TABLE)
+    file = tmp_path / "table" / name
+    file.write_bytes(file.read_bytes()[: min(cut, file.stat().st_size - 1)])
+    assert map_table(tmp_path / "table") is None
+
+
+def test_a_table_without_one_of_its_files_is_none(tmp_path: Path) -> None:
+    assert map_table(tmp_path / "table") is None
+    write(tmp_path / "table", TABLE)
+    (tmp_path / "table" / "starts.npy").unlink()
+    assert map_table(tmp_path / "table") is None
+
+
+def test_a_table_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "table", TABLE)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**6, 10**6 - TABLE.nbytes, TABLE.nbytes))
+    with pytest.raises(OSError, match=r"0 MB are needed, 0 MB are free"):
+        write(tmp_path / "table", TABLE)
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        write(tmp_path / "table", TABLE)
+    assert [path.name for path in tmp_path.iterdir()] == ["table"] and map_table(tmp_path / "table") is not None
+
+
+def test_a_column_may_come_in_parts(tmp_path: Path) -> None:
+    """The number of its rows is not known when the first are written; those of no part are none."""
+    streams = {"names": iter([np.arange(3), np.arange(0), np.arange(5)]), "boxes": iter([np.zeros((0, 4), np.float32)])}
+    write(tmp_path / "table", StoredTable({}, {"after": np.arange(2)}, streams))
+    columns = map_table(tmp_path / "table").columns
+    assert columns["names"].tolist() == [0, 1, 2, 0, 1, 2, 3, 4]
+    assert columns["boxes"].shape == (0, 4) and columns["after"].tolist() == [0, 1]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+from tfpipe import World
+from tfpipe.data.catalog.table import StoredTable, TableStore
+
+def parts():
+    yield np.arange(3)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+table = StoredTable({}, {}, {"numbers": parts()})
+TableStore([Path(sys.argv[1])], [], World()).table("kind", {}, lambda _: table)
+"""
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_what_a_killed_writer_left_is_removed_unless_it_may_be_a_living_one_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locks: bool
+) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == ["", ".partial"]
+
+    def no_locks(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    if not locks:
+        monkeypatch.setattr("fcntl.flock", no_locks)
+    store = TableStore([tmp_path], [], World())
+    made = store.table("kind", {}, lambda _: StoredTable({}, {"numbers": np.arange(9)}))
+    assert made.columns["numbers"].tolist() == list(range(9))
+    assert len(list(tmp_path.glob(".*.partial"))) == (0 if locks else 1)

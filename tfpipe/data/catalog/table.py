@@ -1,0 +1,342 @@
+"""The stored catalog: columns of a data set's images in files that all processes of a host map into memory.
+
+A stored table is a folder with an .npy file for each column, and about.json: plain values, and what the table was made
+from (util/made_from.py; files count by size and time of change). NumPy maps an .npy file as an array that starts at a
+multiple of 64 bytes, which TensorFlow takes without a copy. Buffers of Arrow start at multiples of 8, and importing
+pyarrow costs each start an eighth of a second.
+
+Tables of `train.txt` are in the folder `train.catalog` beside it or in `data.index`, as its index is, or, if that
+cannot be written, in the folder for temporary files (TMPDIR) of each host. A table's name ends with a hash of
+everything that it is made from, so that none is replaced while it is mapped.
+"""
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import shutil
+import socket
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfpipe.config import DataConfig
+from tfpipe.data.annotations.cleaning import Boxes, LocatedBoxes
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.util.files import Stamp
+from tfpipe.util.json_text import to_json
+from tfpipe.util.locks import is_locked, waiting_lock
+from tfpipe.util.made_from import MadeFrom, stamped
+from tfpipe.util.retry import retried
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 2
+ABOUT, LOCK, PARTIAL = "about.json", ".lock", ".partial"
+# Files of fewer bytes, a list of some 100,000 images, are read by every process in a tenth of a second: not stored.
+SMALL_BYTES = 8_000_000
+# Bytes that stay free on the disk, as a share of a table's own.
+SPARE = 0.1
+ADVICE = "set data.index to a folder that can be written"
+
+
+class StoredTable(NamedTuple):
+    """Columns about the images of a data set, and plain values."""
+
+    values: dict[str, Any]
+    columns: dict[str, np.ndarray]
+    streams: Mapping[str, Iterable[np.ndarray]] = {}
+    """Columns that may be too large for memory, in parts, at least one each; written first, and read as columns."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        return sum(array.nbytes for array in self.columns.values())
+
+
+@retried
+def map_table(folder: Path) -> StoredTable | None:
+    """Maps the table in `folder`, read-only; None if there is no complete one. Raises OSError if it cannot be read."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about["columns"]}
+        return StoredTable(about["values"], {name: np.asarray(array) for name, array in mapped.items()})
+    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, EOFError):  # none, or cut off
+        return None
+
+
+def write_table(folder: Path, table: StoredTable, made_from: MadeFrom) -> None:
+    """Writes a table, which gets its name when it is complete and on the disk; leaves a complete one as it is.
+
+    Raises OSError if it cannot be written, or the disk has no room.
+    """
+    free_bytes = shutil.disk_usage(folder.parent).free
+    if free_bytes < (1 + SPARE) * table.nbytes:
+        raise OSError(errno.ENOSPC, f"{table.nbytes / 1e6:.0f} MB are needed, {free_bytes / 1e6:.0f} MB are free")
+    unfinished = folder.with_name(f".{folder.name}.{socket.gethostname()}-{os.getpid()}{PARTIAL}")
+    parts = {**table.streams, **{name: [array] for name, array in table.columns.items()}}
+    try:
+        unfinished.mkdir()
+        for name, arrays in parts.items():
+            _write_column(unfinished / f"{name}.npy", arrays)
+        about = {"columns": list(parts), "values": table.values, "made from": json.loads(made_from.text())}
+        with (unfinished / ABOUT).open("w", encoding="utf-8") as text:
+            text.write(to_json(about))
+            text.flush()
+            os.fsync(text.fileno())
+        try:
+            unfinished.rename(folder)
+        except OSError:
+            # A complete one is of a process that no lock reaches, and may be mapped.
+            if map_table(folder) is None:
+                shutil.rmtree(folder)
+                unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _write_column(path: Path, parts: Iterable[np.ndarray]) -> None:
+    """Writes arrays of one type, joined, as an .npy file."""
+    rows, header = 0, dict[str, Any]()
+    with path.open("wb") as file:
+        for part in map(np.ascontiguousarray, parts):
+            if not header:
+                header = np.lib.format.header_data_from_array_1_0(part)
+                np.lib.format.write_array_header_1_0(file, header)
+            rows += len(part)
+            file.write(part.reshape(-1).view(np.uint8).data)
+        file.seek(0)
+        # NumPy leaves room for any number of rows, so this header is as long as the first.
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": (rows, *header["shape"][1:])})
+        file.flush()
+        os.fsync(file.fileno())
+
+
+class TableStore:
+    """The stored tables of some files' data, which the ranks of a host share."""
+
+    def __init__(
+        self, folders: Sequence[Path], files: Sequence[tuple[str, Stamp]], world: World, *, must_store: bool = False
+    ) -> None:
+        """Stores in the first of `folders` that can be written, or nothing if there is none.
+
+        `files`, names and stamps, are what all tables are made from; the same on every rank. With `must_store` a table
+        costs as much as reading the data: it is an error if no folder can be written, and tables that were made of the
+        files before they changed are removed.
+        """
+        self.folders, self.files, self.world, self.must_store = folders, files, world, must_store
+
+    def stamps(self, paths: Iterable[Path | None]) -> list[tuple[str, Stamp]]:
+        """Returns the paths and stamps of files as rank 0 sees them, on every rank; [] if nothing is stored."""
+        return self.world.from_rank0(lambda: stamped(paths)) if self.folders else []
+
+    def table(
+        self, kind: str, settings: dict[str, Any], make: Callable[[World], StoredTable | None], *, shared: bool = False
+    ) -> StoredTable | None:
+        """Returns the table that `make` makes of the files with `settings`, mapped if it could be stored.
+
+        Every rank must call. Rank 0 makes the table, alone or, if the work is `shared`, with all ranks; then the first
+        rank of each host that does not see rank 0's; then, if no file can be written, every rank. An error of `make`
+        is raised on every rank. If it returns None, so do all.
+        """
+        world, alone = self.world, World(threads=self.world.threads)
+        if not self.folders:
+            return make(world if shared else alone)
+        made_from = MadeFrom(FORMAT, self.files, settings)
+        name = f"{kind}-{made_from.digest()[:16]}"
+        if not world.from_rank0(lambda: self._is_there(kind, name, made_from)) and shared:
+            made = make(world)
+            make = lambda _: made  # noqa: E731
+        found: StoredTable | None = None
+
+        def look(turn: int, may_make: bool) -> tuple[bool, bool]:
+            """Returns whether `make` makes nothing, and whether this rank has the table."""
+            nonlocal found
+            # A host that looks for a file before it is there may not see it for a minute over NFS.
+            if found is None and (may_make or turn > 0):
+                found = self._find(name)
+            if found is None and may_make:
+                found = self._make(name, made_from, lambda: make(alone))
+                return found is None, found is not None
+            return False, found is not None
+
+        for turn, may_make in enumerate((world.rank == 0 or world.backend == "none", world.local_rank == 0, True)):
+            nothing, has = zip(*world.on_all(partial(look, turn, may_make)), strict=True)
+            if any(nothing):
+                return None
+            if all(has):
+                break
+        return found
+
+    def _find(self, name: str) -> StoredTable | None:
+        for folder in filter(_is_trusted, self.folders):
+            try:
+                table = map_table(folder / name)
+            except OSError as error:
+                logger.info("cannot read the catalog in %s: %s", folder, error)
+                continue
+            if table is not None:
+                return table
+        return None
+
+    def _is_there(self, kind: str, name: str, made_from: MadeFrom) -> bool:
+        """Returns whether a table is stored; if not, logs what has changed since the last one of its kind was."""
+        if self._find(name) is not None:
+            return True
+        for folder in filter(_is_trusted, self.folders):
+            # What earlier versions stored, in other forms, is not used.
+            before = [folder.with_suffix(end) for end in (f".{kind}-index.parquet", f".{kind}.arrow")]
+            with suppress(OSError):  # another process may remove one meanwhile
+                before = sorted([*filter(Path.exists, before), *folder.glob(f"{kind}-*")], key=os.path.getmtime)
+                for path in before[-1:]:
+                    change = made_from.change(_stored_text(path)) or "it is damaged"
+                    logger.warning("%s is out of date: %s; it is made again", path, change)
+        return False
+
+    def _make(self, name: str, made_from: MadeFrom, make: Callable[[], StoredTable | None]) -> StoredTable | None:
+        """Makes a table once; returns it mapped, or as made if it cannot be stored."""
+        table, problems = None, list[str]()
+        for folder in self.folders:
+            with ExitStack() as held:
+                try:
+                    _create(folder)
+                    lock = held.enter_context(waiting_lock(folder / LOCK))
+                    found = map_table(folder / name)  # another process may have made it meanwhile
+                    if found is not None:
+                        return found
+                    if is_locked(lock):
+                        self._tidy(folder, name.partition("-")[0])
+                except OSError as error:
+                    problems.append(f"cannot write {folder}: {error}")
+                    continue
+                table = table or make()
+                if table is None:
+                    return None
+                try:
+                    write_table(folder / name, table, made_from)
+                    found = map_table(folder / name)
+                    if found is None:
+                        raise OSError("it cannot be read again")
+                    logger.info("%s: %.0f MB, which all processes of a host map", folder / name, found.nbytes / 1e6)
+                    return found
+                except OSError as error:
+                    problems.append(f"cannot write {folder / name}: {error}")
+        if self.must_store:
+            raise ConfigError(f"{problems[0]}; {ADVICE}")
+        table = table or make()
+        if table is not None:
+            reasons = "; ".join(problems)
+            logger.warning("every rank holds %.0f MB of its own: %s; %s", table.nbytes / 1e6, reasons, ADVICE)
+        return table
+
+    def _tidy(self, folder: Path, kind: str) -> None:
+        """Removes what killed processes left and, with `must_store`, tables of a file before it changed."""
+        for path in folder.glob(f".*{PARTIAL}"):
+            shutil.rmtree(path, ignore_errors=True)
+        now = dict(self.files)
+        for path in folder.glob(f"{kind}-*") if self.must_store else ():
+            text = _stored_text(path)
+            before = json.loads(text)[1] if text is not None else []
+            if text is None or any(now.get(name, Stamp(*about)) != Stamp(*about) for name, about in before):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def store_of(
+    config: DataConfig, paths: Sequence[Path | Any], files: Sequence[tuple[str, Stamp]], world: World
+) -> TableStore:
+    """Returns the store of what is read from `files`, of the data at `paths`; it stores nothing if they are small."""
+    sizes = [stamp.size for _, stamp in files if stamp.size is not None]
+    small = len(sizes) < len(files) or sum(sizes) < SMALL_BYTES
+    return TableStore([] if small else catalog_folders(config, paths), files, world)
+
+
+def catalog_folders(config: DataConfig, paths: Sequence[Path | Any]) -> list[Path]:
+    """Returns the folders in which tables of the data at `paths` may be stored, the best first."""
+    return [Path(f"{stem}.catalog") for stem in stored_stems(config, paths)]
+
+
+def stored_stems(config: DataConfig, paths: Sequence[Path | Any]) -> list[Path]:
+    """Returns the paths, without endings, at which something about data may be stored, the best first.
+
+    It lies beside the data, if that is not behind a URL (a UrlPath): train for train.txt, and train+more for two mixed
+    lists. In the folder `data.index`, or else in the folder for temporary files, where data of equal names may meet, a
+    hash is added, train-1a2b3c4d: the sha256 of the resolved paths.
+    """
+    stem, beside = "+".join(Path(path.name).stem for path in paths), paths[0].parent
+    names = [os.fsencode(path.resolve() if isinstance(path, Path) else str(path)) for path in paths]
+    digest = hashlib.sha256(b"\n".join(names)).hexdigest()
+    hashed = f"{stem}-{digest[:8]}"
+    if config.index is not None:
+        return [config.index / hashed, _temporary_folder() / hashed]
+    return [*([beside / stem] if isinstance(beside, Path) else []), _temporary_folder() / hashed]
+
+
+def _stored_text(folder: Path) -> str | None:
+    """Returns the text of MadeFrom of a stored table; None if it has none."""
+    try:
+        return json.dumps(json.loads((folder / ABOUT).read_text(encoding="utf-8"))["made from"], sort_keys=True)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _create(folder: Path) -> None:
+    """Creates a folder for tables; raises OSError if it cannot be created, or another user may write to it."""
+    if _is_temporary(folder):
+        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        if not _is_trusted(folder):
+            raise PermissionError(f"{folder.parent} belongs to another user, or others may write to it")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _is_temporary(folder: Path) -> bool:
+    """Returns whether `folder` is in the folder for temporary files, which all users share."""
+    return folder.parent == _temporary_folder()
+
+
+def _temporary_folder() -> Path:
+    """Returns this user's folder for tables of data beside which nothing can be written."""
+    return Path(tempfile.gettempdir()) / f"tfpipe-{os.getuid()}"
+
+
+def _is_trusted(folder: Path) -> bool:
+    """Returns whether tables in `folder` may be used: in a folder that all users share, only those of this user."""
+    if not _is_temporary(folder):
+        return True
+    try:
+        about = folder.parent.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o022
+
+
+def paths_table(paths: FileList) -> StoredTable:
+    """Returns a list's paths as a table."""
+    columns = {"names": paths.text, "name_starts": paths.offsets, "folder": paths.folder}
+    return StoredTable({"folders": paths.folders, "digest": paths.digest}, columns)
+
+
+def table_paths(table: StoredTable) -> FileList:
+    """Returns the paths in a table."""
+    folder, names, starts = (table.columns[name] for name in ("folder", "names", "name_starts"))
+    return FileList(table.values["folders"], folder, names, starts, table.values["digest"])
+
+
+def boxes_columns(boxes: Boxes, images: int) -> dict[str, np.ndarray]:
+    """Returns the columns of a table that hold the boxes of a number of images."""
+    names = ("box_starts", "box_images", "boxes", "box_labels")
+    return dict(zip(names, (boxes.offsets(images), *boxes), strict=True))
+
+
+def table_boxes(table: StoredTable) -> Boxes:
+    """Returns the boxes in a table."""
+    starts, *boxes = (table.columns[name] for name in ("box_starts", "box_images", "boxes", "box_labels"))
+    return LocatedBoxes.of(Boxes(*boxes), starts)
