@@ -27,8 +27,7 @@ from tfpipe.data.runtime.marks import mark_crop, mark_decode
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
-from tfpipe.data.runtime.skip_failed import skip_failed_elements
-from tfpipe.data.runtime.stage import stage
+from tfpipe.data.runtime.stage import skip_failed_elements, stage
 from tfpipe.data.runtime.store import Store
 from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers

@@ -11,8 +11,7 @@ from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.images.headers import jpeg_header
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.simulated_latency import simulate_latency
-from tfpipe.data.runtime.skip_failed import skip_failed_elements
-from tfpipe.data.runtime.stage import stage
+from tfpipe.data.runtime.stage import skip_failed_elements, stage
 from tfpipe.data.runtime.store import Store
 from tfpipe.data.sources.crop_cache import find
 from tfpipe.data.sources.reading import Encoded, waiting

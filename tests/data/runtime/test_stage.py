@@ -17,7 +17,7 @@ from tfpipe import Stream, World, load_config
 from tfpipe.config import Config
 from tfpipe.data.failures.missing import MissingSamples
 from tfpipe.data.order.permutation import Order
-from tfpipe.data.runtime.skip_failed import skip_failed_elements
+from tfpipe.data.runtime.stage import skip_failed_elements
 from tfpipe.data.sources.registry import load_split
 
 
