@@ -44,9 +44,8 @@ def choose_decoder(config: DataConfig) -> Decoder:
     library = native_library(config)
     sizes = partial(_sizes_within, library=library, most=config.max_pixels)
     if library is None:
-        return Decoder(1, partial(_decode_in_graph, config=config), mirror, sizes)
-    decode = partial(_decode_in_c, library=library, config=config)
-    return Decoder(NATIVE_IMAGES, decode, partial(_mirror_in_c, library=library), sizes)
+        return Decoder(1, _decoder_in_graph(config), mirror, sizes)
+    return Decoder(NATIVE_IMAGES, _decoder_in_c(library, config), partial(_mirror_in_c, library=library), sizes)
 
 
 def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, library: Native | None, most: int) -> tf.Tensor:
@@ -70,33 +69,35 @@ def _at_most(number: tf.Tensor, most: int, complaint: str) -> tf.Operation:
     return tf.debugging.Assert(tf.cast(number, tf.int64) <= most, [message])
 
 
-def _decode_in_c(
-    jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor, library: Native, config: DataConfig
-) -> tf.Tensor:
-    """Decodes only the parts of each image that its windows need, in one op for all images.
+def _decoder_in_c(library: Native, config: DataConfig) -> Decode:
+    """Returns a function that decodes only the parts of images that their windows need, in one op for all images.
 
     TensorFlow's ops decode the images that the op refuses, as a whole: kinds of JPEG that it does not know, other
     formats, and damage, so that damage anywhere in a file is an error, with TensorFlow's message. Their pixels are cut
     and resized in C, too.
     """
     (height, width), channels = config.crop_image_size, config.num_channels
-    crops, refused = library.crops(
-        jpegs, sizes, windows.images, windows.windows, flips, height=height, width=width, channels=channels
-    )
-    crops, refused = tf.ensure_shape(crops, [None, height, width, channels]), tf.ensure_shape(refused, [None])
 
-    def replace(crops: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
-        own = tf.where(tf.equal(windows.images, image))
-        pixels = decode_image(_with_few_scans(jpegs[image], config.max_scans), channels)
-        mirrored = flips if flips.shape[0] == 0 else tf.gather_nd(flips, own)
-        cut = library.resize(pixels, tf.gather_nd(windows.windows, own), mirrored, height=height, width=width)
-        return tf.tensor_scatter_nd_update(crops, own, cut)
+    def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
+        crops, refused = library.crops(
+            jpegs, sizes, windows.images, windows.windows, flips, height=height, width=width, channels=channels
+        )
+        crops, refused = tf.ensure_shape(crops, [None, height, width, channels]), tf.ensure_shape(refused, [None])
 
-    def replaced() -> tf.Tensor:
-        # One after the other: each may take hundreds of megabytes, and other calls decode at the same time.
-        return tf.foldl(replace, tf.where(refused)[:, 0], crops, parallel_iterations=1)
+        def replace(crops: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
+            own = tf.where(tf.equal(windows.images, image))
+            pixels = decode_image(_with_few_scans(jpegs[image], config.max_scans), channels)
+            mirrored = flips if flips.shape[0] == 0 else tf.gather_nd(flips, own)
+            cut = library.resize(pixels, tf.gather_nd(windows.windows, own), mirrored, height=height, width=width)
+            return tf.tensor_scatter_nd_update(crops, own, cut)
 
-    return tf.cond(tf.reduce_any(refused), replaced, lambda: crops)
+        def replaced() -> tf.Tensor:
+            # One after the other: each may take hundreds of megabytes, and other calls decode at the same time.
+            return tf.foldl(replace, tf.where(refused)[:, 0], crops, parallel_iterations=1)
+
+        return tf.cond(tf.reduce_any(refused), replaced, lambda: crops)
+
+    return decode
 
 
 def _mirror_in_c(crops: tf.Tensor, flips: tf.Tensor, library: Native) -> tf.Tensor:
@@ -109,15 +110,17 @@ def _mirror_in_c(crops: tf.Tensor, flips: tf.Tensor, library: Native) -> tf.Tens
     return tf.ensure_shape(mirrored, crops.shape)
 
 
-def _decode_in_graph(
-    images: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor, config: DataConfig
-) -> tf.Tensor:
-    """Decodes one image, and of a JPEG only the smallest window that encloses all of its windows."""
+def _decoder_in_graph(config: DataConfig) -> Decode:
+    """Returns a function that decodes one image, and of a JPEG only the smallest window that encloses its windows."""
     target, channels = config.crop_image_size, config.num_channels
-    image = _with_few_scans(images[0], config.max_scans)
 
-    def crops() -> tf.Tensor:
-        resized = decode_crops(image, sizes[0], windows.windows, target, channels, config.resize)
-        return resized if flips.shape[0] == 0 else mirror(resized, flips)
+    def decode(images: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
+        image = _with_few_scans(images[0], config.max_scans)
 
-    return tf.cond(tf.size(windows.images) > 0, crops, lambda: tf.zeros([0, *target, channels], tf.uint8))
+        def crops() -> tf.Tensor:
+            resized = decode_crops(image, sizes[0], windows.windows, target, channels, config.resize)
+            return resized if flips.shape[0] == 0 else mirror(resized, flips)
+
+        return tf.cond(tf.size(windows.images) > 0, crops, lambda: tf.zeros([0, *target, channels], tf.uint8))
+
+    return decode
