@@ -4,6 +4,7 @@ import functools
 import os
 import random
 import re
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ class Story:
         # In the last epoch a rank may be ahead of another.
         self.expected = epoch_of(self.config, epochs=self.epochs - 1, size=plan.ranks)
         for stored in () if plan.source == "index" else folder.glob("indexes/*"):
-            stored.unlink()  # the first command makes it
+            shutil.rmtree(stored) if stored.is_dir() else stored.unlink()  # the first command makes it
 
     def _prepare(self, sample: SampleData) -> Path:
         url = self.site.server.url if self.site.server else ""
