@@ -1,16 +1,50 @@
 """The pipeline's stages by name, to compose the chain by hand with stages of your own: see docs/compose.md."""
 
-from tfpipe.data.catalog.boxes import CropCount, count_crops
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from tfpipe.config import DataConfig
+from tfpipe.data import crop_counts, pipeline
 from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.crop_counts import CropCount
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.stream import SampleRef
-from tfpipe.data.pipeline import Crops, Encoded, crop, finish, prefetch, read, stamp, transform, visit
+from tfpipe.data.pipeline import Crops, Encoded, finish, prefetch, stamp, transform
 from tfpipe.data.runtime.parallelism import options
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
+from tfpipe.distributed import World
 
+
+def _of_split(stage: Callable[..., Any]) -> Callable[..., Any]:
+    """Lets a stage also take (..., split, config, world, ...), as before 0.2, in place of (..., split, ...)."""
+
+    @wraps(stage)
+    def call(*args: Any, **keys: Any) -> Any:
+        config, world = keys.pop("config", None), keys.pop("world", None)
+        split = keys.pop("catalog", None)
+        values: list[Any] = [] if split is None else [split]
+        for value in args:
+            if isinstance(value, DataConfig):
+                config = value
+            elif isinstance(value, World):
+                world = value
+            else:
+                values.append(value)
+        for number, value in enumerate(values):
+            if isinstance(value, Split):
+                values[number] = value.adapted(config or value.config, world or value.world)
+        return stage(*values, **keys)
+
+    return call
+
+
+visit, read, crop = _of_split(pipeline.visit), _of_split(pipeline.read), _of_split(pipeline.crop)
+count_crops = _of_split(crop_counts.count_crops)
 # The names before 0.2.
-Located, Visit = SamplePaths, SampleRef
+Located, Visit, load_catalog = SamplePaths, SampleRef, load_split
 
 __all__ = [
     "Catalog",
@@ -19,10 +53,12 @@ __all__ = [
     "Encoded",
     "SamplePaths",
     "SampleRef",
+    "Split",
     "count_crops",
     "crop",
     "finish",
     "load_catalog",
+    "load_split",
     "options",
     "prefetch",
     "read",

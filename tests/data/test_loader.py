@@ -169,6 +169,27 @@ def test_a_bad_file_is_named_or_left_out_and_told(sample: SampleData, tree: Path
         assert (position, failure.path) == (7, str(image)) and loader.dropped() == []
 
 
+def test_what_is_left_out_counts_with_the_batches_that_are_used(sample: SampleData, tree: Path, tmp_path: Path) -> None:
+    data = {"train_filelist": "train.txt", "test_filelist": "val.txt", "batch_size": 8, "crop": "full"}
+    config = load_config(
+        sample.config(tmp_path / "c.json", data={**data, "on_error": "skip", "max_bad_fraction": 0.04})
+    )
+    image = Path(Loader(config, "test").catalog.paths[12])
+    image.write_bytes(b"")
+    with Loader(config, "test") as loader:
+        iterator = iter(loader)
+        next(iterator)
+        loader.commit()
+        next(iterator)  # its batch leaves out position 12, and is not used
+        assert loader.dropped() == []
+        loader.close()  # it comes again, and is left out again
+        next(iterator)
+        assert loader.dropped() == []
+        loader.commit()
+        assert [sample.position for sample in loader.dropped()] == [12]
+        assert list(loader.this_pass()) and loader.dropped() == []
+
+
 def test_storage_that_hangs_ends_the_wait_and_the_program(sample: SampleData, tree: Path, tmp_path: Path) -> None:
     from tests.support.commands import WARM, run
 

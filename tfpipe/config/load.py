@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tfpipe.config.data_checks import unused
+from tfpipe.config.data import unused
 from tfpipe.config.messages import explain, shown
 from tfpipe.config.model import Config
 from tfpipe.errors import ConfigError

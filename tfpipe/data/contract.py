@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.weighted import WeightedOrder, widths
+from tfpipe.data.split import Split
 from tfpipe.util.json_text import differences
 
 # Keys of `data` that may differ between a run and its continuation: keys of speed and testing, and keys of files,
@@ -30,17 +30,17 @@ KNOWN_AT_TIMES = ("boxes", "layout")
 NAMES, PATHS = "file names", "data.train_filelist"
 
 
-def data_contract(config: DataConfig, catalog: Catalog) -> dict[str, Any]:
-    """Returns the contract of `catalog`, loaded with `config`; files count by their content."""
-    order = catalog.order(config)
-    data = {name: value for name, value in config.model_dump(mode="json").items() if name not in FREE}
+def data_contract(split: Split) -> dict[str, Any]:
+    """Returns the contract of a split; files count by their content."""
+    catalog, order = split.catalog, split.order
+    data = {name: value for name, value in split.config.model_dump(mode="json").items() if name not in FREE}
     return {
         PATHS: catalog.paths.digest,
         NAMES: hashlib.sha256(catalog.paths.text.data).hexdigest(),
         "mixed": [[len(entry.images), entry.weight] for entry in catalog.lists],
         "weights": _digest(widths(order.weights).astype("<i8")) if isinstance(order, WeightedOrder) else None,
         # Only crops re-encoded as JPEGs differ from the loose files; raw pixels and original files do not.
-        "crops as JPEG": catalog.source.jpeg,
+        "crops as JPEG": catalog.jpeg,
         "images": len(catalog),
         "images with an XML": int(catalog.annotated.sum()),
         "samples": order.count,

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.batch import Batch, joined
-from tfpipe.data.catalog.boxes import check_share, count_crops, crops_left, own_crops
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.crop_counts import check_share, count_crops, crops_left, own_crops
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.missing import Dropped, DroppedSample
 from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
@@ -23,7 +23,8 @@ from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.input_stats import InputStats
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.data.state import LoaderState
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -51,7 +52,7 @@ class Loader(Iterator[Any]):
         positions: bool = False,
         ready: bool = False,
         named: bool = False,
-        catalog: Catalog | None = None,
+        catalog: Split | None = None,
         gather: Callable[[Any], list[Any]] | None = None,
         wrap: Callable[[Callable], Callable] | None = None,
         max_bad_fraction: float | None = None,
@@ -68,7 +69,7 @@ class Loader(Iterator[Any]):
             positions: whether to add the crops' positions to each batch, int64 [batch, 2].
             ready: whether to add the time at which a batch was ready, float64 [], in seconds since 1970.
             named: whether batches are `Batch`, with positions and ready by name, instead of tuples.
-            catalog: catalog of the split if already loaded.
+            catalog: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
             wrap: function that gets pipeline.build_batches, and returns what builds the pipeline instead.
             max_bad_fraction: share of an epoch's samples that this rank may leave out; None: `data.max_bad_fraction`.
@@ -80,9 +81,10 @@ class Loader(Iterator[Any]):
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0 s, or math.inf for no limit; received {timeout_s}")
         self.config, self.split, self.world = config, split, (world := world or World.detect())
-        self.catalog = catalog or load_catalog(config.data, split, world)
-        if split == "train":
-            check_share(self.catalog, config.data, world)
+        loaded = load_split(config.data, split, world) if catalog is None else catalog.adapted(config.data, world)
+        self.data: Split = loaded
+        if loaded.training:
+            check_share(loaded)
         self._positions, self._ready, self._named = positions, ready, named
         self._gather, self._put_on = gather or world.gather, device
         self._build_batches = partial(wrap(build_batches) if wrap else build_batches, with_ready=ready)
@@ -94,9 +96,16 @@ class Loader(Iterator[Any]):
         self._batches: Batches | None = None
         self._taker: Taker | None = None
         self._dropped: Dropped | None = None
+        # Samples left out in batches that the state does not count yet, and in those that it does.
         self._left: list[DroppedSample] = []
+        self._settled: list[DroppedSample] = []
         self._bad: Counter[int] = Counter()  # samples left out, by epoch
         self._passes, self._first, self._ended = 0, 0, False
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is known of the images: paths, labels, class names, boxes."""
+        return self.data.catalog
 
     def __enter__(self) -> "Loader":
         return self
@@ -194,7 +203,7 @@ class Loader(Iterator[Any]):
 
         Raises TypeError for training data, which is endless, and if only reading the XMLs would tell: an index does.
         """
-        crops = None if self.split == "train" else own_crops(self.catalog, self.config.data, self.world)
+        crops = None if self.split == "train" else own_crops(self.data)
         if crops is None:
             raise TypeError(f"the number of batches of the {self.split} data is not known; see steps_per_epoch")
         return -(-crops // self.config.data.batch_size)
@@ -202,7 +211,7 @@ class Loader(Iterator[Any]):
     @cached_property
     def steps_per_epoch(self) -> int:
         """Number of batches in which all ranks together see at least an epoch's crops; every rank must ask."""
-        crops = count_crops(self.catalog, self.config.data, self.world).crops
+        crops = count_crops(self.data).crops
         return steps_per_epoch(crops, self.config.data.batch_size, self.world.size)
 
     def epoch(self, number: int) -> Iterator[Any]:
@@ -238,8 +247,7 @@ class Loader(Iterator[Any]):
         with self._lock:
             used, rest = self._progress.used, self.rest()
             ended = self.split != "train" and (
-                (self._ended and self.step == self.used)
-                or crops_left(self.catalog, self.config.data, self.world, rest) == 0
+                (self._ended and self.step == self.used) or crops_left(self.data, rest) == 0
             )
         ranks = self._gather((*rest.frontiers[rank], used.step, used.crops, ended))
         if len(ranks) != self.world.size:
@@ -252,7 +260,7 @@ class Loader(Iterator[Any]):
             batches=tuple(step for _, _, step, *_ in ranks),
             crops=self._crops_before + sum(crops for *_, crops, _ in ranks),
             ended=all(ended for *_, ended in ranks),
-            contract=data_contract(data, self.catalog),
+            contract=data_contract(self.data),
         ).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -264,7 +272,7 @@ class Loader(Iterator[Any]):
         "shard", of another number of ranks.
         """
         loaded, data, size = LoaderState.from_dict(state), self.config.data, self.world.size
-        different = breaches(dict(loaded.contract), data_contract(data, self.catalog))
+        different = breaches(dict(loaded.contract), data_contract(self.data))
         if loaded.split != self.split:
             different.insert(0, f"split {loaded.split} then, {self.split} now")
         then = loaded.stream.size
@@ -298,20 +306,24 @@ class Loader(Iterator[Any]):
 
     def waits_for(self) -> str:
         """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
-        paths = pending_files(self.catalog, self.config.data, self.world, self._progress.ahead(), None)
+        paths = pending_files(self.data, self._progress.ahead(), None)
         return describe(paths, unreadable_within(paths))
 
     def dropped(self) -> list[DroppedSample]:
-        """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why."""
+        """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why.
+
+        As the state does, it counts those of batches used: once `commit` is called, up to the last batch committed.
+        """
         with self._lock:
             self._look()
-            left, self._left = self._left, []
-            return left
+            self._settle()
+            settled, self._settled = self._settled, []
+            return settled
 
     def stats(self) -> dict[str, Any]:
         """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see InputStats.read."""
         iterator = None if self._batches is None else self._batches.iterator
-        return self._stats.read(iterator, stage_names(self.catalog, self.config.data))
+        return self._stats.read(iterator, stage_names(self.data))
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
@@ -336,6 +348,10 @@ class Loader(Iterator[Any]):
 
     def _go_to(self, stream: Stream, step: int, crops: int) -> None:
         self._look()
+        self._settle()
+        # Samples after the state come again, and are then left out again.
+        self._bad.subtract(sample.position // self.catalog.samples for sample in self._left)
+        self._left.clear()
         self._release()
         self._progress.restart(stream, step, crops)
         self._passes += 1
@@ -348,9 +364,9 @@ class Loader(Iterator[Any]):
     def _opened(self) -> Batches:
         if self._batches is None:
             data, stream = self.config.data, self._progress.stream
-            self._batches = Batches(self._build, self.catalog, data, self.world, stream)
+            self._batches = Batches(self._build, self.data, stream)
             self._taker = self._taker_of(self._batches)
-            self._dropped = Dropped(self.catalog, data, self.world, stream) if data.on_error == "skip" else None
+            self._dropped = Dropped(self.data, stream) if data.on_error == "skip" else None
             self._stats.restart()
         return self._batches
 
@@ -365,7 +381,7 @@ class Loader(Iterator[Any]):
         It holds no reference to the loader: a thread has it, and ends when the loader is dropped.
         """
         start, build = self._start, partial(self._build_batches, self.config, self.split, self.world)
-        build = partial(build, catalog=self.catalog)
+        build = partial(build, catalog=self.data)
         whole = cache(lambda: build(resume=start))
         return lambda rest: whole() if rest is start else build(resume=rest)
 
@@ -377,10 +393,17 @@ class Loader(Iterator[Any]):
         self._left += left
         self._bad.update(sample.position // self.catalog.samples for sample in left)
 
+    def _settle(self) -> None:
+        """Counts the samples left out before the point that the state is of."""
+        over = self._ended and self.step == self.used
+        end = math.inf if over else self.rest().frontiers[self.world.rank].position
+        self._settled += [sample for sample in self._left if sample.position < end]
+        self._left = [sample for sample in self._left if sample.position >= end]
+
     def _check_bad(self) -> None:
         samples = self.catalog.samples
         if self._bad and max(self._bad.values()) > self._most_bad * samples:
-            first = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in self._left[-3:])
+            first = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in [*self._settled, *self._left][-3:])
             raise TfpipeError(
                 f"rank {self.world.rank}: {max(self._bad.values())} of {samples} {self.split} samples cannot be used, "
                 f"more than the {self._most_bad:.4g} that data.max_bad_fraction lets be left out; the last ones are "

@@ -15,9 +15,8 @@ import tensorflow as tf
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import Batch, joined, transformed
-from tfpipe.data.catalog.boxes import own_crops
 from tfpipe.data.catalog.locate import Lookup, known_targets
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
 from tfpipe.data.images.decode import Decoder, choose_decoder
 from tfpipe.data.images.windows import flipped
@@ -30,12 +29,13 @@ from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
+from tfpipe.data.runtime.store import Store
 from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers
-from tfpipe.data.sources.cache import Store
 from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
 from tfpipe.data.sources.reading import Encoded, measured
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split, StoredCrops
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.import_function import load_function
@@ -49,7 +49,7 @@ def build_dataset(
     world: World = World(),
     with_positions: bool = False,
     resume: Stream | None = None,
-    catalog: Catalog | None = None,
+    catalog: Split | None = None,
     with_ready: bool = False,
 ) -> tf.data.Dataset:
     """Builds the dataset of this rank's batches: (images, labels), optionally with positions and a timestamp.
@@ -60,7 +60,7 @@ def build_dataset(
         world: this process's rank and the number of ranks.
         with_positions: whether to add each crop's position in the stream.
         resume: the rest of the stream, for as many ranks as `world` has; None for all of it.
-        catalog: catalog of the split if already loaded; None to load it.
+        catalog: the split if already loaded, by stages.load_split; None to load it.
         with_ready: whether to add, as the last tensor, the time at which the batch was ready to be taken.
 
     Returns:
@@ -74,9 +74,8 @@ def build_dataset(
             what Keras cannot take.
         ValueError: `resume` is for another number of ranks.
     """
-    crops, catalog = _batched_crops(config.data, split, world, resume, catalog)
-    dataset = finish(crops, config.data, with_positions)
-    return _delivered(dataset, catalog, config.data, world, resume, with_ready)
+    loaded, crops = _batched_crops(config.data, split, world, resume, catalog)
+    return _delivered(finish(crops, config.data, with_positions), loaded, resume, with_ready)
 
 
 def build_batches(
@@ -84,117 +83,99 @@ def build_batches(
     split: str = "train",
     world: World = World(),
     resume: Stream | None = None,
-    catalog: Catalog | None = None,
+    catalog: Split | None = None,
     with_ready: bool = False,
 ) -> tf.data.Dataset:
     """Builds the dataset of `Batch`: as build_dataset, but with the parts of a batch by name."""
-    crops, catalog = _batched_crops(config.data, split, world, resume, catalog)
+    loaded, crops = _batched_crops(config.data, split, world, resume, catalog)
     dataset = crops.map(partial(_finished, config=config.data), name="finish")
-    return _delivered(dataset, catalog, config.data, world, resume, with_ready)
+    return _delivered(dataset, loaded, resume, with_ready)
 
 
 def _batched_crops(
-    data: DataConfig, split: str, world: World, resume: Stream | None, catalog: Catalog | None
-) -> tuple[tf.data.Dataset, Catalog]:
+    config: DataConfig, name: str, world: World, resume: Stream | None, loaded: Split | None
+) -> tuple[Split, tf.data.Dataset]:
     """Builds the dataset of `Crops` of a batch each: from the list to batches, of this process or its workers."""
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
-    workers = None if data.service is None else open_workers(data.service)
-    catalog = catalog or load_catalog(data, split, world)
+    workers = None if config.service is None else open_workers(config.service)
+    split = load_split(config, name, world) if loaded is None else loaded.adapted(config, world)
     stream = resume or Stream.start(world.size)
-    if catalog.source.stores != "images":
-        return gather(catalog, data, world, stream), catalog
+    crops = split.crops()
+    if crops is not None:
+        return split, gather(split, crops, stream)
     if workers is None:
-        dataset = load(catalog, data, world, stream)
+        dataset = load(split, stream)
     else:
-        dataset = served(partial(load, catalog, world=world, stream=stream), workers, catalog, data, world)
+        dataset = served(partial(load, stream=stream), workers, split)
     # Rebatch copies each crop once; unbatch and batch would copy it twice.
-    return dataset.rebatch(data.batch_size, drop_remainder=split == "train"), catalog
+    return split, dataset.rebatch(config.batch_size, drop_remainder=split.training)
 
 
-def _delivered(
-    dataset: tf.data.Dataset, catalog: Catalog, data: DataConfig, world: World, resume: Stream | None, with_ready: bool
-) -> tf.data.Dataset:
+def _delivered(dataset: tf.data.Dataset, split: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
     """Adds the last stages, the number of batches if it is known, and the options."""
-    dataset = transform(dataset, data)
+    config = split.config
+    dataset = transform(dataset, config)
     dataset = stamp(dataset) if with_ready else dataset
-    if catalog.split == "train":
+    if split.training:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    elif resume is None and data.on_error == "raise" and (crops := own_crops(catalog, data, world)) is not None:
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-crops // data.batch_size)))
-    return close_at_exit(prefetch(dataset, data).with_options(options(data, world)))
+    elif resume is None and config.on_error == "raise" and (crops := own_crops(split)) is not None:
+        dataset = dataset.apply(tf.data.experimental.assert_cardinality(-(-crops // config.batch_size)))
+    return close_at_exit(prefetch(dataset, config).with_options(options(config, split.world)))
 
 
-def load(
-    catalog: Catalog,
-    config: DataConfig,
-    world: World,
-    stream: Stream,
-    part: BlockRange = WHOLE,
-    decoder: Decoder | None = None,
-) -> tf.data.Dataset:
+def load(split: Split, stream: Stream, part: BlockRange = WHOLE, decoder: Decoder | None = None) -> tf.data.Dataset:
     """Builds the dataset of `Crops`, of one or several images per element; `data.service` runs this on its workers."""
-    kept = crop_store(catalog, config, world)
-    dataset = catalog.source.read(visit(catalog, config, world, stream, part), catalog, config, world, kept)
-    return crop(dataset, catalog, config, world, kept, decoder)
+    store = crop_store(split)
+    return crop(split.read(visit(split, stream, part), store), split, store, decoder)
 
 
-def visit(
-    catalog: Catalog, config: DataConfig, world: World, stream: Stream, part: BlockRange = WHOLE
-) -> tf.data.Dataset:
+def visit(split: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dataset:
     """Builds the dataset of `SamplePaths` of this rank: shuffled and endless for training, otherwise one pass."""
-    look_up = Lookup(catalog, sent=config.service is not None).located
-    return _visits(catalog, config, world, stream, look_up, part).unbatch()
+    look_up = Lookup(split.catalog, sent=split.config.service is not None).located
+    return _visits(split, stream, look_up, part).unbatch()
 
 
-def stage_names(catalog: Catalog, config: DataConfig) -> tuple[str, ...]:
+def stage_names(split: Split) -> tuple[str, ...]:
     """Returns the names of a pipeline's maps, in pipeline order."""
-    if catalog.source.stores != "images":
+    if split.stores != "images":
         return ("visit", "gather", "finish")
-    return STAGES if config.service is None else ("service", "hand over")
+    return STAGES if split.config.service is None else ("service", "hand over")
 
 
-def gather(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> tf.data.Dataset:
+def gather(split: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
     """Builds batches of `Crops` from packed crops; replaces the stages from `visit` to `crop`, and batching."""
-    blocks = _visits(catalog, config, world, stream, catalog.source.find_crops(catalog))
     # Batches only record numbers: the pixels are written straight into the batch later.
-    batches = blocks.rebatch(config.batch_size, drop_remainder=catalog.split == "train")
-    return catalog.source.gather_crops(batches, catalog, config, world)
+    return crops.gather(
+        _visits(split, stream, crops.find).rebatch(split.config.batch_size, drop_remainder=split.training)
+    )
 
 
-def _visits(
-    catalog: Catalog, config: DataConfig, world: World, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE
-) -> tf.data.Dataset:
-    if stream.size != world.size:
-        raise ValueError(f"the stream is of {stream.size} ranks, not {world.size}: take stream.over({world.size})")
-    order = catalog.order(config)
-    end = None if catalog.split == "train" else order.count
-    return sample_blocks(stream, order, world, end, look_up, part)
+def _visits(split: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE) -> tf.data.Dataset:
+    size = split.world.size
+    if stream.size != size:
+        raise ValueError(f"the stream has {stream.size} ranks, not {size}: take stream.over({size})")
+    end = None if split.training else split.order.count
+    return sample_blocks(stream, split.order, split.world, end, look_up, part)
 
 
-def read(
-    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World = World(), store: Store | None = None
-) -> tf.data.Dataset:
+def read(dataset: tf.data.Dataset, split: Split, store: Store | None = None) -> tf.data.Dataset:
     """Reads the bytes of images and XMLs, from storage or `data.cache`: `SamplePaths` -> `Encoded`.
 
     With a store of crops (crop_cache.crop_store), reads an image's crops from it if they are there, and no file then.
     Raises ConfigError if `data.source` holds packed crops instead of images.
     """
-    return measured(catalog.source.read(dataset, catalog, config, world, store), config)
+    return measured(split.read(dataset, store), split.config)
 
 
 def crop(
-    dataset: tf.data.Dataset,
-    catalog: Catalog,
-    config: DataConfig,
-    world: World = World(),
-    store: Store | None = None,
-    decoder: Decoder | None = None,
+    dataset: tf.data.Dataset, split: Split, store: Store | None = None, decoder: Decoder | None = None
 ) -> tf.data.Dataset:
     """Parses XMLs, decodes JPEGs, cuts out and resizes crops; bound by the CPU: `Encoded` -> `Crops`.
 
     With a store of crops, cuts only those that it lacks and adds them to it. `decoder` defaults to `data.decoder`'s.
     """
-    flip = catalog.split == "train" and (config.crop == "random_resized" if config.flip is None else config.flip)
+    config, catalog = split.config, split.catalog
+    flip = split.training and (config.crop == "random_resized" if config.flip is None else config.flip)
     shape = (*config.crop_image_size, config.num_channels)
     known = known_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config)
@@ -232,7 +213,8 @@ def crop(
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
-    dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls_at_once(config, world).decode, name="crop")
+    calls = calls_at_once(config, split.world).decode
+    dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls, name="crop")
     return close_at_exit(dataset)  # here too, for chains written by hand
 
 

@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -16,8 +17,8 @@ import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.batch import Batch
-from tfpipe.data.catalog.boxes import own_crops
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.crop_counts import own_crops
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.interop.ahead import AheadLoader, Gather, Prepared, world_of
@@ -46,7 +47,7 @@ class Loader(AheadLoader):
         sharding: jax.sharding.Sharding | None = None,
         timeout_s: float | None = None,
         positions: bool = False,
-        catalog: Catalog | None = None,
+        catalog: Split | None = None,
         gather: Gather | None = None,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
@@ -61,7 +62,7 @@ class Loader(AheadLoader):
                 process has the same number of them: what a test pass lacks is filled up with zeros and labels of -1.
             timeout_s: seconds without a batch after which the wait ends with an error; None: `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch: NumPy's int64 [batch, 2], of this process.
-            catalog: catalog of the split if already loaded.
+            catalog: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank; None: JAX's, between its processes.
 
         Raises:
@@ -101,7 +102,7 @@ def _most_batches(loader: Loader) -> int:
     Raises ConfigError if it is not known, or a rank has none.
     """
     world, data = loader.world, loader.config.data
-    crops = [own_crops(loader.catalog, data, World(rank, world.size)) for rank in range(world.size)]
+    crops = [own_crops(replace(loader.data, world=World(rank, world.size))) for rank in range(world.size)]
     known = [count for count in crops if count is not None]
     if len(known) < len(crops):
         raise ConfigError(

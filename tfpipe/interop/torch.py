@@ -20,8 +20,8 @@ import tensorflow as tf  # noqa: E402
 
 from tfpipe.config import Config  # noqa: E402
 from tfpipe.data.batch import Batch  # noqa: E402
-from tfpipe.data.catalog.types import Catalog  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
+from tfpipe.data.split import Split  # noqa: E402
 from tfpipe.distributed import World  # noqa: E402
 from tfpipe.errors import ConfigError  # noqa: E402
 from tfpipe.interop.ahead import AheadLoader, Gather, Prepared, world_of  # noqa: E402
@@ -52,7 +52,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         channels_first: bool = True,
         timeout_s: float | None = None,
         positions: bool = False,
-        catalog: Catalog | None = None,
+        catalog: Split | None = None,
         gather: Gather | None = None,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
@@ -65,7 +65,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             channels_first: as for `iterable`.
             timeout_s: seconds without a batch after which the wait ends with an error; None: `data.stall_timeout_s`.
             positions: whether to add the crops' positions to each batch, int64 [batch, 2], on the CPU.
-            catalog: catalog of the split if already loaded.
+            catalog: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank; None: torch.distributed's, if initialised.
 
         Raises:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
+from tfpipe.data.split import Split
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.retry import retried
 
@@ -41,10 +41,11 @@ class Copied(NamedTuple):
 class Copier:
     """A thread-safe copier of files, each atomically."""
 
-    def __init__(self, catalog: Catalog, scratch: Path) -> None:
-        """Copies from the source of `catalog`; unfinished files are in the folder `scratch` until they are complete."""
-        remote = catalog.source.remote
-        self._fetcher = None if remote is None else Fetcher(remote, catalog.paths.folders)
+    def __init__(self, split: Split, scratch: Path) -> None:
+        """Copies the files of `split`; unfinished files are in the folder `scratch` until they are complete."""
+        paths = split.catalog.paths
+        remote = split.config.remote if paths.remote else None
+        self._fetcher = None if remote is None else Fetcher(remote, paths.folders)
         self._scratch = scratch
         self.threads = SCAN_THREADS if remote is None else 2 * -(-remote.concurrency // TOGETHER)
 

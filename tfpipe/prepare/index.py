@@ -30,8 +30,8 @@ from tfpipe.data.catalog.index import FINGERPRINT, MAKE, SCHEMA, STAMPS, index_f
 from tfpipe.data.catalog.layout import find_layout, xml_name
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import may_have_annotations
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import load_split, open_source
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index_rows import Images, IndexRows, read_rows
@@ -76,7 +76,8 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     check_indexed(config, split, world)
     box_file = config.box_file_for(split)
     xmls = {"annotations": "xml" if box_file is None else "none"}
-    catalog = load_catalog(config.model_copy(update=PLAIN | xmls), split, world)
+    loaded = load_split(config.model_copy(update=PLAIN | xmls), split, world)
+    catalog = loaded.catalog
     table = None
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, catalog.paths, catalog.labels, catalog.classes))
@@ -88,14 +89,14 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     with ExitStack() as held:
         missing = world.from_rank0(lambda: _start(target, folder, parts, held))
         mine = world.mine(missing)
-        failed = world.on_all(lambda: _build_parts(catalog, table, folder, mine, world, processes))
+        failed = world.on_all(lambda: _build_parts(loaded, table, folder, mine, processes))
         errors = [error for rank in failed for error in rank][:MAX_ERRORS]
         if errors:
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
             raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
         summary = world.from_rank0(lambda: _merge(target, folder, parts, key))
     # Leaves the files that every rank of a training maps (catalog/table.py).
-    load_catalog(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
+    load_split(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
     return summary
 
 
@@ -144,11 +145,12 @@ def _start(target: Path, folder: Path, parts: list[range], held: ExitStack) -> l
 
 
 def _build_parts(
-    catalog: Catalog, table: BoxTable | None, folder: Path, parts: list[range], world: World, processes: int | None
+    split: Split, table: BoxTable | None, folder: Path, parts: list[range], processes: int | None
 ) -> list[str]:
     """Writes the parts whose images and XMLs can all be read; returns the errors of the others."""
     chunks = [range(start, min(start + CHUNK, part.stop)) for part in parts for start in part[::CHUNK]]
-    tasks = (images_of(catalog, table, chunk) for chunk in chunks)
+    catalog, world = split.catalog, split.world
+    tasks = (images_of(split, table, chunk) for chunk in chunks)
     read = partial(read_rows, classes={name: number for number, name in enumerate(catalog.classes)})
     errors: list[str] = []
     try:
@@ -157,7 +159,7 @@ def _build_parts(
         for part in parts:
             rows: list[IndexRows] = list(islice(shown, -(-len(part) // CHUNK)))
             bad = [error for chunk in rows for error in chunk.errors]
-            errors += [f"{error}; {catalog.source.remedy}" for error in bad]
+            errors += [f"{error}; {split.remedy}" for error in bad]
             if len(errors) >= MAX_ERRORS:
                 break
             if not bad:
@@ -171,20 +173,21 @@ def _build_parts(
     return errors
 
 
-def images_of(catalog: Catalog, table: BoxTable | None, items: range) -> Images:
+def images_of(split: Split, table: BoxTable | None, items: range) -> Images:
     """Returns the images numbered `items` with the paths of their XMLs, or their objects from the box `table`."""
-    part = slice(items.start, items.stop)
+    catalog, part = split.catalog, slice(items.start, items.stop)
+    remote = split.config.remote if catalog.paths.remote else None
     numbers, names = catalog.paths.part(items.start, items.stop)
     paths = [catalog.paths.folders[number] + name for number, name in zip(numbers, names, strict=True)]
     if table is not None:
         low, high = np.searchsorted(table.images, [items.start, items.stop])
         known = Annotated(table.images[low:high] - items.start, table.boxes[low:high], table.classes[low:high])
-        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, catalog.source.remote)
+        return Images(paths, [""] * len(paths), catalog.labels[part], known, table.relative, remote)
     annotations = [
         catalog.annotation_folders[number] + xml_name(name) if annotated else ""
         for number, name, annotated in zip(numbers, names, catalog.annotated[part].tolist(), strict=True)
     ]
-    return Images(paths, annotations, catalog.labels[part], remote=catalog.source.remote)
+    return Images(paths, annotations, catalog.labels[part], remote=remote)
 
 
 def _merge(target: Path, folder: Path, parts: list[range], key: str) -> IndexSummary:
@@ -217,7 +220,8 @@ def verify_index(config: DataConfig, split: str) -> str:
     ConfigError if there is no index of the list, or the index does not hold its files' sizes and times.
     """
     check_indexed(config, split, World())
-    catalog = load_catalog(config.model_copy(update=PLAIN | {"annotations": "index"}), split, World())
+    loaded = load_split(config.model_copy(update=PLAIN | {"annotations": "index"}), split, World())
+    catalog = loaded.catalog
     path, renew = index_path(config, config.filelist_for(split)), f"make it again with: {MAKE} {split}"
     if catalog.paths.remote:
         raise ConfigError(f"{path} is of URLs, whose sizes and times of change it does not hold")
@@ -228,10 +232,10 @@ def verify_index(config: DataConfig, split: str) -> str:
         )
     # Every XML is looked for, so that a new one is noticed.
     has_folder = np.array([folder != "" for folder in catalog.annotation_folders])
-    catalog = replace(catalog, annotated=has_folder[catalog.paths.folder])
+    loaded = replace(loaded, catalog=replace(catalog, annotated=has_folder[catalog.paths.folder]))
     chunks = [range(start, min(start + CHUNK, len(catalog))) for start in range(0, len(catalog), CHUNK)]
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        found = pool.map(partial(_changes, catalog, pq.read_table(path, columns=list(STAMPS))), chunks)
+        found = pool.map(partial(_changes, loaded, pq.read_table(path, columns=list(STAMPS))), chunks)
         changes = list(chain.from_iterable(progress(found, len(chunks), f"comparing {split} data", "chunk")))
     if changes:
         count = f"{len(changes)} files of {len(catalog)} images are not as they were indexed"
@@ -239,9 +243,9 @@ def verify_index(config: DataConfig, split: str) -> str:
     return f"{path}: the files of all {len(catalog)} images are as they were indexed"
 
 
-def _changes(catalog: Catalog, stamps: pa.Table, items: range) -> list[str]:
+def _changes(split: Split, stamps: pa.Table, items: range) -> list[str]:
     """Returns a message for each image or XML of `items` that differs from `stamps`."""
-    images = images_of(catalog, None, items)
+    images = images_of(split, None, items)
     size, changed, xml_size, xml_changed = (
         column.to_pylist() for column in stamps.slice(items.start, len(items)).columns
     )

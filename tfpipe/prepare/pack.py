@@ -9,7 +9,7 @@ import numpy as np
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.sources.packed.shards import Kind
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.pack_plan import PackPlan, ShardPlan
@@ -68,17 +68,21 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
     """Loads the catalog, with boxes if needed, and divides the packing order into shards."""
     original = {"crop": "boxes", "test_crop": "boxes"} if plan.kind == "original" else {}
     config = config.model_copy(update=SAME | original)
-    catalog = load_catalog(config, split, world)
+    loaded = load_split(config, split, world)
     # Stored, but without effect on the order of packing.
-    weights, catalog = catalog.weights, replace(catalog, weights=None)
+    weights, catalog = loaded.catalog.weights, replace(loaded.catalog, weights=None)
     counts: np.ndarray = np.ones(len(catalog), np.int64)
     if config.crop_for(split) == "boxes":
-        boxes = catalog.boxes or read_boxes(catalog, world)
+        boxes = catalog.boxes
+        if boxes is None:
+            assert loaded.storage is not None, "an image without known boxes is on a storage"
+            boxes = read_boxes(catalog, loaded.storage, world)
         catalog = replace(catalog, boxes=boxes)
         if plan.kind != "original":
             counts = np.diff(boxes.offsets(len(catalog)))
-    firsts = np.append(0, np.cumsum(counts[catalog.order(config).items(np.arange(len(catalog)))]))
+    loaded = replace(loaded, catalog=catalog)
+    firsts = np.append(0, np.cumsum(counts[loaded.order.items(np.arange(len(catalog)))]))
     shards = min(plan.shards or -(-len(catalog) // IN_A_SHARD[split]), len(catalog))
     bounds = np.arange(shards + 1) * len(catalog) // shards
     jpeg = {"quality": plan.quality, "subsampling": SUBSAMPLING} if plan.kind == "crops" else None
-    return Work(catalog, config, ShardPlan(folder, split, plan.kind, bounds, firsts), world, jpeg, weights)
+    return Work(loaded, ShardPlan(folder, split, plan.kind, bounds, firsts), jpeg, weights)

@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, write_tables
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.data.sources.space import mean_bytes
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.pack_plan import ShardPlan
@@ -54,17 +53,15 @@ class PackSummary(NamedTuple):
 class Work:
     """A split that this rank packs together with the others."""
 
-    catalog: Catalog
-    config: DataConfig
+    split: Split
     shards: ShardPlan
-    world: World
     jpeg: dict[str, Any] | None  # JPEG quality and subsampling if crops are encoded
     weights: np.ndarray | None = None  # float64 [images]: weights of the images, if they have any
 
     @property
     def about(self) -> dict[str, Any]:
         """Head of the manifest: everything that the content depends on except the images."""
-        about = about_of(self.catalog, self.config, self.shards.kind, self.jpeg)
+        about = about_of(self.split, self.shards.kind, self.jpeg)
         weights = {} if self.weights is None else {"weights": hashlib.sha256(self.weights.tobytes()).hexdigest()}
         return {**about, **weights, "shard count": len(self.shards)}
 
@@ -98,11 +95,11 @@ class Work:
         if not shards:
             return []
         total = sum(map(self.shards.records, shards))
-        label, unit = f"packing {self.catalog.split} data", "image" if self.shards.kind == "original" else "crop"
+        label, unit = f"packing {self.split.catalog.split} data", "image" if self.shards.kind == "original" else "crop"
         left = list(shards)
 
         def attempt() -> None:
-            shown = progress(self._pictures(self.shards.places(left)), total, label, unit, self.world.rank == 0)
+            shown = progress(self._pictures(self.shards.places(left)), total, label, unit, self.split.world.rank == 0)
             while left:
                 self._write_shard(left[0], islice(shown, self.shards.records(left[0])))
                 del left[0]
@@ -123,14 +120,14 @@ class Work:
                     {"name": self.shards.path(shard).name, "records": len(part), **_read_about(part.schema)}
                     for shard, part in enumerate(parts)
                 ]
-                tables = write_tables(folder, self.catalog, _records(parts), self.weights)
+                tables = write_tables(folder, self.split.catalog, _records(parts), self.weights)
                 with atomic_write(manifest) as partial:
                     partial.write_text(Manifest(self.about, entries, tables).text())
-            for left in folder.glob(f".{PREFIX[self.catalog.split]}[-.]*"):
+            for left in folder.glob(f".{PREFIX[self.split.catalog.split]}[-.]*"):
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
         written = Manifest.read(manifest)
         records, size = (sum(entry[name] for entry in written.shards) for name in ("records", "bytes"))
-        return PackSummary(manifest, len(self.catalog), records, len(self.shards), size)
+        return PackSummary(manifest, len(self.split.catalog), records, len(self.shards), size)
 
     def _check_same(self, about: dict[str, Any], path: Path) -> None:
         problems = differences(about, json.loads(json.dumps(self.about)), "there", "now")
@@ -159,16 +156,17 @@ class Work:
         """Estimates the bytes of these shards; for JPEG crops, returns the size of the pixels if even that fits."""
         images = len(self.shards.places(missing)) if missing else 0
         if self.shards.kind == "original":
-            return mean_bytes(self.catalog, 1) * images
+            return mean_bytes(self.split, 1) * images
         records = sum(map(self.shards.records, missing))
-        size = records * math.prod(self.config.crop_image_size) * self.config.num_channels
+        size = records * math.prod(self.split.config.crop_image_size) * self.split.config.num_channels
         if self.shards.kind == "raw" or size <= free:
             return size
-        places = np.array(evenly_spaced(len(self.catalog), SAMPLED), np.int64)
+        places = np.array(evenly_spaced(len(self.split.catalog), SAMPLED), np.int64)
         return sum(len(picture.contents) for picture in self._pictures(places)) / len(places) * images
 
     def _pictures(self, places: np.ndarray) -> Iterator[Picture]:
-        pictures = Pictures(self.catalog, self.config, World(threads=self.world.threads), self.jpeg)
+        alone = replace(self.split, world=World(threads=self.split.world.threads))
+        pictures = Pictures(alone, self.jpeg)
         return pictures.files(places) if self.shards.kind == "original" else pictures.crops(places)
 
     def _write_shard(self, shard: int, pictures: Iterator[Picture]) -> None:
@@ -187,8 +185,8 @@ class Work:
 
     def _open(self, path: Path, count: int) -> AbstractContextManager[Add]:
         if self.shards.kind == "raw":
-            return pixels(path, (count, *self.config.crop_image_size, self.config.num_channels))
-        return tfrecords(path, examples(self.catalog, self.config, self.shards.kind == "crops"))
+            return pixels(path, (count, *self.split.config.crop_image_size, self.split.config.num_channels))
+        return tfrecords(path, examples(self.split, crops=self.shards.kind == "crops"))
 
 
 def _records(parts: list[pa.Table]) -> Records:

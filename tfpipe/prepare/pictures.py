@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import Lookup
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.order.stream import BLOCK, SampleRef
@@ -16,7 +14,7 @@ from tfpipe.data.pipeline import Encoded, crop, read
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.parallelism import calls_at_once, options
-from tfpipe.distributed import World
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 
 SOME = 32
@@ -32,16 +30,16 @@ class Picture(NamedTuple):
 
 
 class Pictures:
-    """The files or crops of a split by their place in the packing order, which is catalog.order."""
+    """The files or crops of a split by their place in the packing order, which is the split's order."""
 
-    def __init__(self, catalog: Catalog, config: DataConfig, world: World, jpeg: dict[str, Any] | None) -> None:
-        """Prepares to read `catalog`, whose boxes are known if `config` needs them.
+    def __init__(self, split: Split, jpeg: dict[str, Any] | None) -> None:
+        """Prepares to read `split`, whose boxes are known if its config needs them.
 
-        `config` has no random crops or flips; `world` sets the number of threads; `jpeg` holds the quality and
-        subsampling of crops, or is None for pixels.
+        The config has no random crops or flips; `jpeg` holds the quality and subsampling of crops, or is None for
+        pixels.
         """
-        self._catalog, self._config, self._world, self._jpeg = catalog, config, world, jpeg
-        self._lookup = Lookup(catalog)
+        self._split, self._jpeg = split, jpeg
+        self._lookup = Lookup(split.catalog)
 
     def files(self, places: np.ndarray) -> Iterator[Picture]:
         """Yields the files at `places`, int64 [n].
@@ -52,7 +50,7 @@ class Pictures:
         def plain(encoded: Encoded) -> tuple[tf.Tensor, ...]:
             return encoded.visit.position, encoded.label, encoded.jpeg
 
-        images = read(self._located(places), self._catalog, self._config, self._world)
+        images = read(self._located(places), self._split)
         return self._pictures(images.map(plain).batch(SOME), places)
 
     def crops(self, places: np.ndarray) -> Iterator[Picture]:
@@ -67,13 +65,13 @@ class Pictures:
                 contents = tf.numpy_function(self._encode, [contents], tf.string, stateful=False)
             return crops.positions[:, 0], crops.labels, contents
 
-        images = read(self._located(places), self._catalog, self._config, self._world)
-        cut = crop(images, self._catalog, self._config, self._world)
-        calls = calls_at_once(self._config, self._world).decode
+        images = read(self._located(places), self._split)
+        cut = crop(images, self._split)
+        calls = calls_at_once(self._split.config, self._split.world).decode
         return self._pictures(cut.map(plain, num_parallel_calls=calls), places)
 
     def _items(self, places: np.ndarray) -> np.ndarray:
-        return self._catalog.order(self._config).items(places)
+        return self._split.order.items(places)
 
     def _located(self, places: np.ndarray) -> tf.data.Dataset:
         visits = SampleRef(places, self._items(places), np.zeros_like(places))
@@ -95,7 +93,7 @@ class Pictures:
     def _pictures(self, dataset: tf.data.Dataset, places: np.ndarray) -> Iterator[Picture]:
         reached, all_items = int(places[0]), self._items(places)
         try:
-            batches = dataset.prefetch(AHEAD).with_options(options(self._config, self._world))
+            batches = dataset.prefetch(AHEAD).with_options(options(self._split.config, self._split.world))
             for batch in Cancellable(batches):
                 at, labels, contents = (tensor.numpy() for tensor in batch)
                 items = all_items[np.searchsorted(places, at)]
@@ -105,9 +103,8 @@ class Pictures:
                     reached = int(at[-1])
         except tf.errors.OpError as error:
             left = places[np.searchsorted(places, reached) :]
-            for place, cause in zip(left, replay(self._located(left), self._catalog, self._config), strict=False):
+            for place, cause in zip(left, replay(self._located(left), self._split), strict=False):
                 if isinstance(cause, tf.errors.OpError):
-                    source, item = self._catalog.source, int(self._items(place[None])[0])
-                    failure = source.explain(self._catalog, self._config, item, cause)
-                    raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {source.remedy}") from cause
-            raise ConfigError(f"cannot pack {self._catalog.split} data: {reason(error)}") from error
+                    failure = self._split.explain(int(self._items(place[None])[0]), cause)
+                    raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {self._split.remedy}") from cause
+            raise ConfigError(f"cannot pack {self._split.catalog.split} data: {reason(error)}") from error

@@ -8,13 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, WHOLE_IMAGE
 from tfpipe.data.catalog.labels import read_words
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.runtime.op_errors import as_os_error
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
+from tfpipe.data.split import Split
 from tfpipe.prepare.pictures import Picture
 
 
@@ -61,9 +60,10 @@ def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add
         yield add
 
 
-def examples(catalog: Catalog, config: DataConfig, crops: bool) -> Callable[[Picture], Example]:
-    """Returns a function that makes the record of a picture of `catalog`: of a crop, or of a file with its boxes."""
-    words = read_words(config.classes) if isinstance(config.classes, Path) else {}
+def examples(split: Split, *, crops: bool) -> Callable[[Picture], Example]:
+    """Returns a function that makes the record of a picture of `split`: of a crop, or of a file with its boxes."""
+    catalog, classes = split.catalog, split.config.classes
+    words = read_words(classes) if isinstance(classes, Path) else {}
     known = None if crops else catalog.boxes
     offsets = np.zeros(0, np.int64) if known is None else known.offsets(len(catalog))
 

@@ -23,10 +23,10 @@ from tfpipe.data.catalog.layout import find_layout
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.load import reads_boxes
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.sources.packed.source import Packed
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import load_split, open_source
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File
@@ -46,7 +46,7 @@ SPARE = 0.1
 class StagePlan:
     """The files of a split that this process copies."""
 
-    catalog: Catalog
+    split: Split
     paths: FileList  # paths of all images' copies, in the list's order
     images: np.ndarray  # int64 [n]: numbers of the images to copy
     xmls: np.ndarray  # int64 [k]: numbers of the images whose XML to copy
@@ -57,9 +57,9 @@ class StagePlan:
     def files(self, out: Path) -> Iterator[File]:
         """Yields the files in the list's order, images before XMLs."""
         for item in self.images.tolist():
-            yield File(self.catalog.paths[item], self.paths[item])
+            yield File(self.split.catalog.paths[item], self.paths[item])
         for item in self.xmls.tolist():
-            source = self.catalog.annotation(item)
+            source = self.split.catalog.annotation(item)
             yield File(source, target_of(out, source))
 
 
@@ -85,7 +85,7 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         return stage_shards(source, config, splits, out, world, share)
     config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
     plans = {split: _plan(config, split, out, world, share) for split in splits}
-    boxed = [split for split, plan in plans.items() if reads_boxes(config, split, plan.catalog.paths)]
+    boxed = [split for split, plan in plans.items() if reads_boxes(config, split, plan.split.catalog.paths)]
     if boxed and _whole(config, plans):
         raise ConfigError(
             f"the {boxed[0]} data has boxes and the other is a folder without XMLs, which no one config reads from "
@@ -101,7 +101,7 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
         scratch.mkdir()
         done = Copied()
         for plan in plans.values():
-            copier = Copier(plan.catalog, scratch)
+            copier = Copier(plan.split, scratch)
             _check_room(copier, plan, out, world)
             done = done.plus(_copy(copier, plan, out, world.rank == 0))
         shutil.rmtree(scratch)
@@ -130,23 +130,24 @@ def target_of(out: Path, source: str) -> str:
 
 def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share | None) -> StagePlan:
     # With the unit "image", the catalog has boxes only if there is an index; then XMLs need not be copied.
-    catalog = load_catalog(config.model_copy(update={"unit": "image"}), split, world)
+    loaded = load_split(config.model_copy(update={"unit": "image"}), split, world)
+    catalog = loaded.catalog
     node = Share(world.local_rank, world.local_size)
     whose = share or (Share(world.rank, world.size) if config.scope == "shard" else node)
     images = np.arange(whose.rank, len(catalog), whose.size)
     if split == "train" and config.unit == "box" and whose.size > 1 and whose != node:
-        boxes = load_catalog(config, split, world).sampled_boxes
+        boxes = load_split(config, split, world).catalog.sampled_boxes
         if boxes is not None:
             images = np.unique(boxes.images[whose.rank :: whose.size]).astype(np.int64)
     annotated = np.flatnonzero(catalog.annotated) if catalog.boxes is None else np.zeros(0, np.int64)
     paths = replace(catalog.paths, folders=[target_of(out, folder) for folder in catalog.paths.folders])
-    return StagePlan(catalog, paths, images, annotated[annotated % node.size == node.rank])
+    return StagePlan(loaded, paths, images, annotated[annotated % node.size == node.rank])
 
 
 def _copy(copier: Copier, plan: StagePlan, out: Path, show: bool) -> Copied:
     files, done = plan.files(out), Copied()
     groups = iter(lambda: list(islice(files, TOGETHER)), [])
-    label = f"copying {plan.catalog.split} data"
+    label = f"copying {plan.split.catalog.split} data"
     with ThreadPoolExecutor(copier.threads) as pool:
         parts = _ahead(pool, copier.copy, groups, 2 * copier.threads)
         for part in progress(parts, -(-len(plan) // TOGETHER), label, "batch", show):
@@ -177,7 +178,7 @@ def _check_room(copier: Copier, plan: StagePlan, out: Path, world: World) -> Non
     free = shutil.disk_usage(out).free // world.local_size
     if wanted > (1 - SPARE) * free:
         raise ConfigError(
-            f"{out}: {len(missing)} files of the {plan.catalog.split} data need {wanted / 1e9:.3g} GB, of "
+            f"{out}: {len(missing)} files of the {plan.split.catalog.split} data need {wanted / 1e9:.3g} GB, of "
             f"{free / 1e9:.3g} GB free, a tenth of which is kept free; use a larger disk, or copy a share with "
             '--share or, under a launcher, with data.scope "shard"'
         )
@@ -189,13 +190,13 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
     folders = [folder.removeprefix(base) for folder in plan.paths.folders]
     target = out / LISTS[split]
     write_filelist(target, (folders[number] + name for number, name in plan.paths.entries()))
-    if plan.catalog.boxes is not None:
+    if plan.split.catalog.boxes is not None:
         # Imported late: pyarrow takes as long to import as a filelist takes to read.
         from tfpipe.data.catalog.index import copy_index, index_fingerprint
 
         paths = read_filelist(target)
         source = config.box_file_for(split) or find_layout(config.layout, paths)
-        key = index_fingerprint(paths, plan.catalog.classes, plan.catalog.labels, source)
+        key = index_fingerprint(paths, plan.split.catalog.classes, plan.split.catalog.labels, source)
         default = config.model_copy(update={"index": None})  # the index next to the list
         copy_index(index_path(config, config.filelist_for(split)), index_path(default, target), paths, key)
 
@@ -214,6 +215,7 @@ def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> li
 def _whole(config: DataConfig, plans: dict[str, StagePlan]) -> bool:
     """Returns whether the images of folders are used whole, although the config does not say so."""
     return config.annotations != "none" and any(
-        config.crop_for(split) in ("boxes", "random_resized") and not reads_boxes(config, split, plan.catalog.paths)
+        config.crop_for(split) in ("boxes", "random_resized")
+        and not reads_boxes(config, split, plan.split.catalog.paths)
         for split, plan in plans.items()
     )

@@ -13,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.manifest import Manifest, NodeShare, manifest_digest, manifest_path
+from tfpipe.data.sources.packed.shards import Records
 from tfpipe.data.sources.packed.source import Packed
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.copier import Copied
@@ -120,27 +121,25 @@ def _share(folder: AnyPath, split: str, config: DataConfig, world: World, share:
 
 
 def _parts(source: Packed, manifest: Manifest, split: str, world: World, share: NodeShare) -> Iterator[Part]:
-    catalog = None if share.whole else source.catalog(split, world)
-    needed = None if catalog is None else _needed(catalog, share)
+    loaded = None if share.whole else source.open(split, world)
+    needed = None if loaded is None else _needed(loaded, share)
     for number, shard in enumerate(manifest.shards):
-        ranges = None if catalog is None or needed is None else _ranges(catalog, number, needed)
+        ranges = None if loaded is None or needed is None else _ranges(loaded.shards.records, number, needed)
         yield Part(source.folder / shard["name"], shard["bytes"], shard["sha256"], ranges)
     for table in manifest.tables:
         yield Part(source.folder / table["name"], table["bytes"], table["sha256"])
 
 
-def _needed(catalog: Catalog, share: NodeShare) -> np.ndarray:
+def _needed(split: Split, share: NodeShare) -> np.ndarray:
     """Returns bool [images]: those that the ranks of a share read."""
-    needed = np.zeros(len(catalog), bool)
-    boxes = catalog.sampled_boxes
+    needed = np.zeros(len(split.catalog), bool)
+    boxes = split.catalog.sampled_boxes
     for rank in share.ranks:
         needed[slice(rank, None, share.size) if boxes is None else boxes.images[rank :: share.size]] = True
     return needed
 
 
-def _ranges(catalog: Catalog, shard: int, needed: np.ndarray) -> Ranges:
-    assert isinstance(catalog.source, Packed), "packed data is copied"
-    records = catalog.source.shards.records
+def _ranges(records: Records, shard: int, needed: np.ndarray) -> Ranges:
     chosen = np.flatnonzero((records.shard == shard) & needed[records.image])
     chosen = chosen[np.argsort(records.offset[chosen])]
     return Ranges(records.offset[chosen], records.offset[chosen] + records.length[chosen])

@@ -11,8 +11,7 @@ import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.boxes import COUNT_AT_MOST, count_crops
-from tfpipe.data.catalog.locate import sample_names
+from tfpipe.data.crop_counts import COUNT_AT_MOST, count_crops
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.weighted import WeightedOrder
@@ -21,6 +20,7 @@ from tfpipe.data.runtime.marks import marked
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
 from tfpipe.data.sources.registry import open_source
+from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.callbacks import Evaluation, OverRanks
@@ -90,7 +90,7 @@ def train(
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
     prepare_backend(config, world)
     data = load_data(config, world, traced is not None)
-    start = find_start(config, world, run_dir, data.train.catalog, data.steps, resume, anyway)
+    start = find_start(config, world, run_dir, data.train.data, data.steps, resume, anyway)
     data.train.restart(start.state.stream, start.state.total_steps)
     saved = run_dir / "model.keras"
     trained = start.state.epoch >= config.training.epochs and start.state.untested is None
@@ -103,7 +103,7 @@ def train(
         assert model.meter is not None, "compile_model gives it one"
         callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
         if traced is not None:
-            names = partial(sample_names, data.train.catalog, config.data, world)
+            names = partial(sample_names, data.train.data)
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced, world.rank, names)))
         metrics = run_dir / METRICS if world.rank == 0 else None
         model.loader = data.train
@@ -137,14 +137,14 @@ def load_data(config: Config, world: World, marks: bool = False) -> Data:
     test = Loader(config, "test", world, **how) if open_source(config.data).has_test() else None
     catalog = train.catalog
     classes = config.data.num_classes or len(catalog.classes)
-    count = count_crops(catalog, config.data, world)
+    count = count_crops(train.data)
     if count.crops == 0:
         raise ConfigError(
-            f"{catalog.source.place} gives no crop: none of its images has an XML with an object of the classes "
+            f"{catalog.display_name} gives no crop: none of its images has an XML with an object of the classes "
             f"{', '.join(catalog.classes)}"
         )
     steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
-    drawn = catalog.lists or isinstance(catalog.order(config.data), WeightedOrder)
+    drawn = catalog.lists or isinstance(train.data.order, WeightedOrder)
     how_many = "expected from the weights" if drawn else f"estimated from {COUNT_AT_MOST} XMLs"
     logger.info(
         "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
@@ -164,7 +164,7 @@ def make_callbacks(
     checkpoints.guarded = training.stop_on_nan
     record = Record(run_dir) if world.rank == 0 else None
     catalog = data.train.catalog
-    visits, names = SampleCounter(catalog, config.data, world), stage_names(catalog, config.data)
+    visits, names = SampleCounter(data.train.data), stage_names(data.train.data)
     guard = [NotFiniteGuard(run_dir, world)] if training.stop_on_nan else []
     callbacks = [
         *guard,
@@ -181,7 +181,7 @@ def make_callbacks(
         callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
         callbacks.append(OwnCallbacks(config, world, checkpoints, data.test is not None))
-    if isinstance(order := catalog.order(config.data), WeightedOrder):
+    if isinstance(order := data.train.data.order, WeightedOrder):
         callbacks.append(SampleShares(catalog, order, world))
     if world.rank == 0:
         (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")

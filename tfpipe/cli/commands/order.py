@@ -22,14 +22,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import numpy as np
 
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
 
     if args.rank >= args.size:
         raise ConfigError(f"--rank must be below --size, received {args.rank} of {args.size}")
     config, world = read_config(args).data, World(args.rank, args.size)
-    catalog = load_catalog(config, "train", world)
-    positions = np.array(catalog.order(config).positions(args.epoch, world)[: args.head], np.int64)
-    items = catalog.order(config).items(positions, world)
+    split = load_split(config, "train", world)
+    catalog = split.catalog
+    positions = np.array(split.order.positions(args.epoch, world)[: args.head], np.int64)
+    items = split.order.items(positions, world)
     for position, item in zip(positions, items, strict=True):
         image, box = catalog.image_and_box(int(item))
         print(position, image, "-" if box is None else box, catalog.paths[image], sep="\t")

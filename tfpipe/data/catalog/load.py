@@ -4,32 +4,29 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tfpipe.config import DataConfig, Layout, WeightedList
+from tfpipe.config import DataConfig, Layout
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.labels import class_table, image_labels
 from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, is_optional
 from tfpipe.data.catalog.lists import LoadedList, index_path, load_list
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.catalog.storage import Storage
 from tfpipe.data.catalog.table import StoredTable, TableStore, boxes_columns, table_boxes
 from tfpipe.data.catalog.types import Catalog, Index
-from tfpipe.data.order.mixture import Mixture
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tfpipe.data.sources.source import Source
 
 logger = logging.getLogger(__name__)
 
 
-def load_listed(source: "Source", config: DataConfig, split: str, world: World) -> Catalog:
+def load_listed(config: DataConfig, split: str, world: World, storage_of: Callable[[FileList], Storage]) -> Catalog:
     """Loads the catalog of `split`, "train" or "test", from its filelist; only rank 0 reads the index or lists folders.
 
-    Every rank must call. `source` reads the images, and lists their folders. Raises ConfigError if a filelist, a label,
+    Every rank must call. `storage_of` opens what holds the images. Raises ConfigError if a filelist, a label,
     the class table or a required index cannot be used.
     """
     if split not in ("train", "test") or (split == "test" and config.test_filelist is None):
@@ -37,13 +34,14 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     filelist = config.filelist_for(split)
     listed = load_list(config, filelist, world)
     paths, lists, store = listed
+    storage, name = storage_of(paths), " + ".join(map(str, config.train_lists))
     classes = classes_of(config, split, paths, world)
     labels, settings = load_labels(listed, classes, config, split)
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
-    catalog = Catalog(split, source.of(paths), paths, folders, annotated, labels, classes, lists=lists)
+    catalog = Catalog(split, paths, folders, annotated, labels, classes, lists=lists, display_name=name)
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if reads_boxes(config, split, paths):
-        catalog = _with_annotations(catalog, config, filelist, store, settings)
+        catalog = _with_annotations(catalog, storage, config, store, settings)
     elif needs_boxes and config.annotations == "auto":
         logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
     known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
@@ -53,11 +51,8 @@ def load_listed(source: "Source", config: DataConfig, split: str, world: World) 
     # Workers run no Python, and so find no boxes, even without any XML; URLs they refuse themselves.
     in_workers = config.service is not None and not paths.remote
     if catalog.boxes is None and (by_box or in_workers):
-        catalog = replace(catalog, boxes=read_boxes(catalog, world))
-    catalog = replace(catalog, by_box=by_box)
-    if split == "train":
-        check_order(catalog, config, world)
-    return catalog
+        catalog = replace(catalog, boxes=read_boxes(catalog, storage, world))
+    return replace(catalog, by_box=by_box)
 
 
 def classes_of(config: DataConfig, split: str, paths: FileList, world: World = World()) -> tuple[str, ...]:
@@ -130,28 +125,11 @@ def may_have_annotations(config: DataConfig, split: str, paths: FileList) -> boo
     return known or config.label_source == "object" or config.box_file_for(split) is not None
 
 
-def check_order(catalog: Catalog, config: DataConfig, world: World) -> None:
-    """Raises ConfigError if the training samples cannot be mixed so, or are too few for the ranks in scope "shard"."""
-    try:
-        order = catalog.order(config)
-    except ValueError as error:
-        raise ConfigError(f"data.train_filelist cannot be mixed so: {error}") from error
-    fewest = min(part.count for part in order.orders) if isinstance(order, Mixture) else order.count
-    if config.scope == "shard" and fewest < world.size:
-        raise ConfigError(
-            f'{catalog.source.place}: {fewest} samples are too few for {world.size} ranks with data.scope "shard"'
-        )
-
-
 def _with_annotations(
-    catalog: Catalog,
-    config: DataConfig,
-    filelist: Path | list[WeightedList],
-    store: TableStore,
-    settings: dict[str, Any],
+    catalog: Catalog, storage: Storage, config: DataConfig, store: TableStore, settings: dict[str, Any]
 ) -> Catalog:
     """Adds the index's boxes to the catalog or, without an index, which images have an XML."""
-    paths, world = catalog.paths, store.world
+    paths, world, filelist = catalog.paths, store.world, config.filelist_for(catalog.split)
     source = config.box_file_for(catalog.split) or find_layout(config.layout, paths)
     if isinstance(source, Layout):
         catalog = replace(catalog, annotation_folders=annotation_folders(paths, source))
@@ -170,7 +148,5 @@ def _with_annotations(
     if index is not None:
         return replace(catalog, annotated=index.annotated, boxes=index.boxes)
     assert isinstance(source, Layout), "a table's boxes come from the index only, and find_index raises without one"
-    packed = world.from_rank0(
-        lambda: np.packbits(existing(paths, source, world.rank == 0, catalog.source.list_folders))
-    )
+    packed = world.from_rank0(lambda: np.packbits(existing(paths, source, world.rank == 0, storage.names)))
     return replace(catalog, annotated=np.unpackbits(packed, count=len(paths)).astype(bool))

@@ -1,17 +1,13 @@
 """Looks up paths and labels of samples in the catalog, in graph."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.annotations.targets import KnownTargets
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import Lines, columns
-from tfpipe.distributed import World
 
 
 class SamplePaths(NamedTuple):
@@ -64,12 +60,6 @@ class Lookup:
         stems = tf.strings.regex_replace(names, r"(.)\.[^.]*$", r"\1")
         paths = tf.strings.join([tf.gather(self._annotation_folders, folder), stems, ".xml"])
         return tf.where(self._annotated.at(items), paths, "")
-
-
-def sample_names(catalog: Catalog, config: DataConfig, world: World, positions: Sequence[int]) -> list[str]:
-    """Returns the names of the images at a rank's stream positions, as messages have them: mostly their paths."""
-    items = catalog.order(config).items(np.array(positions, np.int64), world)
-    return [catalog.source.name(catalog, catalog.image_and_box(item)[0]) for item in items.tolist()]
 
 
 def known_targets(catalog: Catalog, *, sent: bool = False) -> KnownTargets | None:

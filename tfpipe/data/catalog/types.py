@@ -1,22 +1,14 @@
 """The catalog: everything known about a split before its first image is opened, as plain data."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.layout import xml_name
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.weights import sample_weights
-from tfpipe.data.order.mixture import Mixture
-from tfpipe.data.order.permutation import Order
-from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tfpipe.data.sources.source import Source
 
 
 class MixedList(NamedTuple):
@@ -38,8 +30,6 @@ class Catalog:
     """The images of a split, in the filelist's order, with labels and annotations."""
 
     split: str
-    source: "Source"
-    """Reads the images, and names them in messages."""
     paths: FileList
     annotation_folders: list[str]
     """Folder of the XMLs for each of `paths.folders`, with a trailing slash; "" if no XML is read."""
@@ -59,6 +49,12 @@ class Catalog:
     weights: np.ndarray | None = None
     """float64 [n]: how often each image comes in training, relative to the others of its class if `data.class_weights`
     is set, otherwise to all others; None if all come alike."""
+    display_name: str = ""
+    """Name of the data for a message."""
+    left_out: tuple[str, ...] = ()
+    """Files and members of the data that are not used, a text for each kind: "12 .tiff (e.g. a/1.tiff)"."""
+    jpeg: dict[str, Any] | None = None
+    """JPEG quality and subsampling if crops were encoded again; a run that resumes must have the same."""
 
     def __post_init__(self) -> None:
         """Raises ConfigError if the parts are not of as many images or folders: a source of a user's own may err."""
@@ -91,26 +87,6 @@ class Catalog:
         boxes = self.sampled_boxes
         return len(self) if boxes is None else len(boxes.labels)
 
-    def order(self, config: DataConfig) -> Order | Mixture:
-        """Returns the order of the samples; test data ignores `config`: list order, scope "global".
-
-        Raises ConfigError if weights cannot be used.
-        """
-        if self.split != "train":
-            return Order(self.samples, shuffle=False)
-        about = (self.samples, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope)
-        weights = sample_weights(self, config)
-        if weights is not None:
-            return WeightedOrder(*about, weights)
-        order = Order(*about)
-        if not self.lists:
-            return order
-        ends, boxes = [part.images.stop for part in self.lists], self.sampled_boxes
-        if boxes is not None:
-            ends = boxes.offsets(len(self))[ends].tolist()
-        counts = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
-        return Mixture.of(order, counts, tuple(part.weight for part in self.lists))
-
     def image_and_box(self, sample: int) -> tuple[int, int | None]:
         """Returns a sample's image, and the number of its box in that image or None if the sample is the image."""
         boxes = self.sampled_boxes
@@ -118,6 +94,12 @@ class Catalog:
             return sample, None
         image = int(boxes.images[sample])
         return image, sample - int(np.searchsorted(boxes.images, image))
+
+    def opened(self, item: int) -> list[str]:
+        """Returns the paths or URLs of an image and, if it is parsed, of its XML."""
+        # If all boxes are known, no XML is opened.
+        annotation = self.annotation(item) if self.boxes is None else ""
+        return [path for path in (self.paths[item], annotation) if path]
 
     def annotation(self, item: int) -> str:
         """Returns the path of the XML of image `item`, "" if it has none."""

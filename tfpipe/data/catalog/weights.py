@@ -3,20 +3,17 @@
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfpipe.config import DataConfig
 from tfpipe.data.annotations.cleaning import BY_OBJECT
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import read_text, unreadable
 
-if TYPE_CHECKING:
-    from tfpipe.data.catalog.types import Catalog
 
-
-def weighted(catalog: "Catalog", config: DataConfig) -> "Catalog":
+def weighted(catalog: Catalog, config: DataConfig) -> Catalog:
     """Returns training data with the weights of `data.sample_weights`, if that is set.
 
     Raises ConfigError if weights cannot be used.
@@ -27,7 +24,7 @@ def weighted(catalog: "Catalog", config: DataConfig) -> "Catalog":
     if path is not None:
         if catalog.weights is not None:
             raise ConfigError(
-                f"data.sample_weights: {catalog.source.place} has weights of its own: leave one of them out"
+                f"data.sample_weights: {catalog.display_name} has weights of its own: leave one of them out"
             )
         catalog = replace(catalog, weights=read_weights(path, len(catalog)))
     if catalog.lists and sample_weights(catalog, config) is not None:
@@ -35,7 +32,6 @@ def weighted(catalog: "Catalog", config: DataConfig) -> "Catalog":
             "data.train_filelist mixes lists by weights: leave out data.class_weights and data.sample_weights, or give "
             "one list"
         )
-    catalog.order(config)
     return catalog
 
 
@@ -59,7 +55,7 @@ def read_weights(path: Path, count: int) -> np.ndarray:
         raise ConfigError(f"data.sample_weights: {path} has a line that is no number: {error}") from error
 
 
-def sample_weights(catalog: "Catalog", config: DataConfig) -> np.ndarray | None:
+def sample_weights(catalog: Catalog, config: DataConfig) -> np.ndarray | None:
     """Returns how often each training sample comes, float64 [samples], relative to the others; None if all alike.
 
     Raises ConfigError if a weight is no number of at least 0, all are 0, or `data.class_weights` does not fit the data.
@@ -68,7 +64,7 @@ def sample_weights(catalog: "Catalog", config: DataConfig) -> np.ndarray | None:
     if weights is not None:
         if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
             raise ConfigError(
-                f"{catalog.source.place}: weights of samples must be finite, none below 0 and one above it"
+                f"{catalog.display_name}: weights of samples must be finite, none below 0 and one above it"
             )
         weights = weights if boxes is None else weights[boxes.images]
     if config.class_weights is None:
@@ -84,7 +80,7 @@ def sample_weights(catalog: "Catalog", config: DataConfig) -> np.ndarray | None:
     return factors if weights is None else factors * weights
 
 
-def _shares(chosen: dict[str, float], catalog: "Catalog", totals: np.ndarray) -> np.ndarray:
+def _shares(chosen: dict[str, float], catalog: Catalog, totals: np.ndarray) -> np.ndarray:
     """Returns each class's share, float64 [classes], relative to the others; `totals` are its samples' weights."""
     for name in chosen.keys() - set(catalog.classes):
         near = get_close_matches(name, catalog.classes, 1)

@@ -6,14 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.batch import Batch
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
-from tfpipe.distributed import World
+from tfpipe.data.split import Split
 from tfpipe.util.retry import Retry
 
 
@@ -27,9 +25,7 @@ class Batches(Iterator[Batch]):
     def __init__(
         self,
         build: Callable[[Stream], tf.data.Dataset],
-        catalog: Catalog,
-        config: DataConfig,
-        world: World,
+        split: Split,
         stream: Stream,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -38,8 +34,8 @@ class Batches(Iterator[Batch]):
         `build` builds it from a point of the stream on, as pipeline.build_batches does; `stream` is where it begins;
         `sleep` waits for a number of seconds.
         """
-        self._build, self._catalog, self._config, self._world = build, catalog, config, world
-        self._stream, self._retry = stream, Retry(f"rank {world.rank}: ", sleep)
+        self._build, self._split, self._stream = build, split, stream
+        self._retry = Retry(f"rank {split.world.rank}: ", sleep)
         self.failing = self._cancelled = False
         """Whether a failure is being named, which takes longer than a batch, or has been."""
         self.reached: tf.Tensor | None = None
@@ -61,8 +57,7 @@ class Batches(Iterator[Batch]):
                     raise
                 if not self._retry.again(error, reason(error)):
                     self.failing = True
-                    start = (self._stream, self.reached)
-                    raise to_named_error(error, self._catalog, self._config, self._world, *start) from error
+                    raise to_named_error(error, self._split, self._stream, self.reached) from error
             else:
                 self._retry.reset()
                 self.reached = batch.positions
@@ -91,4 +86,4 @@ class Batches(Iterator[Batch]):
         """Returns the stream after the last batch taken."""
         if self.reached is None:
             return self._stream
-        return self._stream.moved(self._world.rank, Cursor.after(self.reached[-1]))
+        return self._stream.moved(self._split.world.rank, Cursor.after(self.reached[-1]))

@@ -2,55 +2,42 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import tensorflow as tf
 
-from tfpipe.config import DataConfig, Parallel
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason, unescape
-from tfpipe.data.sources.source import Failure
-from tfpipe.distributed import World
+from tfpipe.data.split import Failure, Split
 from tfpipe.errors import TfpipeError
 
 # More images than any pipeline holds at once, in prefetched batches and parallel calls.
 LOOK_AHEAD = 10_000
 
 
-def find_failure(catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> Failure | None:
+def find_failure(split: Split, stream: Stream) -> Failure | None:
     """Returns the first of this rank's next LOOK_AHEAD images in `stream` that fails, None if none does.
 
     Loads them again one at a time, so only a failure costs anything. Deletes the failed image's files from caches.
     """
-    located = visit(catalog, config, world, stream).take(LOOK_AHEAD)
-    for done, error in enumerate(replay(located, catalog, config)):
+    samples = visit(split, stream).take(LOOK_AHEAD)
+    for done, error in enumerate(replay(samples, split)):
         if isinstance(error, tf.errors.OpError):
-            item, _ = catalog.image_and_box(int(stream.visits(catalog.order(config), world, done + 1).item[-1]))
-            catalog.source.evict(catalog, config, world, item)
-            return catalog.source.explain(catalog, config, item, error)
+            item, _ = split.catalog.image_and_box(int(split.visits(stream, done + 1).item[-1]))
+            split.evict(item)
+            return split.explain(item, error)
     return None
 
 
-def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> Iterator[tf.errors.OpError | Crops]:
+def replay(samples: tf.data.Dataset, split: Split) -> Iterator[tf.errors.OpError | Crops]:
     """Loads images again, from single `SamplePaths` elements; yields each one's crops, or its error."""
     # Serial calls of one image each, so that errors come in the order of the images.
-    # No caches, since a user can only repair the original files.
-    plain = {
-        "num_parallel_readers": 1,
-        "parallel": Parallel(read=catalog.source.replay_reads),
-        "cache": None,
-        "storage_delay_ms": 0,
-        "on_error": "raise",
-    }
-    serial = config.model_copy(update=plain)
+    serial = split.serial()
     # The same decoder, since one that decodes only part of an image does not notice all damage.
-    decoder = choose_decoder(serial)._replace(images=1)
-    originals = replace(catalog, source=catalog.source.uncached())
-    iterator = Cancellable(crop(read(located, originals, serial), catalog, serial, decoder=decoder))
+    decoder = choose_decoder(serial.config)._replace(images=1)
+    iterator = Cancellable(crop(read(samples, serial), serial, decoder=decoder))
     while True:
         try:
             yield next(iterator)
@@ -60,38 +47,31 @@ def replay(located: tf.data.Dataset, catalog: Catalog, config: DataConfig) -> It
             yield error
 
 
-def cannot_use(failure: Failure, catalog: Catalog, world: World) -> TfpipeError:
+def cannot_use(failure: Failure, split: Split) -> TfpipeError:
     """Returns the error to raise for a file that cannot be used."""
     return TfpipeError(
-        f"rank {world.rank}: cannot use {failure.path} of the {catalog.split} data: {failure.reason}; "
-        f"{catalog.source.remedy}"
+        f"rank {split.world.rank}: cannot use {failure.path} of the {split.catalog.split} data: {failure.reason}; "
+        f"{split.remedy}"
     )
 
 
-def to_named_error(
-    error: tf.errors.OpError,
-    catalog: Catalog,
-    config: DataConfig,
-    world: World,
-    stream: Stream,
-    reached: tf.Tensor | None,
-) -> TfpipeError:
+def to_named_error(error: tf.errors.OpError, split: Split, stream: Stream, reached: tf.Tensor | None) -> TfpipeError:
     """Returns the error to raise for `error`; it names the file if a file is at fault.
 
-    `error` was raised by iterating over a dataset of `catalog` that was built from `stream`, or by the model; `reached`
+    `error` was raised by iterating over a dataset of `split` that was built from `stream`, or by the model; `reached`
     (int64 [batch, 2]) are the positions of the last batch received, None if none was.
     """
-    cause = catalog.source.cause(error, catalog.split)
+    world, cause = split.world, split.cause(error)
     if cause is not None:
         return TfpipeError(f"rank {world.rank}: cannot use {cause}")
     stated = re.search(r"assertion failed: \[(data\.(?:service|transform): .*?)\]\s*\[\[", unescape(error.message))
     if stated:
         return TfpipeError(f"rank {world.rank}: {stated[1]}")
     # Only if a stage of the pipeline failed, not the model or another rank, and there are images to load once more.
-    if catalog.source.stores == "images" and "Iterator" in error.message:
+    if split.stores == "images" and "Iterator" in error.message:
         if reached is not None:
             stream = stream.moved(world.rank, Cursor(int(reached[-1, 0])))
-        failure = find_failure(catalog, config, world, stream)
+        failure = find_failure(split, stream)
         if failure is not None:
-            return cannot_use(failure, catalog, world)
+            return cannot_use(failure, split)
     return TfpipeError(f"rank {world.rank}: stopped: {reason(error)}")

@@ -6,14 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import Lookup
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.stream import Cursor, SampleRef, Stream
-from tfpipe.data.sources.source import Failure
+from tfpipe.data.split import Failure, Split
 from tfpipe.distributed import World
 
 # Batches after which the samples left out are looked for if nobody asks before.
@@ -70,11 +68,10 @@ class Dropped:
     object of a known class does not count as left out.
     """
 
-    def __init__(self, catalog: Catalog, config: DataConfig, world: World, stream: Stream) -> None:
+    def __init__(self, split: Split, stream: Stream) -> None:
         """Starts at `stream`, from which the batches' dataset was built."""
-        self._catalog, self._config = catalog, config
-        self._order = catalog.order(config)
-        self._gaps = MissingSamples(stream, self._order, world)
+        self._split = split
+        self._gaps = MissingSamples(stream, split.order, split.world)
         self._known: dict[int, Failure | None] = {}
         self._batches: list[np.ndarray] = []
 
@@ -90,11 +87,11 @@ class Dropped:
         never left out: a bad one ends the run.
         """
         batches, self._batches = [*self._batches, *batches], []
-        if self._catalog.source.stores != "images":
+        if self._split.stores != "images":
             return []
         left = self._explained(self._gaps.passed(batches))
         if end:
-            left += self._explained(self._gaps.rest(self._order.count))
+            left += self._explained(self._gaps.rest(self._split.order.count))
         return left
 
     def _explained(self, visits: SampleRef) -> list[DroppedSample]:
@@ -109,13 +106,13 @@ class Dropped:
         return [DroppedSample(position, failure) for position, failure in known if failure is not None]
 
     def _learn(self, visits: SampleRef) -> None:
-        located = tf.data.Dataset.from_tensors(visits).map(Lookup(self._catalog).located).unbatch()
-        source = self._catalog.source
-        for sample, outcome in zip(visits.item.tolist(), replay(located, self._catalog, self._config), strict=True):
-            image, _ = self._catalog.image_and_box(sample)
+        split, catalog = self._split, self._split.catalog
+        samples = tf.data.Dataset.from_tensors(visits).map(Lookup(catalog).located).unbatch()
+        for sample, outcome in zip(visits.item.tolist(), replay(samples, split), strict=True):
+            image, _ = catalog.image_and_box(sample)
             if isinstance(outcome, tf.errors.OpError):
-                self._known[sample] = source.explain(self._catalog, self._config, image, outcome)
+                self._known[sample] = split.explain(image, outcome)
             elif len(outcome.labels):
-                self._known[sample] = Failure(source.name(self._catalog, image), PASSED)
+                self._known[sample] = Failure(split.name(image), PASSED)
             else:
                 self._known[sample] = None

@@ -11,14 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.batch import Batch
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.parallelism import READS
 from tfpipe.data.runtime.shutdown import END_S
-from tfpipe.distributed import World
+from tfpipe.data.split import Split
 
 # Files that a message names, seconds within which a file has to answer, and files that are asked at the same time.
 NAMED = 3
@@ -32,9 +30,7 @@ AHEAD = 2
 Prepare = Callable[[Iterator[Any]], Iterator[Any]]
 
 
-def pending_files(
-    catalog: Catalog, config: DataConfig, world: World, stream: Stream, last: Sequence[int] | None
-) -> list[str]:
+def pending_files(split: Split, stream: Stream, last: Sequence[int] | None) -> list[str]:
     """Returns the files that this rank's next batch may wait for, in order: each image and, if it is parsed, its XML.
 
     A batch needs at most an image for each crop, and the decoder's last call some more: fewer than READS.
@@ -42,15 +38,11 @@ def pending_files(
     None if no batch was.
     """
     if last is not None:
-        stream = stream.moved(world.rank, Cursor.after(last))
-    order = catalog.order(config)
-    visits = stream.visits(order, world, config.batch_size + READS)
-    wanted = visits.position < order.count if catalog.split == "test" else visits.position >= 0
-    paths = []
-    for sample in visits.item[wanted].tolist():
-        image, _ = catalog.image_and_box(sample)
-        paths += catalog.source.files(catalog, image)
-    return paths
+        stream = stream.moved(split.world.rank, Cursor.after(last))
+    visits = split.visits(stream, split.config.batch_size + READS)
+    wanted = visits.position >= 0 if split.training else visits.position < split.order.count
+    images = [split.catalog.image_and_box(sample)[0] for sample in visits.item[wanted].tolist()]
+    return [path for image in images for path in split.files(image)]
 
 
 def unreadable_within(paths: Sequence[str], patience_s: float = PATIENCE_S) -> list[str]:

@@ -10,6 +10,7 @@ tf.data service's own sharding of a dataset over workers gives no order, and its
 
 import itertools
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from tfpipe.data.runtime.parallelism import options, thread_budget
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.service.feeds import IMAGES, Feed
 from tfpipe.data.service.workers import Workers
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -73,27 +75,25 @@ class Distributed:
         self._manager.start_cancel()
 
 
-def served(
-    load: Callable[..., tf.data.Dataset], workers: Workers, catalog: Catalog, config: DataConfig, world: World
-) -> tf.data.Dataset:
+def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split) -> tf.data.Dataset:
     """Builds the dataset of this rank's crops, IMAGES images per element, which workers make by `load`.
 
-    Given a config and a `part` of the rank's samples, `load` builds a dataset of NamedTuples of tensors [k, ...], as
-    many images per element as the decoder takes; in graph, without Python. `config.service` must be set.
+    Given the split, a `part` of the rank's samples and a `decoder`, `load` builds a dataset of NamedTuples of tensors
+    [k, ...], as many images per element as the decoder takes; in graph, without Python. `data.service` must be set.
 
     Raises ConfigError if the catalog is too large to be sent, or Python is needed, by its URLs or by the decoder.
     """
-    check(catalog)
-    service = config.service
+    check(split.catalog)
+    service, world = split.config.service, split.world
     assert service is not None, "data.service is set"
-    theirs = for_worker(config, service.workers, world)
+    theirs = for_worker(split.config, service.workers, world)
     decoder = choose_decoder(theirs)
 
     # Traced once for all workers; the catalog's tables are captured, so they are held once.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
     def blocks(first: tf.Tensor) -> tf.data.Dataset:
         part = BlockRange(first, workers.count, IMAGES)
-        dataset = load(theirs, part=part, decoder=decoder)
+        dataset = load(replace(split, config=theirs), part=part, decoder=decoder)
         if decoder.images != IMAGES:
             dataset = together(dataset)
         numbers = tf.data.Dataset.range(first, tf.int64.max, workers.count)

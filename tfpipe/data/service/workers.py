@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-import tfpipe
 from tfpipe.config import Service
 from tfpipe.errors import TfpipeError
 
@@ -157,7 +156,7 @@ class RemoteWorkers:
 
 
 def _start() -> subprocess.Popen[str]:
-    root = str(Path(tfpipe.__file__).parent.parent)
+    root = str(Path(__file__).parents[3])  # the folder that holds the package
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     # Hides the GPUs, whose memory the worker would take from the training.
     env = {**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import from_first
-from tfpipe.data.sources.cache import Store, open_stores
-from tfpipe.distributed import World
+from tfpipe.data.runtime.store import Store
+from tfpipe.data.sources.cache import open_stores
+from tfpipe.data.split import Split
 
 KIND = ".crops"
 # Keeps the string of a sample without crops from being empty, which would mean that nothing is cached.
@@ -32,20 +31,19 @@ class CropBatch(NamedTuple):
     labels: tf.Tensor  # int32 [k]
 
 
-def crop_store(catalog: Catalog, config: DataConfig, world: World) -> Store | None:
-    """Opens the store of `catalog`'s crops; None unless `data.cache` is set and `data.cache_stage` is "crops".
+def crop_store(split: Split) -> Store | None:
+    """Opens the store of a split's crops; None unless `data.cache` is set and `data.cache_stage` is "crops".
 
     Raises ConfigError as cache.open_stores does.
     """
-    if config.cache is None or config.cache_stage != "crops":
+    if split.config.cache is None or split.config.cache_stage != "crops":
         return None
-    return open_stores(catalog, config, world, (KIND,), catalog.samples, f"crops-{crops_fingerprint(catalog, config)}")[
-        KIND
-    ]
+    return open_stores(split, (KIND,), split.catalog.samples, f"crops-{crops_fingerprint(split)}")[KIND]
 
 
-def crops_fingerprint(catalog: Catalog, config: DataConfig) -> str:
+def crops_fingerprint(split: Split) -> str:
     """Returns a hash of everything but file contents that determines the crops: other settings use another cache."""
+    catalog, config = split.catalog, split.config
     shape = (*config.crop_image_size, config.num_channels)
     crop = (config.crop_for(catalog.split), config.center_fraction, config.resize, config.native, False)
     lists = (catalog.paths.digest, catalog.paths.folders, catalog.annotation_folders, catalog.classes)

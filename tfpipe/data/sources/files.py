@@ -1,67 +1,89 @@
 """Images and XMLs that are files, named by filelists."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
-
+from tfpipe.config import DataConfig
 from tfpipe.data.annotations.voc import read_xml
+from tfpipe.data.catalog.filelist import check_filelists
+from tfpipe.data.catalog.load import load_listed
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.catalog.storage import LocalFiles, Storage
 from tfpipe.data.images.damage import describe
-from tfpipe.data.images.headers import read_header
-from tfpipe.data.sources.listed import Listed, opened
-from tfpipe.data.sources.remote.source import Urls
-from tfpipe.data.sources.source import Failure, Source
+from tfpipe.data.sources.remote.source import UrlSplit, UrlStorage
+from tfpipe.data.sources.source import BaseSource
+from tfpipe.data.split import Failure, Split
 from tfpipe.distributed import World
 from tfpipe.util.files import read_whole
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfpipe.config import DataConfig
-    from tfpipe.data.sources.cache import Store
+    from tfpipe.data.runtime.store import Store
 
 
-class Files(Listed):
+class Files(BaseSource):
+    """Images that are lines of filelists, each with an XML or none."""
+
+    refused: ClassVar[dict[str, str]] = {}
+
+    @property
+    def display_name(self) -> str:
+        return " + ".join(map(str, self.config.train_lists))
+
+    def has_test(self) -> bool:
+        return self.config.test_filelist is not None
+
+    def check(self, test: bool = False) -> None:
+        check_filelists([*self.config.train_lists, *([self.config.test_filelist] if test else [])])
+
+    def open(self, split: str, world: World) -> Split:
+        catalog = load_listed(self.config, split, world, partial(storage_of, self.config))
+        return kind_of(catalog.paths)(self.config, catalog, world)
+
+
+class FileSplit(Split):
     """Files on a file system."""
 
-    def of(self, paths: FileList) -> Source:
-        return Urls(self.config, tuple(paths.folders)) if paths.remote else self
+    @property
+    def storage(self) -> Storage:
+        return LocalFiles()
 
-    def contents(self, paths: list[str]) -> Sequence[bytes | None]:
-        return [read_whole(path) for path in paths]
+    def image(self, item: int) -> bytes:
+        return read_whole(self.catalog.paths[item])
 
-    def sizes(self, paths: list[str]) -> np.ndarray:
-        return np.array([read_header(path)[:2] for path in paths], np.float32)
-
-    def image(self, catalog: Catalog, item: int) -> bytes:
-        return read_whole(catalog.paths[item])
-
-    def read(
-        self, samples: "tf.data.Dataset", catalog: Catalog, config: "DataConfig", world: World, store: "Store | None"
-    ) -> "tf.data.Dataset":
+    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
         from tfpipe.data.sources.reading import read_files
 
-        return read_files(samples, catalog, config, world, store)
+        return read_files(samples, self, store)
 
-    def evict(self, catalog: Catalog, config: "DataConfig", world: World, item: int) -> None:
+    def evict(self, item: int) -> None:
         from tfpipe.data.sources.cache import evict
 
-        evict(catalog, config, world, item)
+        evict(self, item)
 
-    def files(self, catalog: Catalog, item: int) -> list[str]:
-        return opened(catalog, item)
+    def files(self, item: int) -> list[str]:
+        return self.catalog.opened(item)
 
-    def explain(self, catalog: Catalog, config: "DataConfig", item: int, error: "tf.errors.OpError") -> Failure:
+    def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
         from tfpipe.data.runtime.op_errors import reason
 
-        path, *annotation = self.files(catalog, item)
+        path, *annotation = self.files(item)
         try:
-            contents = read_whole(path)
+            contents = self.image(item)
         except OSError as unread:
             return _xml_failure(annotation) or Failure(path, unread.strerror or reason(error))
-        return _xml_failure(annotation) or Failure(path, describe(contents, config.num_channels, reason(error)))
+        return _xml_failure(annotation) or Failure(path, describe(contents, self.config.num_channels, reason(error)))
+
+
+def storage_of(config: DataConfig, paths: FileList) -> Storage:
+    """Returns access to what holds these images: a file system or, for URLs, servers."""
+    return UrlStorage(config.remote, paths.folders) if paths.remote else LocalFiles()
+
+
+def kind_of(paths: FileList) -> type[FileSplit] | type[UrlSplit]:
+    """Returns the kind of split that reads these images."""
+    return UrlSplit if paths.remote else FileSplit
 
 
 def _xml_failure(annotations: list[str]) -> Failure | None:

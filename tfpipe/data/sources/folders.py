@@ -10,23 +10,20 @@ from typing import ClassVar
 from tfpipe.data.catalog.class_folders import TESTS, find_splits, images_below, listing, splits_in
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.files import Files
-from tfpipe.data.sources.known import check_split, known_catalog
-from tfpipe.data.sources.source import REPAIR, Source
+from tfpipe.data.sources.files import FileSplit
+from tfpipe.data.sources.known import Known, check_split, known_catalog
+from tfpipe.data.sources.source import BaseSource
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 
-class Folders(Files):
+class Folders(BaseSource):
     """Images in class folders; each is used whole."""
 
-    remedy = REPAIR
-    listed = False
     refused: ClassVar[dict[str, str]] = {
-        **Source.refused,
+        **BaseSource.refused,
         "index": "class folders have no boxes: they need no index",
         "stage": "tfpipe stage copies the files of filelists: make these with tfpipe filelist",
     }
@@ -38,7 +35,7 @@ class Folders(Files):
         return self.config.source.path
 
     @property
-    def place(self) -> str:
+    def display_name(self) -> str:
         return str(self.root)
 
     def has_test(self) -> bool:
@@ -51,7 +48,7 @@ class Folders(Files):
             if isinstance(folder, Path) and not folder.is_dir():
                 raise ConfigError(f"data.source.{key}: there is no folder {folder}")
 
-    def catalog(self, split: str, world: World) -> Catalog:
+    def open(self, split: str, world: World) -> FileSplit:
         check_split(split)
         self.check()
         config = self.config
@@ -69,7 +66,9 @@ class Folders(Files):
             )
         labels = image_labels(paths, classes, config, config.label_file_for(split))
         logger.info("%s: %d images of %d classes below %s", split, len(paths), len(classes), self._folder(split))
-        return known_catalog(self, split, world, paths, classes, labels)
+        known = Known(paths, labels, classes)
+        catalog = known_catalog(config, split, self.display_name, known, show=world.rank == 0)
+        return FileSplit(config, catalog, world)
 
     def _test_folder(self) -> Path | None:
         assert self.config.source is not None

@@ -4,19 +4,17 @@ import logging
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.config import SourceConfig
+from tfpipe.config import DataConfig, SourceConfig
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
 from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import check_count
-from tfpipe.data.catalog.load import check_order
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.remote.url_path import AnyPath
-from tfpipe.data.sources.source import Source
-from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -62,7 +60,7 @@ def names_of(names: Iterable[str], about: SourceConfig, split: str) -> list[str]
 
 
 def not_used(files: Sequence[AnyPath]) -> list[str]:
-    """Returns what `Source.left_out` says of files of the split NEITHER."""
+    """Returns what `Catalog.left_out` says of files of the split NEITHER."""
     return [f"{len(files)} files of no split (e.g. {files[0]})"] if files else []
 
 
@@ -77,46 +75,43 @@ def check_files(files: Sequence[object], about: SourceConfig, split: str, kind: 
         )
 
 
-def known_catalog(
-    source: Source,
-    split: str,
-    world: World,
-    paths: FileList,
-    classes: tuple[str, ...],
-    labels: np.ndarray,
-    boxes: Boxes | None = None,
-    annotated: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
-) -> Catalog:
-    """Makes the catalog of a split, read by `source`.
+class Known(NamedTuple):
+    """The images of a split, with the labels and boxes that a source knows before any is read."""
 
-    `paths` name the images; `labels` (int32 [len(paths)]) are class numbers or BY_OBJECT; `boxes` are those to crop, of
-    the images that are `annotated` (bool [len(paths)]), and None if every image is used whole; `weights` (float64
-    [len(paths)]) are those of training images. Raises ConfigError if there are more classes than `data.num_classes`, or
-    too few samples for the ranks in scope "shard".
+    paths: FileList
+    labels: np.ndarray  # int32 [n]: class numbers, or BY_OBJECT
+    classes: tuple[str, ...]
+    boxes: Boxes | None = None  # those to crop; None if every image is used whole
+    annotated: np.ndarray | None = None  # bool [n]: the images that have boxes; None: none has
+    weights: np.ndarray | None = None  # float64 [n]: weights of training images
+    left_out: Sequence[str] = ()  # as in Catalog
+
+
+def known_catalog(config: DataConfig, split: str, display_name: str, known: Known, *, show: bool) -> Catalog:
+    """Makes the catalog of a split; `show`: logs what is left out.
+
+    Raises ConfigError if there are more classes than `data.num_classes`.
     """
-    config = source.config
-    if source.left_out and world.rank == 0:
-        logger.warning("%s data: %s holds what is not used: %s", split, source.place, ", ".join(source.left_out))
-    check_count(classes, config, f"in {source.place}")
+    if known.left_out and show:
+        logger.warning("%s data: %s holds what is not used: %s", split, display_name, ", ".join(known.left_out))
+    check_count(known.classes, config, f"in {display_name}")
+    count, boxes, annotated = len(known.paths), known.boxes, known.annotated
     needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
     if boxes is None or config.annotations == "none":
-        full = np.repeat(WHOLE_IMAGE, len(paths), axis=0)
-        boxes, annotated = Boxes(np.arange(len(paths), dtype=np.int32), full, labels), None
+        full = np.repeat(WHOLE_IMAGE, count, axis=0)
+        boxes, annotated = Boxes(np.arange(count, dtype=np.int32), full, known.labels), None
     if annotated is None or not needs_boxes:
-        annotated = np.zeros(len(paths), bool)
-    catalog = Catalog(
+        annotated = np.zeros(count, bool)
+    return Catalog(
         split,
-        source,
-        paths,
-        [""] * len(paths.folders),
+        known.paths,
+        [""] * len(known.paths.folders),
         annotated,
-        labels,
-        classes,
+        known.labels,
+        known.classes,
         boxes if needs_boxes else None,
         by_box=split == "train" and config.unit == "box" and needs_boxes,
-        weights=weights if split == "train" else None,
+        weights=known.weights if split == "train" else None,
+        display_name=display_name,
+        left_out=tuple(known.left_out),
     )
-    if split == "train":
-        check_order(catalog, config, world)
-    return catalog

@@ -7,7 +7,6 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import SamplePaths
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder, native_library
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
@@ -15,9 +14,10 @@ from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
-from tfpipe.data.sources.cache import Store, reader
+from tfpipe.data.runtime.store import Store
+from tfpipe.data.sources.cache import reader
 from tfpipe.data.sources.crop_cache import find
-from tfpipe.distributed import World
+from tfpipe.data.split import Split
 from tfpipe.util.retry import retried
 
 
@@ -33,16 +33,15 @@ class Encoded(NamedTuple):
     kept: tf.Tensor  # string: its crops from the cache, "" if they are still to be cut; if not "", no file was read
 
 
-def read_files(
-    dataset: tf.data.Dataset, catalog: Catalog, config: DataConfig, world: World, store: Store | None
-) -> tf.data.Dataset:
+def read_files(dataset: tf.data.Dataset, split: Split, store: Store | None) -> tf.data.Dataset:
     """Reads files, `SamplePaths` -> `Encoded`; if `store` has an image's crops, reads these instead."""
-    load = reader(catalog, config, world)
+    config, reads_xmls = split.config, split.catalog.boxes is None
+    load = reader(split)
     size_of = image_size if native_library(config) is None else lambda _: tf.zeros(2, tf.int32)
 
     def open_files(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         jpeg = load(image.item, image.path, ".jpg")
-        xml = load(image.item, image.xml_path, ".xml") if catalog.boxes is None else tf.constant("")
+        xml = load(image.item, image.xml_path, ".xml") if reads_xmls else tf.constant("")
         return jpeg, size_of(jpeg), xml
 
     @stage("read")
@@ -54,13 +53,11 @@ def read_files(
             jpeg, size, xml = tf.cond(tf.equal(tf.strings.length(kept), 0), lambda: open_files(image), lambda: nothing)
         return Encoded(image.visit, jpeg, size, xml, image.xml_path, image.label, kept)
 
-    dataset = waiting(dataset, read_one, calls_at_once(config, world).read)
+    dataset = waiting(dataset, read_one, calls_at_once(config, split.world).read)
     return dataset.ignore_errors() if config.on_error == "skip" else dataset
 
 
-def read_records(
-    dataset: tf.data.Dataset, load: Callable[..., Any], per_call: int, config: DataConfig, world: World
-) -> tf.data.Dataset:
+def read_records(dataset: tf.data.Dataset, split: Split, load: Callable[..., Any], per_call: int) -> tf.data.Dataset:
     """Reads images by `load`, `SamplePaths` -> `Encoded`, `per_call` per call of Python; their boxes are known.
 
     An image of 115 kB takes 18 microseconds, 7 of them with the GIL.
@@ -73,9 +70,9 @@ def read_records(
         nothing = tf.fill(tf.shape(images.item), "")
         return Encoded(images.visit, jpegs, sizes, nothing, nothing, images.label, nothing)
 
-    if config.on_error == "skip":
+    if split.config.on_error == "skip":
         read_some = skip_failed_elements(read_some)
-    return waiting(dataset.batch(per_call), read_some, calls_at_once(config, world).read).unbatch()
+    return waiting(dataset.batch(per_call), read_some, calls_at_once(split.config, split.world).read).unbatch()
 
 
 def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:

@@ -1,11 +1,12 @@
 """Finds the source that a config names; adding a kind is a class and a line here."""
 
+from dataclasses import replace
 from importlib import import_module
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.catalog.weights import weighted
-from tfpipe.data.sources.source import Source
+from tfpipe.data.sources.source import BaseSource
+from tfpipe.data.split import Split, check_order
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.import_function import load_function
@@ -22,7 +23,7 @@ KINDS = {
 }
 
 
-def open_source(config: DataConfig) -> Source:
+def open_source(config: DataConfig) -> BaseSource:
     """Returns the source of `data.source`, or of the filelists if that is null.
 
     Raises ConfigError if there is no such class.
@@ -32,14 +33,19 @@ def open_source(config: DataConfig) -> Source:
         module, name = KINDS[kind]
         return getattr(import_module(module), name)(config)
     source = load_function(kind, "data.source.kind")(config)
-    if not isinstance(source, Source):
+    if not isinstance(source, BaseSource):
         raise ConfigError(f"data.source.kind: {kind} is no subclass of tfpipe.Source")
     return source
 
 
-def load_catalog(config: DataConfig, split: str, world: World) -> Catalog:
-    """Loads the catalog of `split`, "train" or "test", from the config's source.
+def load_split(config: DataConfig, split: str, world: World) -> Split:
+    """Loads `split`, "train" or "test", from the config's source; every rank must call.
 
-    Raises ConfigError as Source.catalog does, and if weights cannot be used.
+    Raises ConfigError as Source.open does, and if weights cannot be used, lists cannot be mixed so, or the training
+    samples are too few for the ranks.
     """
-    return weighted(open_source(config).catalog(split, world), config)
+    loaded = open_source(config).open(split, world)
+    loaded = replace(loaded, catalog=weighted(loaded.catalog, config))
+    if loaded.training:
+        check_order(loaded)
+    return loaded

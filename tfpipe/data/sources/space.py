@@ -10,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.annotations.voc import find_objects
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.sampling import evenly_spaced
-from tfpipe.distributed import World
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.memory import free_memory
 
@@ -28,87 +26,87 @@ SPARE = 0.1
 BLOCK = 4096
 
 
-def check_space(catalog: Catalog, config: DataConfig, world: World, kept: int = 0) -> None:
+def check_space(split: Split, kept: int = 0) -> None:
     """Checks that a rank's cache fits into its share of the free memory or disk space; logs both sizes.
 
-    `config.cache` is "memory" or an existing folder; the ranks of a host have equal shares; `kept` images (samples if
+    `data.cache` is "memory" or an existing folder; the ranks of a host have equal shares; `kept` images (samples if
     crops are cached) are in the cache already. Raises ConfigError if the cache does not fit; the message has both
     sizes, and what to do.
     """
+    config, world = split.config, split.world
     if isinstance(config.cache, Path):
         free, location, block = shutil.disk_usage(config.cache).free, f"on the disk of {config.cache}", BLOCK
     else:
         free, location, block = free_memory(), "in memory", 1
     free //= world.local_size
     if config.cache_stage == "crops":
-        seen = _seen(catalog, config, world, catalog.samples)
+        seen = _seen(split, split.catalog.samples)
         what, mean = (
-            f"crops of {seen} {'boxes' if catalog.by_box else 'images'}",
-            _mean_crop_bytes(catalog, config, block),
+            f"crops of {seen} {'boxes' if split.catalog.by_box else 'images'}",
+            _mean_crop_bytes(split, block),
         )
     else:
-        seen = _images_seen(catalog, config, world)
-        what, mean = f"{seen} images", mean_bytes(catalog, block)
+        seen = _images_seen(split)
+        what, mean = f"{seen} images", mean_bytes(split, block)
     wanted = mean * max(0, seen - kept)
     room = f"{wanted / 1e9:.3g} of {free / 1e9:.3g} GB free {location}"
     if world.local_size > 1:
         room += f" for each of {world.local_size} ranks"
     if wanted > (1 - SPARE) * free:
         raise ConfigError(
-            f"data.cache: the {catalog.split} data's {what} need {room}, a tenth of which is kept free; "
+            f"data.cache: the {split.catalog.split} data's {what} need {room}, a tenth of which is kept free; "
             'use data.scope "shard", by which a rank keeps its share of the list alone, a folder on a larger disk '
             "that is local to the node, or null"
         )
     logger.info("cache: %s", room)
 
 
-def _images_seen(catalog: Catalog, config: DataConfig, world: World) -> int:
+def _images_seen(split: Split) -> int:
     """Returns the number of different images that a rank reads over all epochs."""
-    boxes = catalog.sampled_boxes
-    if boxes is not None and config.scope == "shard":
+    boxes, world = split.catalog.sampled_boxes, split.world
+    if boxes is not None and split.config.scope == "shard":
         return len(np.unique(boxes.images[world.rank :: world.size]))
-    return _seen(catalog, config, world, len(catalog))
+    return _seen(split, len(split.catalog))
 
 
-def _seen(catalog: Catalog, config: DataConfig, world: World, count: int) -> int:
+def _seen(split: Split, count: int) -> int:
     """Returns how many of `count` samples a rank reads over all epochs: all, or its share if that never changes."""
-    if catalog.split == "train" and config.scope == "global":
+    if split.training and split.config.scope == "global":
         return count
-    return len(range(world.rank, count, world.size))
+    return len(range(split.world.rank, count, split.world.size))
 
 
-def _mean_crop_bytes(catalog: Catalog, config: DataConfig, block: int) -> float:
+def _mean_crop_bytes(split: Split, block: int) -> float:
     """Estimates the mean bytes of a sample's crops; without known boxes, counts the objects in sampled XMLs."""
+    catalog, config = split.catalog, split.config
     size = math.prod(config.crop_image_size) * config.num_channels
     if catalog.by_box or config.crop_for(catalog.split) != "boxes":
         counts: Iterable[int] = [1]
     elif catalog.boxes is not None:
         counts = np.diff(catalog.boxes.offsets(len(catalog)))
     else:
-        counts = [_objects(catalog, catalog.annotation(item)) for item in evenly_spaced(len(catalog), SAMPLED)]
+        counts = [_objects(split, catalog.annotation(item)) for item in evenly_spaced(len(catalog), SAMPLED)]
     return float(np.mean(-(-(np.array(list(counts)) * size) // block) * block))
 
 
-def _objects(catalog: Catalog, annotation: str) -> int:
+def _objects(split: Split, annotation: str) -> int:
     """Returns the number of objects in an XML, at least 1."""
     try:
-        (text,) = catalog.source.contents([annotation]) if annotation else (None,)
+        (text,) = split.storage.contents([annotation]) if split.storage and annotation else (None,)
         return 1 if text is None else max(1, len(find_objects(text, annotation).names))
     except (OSError, ValueError, TfpipeError):  # the pipeline will report it
         return 1
 
 
-def mean_bytes(catalog: Catalog, block: int) -> float:
+def mean_bytes(split: Split, block: int) -> float:
     """Estimates the mean bytes of an image's files; leaves it to the pipeline to report unreadable ones."""
-    items, total = evenly_spaced(len(catalog), SAMPLED), 0
+    items, total = evenly_spaced(len(split.catalog), SAMPLED), 0
     for item in items:
-        if not catalog.source.listed:
+        files = split.files(item)
+        if not files:
             with suppress(OSError, ValueError):
-                total += len(catalog.source.image(catalog, item))
-            continue
-        for path in filter(None, (catalog.paths[item], "" if catalog.boxes is not None else catalog.annotation(item))):
-            try:
+                total += len(split.image(item))
+        for path in files:
+            with suppress(tf.errors.OpError):
                 total += -(-tf.io.gfile.stat(path).length // block) * block
-            except tf.errors.OpError:
-                continue
     return total / len(items)

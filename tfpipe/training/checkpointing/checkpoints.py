@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.order.stream import Cursor, Stream
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.json_text import differences, to_json
@@ -165,9 +165,9 @@ def _paths(run_dir: Path) -> list[Path]:
     return sorted((run_dir / FOLDER).glob("step-*.npz"), reverse=True)
 
 
-def contract_of(config: Config, catalog: Catalog) -> dict[str, Any]:
+def contract_of(config: Config, split: Split) -> dict[str, Any]:
     """Returns the values that a continuation must share with a run, by name; files count by their content."""
-    return data_contract(config.data, catalog) | {
+    return data_contract(split) | {
         "training.seed": config.training.seed,
         "model.freeze": config.model.freeze,
     }

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import Stream
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpointing.checkpoints import (
@@ -121,7 +121,7 @@ def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
 
 
 def find_start(
-    config: Config, world: World, run_dir: Path, catalog: Catalog, steps: int, resume: bool, anyway: bool
+    config: Config, world: World, run_dir: Path, split: Split, steps: int, resume: bool, anyway: bool
 ) -> Start:
     """Returns the initial state, or with `resume` that of the last checkpoint in `run_dir`.
 
@@ -130,7 +130,7 @@ def find_start(
     (`check_contract`).
     """
     batch = Batch(world.size, config.data.batch_size)
-    contract, settings = contract_of(config, catalog), settings_of(config)
+    contract, settings = contract_of(config, split), settings_of(config)
     fresh = State(0, 0, 0, batch, Stream.start(world.size), contract, epoch_steps=steps, settings=settings)
     checkpoints: list[Checkpoint] = []
 

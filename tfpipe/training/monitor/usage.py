@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 
 
@@ -51,10 +50,10 @@ def allowed_cores(world: World) -> int:
 class SampleCounter:
     """Counts the images and files of batches, by their positions."""
 
-    def __init__(self, catalog: Catalog, config: DataConfig, world: World) -> None:
+    def __init__(self, split: Split) -> None:
         """Counts training batches of this rank."""
-        self._annotated = None if catalog.boxes is not None else catalog.annotated
-        self._order, self._world = catalog.order(config), world
+        self._annotated = None if split.catalog.boxes is not None else split.catalog.annotated
+        self._order, self._world = split.order, split.world
         self._last = -1
 
     def count(self, batches: Sequence[np.ndarray]) -> SampleCounts:

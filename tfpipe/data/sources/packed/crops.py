@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import Crops, crop_seeds
@@ -18,8 +17,8 @@ from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.packed.pixels import filler
 from tfpipe.data.sources.packed.shards import CUT, Shards
-from tfpipe.data.sources.source import Loader
-from tfpipe.distributed import World
+from tfpipe.data.sources.records import LoadImages
+from tfpipe.data.split import Split
 from tfpipe.util.buffer_pool import BufferPool
 from tfpipe.util.open_files import OpenFiles
 
@@ -50,16 +49,15 @@ def find_crops(shards: Shards, catalog: Catalog) -> Callable[[SampleRef], CropRe
     return find
 
 
-def gather_crops(
-    dataset: tf.data.Dataset, shards: Shards, catalog: Catalog, config: DataConfig, world: World
-) -> tf.data.Dataset:
-    """Maps batches of Wanted to batches of Crops: reads them, decodes JPEGs, mirrors.
+def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.data.Dataset:
+    """Maps batches of `CropRequests` to batches of `Crops`: reads them, decodes JPEGs, mirrors.
 
     Python is called once a batch, and so is the decoder in C.
     """
+    config = split.config
     shape = (*config.crop_image_size, config.num_channels)
-    load = loader(shards, catalog.paths, shape)
-    mirror = bool(config.flip) and catalog.split == "train"
+    load = loader(shards, split.catalog.paths, shape)
+    mirror = bool(config.flip) and split.training
 
     @stage("gather")
     def gather_batch(wanted: CropRequests) -> Crops:
@@ -71,7 +69,7 @@ def gather_crops(
         images = tf.ensure_shape(images, [wanted.records.shape[0], *shape])
         return Crops(images, wanted.labels, wanted.positions)
 
-    calls = calls_at_once(config, world).decode
+    calls = calls_at_once(config, split.world).decode
     if shards.remote is None or calls is None:
         return dataset.map(gather_batch, num_parallel_calls=calls, name="fetch")
     # Enough batches to keep all requests busy, in threads outside the pipeline's pool, since they mostly wait.
@@ -102,7 +100,7 @@ def loader(
     return load
 
 
-def file_loader(shards: Shards, paths: FileList) -> Loader:
+def file_loader(shards: Shards, paths: FileList) -> LoadImages:
     """Returns a function: images (int64 [n]) -> their files (bytes [n]), and heights and widths (int32 [n, 2])."""
     files = OpenFiles(shards.paths if shards.remote is None else [])
 

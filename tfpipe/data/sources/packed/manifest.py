@@ -29,6 +29,7 @@ from tfpipe.data.catalog.table import StoredTable, boxes_columns, paths_table, s
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed.shards import Records
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, stamps_of
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
@@ -207,8 +208,9 @@ def _read_table(path: AnyPath, about: dict[str, Any]) -> pa.Table:
     return pq.read_table(io.BytesIO(contents))
 
 
-def about_of(catalog: Catalog, config: DataConfig, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
+def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the head of a manifest: everything that the content depends on except the image files."""
+    catalog, config = split.catalog, split.config
     pixels = {} if kind == "original" else pixel_keys(config, catalog.split)
     content = hashlib.sha256(catalog.labels.astype("<i4").tobytes() + catalog.annotated.tobytes())
     for array in catalog.boxes or ():

@@ -1,6 +1,6 @@
 """Packed data as a source: the output of `tfpipe pack`."""
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,7 +9,7 @@ from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import table_boxes, table_paths
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.known import known_catalog
+from tfpipe.data.sources.known import Known
 from tfpipe.data.sources.packed.manifest import (
     Manifest,
     check_share,
@@ -19,9 +19,10 @@ from tfpipe.data.sources.packed.manifest import (
     table_records,
 )
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.packed.stored import ShardSplit, Stored
 from tfpipe.data.sources.remote.url_path import AnyPath
-from tfpipe.data.sources.source import Failure, Source
+from tfpipe.data.sources.source import BaseSource
+from tfpipe.data.split import Failure, StoredCrops
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
@@ -30,15 +31,14 @@ from tfpipe.util.json_text import differences
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tfpipe.data.sources.cache import Store
+    from tfpipe.data.runtime.store import Store
 
 
 class Packed(Stored):
     """Images or crops in shards."""
 
-    remedy = "find all changed files with tfpipe pack --verify, then pack again"
     refused: ClassVar[dict[str, str]] = {
-        **{command: why for command, why in Source.refused.items() if command != "stage"},
+        **{command: why for command, why in BaseSource.refused.items() if command != "stage"},
         "index": "data.source names packed data, which holds its boxes: it needs no index",
         "pack": "data.source names packed data; tfpipe pack packs files: leave it out",
         "view --errors": "view --errors opens files, and data.source is packed: use tfpipe pack --verify",
@@ -54,8 +54,8 @@ class Packed(Stored):
                 f"the same command: tfpipe pack -c CONFIG --out {self.folder}"
             )
 
-    def load(self, split: str, world: World) -> Catalog:
-        """Loads the catalog of a split from its manifest and tables."""
+    def load(self, split: str, world: World) -> tuple[Known, Shards]:
+        """Loads what is known of a split from its manifest and tables."""
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
         if isinstance(self.folder, Path):
             check_share(self.folder, split, self.config, world)
@@ -69,46 +69,41 @@ class Packed(Stored):
             manifest.about["jpeg"],
             self.opened([(path, Stamp(shard["bytes"], shard["sha256"])) for path, shard in files]),
         )
-        paths, boxes, weights = table_paths(table), table_boxes(table), table.columns.get("weight")
-        labels, annotated, classes = (
-            table.columns["label"],
-            table.columns["annotated"],
-            tuple(manifest.about["classes"]),
-        )
-        return known_catalog(self.of_shards(shards), split, world, paths, classes, labels, boxes, annotated, weights)
+        labels, annotated, weights = (table.columns.get(name) for name in ("label", "annotated", "weight"))
+        assert labels is not None, "packed images have labels"
+        classes = tuple(manifest.about["classes"])
+        return Known(table_paths(table), labels, classes, table_boxes(table), annotated, weights), shards
 
-    def read(
-        self, samples: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World, store: "Store | None"
-    ) -> "tf.data.Dataset":
+    def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "PackedSplit":
+        return PackedSplit(self.config, catalog, world, shards)
+
+
+class PackedSplit(ShardSplit):
+    """A split of packed images, or of crops, which are read a batch at a time."""
+
+    @property
+    def remedy(self) -> str:
+        return "find all changed files with tfpipe pack --verify, then pack again"
+
+    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
         if self.stores != "images":
             raise ConfigError(
                 "data.source holds crops instead of whole images, which this command needs: use data "
                 "packed with --kind original, or the files themselves"
             )
-        return super().read(samples, catalog, config, world, store)
+        return super().read(samples, store)
 
-    def find_crops(self, catalog: Catalog) -> Callable[[Any], Any]:
-        from tfpipe.data.sources.packed.crops import find_crops
+    def crops(self) -> StoredCrops | None:
+        from tfpipe.data.sources.packed.crops import find_crops, gather_crops
 
-        return find_crops(self.shards, catalog)
+        if self.stores == "images":
+            return None
+        return StoredCrops(find_crops(self.shards, self.catalog), partial(gather_crops, split=self, shards=self.shards))
 
-    def gather_crops(
-        self, batches: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World
-    ) -> "tf.data.Dataset":
-        from tfpipe.data.sources.packed.crops import gather_crops
-
-        return gather_crops(batches, self.shards, catalog, config, world)
-
-    def records(self, catalog: Catalog) -> int:
-        return len(self.shards.records.image)
-
-    def record(self, catalog: Catalog, number: int) -> bytes:
-        return self.shards.contents(number)
-
-    def explain(self, catalog: Catalog, config: DataConfig, item: int, error: "tf.errors.OpError") -> Failure:
+    def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
         from tfpipe.data.runtime.op_errors import reason
 
-        return Failure(self.name(catalog, item), reason(error))
+        return Failure(self.name(item), reason(error))
 
 
 def _checked(folder: AnyPath, split: str) -> Manifest:

@@ -2,16 +2,18 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.known import check_split
+from tfpipe.data.sources.known import Known, check_split, known_catalog
 from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.records import LoadImages, RecordSplit
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import RemoteFiles
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
-from tfpipe.data.sources.source import Loader, Source, Stores
+from tfpipe.data.sources.source import BaseSource
+from tfpipe.data.split import Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
@@ -22,11 +24,8 @@ if TYPE_CHECKING:
 STORES: dict[str, Stores] = {"original": "images", "crops": "crops", "raw": "pixels"}
 
 
-class Stored(Source):
+class Stored(BaseSource):
     """Images in shards, each read at once by its shard, offset and length."""
-
-    shards: Shards
-    """Location of the records; known once `catalog` has made a copy of this source for a split."""
 
     @property
     def folder(self) -> AnyPath:
@@ -35,10 +34,10 @@ class Stored(Source):
         return as_path(self.config.source.path, self.config.remote)
 
     @property
-    def place(self) -> str:
+    def display_name(self) -> str:
         return str(self.folder)
 
-    def catalog(self, split: str, world: World) -> Catalog:
+    def open(self, split: str, world: World) -> "ShardSplit":
         for name, plain in (("cache", None), ("storage_delay_ms", 0.0)):
             if getattr(self.config, name) != plain:
                 raise ConfigError(
@@ -46,18 +45,17 @@ class Stored(Source):
                     "slow, copy the folder to a local disk"
                 )
         check_split(split)
-        return self.load(split, world)
+        known, shards = self.load(split, world)
+        catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
+        return self.split_of(replace(catalog, jpeg=shards.jpeg), shards, world)
 
     @abstractmethod
-    def load(self, split: str, world: World) -> Catalog:
-        """Loads the catalog of a split; raises ConfigError as `catalog` does."""
+    def load(self, split: str, world: World) -> tuple[Known, Shards]:
+        """Returns what is known of a split, and the location of its records; raises ConfigError as `open` does."""
 
-    def of_shards(self, shards: Shards) -> "Stored":
-        """Returns a copy of this source that reads a split from its shards."""
-        source = copy(self)
-        source.shards, source.jpeg = shards, shards.jpeg
-        source.stores = STORES[shards.kind]
-        return source
+    def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "ShardSplit":
+        """Returns the split of a catalog whose records are in `shards`."""
+        return ShardSplit(self.config, catalog, world, shards)
 
     def opened(self, shards: Sequence[tuple[AnyPath, Stamp]]) -> RemoteFiles | None:
         """Returns what reads shards if they are behind URLs, None if they are files.
@@ -68,7 +66,18 @@ class Stored(Source):
             return None
         return RemoteFiles([(str(path), stamp) for path, stamp in shards], self.config.remote)
 
-    def image(self, catalog: Catalog, item: int) -> bytes:
+
+@dataclass(frozen=True, eq=False)
+class ShardSplit(RecordSplit):
+    """A split whose records are byte ranges of shards."""
+
+    shards: Shards
+
+    @property
+    def stores(self) -> Stores:
+        return STORES[self.shards.kind]
+
+    def image(self, item: int) -> bytes:
         try:
             contents = self.shards.contents(item)
         except FetchError as error:
@@ -77,15 +86,15 @@ class Stored(Source):
             raise ValueError("the shard ends within it")
         return contents
 
-    def loader(self, catalog: Catalog) -> Loader:
+    def loader(self) -> LoadImages:
         from tfpipe.data.sources.packed.crops import file_loader
 
-        return file_loader(self.shards, catalog.paths)
+        return file_loader(self.shards, self.catalog.paths)
 
-    def name(self, catalog: Catalog, item: int) -> str:
-        return self.shards.name(item, catalog.paths)
+    def name(self, item: int) -> str:
+        return self.shards.name(item, self.catalog.paths)
 
-    def cause(self, error: "tf.errors.OpError", split: str) -> str | None:
+    def cause(self, error: "tf.errors.OpError") -> str | None:
         from tfpipe.data.runtime.op_errors import reason
 
         return f"{reason(error)}; {self.remedy}" if reason(error).startswith("record ") else None

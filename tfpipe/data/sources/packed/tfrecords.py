@@ -12,11 +12,12 @@ from tfpipe.config import DataConfig, SourceConfig
 from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog, Index
-from tfpipe.data.sources.known import NEITHER, check_files, known_catalog, names_of, not_used
+from tfpipe.data.catalog.types import Index
+from tfpipe.data.sources.known import NEITHER, Known, check_files, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scan, Scanned, Shard, scanned
+from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
@@ -43,8 +44,8 @@ class TfRecords(Stored):
         for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
             _whole_set(self.about, split)
 
-    def load(self, split: str, world: World) -> Catalog:
-        """Loads the catalog of a split from a scan of its records.
+    def load(self, split: str, world: World) -> tuple[Known, Shards]:
+        """Loads what is known of a split from a scan of its records.
 
         Raises ConfigError if the TFRecords are missing, damaged or of another schema, or a label is not a class.
         """
@@ -56,18 +57,18 @@ class TfRecords(Stored):
             )
         images = _scanned(config, self.about, split, world)
         if not images.rows.names:
-            raise ConfigError(f"the TFRecords in {self.place} hold no record of the {split} data")
+            raise ConfigError(f"the TFRecords in {self.display_name} hold no record of the {split} data")
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
             train = images if split == "train" else _scanned(config, self.about, "train", world)
             # If no record has a class name, classes are named by number.
             classes = tuple(train.rows.labels.distinct() or map(str, range(1, int(train.number.max()) + 1)))
-        labels = _labels(images, classes, self.place)
+        labels = _labels(images, classes, self.display_name)
         annotated, boxes = _boxes(images, labels)
-        source = self.of_shards(images.shards(labels))
-        source.left_out = not_used(record_files(self.about, NEITHER) if split == "train" else [])
-        return known_catalog(source, split, world, FileList.of(images.rows.names), classes, labels, boxes, annotated)
+        left_out = not_used(record_files(self.about, NEITHER) if split == "train" else [])
+        known = Known(FileList.of(images.rows.names), labels, classes, boxes, annotated, left_out=left_out)
+        return known, images.shards(labels)
 
 
 def record_files(about: SourceConfig, split: str) -> list[Path]:

@@ -15,10 +15,10 @@ from tfpipe.data.annotations.cleaning import is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import NEITHER, check_files, files_of, known_catalog, names_of, not_used
+from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, names_of, not_used
 from tfpipe.data.sources.packed.scan import LeftOut, Scan, Scanned, Shard, Stamped, scanned
+from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.packed.tar import check_end, opened_tar, samples
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
@@ -46,8 +46,8 @@ class WebDataset(Stored):
         assert self.config.source is not None
         check_files(self._shards(split), self.config.source, split, "shard", "*.tar")
 
-    def load(self, split: str, world: World) -> Catalog:
-        """Loads the catalog of a split from a scan of its shards.
+    def load(self, split: str, world: World) -> tuple[Known, Shards]:
+        """Loads what is known of a split from a scan of its shards.
 
         Raises ConfigError if a shard is missing or damaged, or an image has no class.
         """
@@ -56,13 +56,12 @@ class WebDataset(Stored):
         self._check_split(split)
         images, shards = self._scanned(split, world)
         train = images.rows if split == "train" or config.classes is not None else self._scanned("train", world)[0].rows
-        classes = classes_of(config, train, self.place)
-        labels, boxes = targets_of(config, images.rows, classes, self.place)
-        source = self.of_shards(images.shards(labels, self.opened(shards)))
-        source.left_out = [*images.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
-        return known_catalog(
-            source, split, world, FileList.of(images.rows.names), classes, labels, boxes, images.rows.annotated
-        )
+        classes = classes_of(config, train, self.display_name)
+        labels, boxes = targets_of(config, images.rows, classes, self.display_name)
+        left_out = [*images.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
+        names, annotated = FileList.of(images.rows.names), images.rows.annotated
+        known = Known(names, labels, classes, boxes, annotated, left_out=left_out)
+        return known, images.shards(labels, self.opened(shards))
 
     def _shards(self, split: str) -> Sequence[AnyPath]:
         about = self.config.source

@@ -6,18 +6,18 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import DataConfig, Remote
+from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import SamplePaths
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import jpeg_header
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.skip_failed import skip_failed_elements
 from tfpipe.data.runtime.stage import stage
-from tfpipe.data.sources.cache import Store
+from tfpipe.data.runtime.store import Store
 from tfpipe.data.sources.crop_cache import find
 from tfpipe.data.sources.reading import Encoded, waiting
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -31,16 +31,9 @@ class Fetched(NamedTuple):
     xml_path: tf.Tensor  # string [n]: its URL; "" if there is none
 
 
-def read_remote(
-    dataset: tf.data.Dataset,
-    catalog: Catalog,
-    fetcher: Fetcher,
-    remote: Remote,
-    config: DataConfig,
-    world: World,
-    store: Store | None,
-) -> tf.data.Dataset:
+def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store: Store | None) -> tf.data.Dataset:
     """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
+    config, reads_xmls = split.config, split.catalog.boxes is None
     check_cache(config)
     fetch = fetching(fetcher)
 
@@ -53,13 +46,13 @@ def read_remote(
         if config.storage_delay_ms:
             with tf.control_dependencies([simulate_latency(images.path[0], config.storage_delay_ms)]):
                 wanted = tf.identity(wanted)
-        xml_paths = images.xml_path if catalog.boxes is None else tf.zeros_like(images.xml_path)
+        xml_paths = images.xml_path if reads_xmls else tf.zeros_like(images.xml_path)
         jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, urls, "") for urls in (images.path, xml_paths)))
         return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
 
     if config.on_error == "skip":
         fetch_some = skip_failed_elements(fetch_some)
-    return waiting(dataset.batch(remote.batch), fetch_some, calls(remote, config, world)).unbatch()
+    return waiting(dataset.batch(config.remote.batch), fetch_some, calls(config, split.world)).unbatch()
 
 
 def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
@@ -92,14 +85,14 @@ def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
     return in_graph
 
 
-def calls(remote: Remote, config: DataConfig, world: World) -> int | None:
+def calls(config: DataConfig, world: World) -> int | None:
     """Returns the number of batches to request concurrently; None for one at a time, if `data.parallel.read` says so.
 
     Twice as many as fill `data.remote.concurrency`, so that no batch waits for the last request of another.
     """
     if calls_at_once(config, world).read is None:
         return None
-    return 2 * -(-remote.concurrency // remote.batch)
+    return 2 * -(-config.remote.concurrency // config.remote.batch)
 
 
 def check_cache(config: DataConfig) -> None:

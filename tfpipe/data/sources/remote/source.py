@@ -2,48 +2,49 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tfpipe.config import DataConfig, Remote
+from tfpipe.config import Parallel, Remote
 from tfpipe.data.annotations.voc import find_objects
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.catalog.storage import Storage
 from tfpipe.data.images.headers import START, header_of, jpeg_header
-from tfpipe.data.sources.listed import Listed, opened
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
-from tfpipe.data.sources.source import Failure
-from tfpipe.distributed import World
+from tfpipe.data.split import Failure, Split
 
 if TYPE_CHECKING:
     import tensorflow as tf
+    from typing_extensions import Self
 
-    from tfpipe.data.sources.cache import Store
+    from tfpipe.data.runtime.store import Store
 
 # Folders of an object store that are listed concurrently.
 LISTED_TOGETHER = 256
 
 
-class Urls(Listed):
-    """Files behind URLs; `data.remote` says how to fetch them."""
+class UrlStorage(Storage):
+    """Files behind URLs."""
 
-    # Requests still run concurrently; their results arrive in order too.
-    replay_reads = "auto"
-
-    def __init__(self, config: DataConfig, folders: tuple[str, ...]) -> None:
-        super().__init__(config)
-        self.folders = folders
-        self.remote: Remote = config.remote
+    def __init__(self, remote: Remote, folders: Sequence[str]) -> None:
+        """Fetches as `remote` says; the URLs are in `folders`. Raises ConfigError as Fetcher does, when first used."""
+        self._remote, self._folders = remote, tuple(folders)
 
     def fetcher(self) -> Fetcher:
-        """Returns the client; sources with equal settings and schemes share it and its connections."""
-        return shared_fetcher(self.remote, self.folders)
+        """Returns the client; storages with equal settings and schemes share it and its connections."""
+        return shared_fetcher(self._remote, self._folders)
 
-    def list_folders(self, folders: list[str]) -> Iterator[set[str]]:
-        fetcher = Fetcher(self.remote, folders)
+    def names(self, folders: list[str]) -> Iterator[set[str]]:
+        fetcher = Fetcher(self._remote, folders)
         for start in range(0, len(folders), LISTED_TOGETHER):
             yield from fetcher.names(folders[start : start + LISTED_TOGETHER])
         fetcher.close()
+
+    def forget(self, urls: Sequence[str]) -> None:
+        """Deletes files from `data.remote.cache`, so that they are fetched again."""
+        Fetcher(self._remote, self._folders).forget(urls)
 
     def contents(self, paths: list[str]) -> Sequence[bytes | None]:
         results = self.fetcher().fetch(paths)
@@ -63,34 +64,41 @@ class Urls(Listed):
             np.float32,
         )
 
-    def image(self, catalog: Catalog, item: int) -> bytes:
-        return self.contents([catalog.paths[item]])[0] or b""
 
-    def read(
-        self, samples: "tf.data.Dataset", catalog: Catalog, config: DataConfig, world: World, store: "Store | None"
-    ) -> "tf.data.Dataset":
+class UrlSplit(Split):
+    """Files behind URLs; `data.remote` says how to fetch them."""
+
+    @cached_property
+    def storage(self) -> UrlStorage:  # type: ignore[override]
+        return UrlStorage(self.config.remote, self.catalog.paths.folders)
+
+    def image(self, item: int) -> bytes:
+        return self.storage.contents([self.catalog.paths[item]])[0] or b""
+
+    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
         from tfpipe.data.sources.remote.fetching import read_remote
 
-        return read_remote(samples, catalog, self.fetcher(), self.remote, config, world, store)
+        return read_remote(samples, self, self.storage.fetcher(), store)
 
-    def uncached(self) -> "Urls":
-        source = Urls(self.config, self.folders)
-        source.remote = self.remote.model_copy(update={"batch": 1, "cache": None})
-        return source
+    def serial(self) -> "Self":
+        # Requests still run concurrently; their results arrive in order too.
+        remote = self.config.remote.model_copy(update={"batch": 1, "cache": None})
+        config = super().serial().config.model_copy(update={"parallel": Parallel(read="auto"), "remote": remote})
+        return replace(self, config=config)
 
-    def evict(self, catalog: Catalog, config: DataConfig, world: World, item: int) -> None:
-        Fetcher(self.remote, self.folders).forget(opened(catalog, item))
+    def evict(self, item: int) -> None:
+        self.storage.forget(self.catalog.opened(item))
 
-    def explain(self, catalog: Catalog, config: DataConfig, item: int, error: "tf.errors.OpError") -> Failure:
+    def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
         from tfpipe.data.runtime.op_errors import reason
 
         unreachable = _unreachable(error)
         if unreachable is not None:
             return unreachable
-        path, *annotation = opened(catalog, item)
+        path, *annotation = self.catalog.opened(item)
         for url in annotation:
             try:
-                text = self.uncached().contents([url])[0]
+                text = self.serial().storage.contents([url])[0]
                 if text is not None:
                     find_objects(text, url)
             except FetchError:
@@ -99,13 +107,13 @@ class Urls(Listed):
                 return Failure(url, str(wrong))
         return Failure(path, reason(error))
 
-    def cause(self, error: "tf.errors.OpError", split: str) -> str | None:
+    def cause(self, error: "tf.errors.OpError") -> str | None:
         failure = _unreachable(error)
         if failure is None:
             return None
         return (
-            f"{failure.path} of the {split} data: {failure.reason}; see to the server or the network, or take it out "
-            "of the filelist"
+            f"{failure.path} of the {self.catalog.split} data: {failure.reason}; see to the server or the network, or "
+            "take it out of the filelist"
         )
 
 

@@ -11,16 +11,17 @@ import numpy as np
 from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList, is_url
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.files import Files
-from tfpipe.data.sources.known import NEITHER, check_files, check_split, files_of, known_catalog, not_used
-from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.files import kind_of, storage_of
+from tfpipe.data.sources.known import NEITHER, Known, check_files, check_split, files_of, known_catalog, not_used
+from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.packed.stored import ShardSplit
 from tfpipe.data.sources.rows import Rows, classes_of, targets_of
-from tfpipe.data.sources.source import REPAIR, Source
+from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.sources.tables.columns import read_rows
 from tfpipe.data.sources.tables.contents import COPY, locate
 from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, holds_bytes
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.util.progress import progress
@@ -31,13 +32,11 @@ logger = logging.getLogger(__name__)
 SIZES_TOGETHER, SIZE_CALLS = 64, 16
 
 
-class Table(Files):
+class Table(BaseSource):
     """Images that a table names, or holds."""
 
-    remedy = REPAIR
-    listed = False
     refused: ClassVar[dict[str, str]] = {
-        **Source.refused,
+        **BaseSource.refused,
         "index": "data.source names a table, which has the boxes: it needs no index",
     }
     suffixes: ClassVar[tuple[str, ...]] = tuple(FORMATS)
@@ -49,7 +48,7 @@ class Table(Files):
         return self.config.source
 
     @property
-    def place(self) -> str:
+    def display_name(self) -> str:
         return str(self.about.path)
 
     def has_test(self) -> bool:
@@ -69,7 +68,7 @@ class Table(Files):
         # Notes beside a table are no table.
         return [path for path in found if path.suffix.lower() not in FURTHER] or found
 
-    def catalog(self, split: str, world: World) -> Catalog:
+    def open(self, split: str, world: World) -> Split:
         check_split(split)
         self._check_split("train")
         self._check_split(split)
@@ -81,20 +80,22 @@ class Table(Files):
             train = world.from_rank0(lambda: self.rows("train", self.stored(self.tables("train"))))
         paths = FileList.of(rows.names)
         if not stored:
-            check_urls(paths, self.place, "image")
-        source: Source = self.of(paths)
-        if stored:
-            source = StoredRows(self.config).of_shards(locate(tables, columns.bytes, self.config, world))
+            check_urls(paths, self.display_name, "image")
+        shards = locate(tables, columns.bytes, self.config, world) if stored else None
         if len(rows.boxes):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
             logger.info("%s: the boxes of the %s data are %s", tables[0], split, unit)
         if rows.unsized.size:
-            rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, source, world)))
+            rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, shards, world)))
         place = str(tables[0].parent if len(tables) > 1 else tables[0])
-        classes = classes_of(self.config, train, self.place)
+        classes = classes_of(self.config, train, self.display_name)
         labels, boxes = targets_of(self.config, rows, classes, place)
-        source.left_out = not_used(self.tables(NEITHER) if split == "train" else [])
-        return known_catalog(source, split, world, paths, classes, labels, boxes, rows.annotated, rows.weights)
+        left_out = not_used(self.tables(NEITHER) if split == "train" else [])
+        known = Known(paths, labels, classes, boxes, rows.annotated, rows.weights, left_out)
+        catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
+        if shards is not None:
+            return ShardSplit(self.config, catalog, world, shards)
+        return kind_of(catalog.paths)(self.config, catalog, world)
 
     def stored(self, tables: list[Path]) -> bool:
         """Returns whether the tables hold the images' bytes; raises ConfigError if they cannot be read, or some do."""
@@ -107,22 +108,23 @@ class Table(Files):
             )
         return bool(holding)
 
-    def _measured(self, rows: Rows, source: Source, world: World) -> np.ndarray:
+    def _measured(self, rows: Rows, shards: Shards | None, world: World) -> np.ndarray:
         """Returns the sizes of the images, with those that the table lacks read from the images' headers.
 
         Raises ConfigError if one cannot be read; the message names its row.
         """
         assert rows.sizes is not None, "only boxes in pixels need sizes"
         sizes = rows.sizes.copy()
+        storage = storage_of(self.config, FileList.of(rows.names)) if shards is None else None
 
         def measure(items: np.ndarray) -> None:
             try:
-                if isinstance(source, StoredRows):
-                    files = [source.shards.contents(item) for item in items.tolist()]
+                if shards is not None:
+                    files = [shards.contents(item) for item in items.tolist()]
                     found = [header_of(file, rows.origin(item))[:2] for file, item in zip(files, items, strict=True)]
                     sizes[items] = np.array(found, np.float32)
-                else:
-                    sizes[items] = source.sizes([rows.names[item] for item in items.tolist()])
+                elif storage is not None:
+                    sizes[items] = storage.sizes([rows.names[item] for item in items.tolist()])
             except (OSError, ValueError, TfpipeError) as error:
                 if len(items) > 1:
                     for item in items:
@@ -152,10 +154,3 @@ class Table(Files):
         if stored:
             return rows
         return rows._replace(names=[name if is_url(name) else os.path.join(base, name) for name in rows.names])
-
-
-class StoredRows(Stored):
-    """Images whose bytes are in a column of tables."""
-
-    def load(self, split: str, world: World) -> Catalog:
-        return Table(self.config).catalog(split, world)

@@ -1,0 +1,130 @@
+"""Counts the crops of a split: in an epoch, in a rank's share, or in the rest of a test pass."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfpipe.data.catalog.boxes import CHUNK, boxes_of
+from tfpipe.data.order.mixture import Mixture
+from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.order.stream import Stream
+from tfpipe.data.order.weighted import WeightedOrder
+from tfpipe.data.split import Split
+from tfpipe.errors import ConfigError
+
+# At most this many XMLs are read to count an epoch's crops, at 0.1 ms each.
+COUNT_AT_MOST = 5000
+
+
+class CropCount(NamedTuple):
+    """The number of crops in an epoch, exact or estimated."""
+
+    crops: int
+    exact: bool
+
+
+def count_crops(split: Split) -> CropCount:
+    """Returns the number of crops in one epoch of a split over all ranks; the same on every rank.
+
+    It is exact if every image gives one crop, all boxes are known, or at most COUNT_AT_MOST images have an XML.
+    Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists and weighted samples
+    give an expectation.
+    """
+    catalog, crop = split.catalog, split.config.crop_for(split.catalog.split)
+    one_each = crop in ("center", "full")
+    one_each |= crop == "random_resized" and not catalog.by_object
+    if one_each or catalog.by_box:
+        return CropCount(catalog.samples, exact=True)
+    order = split.order
+    if isinstance(order, WeightedOrder):
+        return _expected(split, order)
+    if not isinstance(order, Mixture):
+        return _count(split, range(len(catalog)))
+    per_image = [_count(split, part.images).crops / len(part.images) for part in catalog.lists]
+    mean = np.dot(per_image, order.shares) / sum(order.shares)
+    return CropCount(round(mean * order.count), exact=False)
+
+
+def _expected(split: Split, order: WeightedOrder) -> CropCount:
+    """Returns the expected crops of an epoch of weighted images; without known boxes, from the XMLs of some."""
+    catalog = split.catalog
+    if catalog.boxes is not None:
+        counts = np.diff(catalog.boxes.offsets(len(catalog)))
+        return CropCount(round(float(np.average(counts, weights=order.weights)) * order.count), exact=False)
+    items = order.items(np.array(evenly_spaced(order.count, COUNT_AT_MOST), np.int64))
+    annotated = items[catalog.annotated[items]]
+    crops = split.world.from_rank0(lambda: _crops_of(split, annotated))
+    plain = 0 if catalog.by_object else len(items) - len(annotated)
+    return CropCount(round((plain + crops) / len(items) * order.count), exact=False)
+
+
+def own_crops(split: Split) -> int | None:
+    """Returns the number of crops of a rank's share of the test data; None if only reading the XMLs would tell."""
+    catalog, world = split.catalog, split.world
+    if catalog.boxes is not None and _several(split):
+        return int((catalog.boxes.images % world.size == world.rank).sum())
+    annotated = catalog.annotated[slice(world.rank, None, world.size)]
+    parsed = split.config.crop_for(catalog.split) == "boxes" and annotated.any()
+    return None if catalog.by_object or parsed else len(range(world.rank, len(catalog), world.size))
+
+
+def crops_left(split: Split, rest: Stream) -> int | None:
+    """Returns the crops that `rest` of a test pass holds for a rank; None if only reading the XMLs would tell."""
+    if own_crops(split) is None:
+        return None
+    catalog = split.catalog
+    visits = split.visits(rest, len(catalog) // split.world.size + 1)
+    there = visits.position < len(catalog)
+    images, first = visits.item[there], visits.first_crop[there]
+    counts = np.ones_like(images)
+    if catalog.boxes is not None and _several(split):
+        counts = np.diff(catalog.boxes.offsets(len(catalog)))[images]
+    return int(np.maximum(counts - first, 0).sum())
+
+
+def _several(split: Split) -> bool:
+    """Returns whether an image gives a crop for each of its boxes."""
+    return split.catalog.by_object or split.config.crop_for(split.catalog.split) == "boxes"
+
+
+def check_share(split: Split) -> None:
+    """Checks that this rank's share of the training images gives a crop, if the share never changes.
+
+    Raises ConfigError if it does not: the rank would wait for its first batch without end.
+    """
+    catalog, world = split.catalog, split.world
+    if split.config.scope != "shard" or world.size == 1 or catalog.by_box or catalog.lists or not catalog.by_object:
+        return
+    share = np.arange(world.rank, len(catalog), world.size)
+    if catalog.boxes is not None:
+        found = bool((catalog.boxes.images % world.size == world.rank).any())
+    else:
+        annotated = share[catalog.annotated[share]]
+        chunks = (annotated[start : start + CHUNK] for start in range(0, len(annotated), CHUNK))
+        found = any(_crops_of(split, chunk) for chunk in chunks)
+    if not found:
+        raise ConfigError(
+            f"rank {world.rank}: none of its {len(share)} images of {catalog.display_name} gives a crop: none has an "
+            f"XML with an object of the classes {', '.join(catalog.classes)}; set data.scope to "
+            '"global", or use fewer ranks'
+        )
+
+
+def _count(split: Split, images: range) -> CropCount:
+    """Counts the crops of `images`, each image visited once."""
+    catalog = split.catalog
+    if catalog.boxes is not None:
+        first, last = np.searchsorted(catalog.boxes.images, [images.start, images.stop])
+        return CropCount(int(last - first), exact=True)
+    annotated = np.flatnonzero(catalog.annotated[images.start : images.stop]) + images.start
+    plain = 0 if catalog.by_object else len(images) - len(annotated)
+    step = max(1, -(-len(annotated) // COUNT_AT_MOST))
+    chosen = annotated[::step]
+    crops = split.world.from_rank0(lambda: _crops_of(split, chosen)) if len(chosen) else 0
+    return CropCount(plain + round(crops * len(annotated) / max(1, len(chosen))), exact=step == 1)
+
+
+def _crops_of(split: Split, items: np.ndarray) -> int:
+    """Returns the number of crops of `items` (int64 [n]), all of which have an XML, by reading the XMLs."""
+    assert split.storage is not None, "an image with an XML is on a storage"
+    return len(boxes_of(split.catalog, split.storage, items, show=split.world.rank == 0).labels)

@@ -1,0 +1,67 @@
+"""Splits whose images Python reads, a batch of them per call."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tfpipe.data.images.headers import START, header_of, jpeg_header
+from tfpipe.data.split import Split
+from tfpipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from typing_extensions import Self
+
+    from tfpipe.data.runtime.store import Store
+
+LoadImages = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Images (int64 [n]) -> their files (bytes [n]), heights and widths (int32 [n, 2]). Raises OSError or ValueError."""
+
+
+@dataclass(frozen=True, eq=False)
+class RecordSplit(Split):
+    """A split whose images are read by `image`; their boxes are known, so there are no XMLs."""
+
+    images_per_call: int = field(default=32, kw_only=True)
+    """Images that one call of Python loads."""
+
+    def loader(self) -> LoadImages:
+        """Returns the function that `read` calls for some images at once, in several threads."""
+
+        def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
+            for number, item in enumerate(images.tolist()):
+                try:
+                    file = contents[number] = self.image(item)
+                except (OSError, ValueError) as error:
+                    raise ValueError(f"{self.name(item)}: {error}") from None
+                sizes[number] = (jpeg_header(file[:START]) or header_of(file, self.name(item)))[:2]
+            return contents, sizes
+
+        return load
+
+    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
+        """Reads images; raises ConfigError if `data.cache` or `data.storage_delay_ms` is set, which are for files."""
+        from tfpipe.data.sources.reading import read_records
+
+        del store
+        for key, plain in (("cache", None), ("storage_delay_ms", 0.0)):
+            if getattr(self.config, key) != plain:
+                raise ConfigError(f"data.{key} is for files, and {self.catalog.display_name} has none: leave it out")
+        return read_records(samples, self, self.loader(), self.images_per_call)
+
+    def serial(self) -> "Self":
+        return replace(super().serial(), images_per_call=1)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnSplit(RecordSplit):
+    """A split of a user's own source."""
+
+    read_image: Callable[[int], bytes]
+    """An image's number -> its file. Raises OSError or ValueError."""
+
+    def image(self, item: int) -> bytes:
+        return self.read_image(item)

@@ -1,0 +1,201 @@
+"""A split of the data, "train" or "test", as one rank sees it: what its images are, their order, and what reads them.
+
+Sources make splits: each kind of data has a subclass that reads its images.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from tfpipe.config import DataConfig, Parallel
+from tfpipe.data.catalog.boxes import REMEDY as LISTED
+from tfpipe.data.catalog.storage import Storage
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.catalog.weights import sample_weights
+from tfpipe.data.order.mixture import Mixture
+from tfpipe.data.order.permutation import Order
+from tfpipe.data.order.stream import SampleRef, Stream
+from tfpipe.data.order.weighted import WeightedOrder
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from typing_extensions import Self
+
+    from tfpipe.data.runtime.store import Store
+
+REPAIR = "repair it or take it out of the data; tfpipe check finds all such images"
+
+# Settings by which a pipeline reads one original file at a time: no caches, since a user can only repair the original.
+SERIAL = {
+    "num_parallel_readers": 1,
+    "parallel": Parallel(),
+    "cache": None,
+    "storage_delay_ms": 0,
+    "on_error": "raise",
+}
+
+Stores = Literal["images", "crops", "pixels"]
+
+
+class Failure(NamedTuple):
+    """A file that cannot be used, and why."""
+
+    path: str
+    reason: str
+
+
+class StoredCrops(NamedTuple):
+    """Access to a split whose records are crops instead of images."""
+
+    find: Callable[[Any], Any]
+    """In graph: `SampleRef`s (fields int64 [n]) -> the crops that they consist of, a NamedTuple of tensors [k, ...]."""
+    gather: "Callable[[tf.data.Dataset], tf.data.Dataset]"
+    """Reads batches of what `find` returns; -> batches of `Crops`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split(ABC):
+    """The images of a split and what reads them. A subclass has to define `image` and `read`."""
+
+    config: DataConfig
+    catalog: Catalog
+    world: World
+
+    # What a rank sees of the data.
+
+    @property
+    def training(self) -> bool:
+        """Returns whether this is training data: shuffled, augmented and endless."""
+        return self.catalog.split == "train"
+
+    @cached_property
+    def order(self) -> Order | Mixture:
+        """Order of the samples; that of test data is the list's, with scope "global".
+
+        Raises ConfigError if weights cannot be used.
+        """
+        return order_of(self.catalog, self.config)
+
+    @property
+    def remedy(self) -> str:
+        """Advice about an image that cannot be used."""
+        return LISTED if self.config.source is None else REPAIR
+
+    def visits(self, stream: Stream, count: int) -> SampleRef:
+        """Returns the first `count` samples of `stream` that this rank visits, fields int64 [count]."""
+        return stream.visits(self.order, self.world, count)
+
+    def adapted(self, config: DataConfig, world: World) -> "Self":
+        """Returns this split for another config or rank; itself, with its order, if it has these."""
+        if config is self.config and world == self.world:
+            return self
+        return replace(self, config=config, world=world)
+
+    @property
+    def stores(self) -> Stores:
+        """Content of a record: an image's file, a crop as a JPEG, or a crop's pixels."""
+        return "images"
+
+    @property
+    def storage(self) -> Storage | None:
+        """Holds the XMLs, if the pipeline or a count of the crops has to read them."""
+        return None
+
+    # Reading.
+
+    @abstractmethod
+    def image(self, item: int) -> bytes:
+        """Returns the file of image `item`. Raises OSError or ValueError."""
+
+    @abstractmethod
+    def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
+        """Reads images, `SamplePaths` -> `Encoded`; those whose crops `store` has are not read.
+
+        Raises ConfigError if the records are no images, or settings do not suit this kind of data.
+        """
+
+    def crops(self) -> StoredCrops | None:
+        """Returns access to the crops if these are what is stored, else None."""
+        return None
+
+    # After a failure.
+
+    def serial(self) -> "Self":
+        """Returns this split, but one that reads the originals one at a time, to find the one that fails."""
+        return replace(self, config=self.config.model_copy(update=SERIAL))
+
+    def evict(self, item: int) -> None:
+        """Deletes an image's files from caches, so that they are read again after a repair."""
+        del item
+
+    def name(self, item: int) -> str:
+        """Returns the name of image `item` for a message."""
+        return self.catalog.paths[item]
+
+    def files(self, item: int) -> Sequence[str]:
+        """Returns the paths of the files that reading image `item` opens, if a user could look at them."""
+        del item
+        return []
+
+    def explain(self, item: int, error: "tf.errors.OpError") -> Failure:
+        """Returns what is wrong with image `item`, given the `error` raised when it was loaded alone."""
+        from tfpipe.data.images.damage import describe
+        from tfpipe.data.runtime.op_errors import reason
+
+        try:
+            contents = self.image(item)
+        except (OSError, ValueError) as unread:
+            return Failure(self.name(item), str(unread))
+        return Failure(self.name(item), describe(contents, self.config.num_channels, reason(error)))
+
+    def cause(self, error: "tf.errors.OpError") -> str | None:
+        """Returns the failed file, the reason and the remedy if the error itself names them, else None."""
+        del error
+        return None
+
+
+def order_of(catalog: Catalog, config: DataConfig) -> Order | Mixture:
+    """Returns the order of a catalog's samples; test data ignores `config`: list order, scope "global".
+
+    Raises ConfigError if weights cannot be used, ValueError if lists cannot be mixed so.
+    """
+    if catalog.split != "train":
+        return Order(catalog.samples, shuffle=False)
+    settings = (catalog.samples, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope)
+    weights = sample_weights(catalog, config)
+    if weights is not None:
+        return WeightedOrder(*settings, weights)
+    order = Order(*settings)
+    if not catalog.lists:
+        return order
+    ends, boxes = [part.images.stop for part in catalog.lists], catalog.sampled_boxes
+    if boxes is not None:
+        ends = boxes.offsets(len(catalog))[ends].tolist()
+    counts = tuple(end - start for start, end in zip([0, *ends], ends, strict=False))
+    return Mixture.of(order, counts, tuple(part.weight for part in catalog.lists))
+
+
+def check_order(split: Split) -> None:
+    """Raises ConfigError if the training samples cannot be mixed so, or are too few for the ranks in scope "shard"."""
+    try:
+        order = split.order
+    except ValueError as error:
+        raise ConfigError(f"data.train_filelist cannot be mixed so: {error}") from error
+    fewest = min(part.count for part in order.orders) if isinstance(order, Mixture) else order.count
+    if split.config.scope == "shard" and fewest < split.world.size:
+        raise ConfigError(
+            f"{split.catalog.display_name}: {fewest} samples are too few for {split.world.size} ranks with data.scope "
+            '"shard"'
+        )
+
+
+def sample_names(split: Split, positions: Sequence[int]) -> list[str]:
+    """Returns the names of the images at a rank's stream positions, as messages have them: mostly their paths."""
+    items = split.order.items(np.array(positions, np.int64), split.world)
+    return [split.name(split.catalog.image_and_box(item)[0]) for item in items.tolist()]
