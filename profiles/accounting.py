@@ -17,15 +17,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfpipe import Stream, World, load_config
-from tfpipe.training.checkpointing.checkpoints import Batch, State
-from tfpipe.training.checkpointing.start import Start
-from tfpipe.training.compile import compile_model
-from tfpipe.training.loop import configure_devices, load_data
+from tfpipe import World, load_config
+from tfpipe.training.checkpointing.start import Start, first_state
+from tfpipe.training.loop import compile_model, configure_devices, load_run
 from tfpipe.training.monitor.accounting import Accounting
 from tfpipe.training.monitor.record import Record
 from tfpipe.training.monitor.stalls import StallWatch
-from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.run_model import RunModel
 
 # The first pair traces, fills buffers and lets AUTOTUNE find its way.
@@ -66,7 +63,7 @@ class Turns(keras.callbacks.Callback):
         self.model.train_function = self.functions[accounted]
         if accounted:
             self.own_s.append(0.0)
-            self.model.meter.restart()
+            self.model.meter.begin_epoch(1)
         self.started = time.perf_counter()
 
 
@@ -86,20 +83,17 @@ def main(args: argparse.Namespace) -> None:
     config = load_config(args.config, args.set)
     world, interval, batch_size = World(), config.training.interval, config.data.batch_size
     configure_devices(world)
-    data = load_data(config, world)
-    start = Start(State(0, 0, 0, Batch(1, batch_size), Stream.start(1)))
-    model = compile_model(config, world, data.classes, data.steps, start)
-    model.loader = data.train
     with tempfile.TemporaryDirectory() as folder:
-        record = Record(Path(folder))
+        run = load_run(config, world, Path(folder))
+        model = compile_model(config, world, run.classes, run.steps, Start(first_state(run.train, run.steps)))
+        model.train_on(run.train)
+        record = Record(run.folder)
         # As Throughput when its warm-up is over.
         throughput = SimpleNamespace(steps=1, images_per_step=batch_size)
-        accounting = Accounting(
-            world, interval, throughput, SampleCounter(data.train.catalog, config.data, world), record
-        )
+        accounting = Accounting(run.train, interval, throughput, record)
         turns = Turns(accounting, plain_function(model))
         steps = 2 * (args.pairs + TO_SKIP) * interval
-        with StallWatch(model.meter, 0, record.path):
+        with StallWatch(run.train, record.path):
             steady = tf.data.Dataset.range(1).repeat()
             model.fit(steady, steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[record, turns])
     seconds = {accounted: turns.seconds[accounted][TO_SKIP:] for accounted in (True, False)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfpipe.config import Config, load_config, make_config
     from tfpipe.data.loader import Loader
-    from tfpipe.data.order.stream import Cursor, Frontier, Stream
+    from tfpipe.data.order.stream import Cursor, Stream
     from tfpipe.data.pipeline import build_dataset
     from tfpipe.data.sources.source import Source
     from tfpipe.distributed import World
@@ -17,7 +17,6 @@ __all__ = [
     "Config",
     "ConfigError",
     "Cursor",
-    "Frontier",
     "Loader",
     "Source",
     "Stream",
@@ -32,7 +31,6 @@ _HOMES = {
     "Config": "tfpipe.config",
     "ConfigError": "tfpipe.errors",
     "Cursor": "tfpipe.data.order.stream",
-    "Frontier": "tfpipe.data.order.stream",
     "Loader": "tfpipe.data.loader",
     "Source": "tfpipe.data.sources.source",
     "Stream": "tfpipe.data.order.stream",

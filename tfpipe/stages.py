@@ -43,8 +43,8 @@ def _of_split(stage: Callable[..., Any]) -> Callable[..., Any]:
 
 visit, read, crop = _of_split(pipeline.visit), _of_split(pipeline.read), _of_split(pipeline.crop)
 count_crops = _of_split(crop_counts.count_crops)
-# The names before 0.2.
-Located, Visit, load_catalog = SamplePaths, SampleRef, load_split
+# The name before 0.2.
+load_catalog = load_split
 
 __all__ = [
     "Catalog",

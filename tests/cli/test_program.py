@@ -55,7 +55,7 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_public_names_are_there() -> None:
     for name in tfpipe.__all__:
-        assert getattr(tfpipe, name).__name__ == {"Frontier": "Cursor"}.get(name, name)
+        assert getattr(tfpipe, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'build_dataste'"):
         tfpipe.build_dataste  # noqa: B018
 

@@ -3,14 +3,14 @@
 import numpy as np
 
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.training.checkpointing.checkpoints import Batch, State
+from tfpipe.training.checkpointing.checkpoints import GlobalBatch, State
 
 CONTRACT = {"data.scope": "global", "data.seed": 0, "images": 96, "data.train_filelist": "ab" * 32}
 STATE = State(
     epoch=3,
     step=7,
     total_steps=41,
-    batch=Batch(2, 16),
+    batch=GlobalBatch(2, 16),
     stream=Stream((Cursor(12, 2), Cursor(31)), 30, np.array([[12, 1], [17, 0]])),
     contract=CONTRACT,
     untested={"loss": 0.5},

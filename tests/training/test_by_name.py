@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import keras
 import pytest
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
+from tfpipe.training import by_name
+from tfpipe.training.compile import build_loss, build_metrics, build_optimizer
 from tfpipe.training.models import build_model
-from tfpipe.training.optimizers import build_loss, build_optimizer
-from tfpipe.training.own_callbacks import _build
-from tfpipe.training.own_metrics import build_metrics
 
 # Each function and method that raises does so in a line that ends with its own comment.
 MODULE = """
@@ -74,7 +74,7 @@ def build(kind: str, name: str, args: dict[str, Any]) -> None:
     sections = {"data": data, kind: [section] if kind in ("metrics", "callbacks") else section}
     config = Config.model_validate(sections)
     if kind == "callbacks":
-        _build(config.callbacks[0], "callbacks[0]")
+        by_name.build(name, args, "callbacks[0]", keras.callbacks, keras.callbacks.Callback)
     elif kind == "metrics":
         build_metrics(config, 3)
     elif kind == "loss":

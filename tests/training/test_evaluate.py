@@ -10,10 +10,10 @@ import pytest
 from tests.support.sample import SampleData
 from tfpipe import Loader, load_config
 from tfpipe.data import loader
+from tfpipe.data.runtime.meter import Meter
 from tfpipe.errors import TfpipeError
 from tfpipe.training.evaluate import Evaluator, summarise
 from tfpipe.training.models import build_model
-from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.parallel import ParallelModel
 
 
@@ -38,7 +38,7 @@ def test_scores_equal_a_plain_count_over_all_crops(sample: SampleData, tmp_path:
     loader = Loader(config, "test", named=True)
     keras.utils.set_random_seed(3)
     model = build_model(config, 8)
-    scores = Evaluator(config, loader, 8, tmp_path).run(model)
+    scores = Evaluator(loader, 8, tmp_path).run(model)
 
     images, labels = (np.concatenate(parts) for parts in zip(*(batch.data for batch in loader), strict=True))
     logits = np.asarray(model(images))
@@ -59,7 +59,7 @@ def test_a_pass_that_misses_an_image_is_an_error(
     config = load_config(sample.config(tmp_path / "c.json"))
     build = loader.build_batches
     monkeypatch.setattr(loader, "build_batches", lambda *args, **keys: build(*args, **keys).skip(1))
-    evaluator = Evaluator(config, Loader(config, "test", named=True), 8, tmp_path)
+    evaluator = Evaluator(Loader(config, "test", named=True), 8, tmp_path)
     with pytest.raises(TfpipeError, match=r"saw \d+ images of 37"):
         evaluator.run(build_model(config, 8))
 
@@ -72,8 +72,9 @@ def test_an_image_left_out_is_listed_with_the_runs_steps(tree: Path, tmp_path: P
     network = build_model(config, 8)
     model = ParallelModel(network.input, network.output)
     model.compile("sgd")
-    model.meter = Meter(steps=7)
-    evaluator = Evaluator(config, Loader(config, "test", named=True), 8, tmp_path)
+    model.meter = Meter()
+    model.meter.steps = 7
+    evaluator = Evaluator(Loader(config, "test", named=True), 8, tmp_path)
     assert evaluator.run(model).images == 36
     heading, line = (tmp_path / "bad_files.txt").read_text().splitlines()
     assert dict(zip(heading.split("\t"), line.split("\t"), strict=True))["step"] == "7"

@@ -13,12 +13,12 @@ from keras import ops
 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
+from tfpipe.data.runtime.meter import Meter
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.checkpoints import read
 from tfpipe.training.loop import train
-from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.not_finite import SKIPPED_STEPS, NotFiniteGuard, ranges
-from tfpipe.training.run_model import NotFinite, Results, RunModel
+from tfpipe.training.run_model import Results, RunModel, StepResult
 
 # Steps are counted from 1; its weights are not finite after it, its loss still is.
 SPOILT = 10
@@ -99,12 +99,18 @@ def test_the_loss_of_the_last_step_of_an_epoch_counts_before_its_end() -> None:
     inputs = keras.Input((1,))
     model = RunModel(inputs, inputs)
     model.meter = Meter()
-    for not_finite in (0.0, 1.0):
-        model.meter.take(iter([None]))
-        model.finish({"loss": 1.0}, np.array([0, 0, not_finite, not_finite]), 0.0, 0.0)
-    assert model.results.not_finite == 0, "as yet unread"
+    model.compile("sgd")
+    guard = NotFiniteGuard(Path("nowhere"), World())
+    guard.set_model(model)
+    for step, not_finite in enumerate((0.0, 1.0)):
+        model.meter.take(lambda: None)
+        model.positions = tf.constant([[step, 0]], tf.int64)
+        model.finish({"loss": 1.0}, np.array([0, 0, not_finite, not_finite]), 0.0)
+        guard.on_train_batch_end(step)  # the second loss is as yet unread
     model.settle()
-    assert (model.results.not_finite, model.results.first.step, model.results.first.own) == (1, 2, True)
+    with pytest.raises(TfpipeError, match="not finite in step 2 of the run") as caught:
+        guard.on_epoch_end(0)
+    assert "rank 0: loss 1, positions 1 (the step before: 0)" in str(caught.value)
 
 
 class OfThree(World):
@@ -116,29 +122,34 @@ class OfThree(World):
 
 
 def guard_of(not_finite: int, **optimizer: Any) -> NotFiniteGuard:
-    results = Results()
-    batches = [tf.constant([[first + number, 0] for number in (0, 3, 6, 6)], tf.int64) for first in (30, 21)]
-    results.not_finite, results.first = not_finite, NotFinite(7, False, 0.5, *batches)
-    guard = NotFiniteGuard(Path("nowhere"), OfThree(2, 3))
+    """A guard that has seen a good step, and looks at the last of `not_finite` steps of another rank's bad losses."""
+    before, bad = (tf.constant([[first + number, 0] for number in (0, 3, 6, 6)], tf.int64) for first in (21, 30))
+    steps = [StepResult(6, {"loss": 0.5}, np.zeros(4), before)]
+    steps += [StepResult(7 + number, {"loss": 0.5}, np.array([0, 0, 0.3, 0]), bad) for number in range(not_finite)]
+    guard, results = NotFiniteGuard(Path("nowhere"), OfThree(2, 3)), Results()
     guard.set_model(SimpleNamespace(results=results, optimizer=SimpleNamespace(**optimizer)))
+    for results.read in steps[:-1]:
+        guard.on_train_batch_end(0)
+    results.read = steps[-1]
     return guard
 
 
 def test_the_ranks_where_it_began_are_named_on_all() -> None:
     guard_of(0).on_train_batch_end(0)
-    for look in (guard_of(1).on_train_batch_end, guard_of(1).on_epoch_end):
+    for end in ("on_train_batch_end", "on_epoch_end"):
         with pytest.raises(
             TfpipeError, match="rank 2: the loss is not finite in step 7 of the run, on 1 of 3 ranks"
         ) as caught:
-            look(0)
+            getattr(guard_of(1), end)(0)
         assert "; rank 1: loss nan, positions 31 to 37 in steps of 3 (the step before: 22 to 28 in" in str(caught.value)
         assert "rank 0:" not in str(caught.value) and "there is no checkpoint yet" in str(caught.value)
 
 
 def test_steps_that_mixed_float16_skips_are_no_nan_until_there_are_many_in_a_row() -> None:
     guard_of(SKIPPED_STEPS - 1, inner_optimizer=None).on_train_batch_end(0)
-    with pytest.raises(TfpipeError, match="the loss is not finite"):
-        guard_of(SKIPPED_STEPS, inner_optimizer=None).on_train_batch_end(0)
+    guard = guard_of(SKIPPED_STEPS, inner_optimizer=None)
+    with pytest.raises(TfpipeError, match="the loss is not finite in step 7"):
+        guard.on_train_batch_end(0)
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,15 @@ from tests.support.sample import TINY
 from tfpipe import Stream, World
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.checkpointing.checkpoints import Batch, State, check_contract
+from tfpipe.training.checkpointing.checkpoints import GlobalBatch, State, check_contract
 from tfpipe.training.checkpointing.start import Start
-from tfpipe.training.compile import compile_model
+from tfpipe.training.loop import compile_model
 from tfpipe.training.models import build_model
 from tfpipe.training.parallel import ParallelModel, averaged_statistics
 from tfpipe.training.pretrained import freeze, load_weights, weighted_layers
 
 FLAT = {"name": "resnet18", "args": {"width": 8}}
-FRESH = Start(State(0, 0, 0, Batch(1, 4), Stream.start(1)))
+FRESH = Start(State(0, 0, 0, GlobalBatch(1, 4), Stream.start(1)))
 
 
 def config(model: dict, **keys: object) -> Config:
@@ -260,9 +260,9 @@ def test_a_run_that_continues_takes_no_weights_but_its_own() -> None:
 
 def test_a_run_continues_only_with_the_layers_that_it_has_frozen() -> None:
     contract = {"data.scope": "global", "model.freeze": -1}
-    state = State(0, 0, 1, Batch(1, 4), Stream.start(1), contract)
-    check_contract(state, contract, Batch(1, 4), anyway=False)
+    state = State(0, 0, 1, GlobalBatch(1, 4), Stream.start(1), contract)
+    check_contract(state, contract, GlobalBatch(1, 4), anyway=False)
     with pytest.raises(
         ConfigError, match=r"model.freeze: -1 then, 2 now.* model.weights set to this run's model.keras"
     ):
-        check_contract(state, {**contract, "model.freeze": 2}, Batch(1, 4), anyway=True)
+        check_contract(state, {**contract, "model.freeze": 2}, GlobalBatch(1, 4), anyway=True)

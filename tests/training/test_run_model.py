@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
+from tfpipe.data.runtime.meter import Meter
 from tfpipe.errors import TfpipeError
 from tfpipe.training import loop
-from tfpipe.training.monitor.meter import Meter
 from tfpipe.training.run_model import Requests, RunModel
 
 STEPS = 6
@@ -40,10 +40,10 @@ def test_nothing_is_read_in_the_step_that_gives_it(
     reads: list[tuple[int, int]] = []
     finish = RunModel.finish
 
-    def noting(model: RunModel, logs: Mapping[str, Any], asked: Any, reduce_s: Any, ready_at_s: float) -> Any:
+    def noting(model: RunModel, logs: Mapping[str, Any], asked: Any, reduce_s: Any) -> Any:
         step = model.meter.steps + 1
         given = {name: Given(value, step, reads, model) for name, value in logs.items()}
-        return finish(model, given, asked, Given(reduce_s, step, reads, model), ready_at_s)
+        return finish(model, given, asked, Given(reduce_s, step, reads, model))
 
     monkeypatch.setattr(RunModel, "finish", noting)
     training = {"epochs": 2, "steps_per_epoch": STEPS, "interval": 100}
@@ -61,16 +61,16 @@ def test_what_ranks_ask_is_granted_a_step_later_and_once() -> None:
     model.world, model.meter = World(1, 2), Meter()
     granted = []
     for asked in ([0, 0], [0.5, 0], [0, 0], [0, 0.5], [0, 0]):
-        model.meter.take(iter([None]))
-        model.finish({"loss": 1.0}, np.array([*asked, 0, 0]), 0.0, 0.0)
+        model.meter.take(lambda: None)
+        model.finish({"loss": 1.0}, np.array([*asked, 0, 0]), 0.0)
         granted.append(model.granted)
     none = Requests()
     assert granted == [none, none, Requests(save=True), none, Requests(stop=True)]
     model.settle()
     assert model.granted == Requests(stop=True)
     model.agreed = Requests(save=True)
-    model.meter.take(iter([None]))
-    model.finish({"loss": 1.0}, np.array([0, 0.5, 0, 0]), 0.0, 0.0)
+    model.meter.take(lambda: None)
+    model.finish({"loss": 1.0}, np.array([0, 0.5, 0, 0]), 0.0)
     assert model.granted == Requests(save=True), "what all know of is not asked for"
     model.settle()
     assert model.granted == Requests(save=True, stop=True), "an epoch's end waits for no further step"

@@ -4,11 +4,10 @@ from tfpipe.config.data import DataConfig
 from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
 from tfpipe.config.data_source import Columns, SourceConfig
 from tfpipe.config.load import load_config, make_config
-from tfpipe.config.model import CheckpointConfig, Config
+from tfpipe.config.model import Config, TrainingConfig
 from tfpipe.config.section import Kernel, Section
 
 __all__ = [
-    "CheckpointConfig",
     "Columns",
     "Config",
     "DataConfig",
@@ -20,6 +19,7 @@ __all__ = [
     "Section",
     "Service",
     "SourceConfig",
+    "TrainingConfig",
     "WeightedList",
     "load_config",
     "make_config",

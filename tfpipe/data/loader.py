@@ -2,8 +2,6 @@
 
 import math
 import threading
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property, partial
 from typing import Any
@@ -16,13 +14,14 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
 from tfpipe.data.crop_counts import check_share, count_crops, crops_left, own_crops
 from tfpipe.data.failures.batches import Batches
-from tfpipe.data.failures.missing import Dropped, DroppedSample
+from tfpipe.data.failures.missing import Dropped, DroppedLog, DroppedSample
 from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.progress import Progress
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
-from tfpipe.data.runtime.input_stats import InputStats
+from tfpipe.data.runtime.marks import marked
+from tfpipe.data.runtime.meter import Meter
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
 from tfpipe.data.state import LoaderState
@@ -54,7 +53,7 @@ class Loader(Iterator[Any]):
         named: bool = False,
         catalog: Split | None = None,
         gather: Callable[[Any], list[Any]] | None = None,
-        wrap: Callable[[Callable], Callable] | None = None,
+        marks: bool = False,
         max_bad_fraction: float | None = None,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
@@ -71,7 +70,7 @@ class Loader(Iterator[Any]):
             named: whether batches are `Batch`, with positions and ready by name, instead of tuples.
             catalog: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
-            wrap: function that gets pipeline.build_batches, and returns what builds the pipeline instead.
+            marks: whether to record, while a trace is recorded, when each sample is read and cropped.
             max_bad_fraction: share of an epoch's samples that this rank may leave out; None: `data.max_bad_fraction`.
 
         Raises:
@@ -87,19 +86,16 @@ class Loader(Iterator[Any]):
             check_share(loaded)
         self._positions, self._ready, self._named = positions, ready, named
         self._gather, self._put_on = gather or world.gather, device
-        self._build_batches = partial(wrap(build_batches) if wrap else build_batches, with_ready=ready)
+        self._build_batches = partial(marked(build_batches) if marks else build_batches, with_ready=ready)
         self._timeout_s = timeout_s or config.data.stall_timeout_s or math.inf
-        self._most_bad = config.data.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
         self._start = Stream.start(world.size)
         self._progress, self._crops_before = Progress(self._start, world.rank), 0  # of the loaded state's ranks
-        self._lock, self._stats = threading.RLock(), InputStats(config.data.batch_size)
+        self._lock, self.meter = threading.RLock(), Meter()
         self._batches: Batches | None = None
         self._taker: Taker | None = None
-        self._dropped: Dropped | None = None
-        # Samples left out in batches that the state does not count yet, and in those that it does.
-        self._left: list[DroppedSample] = []
-        self._settled: list[DroppedSample] = []
-        self._bad: Counter[int] = Counter()  # samples left out, by epoch
+        self._finder: Dropped | None = None
+        most = config.data.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
+        self._dropped = DroppedLog(loaded, most)
         self._passes, self._first, self._ended = 0, 0, False
 
     @property
@@ -133,9 +129,10 @@ class Loader(Iterator[Any]):
     def _take(self) -> Batch:
         if self._ended:
             raise StopIteration
-        batches, began_s = self._opened(), time.perf_counter()
+        batches = self._opened()
+        take = partial(next, batches) if self._taker is None else self._taker.take
         try:
-            batch = next(batches) if self._taker is None else self._taker.take()
+            batch = self.meter.take(take, lambda batch: float(batch.ready) if self._ready else None)
         except TimeoutError:
             raise TfpipeError(
                 f"rank {self.world.rank}: no batch within {self._timeout_s:g} s: {self.waits_for()}; timeout_s or "
@@ -145,13 +142,12 @@ class Loader(Iterator[Any]):
             self._look(end=True)
             self._release()
             self._ended = True
-            self._check_bad()
+            self._dropped.check()
             raise
-        self._stats.add(time.perf_counter() - began_s, float(batch.ready) if self._ready else None)
         self._progress.add(batch.positions)
-        if self._dropped is not None:
-            self._note(self._dropped.add(batch.positions.numpy()))
-            self._check_bad()
+        if self._finder is not None:
+            self._dropped.add(self._finder.add(batch.positions.numpy()))
+            self._dropped.check()
         return batch
 
     def _finished(self, batch: Batch) -> Any:
@@ -302,7 +298,7 @@ class Loader(Iterator[Any]):
         with self._lock:
             self._go_to(stream or self._start, step, 0)
             self._crops_before, self._first, self._ended = 0, step, False
-            self._bad.clear()
+            self._dropped.restart()
 
     def waits_for(self) -> str:
         """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
@@ -317,13 +313,12 @@ class Loader(Iterator[Any]):
         with self._lock:
             self._look()
             self._settle()
-            settled, self._settled = self._settled, []
-            return settled
+            return self._dropped.take()
 
     def stats(self) -> dict[str, Any]:
-        """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see InputStats.read."""
+        """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see Meter.stats."""
         iterator = None if self._batches is None else self._batches.iterator
-        return self._stats.read(iterator, stage_names(self.data))
+        return self.meter.stats(self.config.data.batch_size, iterator, stage_names(self.data))
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
@@ -349,9 +344,7 @@ class Loader(Iterator[Any]):
     def _go_to(self, stream: Stream, step: int, crops: int) -> None:
         self._look()
         self._settle()
-        # Samples after the state come again, and are then left out again.
-        self._bad.subtract(sample.position // self.catalog.samples for sample in self._left)
-        self._left.clear()
+        self._dropped.forget()
         self._release()
         self._progress.restart(stream, step, crops)
         self._passes += 1
@@ -359,15 +352,15 @@ class Loader(Iterator[Any]):
     def _release(self) -> None:
         if self._taker is not None:
             self._taker.close()
-        self._batches = self._taker = self._dropped = None
+        self._batches = self._taker = self._finder = None
 
     def _opened(self) -> Batches:
         if self._batches is None:
             data, stream = self.config.data, self._progress.stream
             self._batches = Batches(self._build, self.data, stream)
             self._taker = self._taker_of(self._batches)
-            self._dropped = Dropped(self.data, stream) if data.on_error == "skip" else None
-            self._stats.restart()
+            self._finder = Dropped(self.data, stream) if data.on_error == "skip" else None
+            self.meter.restart()
         return self._batches
 
     def _taker_of(self, batches: Batches) -> Taker | None:
@@ -386,26 +379,9 @@ class Loader(Iterator[Any]):
         return lambda rest: whole() if rest is start else build(resume=rest)
 
     def _look(self, end: bool = False) -> None:
-        if self._dropped is not None:
-            self._note(self._dropped.look(end=end))
-
-    def _note(self, left: list[DroppedSample]) -> None:
-        self._left += left
-        self._bad.update(sample.position // self.catalog.samples for sample in left)
+        if self._finder is not None:
+            self._dropped.add(self._finder.look(end=end))
 
     def _settle(self) -> None:
-        """Counts the samples left out before the point that the state is of."""
         over = self._ended and self.step == self.used
-        end = math.inf if over else self.rest().frontiers[self.world.rank].position
-        self._settled += [sample for sample in self._left if sample.position < end]
-        self._left = [sample for sample in self._left if sample.position >= end]
-
-    def _check_bad(self) -> None:
-        samples = self.catalog.samples
-        if self._bad and max(self._bad.values()) > self._most_bad * samples:
-            first = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in [*self._settled, *self._left][-3:])
-            raise TfpipeError(
-                f"rank {self.world.rank}: {max(self._bad.values())} of {samples} {self.split} samples cannot be used, "
-                f"more than the {self._most_bad:.4g} that data.max_bad_fraction lets be left out; the last ones are "
-                f"{first or 'named by dropped()'}; tfpipe check finds all such files"
-            )
+        self._dropped.settle(math.inf if over else self.rest().frontiers[self.world.rank].position)

@@ -12,6 +12,7 @@ from typing import Any
 
 import tfpipe
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.import_function import load_function
 
 OWN = 'or one of your own, "package.module:name"'
 # Packages whose lines are not where the user's code raised.
@@ -35,6 +36,25 @@ def find(kinds: dict[str, Any], name: str, key: str) -> Any:
     if name not in kinds:
         raise ConfigError(f'{key} "{name}" is not known; accepted: {", ".join(kinds)}, {OWN}')
     return kinds[name]
+
+
+def load_kind(name: str, key: str, kinds: dict[str, Any]) -> Any:
+    """Returns the user's own class or function, "package.module:name", or the class `name` of `kinds`.
+
+    `key` is the config key that holds the name. Raises ConfigError if there is none.
+    """
+    return load_function(name, key) if ":" in name else find(kinds, name, key)
+
+
+def build(name: str, args: dict[str, Any], key: str, module: Any, base: type) -> Any:
+    """Builds the object that section `key` of the config names: of a Keras module's class, or the user's own.
+
+    Raises ConfigError if there is no such class, it is no subclass of `base`, or `args` do not fit.
+    """
+    built = make(load_kind(name, f"{key}.name", subclasses(module, base)), args, f"{key}.args")
+    if not isinstance(built, base):
+        raise ConfigError(f"{key}.name: {name} is no subclass of {module.__name__}.{base.__name__}")
+    return built
 
 
 def make(kind: Any, args: dict[str, Any], key: str) -> Any:

@@ -1,65 +1,264 @@
-"""Compiles a run's model, with the same weights on every rank."""
+"""Optimizer with its learning rate, loss and metrics, by their Keras names or of the user's own."""
 
-import logging
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import keras
+import numpy as np
 
 from tfpipe.config import Config
-from tfpipe.distributed import World
-from tfpipe.errors import TfpipeError
-from tfpipe.training.checkpointing.resume import inner_optimizer, restore, restore_generators, scale_iterations
-from tfpipe.training.checkpointing.start import Start
-from tfpipe.training.models import build_model
-from tfpipe.training.monitor.meter import Meter
-from tfpipe.training.optimizers import build_loss, build_optimizer
-from tfpipe.training.own_metrics import build_metrics
-from tfpipe.training.parallel import broadcast, weights_digest
-from tfpipe.training.pretrained import freeze, load_weights
-from tfpipe.training.run_model import RunModel
-from tfpipe.training.single import make_model
+from tfpipe.errors import ConfigError
+from tfpipe.training.by_name import OWN, build, check_signature, find, load_kind, make, own_errors, subclasses
+from tfpipe.util.import_function import load_function
 
-logger = logging.getLogger(__name__)
+# Steps of the trial of an optimizer of the user's own, before and after its state is copied.
+TRIAL_STEPS = 4
+# Crops of a batch in the trial of a metric.
+TRIAL_CROPS = 8
+# Names of an epoch's line in metrics.jsonl.
+TAKEN = {"epoch", "step", "loss", "seconds", "images_per_second", "input_wait_fraction", "dropped_images", "interval"}
 
 
-def check_weights(model: RunModel, world: World) -> None:
-    """Checks that every rank has the same weights. Raises TfpipeError if they differ."""
-    digests = world.gather(weights_digest(model))
-    if len(set(digests)) > 1:
-        raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
-    if world.size > 1:
-        logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
+def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+    """Builds the optimizer of `config` with its learning rate schedule, for `size` ranks.
+
+    Raises ConfigError if Keras does not know a name or an argument, or a run with an optimizer of the user's own could
+    not be resumed exactly.
+    """
+    args, name = dict(config.optimizer.args), config.optimizer.name
+    if config.optimizer.learning_rate is not None:
+        args["learning_rate"] = config.optimizer.learning_rate
+    kind = load_kind(name, "optimizer.name", known_optimizers())
+    base = args.get("learning_rate", _default_rate(kind))
+    if not isinstance(base, int | float):
+        raise ConfigError(f"optimizer.learning_rate is missing: {name} has no number as the default of learning_rate")
+    args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
+    optimizer = make(kind, args, "optimizer.args")
+    if ":" in name:
+        with own_errors("optimizer.name", name):
+            _check_own(optimizer, partial(make, kind, args, "optimizer.args"), name)
+    # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    return optimizer
 
 
-def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> RunModel:
-    """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank."""
-    # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
-    keras.utils.set_random_seed(config.training.seed + world.rank)
-    keras.config.set_dtype_policy(config.training.precision)
-    network = build_model(config, classes)
-    # The weights of a run that continues are those of its checkpoint.
-    if start.state.total_steps == 0:
-        load_weights(network, config)
-    freeze(network, config.model.freeze)
-    model = make_model(network, config, world)
-    model.meter = Meter(start.state.total_steps)
-    model.compile(
-        optimizer=build_optimizer(config, world.size, steps),
-        loss=build_loss(config, classes),
-        metrics=build_metrics(config, classes),
-        jit_compile=model.jit,
-    )
-    # LossScaleOptimizer builds its inner optimizer without tracking, which would leave Nadam's running product, and
-    # perhaps the state of the user's own optimizer, out of the checkpoint. Adafactor would get variables that it does
-    # not need, and that earlier checkpoints do not have.
-    if ":" in config.optimizer.name or isinstance(inner_optimizer(model), keras.optimizers.Nadam):
-        inner_optimizer(model).build(model.trainable_variables)
-    # The optimizer's slots must exist before the broadcast.
-    model.optimizer.build(model.trainable_variables)
-    if start.checkpoint is not None:
-        restore(model, start.checkpoint)
-    broadcast(model.weights, world, "weights")
-    broadcast(model.optimizer.variables, world, "optimizer")
-    restore_generators(model, start.state, world)
-    scale_iterations(model, start.scale)
-    logger.info("%s: %.1f million weights", model.name, model.count_params() / 1e6)
-    return model
+def _default_rate(kind: Any) -> Any:
+    parameter = inspect.signature(kind).parameters.get("learning_rate")
+    return None if parameter is None else parameter.default
+
+
+def _check_own(optimizer: Any, another: Callable[[], keras.optimizers.Optimizer], name: str) -> None:
+    """Checks that an optimizer is Keras', and that its variables are all of its state: that is what checkpoints have.
+
+    Trains two weights with one optimizer, and with another that gets its variables in the middle. Raises ConfigError if
+    the results differ in a bit.
+    """
+    if not isinstance(optimizer, keras.optimizers.Optimizer) or hasattr(optimizer, "inner_optimizer"):
+        raise ConfigError(f"optimizer.name: {name} gives no keras.optimizers.Optimizer; received {optimizer!r}")
+    draw = np.random.default_rng(0)
+    gradients = draw.normal(size=(2 * TRIAL_STEPS, 4, 3)).astype(np.float32)
+
+    def train(optimizer: keras.optimizers.Optimizer, weights: list[keras.Variable], steps: slice) -> list[bytes]:
+        for gradient in gradients[steps]:
+            optimizer.apply([keras.ops.convert_to_tensor(part) for part in (gradient, gradient[0])], weights)
+        return [weight.numpy().tobytes() for weight in weights]
+
+    whole, resumed, first, rest = another(), another(), slice(TRIAL_STEPS), slice(TRIAL_STEPS, None)
+    weights = [keras.Variable(np.ones(shape, np.float32)) for shape in ((4, 3), (3,))]
+    whole.build(weights)
+    train(whole, weights, first)
+    copies = [keras.Variable(weight.numpy()) for weight in weights]
+    resumed.build(copies)
+    for variable, value in zip(resumed.variables, whole.variables, strict=False):
+        # As in a checkpoint: a constant rate comes from the config.
+        if variable.name != "learning_rate":
+            variable.assign(value)
+    if train(whole, weights, rest) != train(resumed, copies, rest):
+        raise ConfigError(
+            f"optimizer.name: {name} keeps state outside its variables, or draws random numbers, so a resumed run "
+            "would not continue exactly: keep the state in variables that build() makes, by self.add_variable or "
+            "self.add_variable_from_reference"
+        )
+
+
+def known_optimizers() -> dict[str, Any]:
+    """Returns Keras' optimizers by name, without those that wrap other optimizers and have no learning rate."""
+    kinds = subclasses(keras.optimizers, keras.optimizers.Optimizer)
+    return {name: kind for name, kind in kinds.items() if "learning_rate" in inspect.signature(kind).parameters}
+
+
+def build_schedule(
+    config: Config, base: float, size: int, steps_per_epoch: int
+) -> float | keras.optimizers.schedules.LearningRateSchedule:
+    """Builds the learning rate of `lr_schedule`, scaled by ranks and warmed up; `base` is the optimizer's rate."""
+    section = config.lr_schedule
+    rate: Any = base
+    if section.name is not None:
+        schedules = keras.optimizers.schedules
+        kind = find(subclasses(schedules, schedules.LearningRateSchedule), section.name, "lr_schedule.name")
+        accepted = inspect.signature(kind).parameters
+        defaults = {"initial_learning_rate": base, "decay_steps": config.training.epochs * steps_per_epoch}
+        args = {key: value for key, value in defaults.items() if key in accepted} | section.args
+        rate = make(kind, args, "lr_schedule.args")
+    scale = float(size) if section.scale_by_ranks else 1.0
+    warmup_steps = round(section.warmup_epochs * steps_per_epoch)
+    if scale == 1.0 and warmup_steps == 0:
+        return rate
+    return ScaledWarmup(rate, scale, warmup_steps)
+
+
+@keras.saving.register_keras_serializable("tfpipe")
+class ScaledWarmup(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate times `scale`, reached in `warmup_steps` steps (Goyal et al. 2017, 2.2).
+
+    The factor on the rate grows linearly from 1 to `scale`; with a scale of 1, from 0 to 1.
+    """
+
+    def __init__(self, rate: Any, scale: float, warmup_steps: int) -> None:
+        super().__init__()
+        self.rate, self.scale, self.warmup_steps = rate, scale, warmup_steps
+
+    def __call__(self, step: Any) -> Any:
+        step = keras.ops.cast(step, "float32")
+        rate = self.rate(step) if callable(self.rate) else self.rate
+        first = 1.0 if self.scale > 1 else 0.0
+        done = keras.ops.minimum(1.0, step / max(1, self.warmup_steps)) if self.warmup_steps else 1.0
+        return rate * (first + (self.scale - first) * done)
+
+    def get_config(self) -> dict[str, Any]:
+        return {"rate": self.rate, "scale": self.scale, "warmup_steps": self.warmup_steps}
+
+
+def build_loss(config: Config, classes: int, reduction: str | None = None) -> keras.losses.Loss:
+    """Builds the loss of `config` between int labels [batch] and logits [batch, classes].
+
+    `reduction` "none" gives a loss for each crop, whatever `loss.args` says; None leaves it to Keras and `loss.args`.
+    Raises ConfigError if Keras does not know a name or an argument, or a loss of the user's own is not one of crops.
+    """
+    args, name = dict(config.loss.args), config.loss.name
+    if reduction is not None:
+        args["reduction"] = reduction
+    if ":" in name:
+        return _own_loss(name, classes, args)
+    args = {"from_logits": True, **args}
+    if name == "SparseCategoricalCrossentropy" and "label_smoothing" in args:
+        name = "CategoricalCrossentropy"
+    kind = find(subclasses(keras.losses, keras.losses.Loss), name, "loss.name")
+    if "from_logits" not in inspect.signature(kind).parameters:
+        raise ConfigError(f'loss.name "{name}" takes no logits; accepted: a cross-entropy of keras.losses, {OWN}')
+    loss = make(kind, args, "loss.args")
+    if name.startswith("Sparse"):
+        return loss
+    return NumberedLoss(lambda labels, logits: loss.call(keras.ops.one_hot(labels, classes), logits), loss)
+
+
+def _own_loss(name: str, classes: int, args: dict[str, Any]) -> keras.losses.Loss:
+    reduction = args.pop("reduction", None)
+    own = load_function(name, "loss.name")
+    if inspect.isclass(own):
+        loss = build(name, args, "loss", keras.losses, keras.losses.Loss)
+        loss.reduction = reduction or loss.reduction
+        numbered = NumberedLoss(loss.call, loss)
+    else:
+        numbered = NumberedLoss(
+            partial(own, **args), keras.losses.Loss(own.__name__, reduction or "sum_over_batch_size")
+        )
+        check_signature(own, "loss.args", name, args, None, None)
+    with own_errors("loss.name", name):
+        losses = numbered.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))
+    if tuple(losses.shape) != (3,):
+        raise ConfigError(
+            f"loss.name: {name} must return a loss for each crop, [batch], since the test pass sums them; received "
+            f"shape {list(losses.shape)} for 3 crops of {classes} classes: leave the mean to tfpipe"
+        )
+    return numbered
+
+
+class NumberedLoss(keras.losses.Loss):
+    """A loss for each crop, float [batch], by a function of class numbers, int32 [batch], and logits.
+
+    Keras hands losses their labels as floats, in the logits' rank.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss) -> None:
+        """Takes the function, and a loss that has the name and the reduction."""
+        super().__init__(loss.name, loss.reduction)
+        self.function = function
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        labels = keras.ops.reshape(keras.ops.cast(y_true, "int32"), [-1])
+        return self.function(labels, y_pred)
+
+
+def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
+    """Builds top1, top5 and the metrics of `config`, of int labels [batch] and logits [batch, classes].
+
+    Raises ConfigError if a name or an argument is not known, two metrics have one name, or the metric of an interrupted
+    epoch could not be resumed.
+    """
+    metrics = [
+        keras.metrics.SparseCategoricalAccuracy(name="top1"),
+        keras.metrics.SparseTopKCategoricalAccuracy(min(5, classes), name="top5"),
+    ]
+    taken = TAKEN | {metric.name for metric in metrics}
+    for number, section in enumerate(config.metrics):
+        key, name = f"metrics[{number}]", section.name
+        own = load_function(name, f"{key}.name") if ":" in name else None
+        if own is None or inspect.isclass(own):
+            metric = build(name, section.args, key, keras.metrics, keras.metrics.Metric)
+        else:
+            metric = _own_metric(own, dict(section.args), key, name)
+        if metric.name in taken or metric.name.startswith("test_"):
+            raise ConfigError(f'{key}: the name "{metric.name}" is taken; give another one as args.name')
+        taken.add(metric.name)
+        try:
+            with own_errors(f"{key}.name", name):
+                _check_metric(metric, classes, f"{key}.name: {name}")
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{key}.name: {name} does not take class numbers, int32 [batch], and logits [batch, classes]: {error}"
+            ) from error
+        metrics.append(metric)
+    return metrics
+
+
+def _own_metric(own: Callable[..., Any], args: dict[str, Any], key: str, name: str) -> keras.metrics.Metric:
+    """Returns the mean of a function's values of crops."""
+    label = args.pop("name", own.__name__)
+    check_signature(own, f"{key}.args", name, args, None, None)
+
+    def of_numbers(labels: Any, logits: Any) -> Any:
+        # Keras hands metrics their labels as floats.
+        return own(keras.ops.reshape(keras.ops.cast(labels, "int32"), [-1]), logits, **args)
+
+    return keras.metrics.MeanMetricWrapper(of_numbers, label)
+
+
+def _check_metric(metric: keras.metrics.Metric, classes: int, name: str) -> None:
+    """Checks that a metric's variables are sums over batches, since ranks and the parts of an epoch add them.
+
+    Raises ConfigError if they are not, or the result is not a number.
+    """
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, classes, (2, TRIAL_CROPS), np.int32)
+    logits = draw.normal(size=(2, TRIAL_CROPS, classes)).astype(np.float32)
+
+    def state(*batches: int) -> list[np.ndarray]:
+        metric.reset_state()
+        for batch in batches:
+            metric.update_state(*map(keras.ops.convert_to_tensor, (labels[batch], logits[batch])))
+        return [variable.numpy() for variable in metric.variables]
+
+    first, second, both = state(0), state(1), state(0, 1)
+    if np.ndim(metric.result()) != 0:
+        raise ConfigError(f"{name} must have a number as its result; received {metric.result()}")
+    zero = state()  # as training begins with it
+    floats = all(np.issubdtype(values.dtype, np.floating) for values in both)
+    sums = [np.allclose(a + b, c, rtol=1e-4, atol=1e-6) for a, b, c in zip(first, second, both, strict=True)]
+    if not (floats and all(sums) and not any(map(np.any, zero))):
+        raise ConfigError(
+            f"{name} keeps values that are not sums over batches, which begin at 0.0, so an interrupted epoch could "
+            "not be resumed: keep sums and counts, in variables of a float type"
+        )

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,14 +10,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import Config
 from tfpipe.data.batch import Batch, weighed
 from tfpipe.data.loader import Loader
 from tfpipe.errors import TfpipeError
-from tfpipe.training.monitor.meter import Meter
-from tfpipe.training.monitor.stall_limit import stall_limit
+from tfpipe.training.checkpointing.resume import Checkpoints
+from tfpipe.training.compile import build_loss
+from tfpipe.training.monitor.record import Logs
 from tfpipe.training.monitor.stalls import StallWatch
-from tfpipe.training.optimizers import build_loss
 from tfpipe.training.skipping import BadFiles
 
 logger = logging.getLogger(__name__)
@@ -38,11 +38,11 @@ class Scores(NamedTuple):
 class Evaluator:
     """The test pass, to run repeatedly."""
 
-    def __init__(self, config: Config, loader: Loader, classes: int, run_dir: Path) -> None:
-        """Takes the run's config, the test data by name, the number of outputs, and the run's directory."""
+    def __init__(self, loader: Loader, classes: int, run_dir: Path) -> None:
+        """Takes the test data by name, the number of outputs, and the run's directory."""
         self.loader, self.classes = loader, classes
         self.bad_files = BadFiles(run_dir, loader)
-        self.loss = build_loss(config, classes, reduction="none")
+        self.loss = build_loss(loader.config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
         self.tested = tf.function(self._tested, reduce_retracing=True, autograph=False)
 
@@ -86,15 +86,12 @@ class Evaluator:
         return images
 
     def _batches(self) -> Iterator[Batch]:
-        meter, loader = Meter(), self.loader
-        limit = stall_limit(loader.config.data, loader)
-        with StallWatch(meter, loader.world.rank, limit=limit, name="test batch"):
-            loader.restart()
-            while True:
-                try:
-                    yield meter.take(loader)
-                except StopIteration:
-                    return
+        meter = self.loader.meter
+        meter.open, meter.steps = None, 0
+        with StallWatch(self.loader, name="test batch"):
+            self.loader.restart()
+            for batch in self.loader.this_pass():
+                yield batch
                 meter.steps += 1
 
     def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> np.ndarray:
@@ -138,6 +135,34 @@ def summarise(sums: np.ndarray, classes: int) -> Scores:
     return Scores(loss / crops, top1 / crops, top5 / crops, recall, int(images), int(crops))
 
 
-def as_logs(result: Scores) -> dict[str, Any]:
-    """Returns the result as metrics named test_*."""
-    return {f"test_{name}": value for name, value in result._asdict().items()}
+class Evaluation(keras.callbacks.Callback):
+    """Runs the test pass every `every` epochs and after the last, and adds test_*; a run that stops postpones it.
+
+    It tests the weights that model.keras would have: with `use_ema` the optimizer's averages.
+    """
+
+    def __init__(self, evaluator: Evaluator, every: int, checkpoints: Checkpoints) -> None:
+        super().__init__()
+        self.evaluator, self.every, self.checkpoints = evaluator, every, checkpoints
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> None:
+        if (epoch + 1) % self.every and epoch + 1 != self.checkpoints.epochs:
+            return
+        with averaged_weights(self.model):
+            scores = self.evaluator.run(self.model, lambda: self.model.granted.stop or bool(self.checkpoints.stop))
+        if scores is None:
+            self.checkpoints.stop_untested(epoch, logs)
+        logs.update({f"test_{name}": value for name, value in scores._asdict().items()})
+
+
+@contextmanager
+def averaged_weights(model: keras.Model) -> Iterator[None]:
+    """Gives `model` the weights that its optimizer averages (`use_ema`), if it does, inside `with`."""
+    weights = model.trainable_weights
+    before = [weight.numpy() for weight in weights]
+    model.optimizer.finalize_variable_values(weights)
+    try:
+        yield
+    finally:
+        for weight, value in zip(weights, before, strict=True):
+            weight.assign(value)

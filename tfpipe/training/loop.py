@@ -15,33 +15,36 @@ from tfpipe.data.crop_counts import COUNT_AT_MOST, count_crops
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.weighted import WeightedOrder
-from tfpipe.data.pipeline import stage_names
-from tfpipe.data.runtime.marks import marked
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
 from tfpipe.data.sources.registry import open_source
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.training.callbacks import Evaluation, OverRanks
-from tfpipe.training.checkpointing.checkpoints import State
-from tfpipe.training.checkpointing.resume import Checkpoints, PositionsLog
-from tfpipe.training.checkpointing.signals import Stop, stop_on_signals
-from tfpipe.training.checkpointing.start import check_room, find_start
-from tfpipe.training.compile import check_weights, compile_model
-from tfpipe.training.evaluate import Evaluator
+from tfpipe.training.checkpointing.resume import (
+    Checkpoints,
+    PositionsLog,
+    inner_optimizer,
+    restore,
+    restore_generators,
+    scale_iterations,
+)
+from tfpipe.training.checkpointing.signals import stop_on_signals
+from tfpipe.training.checkpointing.start import Start, check_room, find_start
+from tfpipe.training.compile import build_loss, build_metrics, build_optimizer
+from tfpipe.training.evaluate import Evaluation, Evaluator
+from tfpipe.training.models import build_model
 from tfpipe.training.monitor.accounting import Accounting
 from tfpipe.training.monitor.metrics import METRICS
-from tfpipe.training.monitor.profiling import Profile
-from tfpipe.training.monitor.record import Display, Record, Throughput
-from tfpipe.training.monitor.shares import SampleShares
-from tfpipe.training.monitor.stall_limit import stall_limit
+from tfpipe.training.monitor.record import Display, Profile, Record, Throughput
+from tfpipe.training.monitor.samples import SampleShares
 from tfpipe.training.monitor.stalls import StallWatch
-from tfpipe.training.monitor.usage import SampleCounter
 from tfpipe.training.not_finite import NotFiniteGuard
 from tfpipe.training.own_callbacks import OwnCallbacks
+from tfpipe.training.parallel import OverRanks, broadcast, check_weights
+from tfpipe.training.pretrained import freeze, load_weights
 from tfpipe.training.run_model import RunModel
-from tfpipe.training.single import prepare_backend
+from tfpipe.training.single import make_model, prepare_backend
 from tfpipe.training.skipping import Skipping
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.retry import retried
@@ -51,9 +54,10 @@ logger = logging.getLogger(__name__)
 ADVICE = "once it can be written, continue the run with --resume auto"
 
 
-class Data(NamedTuple):
-    """The data of a run."""
+class Run(NamedTuple):
+    """A run's directory and data; the training data's Loader has its config, catalog and world."""
 
+    folder: Path
     train: Loader
     test: Loader | None
     classes: int  # number of outputs of the model
@@ -89,27 +93,26 @@ def train(
     gpus = len(tf.config.list_physical_devices("GPU"))
     logger.info("%d rank(s), each with %s CPUs; %d GPUs on this host", world.size, world.threads or "all", gpus)
     prepare_backend(config, world)
-    data = load_data(config, world, traced is not None)
-    start = find_start(config, world, run_dir, data.train.data, data.steps, resume, anyway)
-    data.train.restart(start.state.stream, start.state.total_steps)
+    run = load_run(config, world, run_dir, traced is not None)
+    start = find_start(run.train, run_dir, run.steps, resume=resume, anyway=anyway)
+    run.train.restart(start.state.stream, start.state.total_steps)
+    run.train.meter.steps = start.state.total_steps
     saved = run_dir / "model.keras"
     trained = start.state.epoch >= config.training.epochs and start.state.untested is None
     if trained and world.from_rank0(saved.exists):
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
     with stop_on_signals() as stop, writing(run_dir, ADVICE):
-        model = compile_model(config, world, data.classes, data.steps, start)
+        model = compile_model(config, world, run.classes, run.steps, start)
         check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
-        assert model.meter is not None, "compile_model gives it one"
-        callbacks = make_callbacks(config, world, run_dir, data, start.state, stop)
+        checkpoints = Checkpoints(run_dir, config.training, world, start.state, stop)
+        callbacks = make_callbacks(run, checkpoints)
         if traced is not None:
-            names = partial(sample_names, data.train.data)
+            names = partial(sample_names, run.train.data)
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced, world.rank, names)))
-        metrics = run_dir / METRICS if world.rank == 0 else None
-        model.loader = data.train
-        limit = stall_limit(config.data, data.train)
-        with StallWatch(model.meter, world.rank, metrics, limit=limit):
-            logs = fit(model, config, data.steps, start.state, callbacks)
+        model.train_on(run.train)
+        with StallWatch(run.train, run_dir / METRICS if world.rank == 0 else None):
+            logs = fit(model, run.steps, callbacks, checkpoints)
     # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
     model.optimizer.finalize_variable_values(model.trainable_weights)
     check_weights(model, world)
@@ -122,7 +125,7 @@ def train(
     return logs
 
 
-def load_data(config: Config, world: World, marks: bool = False) -> Data:
+def load_run(config: Config, world: World, folder: Path, marks: bool = False) -> Run:
     """Loads the catalogs, and computes the steps of an epoch; `marks`: records the times of single training samples.
 
     StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere.
@@ -133,7 +136,7 @@ def load_data(config: Config, world: World, marks: bool = False) -> Data:
     # Skipping and the test pass count what all ranks leave out, and list it.
     how: dict[str, Any] = {"timeout_s": math.inf, "named": True, "max_bad_fraction": math.inf}
     gpu = "GPU:0" if keras.backend.backend() == "tensorflow" and tf.config.get_visible_devices("GPU") else None
-    train = Loader(config, "train", world, gpu, ready=True, wrap=marked if marks else None, **how)
+    train = Loader(config, "train", world, gpu, ready=True, marks=marks, **how)
     test = Loader(config, "test", world, **how) if open_source(config.data).has_test() else None
     catalog = train.catalog
     classes = config.data.num_classes or len(catalog.classes)
@@ -151,63 +154,89 @@ def load_data(config: Config, world: World, marks: bool = False) -> Data:
         *(steps, f"{world.size} ranks x " if world.size > 1 else "", config.data.batch_size, len(catalog)),
         *(count.crops, "exact" if count.exact else how_many),
     )
-    return Data(train, test, classes, steps)
+    return Run(folder, train, test, classes, steps)
 
 
-def make_callbacks(
-    config: Config, world: World, run_dir: Path, data: Data, start: State, stop: Stop
-) -> list[keras.callbacks.Callback]:
-    """Builds the callbacks in their order: each adds to the logs that the next one sees; Checkpoints comes last."""
+def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> RunModel:
+    """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank."""
+    # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
+    keras.utils.set_random_seed(config.training.seed + world.rank)
+    keras.config.set_dtype_policy(config.training.precision)
+    network = build_model(config, classes)
+    # The weights of a run that continues are those of its checkpoint.
+    if start.state.total_steps == 0:
+        load_weights(network, config)
+    freeze(network, config.model.freeze)
+    model = make_model(network, config, world)
+    model.compile(
+        optimizer=build_optimizer(config, world.size, steps),
+        loss=build_loss(config, classes),
+        metrics=build_metrics(config, classes),
+        jit_compile=model.jit,
+    )
+    # LossScaleOptimizer builds its inner optimizer without tracking, which would leave Nadam's running product, and
+    # perhaps the state of the user's own optimizer, out of the checkpoint. Adafactor would get variables that it does
+    # not need.
+    if ":" in config.optimizer.name or isinstance(inner_optimizer(model), keras.optimizers.Nadam):
+        inner_optimizer(model).build(model.trainable_variables)
+    # The optimizer's slots must exist before the broadcast.
+    model.optimizer.build(model.trainable_variables)
+    if start.checkpoint is not None:
+        restore(model, start.checkpoint)
+    broadcast(model.weights, world, "weights")
+    broadcast(model.optimizer.variables, world, "optimizer")
+    restore_generators(model, start.state, world)
+    scale_iterations(model, start.scale)
+    logger.info("%s: %.1f million weights", model.name, model.count_params() / 1e6)
+    return model
+
+
+def make_callbacks(run: Run, checkpoints: Checkpoints) -> list[keras.callbacks.Callback]:
+    """Builds the callbacks in their order: each adds to the logs that the next one sees; `checkpoints` comes last."""
+    loader, start = run.train, checkpoints.state
+    config, world = loader.config, loader.world
     training = config.training
-    throughput = Throughput(config.data.batch_size * world.size, data.steps - start.step)
-    checkpoints = Checkpoints(run_dir, training.checkpoint, world, start, data.steps, training.epochs, stop)
-    checkpoints.guarded = training.stop_on_nan
-    record = Record(run_dir) if world.rank == 0 else None
-    catalog = data.train.catalog
-    visits, names = SampleCounter(data.train.data), stage_names(data.train.data)
-    guard = [NotFiniteGuard(run_dir, world)] if training.stop_on_nan else []
-    callbacks = [
-        *guard,
-        throughput,
-        Accounting(world, training.interval, throughput, visits, record, names),
-        OverRanks(world),
-    ]
+    throughput = Throughput(config.data.batch_size * world.size, run.steps - start.step)
+    record = Record(run.folder) if world.rank == 0 else None
+    guard = [NotFiniteGuard(run.folder, world)] if training.stop_on_nan else []
+    callbacks = [*guard, throughput, Accounting(loader, training.interval, throughput, record), OverRanks(world)]
     if config.data.on_error == "skip":
-        callbacks.append(Skipping(data.train, run_dir, training.interval, start.dropped))
+        callbacks.append(Skipping(loader, run.folder, training.interval, start.dropped))
     if training.log_positions:
-        callbacks.append(PositionsLog(run_dir, world, checkpoints))
-    if data.test is not None:
-        evaluator = Evaluator(config, data.test, data.classes, run_dir)
-        callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
+        callbacks.append(PositionsLog(run.folder, world.rank))
+    if run.test is not None:
+        callbacks.append(Evaluation(Evaluator(run.test, run.classes, run.folder), training.test_every, checkpoints))
     if config.callbacks:
-        callbacks.append(OwnCallbacks(config, world, checkpoints, data.test is not None))
-    if isinstance(order := data.train.data.order, WeightedOrder):
-        callbacks.append(SampleShares(catalog, order, world))
-    if world.rank == 0:
-        (run_dir / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
-        display = Display(throughput, training.epochs, data.steps, training.status, start.step)
-        callbacks += [record, display]
+        callbacks.append(OwnCallbacks(config, world, checkpoints, tested=run.test is not None))
+    if isinstance(loader.data.order, WeightedOrder):
+        callbacks.append(SampleShares(loader))
+    if record is not None:
+        (run.folder / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
+        callbacks += [record, Display(throughput, training.epochs, run.steps, training.status, start.step)]
     return [*callbacks, checkpoints]
 
 
 def fit(
-    model: RunModel, config: Config, steps: int, start: State, callbacks: list[keras.callbacks.Callback]
+    model: RunModel, steps: int, callbacks: list[keras.callbacks.Callback], checkpoints: Checkpoints
 ) -> dict[str, Any]:
-    """Runs Keras' fit from `start` on, in epochs of `steps` steps, after the test pass that the run still owes.
+    """Runs Keras' fit in epochs of `steps` steps from the state of `checkpoints` on, the last of `callbacks`.
+
+    A test pass that the run still owes comes first.
 
     Raises:
         TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
     """
+    start = checkpoints.state
     logs = dict(start.untested or {})
-    trained = start.epoch >= config.training.epochs
+    trained = start.epoch >= checkpoints.epochs
     if start.untested is not None:
         for callback in callbacks:
             callback.set_model(model)
-            if isinstance(callback, Evaluation | Record | Display) or (trained and callback is callbacks[-1]):
+            if isinstance(callback, Evaluation | Record | Display) or (trained and callback is checkpoints):
                 callback.on_epoch_end(start.epoch - 1, logs)
     if trained:
         return logs
-    assert model.meter is not None and model.loader is not None, "compile_model and train give it them"
+    assert model.meter is not None and model.loader is not None, "train_on gives it them"
     (pixels,) = model.inputs
     rank = model.world.rank
     try:
@@ -215,7 +244,7 @@ def fit(
             # The training function takes the batches; this shows Keras their kind, and keeps it going.
             tf.data.Dataset.from_tensors((tf.zeros((1, *pixels.shape[1:]), pixels.dtype), [0])).repeat(),
             initial_epoch=start.epoch,
-            epochs=config.training.epochs,
+            epochs=checkpoints.epochs,
             steps_per_epoch=steps,
             shuffle=False,
             verbose=0,

@@ -3,15 +3,17 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 from tfpipe.training.checkpointing.checkpoints import FOLDER
 from tfpipe.training.monitor.record import Logs
+from tfpipe.training.run_model import StepResult
 
 # Steps in a row that mixed_float16 may skip: its loss scale is then 2**20 times smaller, and not what overflows.
 SKIPPED_STEPS = 20
@@ -28,6 +30,9 @@ class NotFiniteGuard(keras.callbacks.Callback):
     def __init__(self, run_dir: Path, world: World) -> None:
         super().__init__()
         self.run_dir, self.world = run_dir, world
+        self._steps = 0  # in a row whose loss was not finite
+        self._first: Any = None  # the first of them, whether this rank's loss was so, and the positions before
+        self._before: tf.Tensor | None = None  # positions of the batch before
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         self._look()
@@ -36,22 +41,26 @@ class NotFiniteGuard(keras.callbacks.Callback):
         self._look()  # at the last step of the epoch, which no further step follows
 
     def _look(self) -> None:
-        results = self.model.results
-        if results.not_finite and results.not_finite >= self._patience():
-            self._end()
+        result = self.model.results.read
+        if result is None:
+            return
+        anywhere, own = result.not_finite()
+        if anywhere and not self._steps:
+            self._first = result, own, self._before
+        self._steps = self._steps + 1 if anywhere else 0
+        self._before = result.positions
+        if self._steps and self._steps >= self._patience():
+            self._end(*self._first)
 
     def _patience(self) -> float:
         if not hasattr(self.model.optimizer, "inner_optimizer"):
             return 1
         return SKIPPED_STEPS if keras.backend.backend() == "tensorflow" else math.inf
 
-    def _end(self) -> NoReturn:
-        """Raises TfpipeError on all ranks; every rank must call."""
-        first = self.model.results.first
-        batches = [
-            None if positions is None else positions.numpy()[:, 0] for positions in (first.positions, first.before)
-        ]
-        every = self.world.gather((first.own, first.loss, *batches))
+    def _end(self, first: StepResult, own_loss: bool, before: tf.Tensor | None) -> NoReturn:
+        """Raises TfpipeError on all ranks; every rank must call. `before`: positions of the batch before the first."""
+        batches = [None if positions is None else positions.numpy()[:, 0] for positions in (first.positions, before)]
+        every: list[Any] = self.world.gather((own_loss, float(first.logs["loss"]), *batches))
         own = [rank for rank, (is_own, *_) in enumerate(every) if is_own] or list(range(len(every)))
         said = [
             f"rank {rank}: loss {every[rank][1]:g}, positions {ranges(every[rank][2])}"

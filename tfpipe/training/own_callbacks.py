@@ -8,21 +8,20 @@ import keras
 import numpy as np
 
 from tfpipe.config import Config
-from tfpipe.config.model import CallbackConfig
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.training.by_name import find, make, subclasses
+from tfpipe.training.by_name import build
 from tfpipe.training.checkpointing.resume import Checkpoints
 from tfpipe.training.evaluate import Scores
 from tfpipe.training.monitor.record import Logs
-from tfpipe.util.import_function import load_function
 
 logger = logging.getLogger(__name__)
 
 # Figures of an epoch besides its metrics.
 RATES = ("images_per_second", "input_wait_fraction", "seconds")
-SMALLER_IS_BETTER = {"loss", "input_wait_fraction", "seconds", "dropped_images"}
-LARGER_IS_BETTER = {"top1", "top5", "macro_recall", "images_per_second"}
+BETTER = dict.fromkeys(("loss", "input_wait_fraction", "seconds", "dropped_images"), "min") | dict.fromkeys(
+    ("top1", "top5", "macro_recall", "images_per_second"), "max"
+)
 
 
 class OwnCallbacks(keras.callbacks.Callback):
@@ -32,7 +31,7 @@ class OwnCallbacks(keras.callbacks.Callback):
     an epoch on any rank, the run ends on all, complete.
     """
 
-    def __init__(self, config: Config, world: World, checkpoints: Checkpoints, tested: bool) -> None:
+    def __init__(self, config: Config, world: World, checkpoints: Checkpoints, *, tested: bool) -> None:
         """Builds the callbacks; requires `checkpoints` later in the list; `tested`: there is a test pass.
 
         Raises ConfigError if a name or an argument is not known.
@@ -44,13 +43,13 @@ class OwnCallbacks(keras.callbacks.Callback):
         self.known = [*RATES, *(["dropped_images"] if config.data.on_error == "skip" else [])]
         self.known += [f"test_{name}" for name in Scores._fields] if tested else []
         self.own = any(":" in entry.name for entry in config.callbacks)
+        kinds = keras.callbacks, keras.callbacks.Callback
         built = {
-            f"callbacks[{number}]": _build(entry, f"callbacks[{number}]")
+            f"callbacks[{number}]": build(entry.name, entry.args, f"callbacks[{number}]", *kinds)
             for number, entry in enumerate(config.callbacks)
             if entry.ranks == "all" or world.rank == 0
         }
-        self.callbacks = list(built.values())
-        self.monitors = {key: callback for key, callback in built.items() if monitors(callback)}
+        self.callbacks, self.built = list(built.values()), built
 
     def set_params(self, params: dict[str, Any]) -> None:
         for callback in self.callbacks:
@@ -59,9 +58,10 @@ class OwnCallbacks(keras.callbacks.Callback):
     def set_model(self, model: keras.Model) -> None:
         super().set_model(model)
         metrics = {metric.name: metric for metric in model._compile_metrics._user_metrics}
-        for key, callback in self.monitors.items():
-            check_monitor(callback, f"{key}.args", ["loss", *metrics, *self.known], self.own)
-            choose_mode(callback, f"{key}.args", metrics)
+        for key, callback in self.built.items():
+            if monitors(callback):
+                check_monitor(callback, f"{key}.args", ["loss", *metrics, *self.known], self.own)
+                choose_mode(callback, f"{key}.args", metrics)
         for callback in self.callbacks:
             callback.set_model(model)
 
@@ -105,16 +105,6 @@ class OwnCallbacks(keras.callbacks.Callback):
         return names
 
 
-def _build(entry: CallbackConfig, key: str) -> keras.callbacks.Callback:
-    if ":" not in entry.name:
-        kinds = subclasses(keras.callbacks, keras.callbacks.Callback)
-        return make(find(kinds, entry.name, f"{key}.name"), entry.args, f"{key}.args")
-    callback = make(load_function(entry.name, f"{key}.name"), entry.args, f"{key}.args")
-    if not isinstance(callback, keras.callbacks.Callback):
-        raise ConfigError(f"{key}.name: {entry.name} is no subclass of keras.callbacks.Callback")
-    return callback
-
-
 def monitors(callback: keras.callbacks.Callback) -> bool:
     """Returns whether a callback is one of Keras' that decide by a metric, `monitor`, in the direction `mode`."""
     if isinstance(callback, keras.callbacks.ModelCheckpoint) and not callback.save_best_only:
@@ -142,17 +132,13 @@ def choose_mode(callback: Any, key: str, metrics: dict[str, keras.metrics.Metric
 
     Keras does it at the end of the first epoch, for the names that it knows. Raises ConfigError if it is not known.
     """
+    name = callback.monitor
+    known, direction = name.removeprefix("test_"), getattr(metrics.get(name), "_direction", None)
     if callback.mode != "auto":
         return
-    name = callback.monitor
-    known = name.removeprefix("test_")
-    direction = getattr(metrics.get(name), "_direction", None)
-    if known in SMALLER_IS_BETTER or direction == "down":
-        callback.mode = "min"
-    elif known in LARGER_IS_BETTER or direction == "up":
-        callback.mode = "max"
-    else:
+    if known not in BETTER and direction is None:
         raise ConfigError(
             f'{key}: mode is missing: {type(callback).__name__} monitors "{name}", of which it is not known whether a '
             'smaller or a larger value is better; accepted: "min" or "max"'
         )
+    callback.mode = BETTER.get(known, "min" if direction == "down" else "max")

@@ -1,6 +1,7 @@
 """Data-parallel training: a model that averages its gradients over ranks, and functions that keep weights equal."""
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,8 +11,11 @@ import tensorflow as tf
 
 from tfpipe.data.runtime.clock import now_s
 from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
 from tfpipe.training.pretrained import weighted_layers
 from tfpipe.training.run_model import RunModel
+
+logger = logging.getLogger(__name__)
 
 
 class ParallelModel(RunModel):
@@ -59,9 +63,7 @@ class ParallelModel(RunModel):
         step = tf.function(self.train_step, reduce_retracing=True, autograph=False, jit_compile=self.xla)
 
         def train_function(_: Iterator[Any]) -> Any:
-            batch, ready_at_s = self.take()
-            logs, granted, reduce_s = step((*batch, tf.constant(self.requests, tf.float32)))
-            return self.finish(logs, granted, reduce_s, ready_at_s)
+            return self.finish(*step((*self.take(), tf.constant(self.requests, tf.float32))))
 
         self.train_function = train_function
         return train_function
@@ -121,6 +123,34 @@ def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
         return value.numpy()
 
     return [averaged(number, variable) for number, variable in enumerate(variables)]
+
+
+class OverRanks(keras.callbacks.Callback):
+    """Replaces each metric by its mean over ranks, and averages the moving statistics of normalisation layers.
+
+    The mean is exact, since every rank has trained the same number of crops.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self.world = world
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
+        names = sorted(logs)
+        means = self.world.sum(np.array([float(logs[name]) for name in names])) / self.world.size
+        logs.update(zip(names, means.tolist(), strict=True))
+        statistics = averaged_statistics(self.model, self.world)
+        for variable, mean in zip(self.model.non_trainable_weights, statistics, strict=True):
+            variable.assign(mean)
+
+
+def check_weights(model: keras.Model, world: World) -> None:
+    """Checks that every rank has the same weights. Raises TfpipeError if they differ."""
+    digests = world.gather(weights_digest(model))
+    if len(set(digests)) > 1:
+        raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
+    if world.size > 1:
+        logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
 
 
 def weights_digest(model: keras.Model) -> str:

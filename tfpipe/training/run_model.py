@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfpipe.data.batch import weighed
 from tfpipe.data.loader import Loader
+from tfpipe.data.runtime.meter import Meter
 from tfpipe.distributed import World
-from tfpipe.training.monitor.meter import Meter
 
 
 class Requests(NamedTuple):
@@ -21,31 +21,34 @@ class Requests(NamedTuple):
     stop: bool = False  # write a checkpoint and end the run
 
 
-class Unread(NamedTuple):
-    """Results of the last step, which the device may not have ended yet."""
-
-    logs: Mapping[str, Any]
-    asked: Any  # what the ranks asked, and whether the loss is not finite: see RunModel.finish
-    positions: tf.Tensor | None  # of the step's batch
-
-
-class NotFinite(NamedTuple):
-    """The first step in a row whose loss was NaN or infinite on any rank."""
+class StepResult(NamedTuple):
+    """Results of a step, which the device may not have ended yet."""
 
     step: int  # counted from 1, over the run
-    own: bool  # on this rank
-    loss: float  # this rank's mean of the epoch so far
+    logs: Mapping[str, Any]
+    asked: Any  # what the ranks asked, and whether the loss is not finite: see RunModel.finish
     positions: tf.Tensor | None  # int64 [batch, 2]: positions and crops of the step's batch
-    before: tf.Tensor | None  # of the batch before
+
+    def requests(self) -> Requests:
+        """Returns the requests of any rank; waits for the device."""
+        return Requests(*(np.asarray(self.asked)[:2] > 0).tolist())
+
+    def not_finite(self) -> tuple[bool, bool]:
+        """Returns whether the loss is NaN or infinite, on any rank and on this one; waits for the device."""
+        if self.asked is None:
+            own = not math.isfinite(float(self.logs["loss"]))
+            return own, own
+        anywhere, own = (np.asarray(self.asked)[2:] > 0).tolist()
+        return anywhere, own
 
 
 class Results:
-    """The last step's results, and what earlier ones told."""
+    """Results of the last steps."""
 
-    unread: Unread | None = None
-    positions: tf.Tensor | None = None  # of the step before that
-    not_finite = 0  # steps in a row whose loss was not finite
-    first: NotFinite | None = None
+    unread: StepResult | None = None
+    """Of the last step, unless it ended an epoch."""
+    read: StepResult | None = None
+    """Of the step that is known now; None after the first step of an epoch, whose predecessor is known already."""
 
 
 class RunModel(keras.Model):
@@ -59,9 +62,7 @@ class RunModel(keras.Model):
     """Keras' `jit_compile`."""
     world = World()
     meter: Meter | None = None
-    """Meter of the training steps; created with the training function if None."""
-    input_wait_s = 0.0
-    """Seconds waited for the input so far."""
+    """Meter of the training steps: the loader's."""
     train_function: Any
     """Keras' attribute: None until `make_train_function` has run."""
     loader: Loader | None = None
@@ -79,14 +80,18 @@ class RunModel(keras.Model):
     _results: Results | None = None
     """An object of its own: Keras looks through each value that is set as an attribute, for 20 to 40 microseconds."""
 
-    def take(self) -> tuple[tuple[tf.Tensor, tf.Tensor, tf.Tensor | None], float]:
-        """Takes the next batch, which begins a step: (images, labels, weights), and the time at which it was ready."""
-        assert self.meter is not None and self.loader is not None, "a run sets them"
-        batch = self.meter.take(self.loader)
-        self.positions = batch.positions
-        return weighed(batch.data, "tfpipe train"), float(batch.ready)
+    def train_on(self, loader: Loader) -> None:
+        """Sets the source of the batches."""
+        self.loader, self.meter = loader, loader.meter
 
-    def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any, ready_at_s: float) -> dict[str, float]:
+    def take(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Takes the next batch, which begins a step: (images, labels, weights)."""
+        assert self.loader is not None, "a run sets it"
+        batch = next(self.loader)
+        self.positions = batch.positions
+        return weighed(batch.data, "tfpipe train")
+
+    def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any) -> dict[str, float]:
         """Ends the step, but reads what the step before gave: a device that is a step behind is never idle.
 
         Args:
@@ -94,29 +99,28 @@ class RunModel(keras.Model):
             asked: float [4]: what the ranks asked in it, above 0 where any did, which is not read with one rank;
                 whether the loss is not finite on any rank, and on this one. None: one rank; `logs` has its loss.
             reduce_s: seconds spent averaging over ranks: a float, or a scalar of the backend.
-            ready_at_s: when the batch was ready.
 
         Returns:
             The metrics after the step before, in the first step of an epoch those of the step itself.
         """
         assert self.meter is not None, "take() has used it"
         results = self.results
-        before, results.unread = results.unread, Unread(logs, asked, self.positions)
+        before = results.read = results.unread
+        results.unread = StepResult(self.meter.steps + 1, logs, asked, self.positions)
         values = {name: float(value) for name, value in (before.logs if before else logs).items()}
         self._grant(self.agreed, before)
-        self._note(before)
-        self.input_wait_s += self.meter.finish(reduce_s, ready_at_s).wait_s
+        self.meter.finish(reduce_s)
         return values
 
     def settle(self) -> None:
-        """Adds what the ranks asked in the last step of an epoch to `granted`."""
-        self._grant(self.granted, self.results.unread)
-        self._note(self.results.unread)
-        self.results.unread = None
+        """Reads the last step of an epoch: adds what the ranks asked in it to `granted`."""
+        results = self.results
+        self._grant(self.granted, results.unread)
+        results.read, results.unread = results.unread, None
 
     @property
     def results(self) -> Results:
-        """The last step's results, and what earlier ones told."""
+        """Results of the last steps."""
         if self._results is None:
             self._results = Results()
         return self._results
@@ -126,26 +130,10 @@ class RunModel(keras.Model):
         if (requests, agreed) != (self.requests, self.agreed):
             self.requests, self.agreed = requests, agreed
 
-    def _note(self, before: Unread | None) -> None:
-        """Notes whether the loss of the last step but the open one was finite."""
-        if before is None:
-            return
-        assert self.meter is not None, "take() has used it"
-        results = self.results
-        if before.asked is None:
-            anywhere = own = not math.isfinite(float(before.logs["loss"]))
-        else:
-            anywhere, own = (np.asarray(before.asked)[2:] > 0).tolist()
-        if anywhere and not results.not_finite:
-            loss = float(before.logs["loss"])
-            results.first = NotFinite(self.meter.steps, own, loss, before.positions, results.positions)
-        results.not_finite = results.not_finite + 1 if anywhere else 0
-        results.positions = before.positions
-
-    def _grant(self, granted: Requests, before: Unread | None) -> None:
+    def _grant(self, granted: Requests, before: StepResult | None) -> None:
         asked = self.requests
         if self.world.size > 1:
-            asked = Requests() if before is None else Requests(*(np.asarray(before.asked)[:2] > 0).tolist())
+            asked = Requests() if before is None else before.requests()
         granted = Requests(granted.save or asked.save, granted.stop or asked.stop)
         if granted != self.granted:
             self.granted = granted

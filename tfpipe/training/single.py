@@ -29,14 +29,13 @@ class SingleModel(RunModel):
         step = self.train_function
 
         def jax_function(state: Any, _: Iterator[Any]) -> Any:
-            batch, ready_at_s = self.take()
-            logs, state = step(state, iter([_arrays(batch)]))
-            return self.finish(logs, None, 0.0, ready_at_s), state
+            logs, state = step(state, iter([_arrays(self.take())]))
+            return self.finish(logs, None, 0.0), state
 
         def torch_function(_: Any) -> Any:
-            batch, ready_at_s = self.take()
+            batch = self.take()
             self._seed_torch()
-            return self.finish(step([_arrays(batch)]), None, 0.0, ready_at_s)
+            return self.finish(step([_arrays(batch)]), None, 0.0)
 
         self.train_function = jax_function if keras.backend.backend() == "jax" else torch_function
 

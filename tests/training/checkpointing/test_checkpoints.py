@@ -26,8 +26,8 @@ from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpointing.checkpoints import (
     FOLDER,
-    Batch,
     Checkpoint,
+    GlobalBatch,
     carried_over,
     check_contract,
     contract_of,
@@ -146,7 +146,7 @@ def test_a_kill_while_writing_leaves_a_whole_one(tmp_path: Path) -> None:
         assert all((array == state.total_steps).all() for array in weights)
 
 
-def check(batch: Batch = STATE.batch, anyway: bool = False, **changes: object) -> None:
+def check(batch: GlobalBatch = STATE.batch, anyway: bool = False, **changes: object) -> None:
     changed = {name.replace("__", "."): value for name, value in changes.items()}
     check_contract(STATE, {**CONTRACT, **changed}, batch, anyway)
 
@@ -222,13 +222,13 @@ def test_other_annotations_are_another_run(
             check_contract(state, contracts[now], STATE.batch, anyway=False)
 
 
-@pytest.mark.parametrize("batch", [Batch(4, 8), Batch(1, 32), Batch(3, 16)])
-def test_another_number_of_ranks_goes_on_with_the_batch_per_rank_or_over_all(batch: Batch) -> None:
+@pytest.mark.parametrize("batch", [GlobalBatch(4, 8), GlobalBatch(1, 32), GlobalBatch(3, 16)])
+def test_another_number_of_ranks_goes_on_with_the_batch_per_rank_or_over_all(batch: GlobalBatch) -> None:
     check(batch)
 
 
-@pytest.mark.parametrize("batch", [Batch(2, 8), Batch(3, 8)])
-def test_another_batch_does_not(batch: Batch) -> None:
+@pytest.mark.parametrize("batch", [GlobalBatch(2, 8), GlobalBatch(3, 8)])
+def test_another_batch_does_not(batch: GlobalBatch) -> None:
     with pytest.raises(ConfigError, match=rf"data.batch_size: 2 ranks x 16 then, {batch.size} ranks x 8 now"):
         check(batch)
     check(batch, anyway=True)
@@ -237,12 +237,12 @@ def test_another_batch_does_not(batch: Batch) -> None:
 def test_shards_stay_with_their_ranks() -> None:
     """Not even if told to: what another number of ranks would have to do is unknown."""
     with pytest.raises(ConfigError, match="a run of 2 ranks goes on only with as many; there are 4"):
-        check(Batch(4, 8), anyway=True, data__scope="shard")
+        check(GlobalBatch(4, 8), anyway=True, data__scope="shard")
 
 
 @given(st.integers(1, 10**6), st.integers(1, 64), st.integers(1, 64), st.data())
 def test_the_share_of_an_epoch_that_is_done_stays(crops: int, before: int, after: int, data: st.DataObject) -> None:
-    old, new = Batch(1, before), Batch(1, after)
+    old, new = GlobalBatch(1, before), GlobalBatch(1, after)
     steps = [max(1, -(-crops // batch.crops)) for batch in (old, new)]
     step = data.draw(st.integers(0, steps[0] - 1))
     now, scale = carried_over(replace(STATE, step=step, batch=old), new, steps[1], fixed=False)
@@ -255,13 +255,13 @@ def test_the_share_of_an_epoch_that_is_done_stays(crops: int, before: int, after
 
 @pytest.mark.parametrize(
     ("epoch_steps", "steps", "expected"),
-    [(10, 10, (7, 1.0)), (10, 20, (14, 2.0)), (10, 5, (4, 0.5)), (None, 10, (7, 1))],
+    [(10, 10, (7, 1.0)), (10, 20, (14, 2.0)), (10, 5, (4, 0.5))],
 )
 def test_epochs_of_a_fixed_number_of_steps_go_on_from_the_same_share(
-    epoch_steps: int | None, steps: int, expected: tuple[int, float]
+    epoch_steps: int, steps: int, expected: tuple[int, float]
 ) -> None:
     """Whatever the number of ranks: the schedule counts epochs by their steps."""
-    for batch in (STATE.batch, Batch(4, 16)):
+    for batch in (STATE.batch, GlobalBatch(4, 16)):
         assert carried_over(replace(STATE, epoch_steps=epoch_steps), batch, steps, fixed=True) == expected
 
 
@@ -275,21 +275,11 @@ def test_the_one_just_written_is_kept_and_a_later_one_that_could_not_be_read_is_
     assert list((tmp_path / FOLDER).iterdir()) == [path] and read_latest(tmp_path).state.total_steps == 3
 
 
-def test_a_checkpoint_of_the_version_before_is_read(tmp_path: Path) -> None:
-    path = write(tmp_path, checkpoint(), keep=1)
-    with np.load(path) as file:
-        arrays = dict(file)
-    about = json.loads(str(arrays["about"]))
-    del about["epoch_steps"]
-    np.savez(path, **{**arrays, "about": np.array(json.dumps(about))})
-    assert read(path).state.epoch_steps is None
-
-
 def test_a_checkpoint_of_another_format_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, checkpoint(), keep=1)
     with np.load(path) as file:
         arrays = dict(file)
     arrays["about"] = np.array(json.dumps({**json.loads(str(arrays["about"])), "format": 99}))
     np.savez(path, **arrays)
-    with pytest.raises(ConfigError, match="is of format 99, this version of tfpipe reads 1"):
+    with pytest.raises(ConfigError, match="is of format 99, this version of tfpipe reads 2"):
         read_latest(tmp_path)

@@ -11,18 +11,18 @@ import pytest
 from tests.support.sample import TINY
 from tfpipe import Stream, World
 from tfpipe.config import Config
-from tfpipe.training.checkpointing.checkpoints import Batch, State, read_latest
+from tfpipe.training.checkpointing.checkpoints import GlobalBatch, State, read_latest
 from tfpipe.training.checkpointing.resume import Checkpoints, inner_optimizer
 from tfpipe.training.checkpointing.signals import Stop
 from tfpipe.training.checkpointing.start import Start
-from tfpipe.training.compile import compile_model
-from tfpipe.training.optimizers import known_optimizers
+from tfpipe.training.compile import known_optimizers
+from tfpipe.training.loop import compile_model
 from tfpipe.training.run_model import Requests, RunModel
 
 # After 7 steps with an update every 4, the accumulators hold three gradients.
 STEPS, SAVED_AFTER, ACCUMULATED = 12, 7, {"gradient_accumulation_steps": 4}
 AVERAGED = {"use_ema": True, "ema_overwrite_frequency": 2}
-FRESH = Start(State(0, 0, 0, Batch(1, 4), Stream.start(1)))
+FRESH = Start(State(0, 0, 0, GlobalBatch(1, 4), Stream.start(1), epoch_steps=STEPS))
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def train(model: RunModel, steps: range) -> None:
 
 def saved(model: RunModel, config: Config, run_dir: Path) -> Start:
     """Saves the model as a run does after a step in which a checkpoint was due, and reads what it has saved."""
-    checkpoints = Checkpoints(run_dir, config.training.checkpoint, World(), FRESH.state, STEPS, 1, Stop())
+    checkpoints = Checkpoints(run_dir, config.training, World(), FRESH.state, Stop())
     checkpoints.set_model(model)
     model.granted = Requests(save=True)
     checkpoints.on_train_batch_end(0)

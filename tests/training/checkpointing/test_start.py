@@ -12,11 +12,11 @@ import pytest
 from tests.support.commands import run
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
-from tfpipe import Config, ConfigError, Stream, World, load_config
+from tfpipe import Config, ConfigError, Loader, Stream, World, load_config
 from tfpipe.data.sources.registry import load_catalog
 from tfpipe.training.checkpointing.checkpoints import (
-    Batch,
     Checkpoint,
+    GlobalBatch,
     State,
     contract_of,
     settings_of,
@@ -24,6 +24,12 @@ from tfpipe.training.checkpointing.checkpoints import (
 )
 from tfpipe.training.checkpointing.start import check_room, find_start, forget_after, run_lock
 from tfpipe.util.atomic_write import atomic_write
+
+
+def loader_of(config: Config) -> Loader:
+    """The training data of one process."""
+    return Loader(config, "train", World())
+
 
 # Two epochs of 10 steps, and half of a third; a line of each kind.
 LINES = [
@@ -56,7 +62,7 @@ def test_lines_beyond_the_checkpoint_go(
 ) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in LINES) + '{"epoch": 3, "step"')
-    state = State(epoch, total_steps % 10, total_steps, Batch(1, 4), Stream.start(1), {})
+    state = State(epoch, total_steps % 10, total_steps, GlobalBatch(1, 4), Stream.start(1), {})
     forget_after(tmp_path, replace(state, untested=untested))
     assert (read_lines(tmp_path) if kept else []) == LINES[:kept] and path.exists() == bool(kept)
 
@@ -80,7 +86,7 @@ def test_a_damaged_line_is_named_and_left_out_and_ends_no_resume(
     lines = [json.dumps(line) for line in LINES]
     path.write_text("\n".join([*lines[:2], damaged, *lines[2:]]) + "\n")
     (tmp_path / "positions-0.csv").write_bytes(b"step,position,crop\n1,0,0\n\xff,1,0\n2,2,0\n")
-    forget_after(tmp_path, State(2, 0, 20, Batch(1, 4), Stream.start(1)))
+    forget_after(tmp_path, State(2, 0, 20, GlobalBatch(1, 4), Stream.start(1)))
     assert read_lines(tmp_path) == LINES[:7]
     assert f"{path}: line 3 is damaged, and left out: {ascii(damaged)[:20]}" in caplog.text
     assert (tmp_path / "positions-0.csv").read_text() == "step,position,crop\n1,0,0\n2,2,0\n"
@@ -96,9 +102,9 @@ def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_re
     config = configured(**old)
     catalog = load_catalog(config.data, "train", World())
     contract = contract_of(config, catalog)
-    state = State(0, 3, 3, Batch(1, 16), Stream.start(1), contract, epoch_steps=6, settings=settings_of(config))
+    state = State(0, 3, 3, GlobalBatch(1, 16), Stream.start(1), contract, epoch_steps=6, settings=settings_of(config))
     write(tmp_path, Checkpoint(state, [], []), keep=1)
-    find_start(config, World(), tmp_path, catalog, 6, resume=True, anyway=False)
+    find_start(loader_of(config), tmp_path, 6, resume=True)
     assert "another setting" not in caplog.text
     other = configured(
         optimizer={"name": "SGD", "args": {"learning_rate": 0.01, "momentum": 0.9}},
@@ -106,7 +112,7 @@ def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_re
         model={"name": "tests.support.models:tiny", "args": {"norm": "group"}},
         training={"precision": "mixed_bfloat16", "status": 3, "checkpoint": {"keep": 5}},
     )
-    start = find_start(other, World(), tmp_path, catalog, 6, resume=True, anyway=False)
+    start = find_start(loader_of(other), tmp_path, 6, resume=True)
     said = {message.partition("had: ")[2] for message in caplog.messages if "another setting" in message}
     assert said == {
         "optimizer.args.learning_rate: 0.1 then, 0.01 now",
@@ -126,7 +132,7 @@ def test_a_new_run_takes_nothing_over_from_one_that_left_no_checkpoint(sample: S
     config = load_config(sample.config(tmp_path / "c.json"))
     (tmp_path / "positions-0.csv").write_text("step,position,crop\n1,0,0\n")
     (tmp_path / "positions-1.csv").write_text("")
-    start = find_start(config, World(), tmp_path, load_catalog(config.data, "train", World()), 10, False, False)
+    start = find_start(loader_of(config), tmp_path, 10)
     assert start.state.total_steps == 0
     assert (tmp_path / "positions-0.csv").read_text() == "step,position,crop\n"
     assert not (tmp_path / "positions-1.csv").exists()
@@ -160,9 +166,9 @@ def test_a_run_with_twice_the_crops_goes_on_from_the_same_share_of_an_epoch(
     data = {"index": index, "batch_size": 32}
     config = load_config(sample.config(tmp_path / "c.json", data=data, training={"steps_per_epoch": fixed}))
     catalog = load_catalog(config.data, "train", World())
-    state = State(2, 3, 15, Batch(1, 16), Stream.start(1), contract_of(config, catalog), epoch_steps=6)
+    state = State(2, 3, 15, GlobalBatch(1, 16), Stream.start(1), contract_of(config, catalog), epoch_steps=6)
     write(tmp_path, Checkpoint(state, [], []), keep=1)
-    start = find_start(config, World(), tmp_path, catalog, fixed or 3, resume=True, anyway=True)
+    start = find_start(loader_of(config), tmp_path, fixed or 3, resume=True, anyway=True)
     assert (start.state.epoch, start.state.step, start.scale) == (2, step, scale)
     assert (start.state.total_steps, start.state.epoch_steps) == (15, fixed or 3)
 

@@ -18,12 +18,18 @@ from tests.support.runs import read_intervals, read_lines, read_metrics
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.data import loader
+from tfpipe.data.runtime.meter import Meter, StepTimes
 from tfpipe.data.sources.registry import load_catalog
-from tfpipe.training import compile, loop
-from tfpipe.training.monitor.accounting import Accounting, distributions, rank_figures
-from tfpipe.training.monitor.meter import Meter, Step
+from tfpipe.training import loop
+from tfpipe.training.monitor.accounting import (
+    Accounting,
+    distributions,
+    rank_figures,
+    resident_bytes,
+    usage,
+)
 from tfpipe.training.monitor.record import Record, Throughput
-from tfpipe.training.monitor.usage import SampleCounter, SampleCounts, resident_bytes, usage
+from tfpipe.training.monitor.samples import SampleCounter, SampleCounts
 
 LINE = {
     *("steps", "seconds", "images_per_second", "input_wait_fraction", "step_ms", "wait_ms", "compute_ms", "reduce_ms"),
@@ -33,7 +39,7 @@ LINE = {
 
 
 def test_parts_of_the_steps_have_exact_percentiles() -> None:
-    steps = [Step(0.001 * each, 0, 0, 0, 0.5) for each in range(1, 102)]
+    steps = [StepTimes(0.001 * each, 0, 0, 0, 0.5) for each in range(1, 102)]
     found = distributions(steps)
     assert found["step_ms"] == {"mean": 51.0, "p50": 51.0, "p90": 91.0, "p99": 100.0}
     assert found["delay_ms"] == {"mean": 500.0, "p50": 500.0, "p90": 500.0, "p99": 500.0}
@@ -41,7 +47,7 @@ def test_parts_of_the_steps_have_exact_percentiles() -> None:
 
 
 def test_a_rank_answers_for_all_but_the_allreduce() -> None:
-    steps = [Step(1.0, 0.2, 0.3, 0.4, 0), Step(2.0, 0.4, 0.5, 0.6, 0)]
+    steps = [StepTimes(1.0, 0.2, 0.3, 0.4, 0), StepTimes(2.0, 0.4, 0.5, 0.6, 0)]
     assert rank_figures(steps, 1.5, 7) == pytest.approx((300, 1000, 400, 1, 7))
 
 
@@ -57,20 +63,24 @@ class Account:
 
         self.world = SimpleNamespace(rank=1, size=3, threads=2, sum=total, gather=lambda _: ["n0", "n0", "n1"])
         self.now_s = 0.0
-        meter = Meter(20, lambda: self.now_s, lambda: self.now_s)
+        meter = Meter(lambda: self.now_s, lambda: self.now_s)
+        meter.steps = 20
+        counts = SimpleNamespace(
+            boxes=None, annotated=None, order=lambda _: None, source=SimpleNamespace(stores="images")
+        )
+        config = SimpleNamespace(data=SimpleNamespace(service=None))
+        loader = SimpleNamespace(iterator=None, meter=meter, world=self.world, catalog=counts, config=config)
         self.model = SimpleNamespace(
             meter=meter,
-            loader=SimpleNamespace(iterator=None),
-            input_wait_s=0.0,
             granted=SimpleNamespace(stop=False),
             positions=tf.constant([[0, 0]], tf.int64),
             optimizer=SimpleNamespace(iterations=0),
         )
         throughput = Throughput(images_per_step=30, steps_per_epoch=100)
         throughput.to_skip = 2
-        visits = SimpleNamespace(count=lambda batches: SampleCounts(len(batches), 2 * len(batches)))
         self.record = Record(run_dir) if record else None
-        self.accounting = Accounting(self.world, interval, throughput, visits, self.record)
+        self.accounting = Accounting(loader, interval, throughput, self.record)
+        self.accounting.visits = SimpleNamespace(count=lambda batches: SampleCounts(len(batches), 2 * len(batches)))
         self.callbacks = [throughput, self.accounting]
         for each in filter(None, [*self.callbacks, self.record]):
             each.set_model(self.model)
@@ -87,9 +97,9 @@ class Account:
         """A step of 1 s: some wait, 0.25 s of allreduce, 0.05 s of callbacks."""
         self.now_s += 0.05
         ready_at_s = self.now_s
-        self.model.meter.take(Sleepy(self, wait_s))
+        self.model.meter.take(Sleepy(self, wait_s), lambda _: ready_at_s)
         self.now_s += 0.95 - wait_s
-        self.model.meter.finish(0.25, ready_at_s)
+        self.model.meter.finish(0.25)
         for each in self.callbacks:
             each.on_train_batch_end(number)
 
@@ -101,7 +111,7 @@ class Sleepy:
     def __iter__(self) -> "Sleepy":
         return self
 
-    def __next__(self) -> None:
+    def __call__(self) -> None:
         self.account.now_s += self.wait_s
 
 
@@ -198,7 +208,7 @@ def test_files_are_those_of_the_images_visited(sample: SampleData, tmp_path: Pat
     """Rank 1 of 2; a batch that begins in the middle of an image does not count it again."""
     world = World(1, 2)
     catalog, data = catalog_and_data(sample, tmp_path / "c.json", unit=unit)
-    visits = SampleCounter(catalog, data, world)
+    visits = SampleCounter(SimpleNamespace(catalog=catalog, config=SimpleNamespace(data=data), world=world))
     batches = [np.array([[1, 0], [3, 0], [3, 1]]), np.array([[3, 2], [5, 0]]), np.array([[5, 1], [7, 0], [9, 0]])]
     items = catalog.order(data).items(np.arange(1, 10, 2), world)
     # Of a box the image alone is read, since the boxes are known.
@@ -246,7 +256,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
         return build(*args, **how).filter(lambda *_: tf.numpy_function(pass_time, [], tf.bool)).with_options(alone)
 
     monkeypatch.setattr(loader, "build_batches", timed)
-    monkeypatch.setattr(compile, "Meter", lambda steps: Meter(steps, clock))
+    monkeypatch.setattr(loader, "Meter", lambda: Meter(clock))
     config = real_config(sample, tmp_path / "c.json", steps_per_epoch=17)
     loop.train(config, World(), tmp_path)
 

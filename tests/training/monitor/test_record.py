@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tfpipe.training.monitor import record
 from tfpipe.training.monitor.record import WARMUP_STEPS, Display, Throughput, clock, metrics_line
 
 
@@ -33,7 +34,7 @@ def clock_(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def throughput(steps_per_epoch: int) -> Throughput:
     made = Throughput(images_per_step=10, steps_per_epoch=steps_per_epoch)
-    made.set_model(SimpleNamespace(input_wait_s=0.0))
+    made.set_model(SimpleNamespace(meter=SimpleNamespace(waited_s=0.0, clock=record.time.perf_counter)))
     made.on_epoch_begin(0)
     return made
 
@@ -42,13 +43,13 @@ def test_the_rate_leaves_out_the_first_steps_and_counts_the_wait(clock_: Clock) 
     measured = throughput(100)
     for step in range(WARMUP_STEPS):
         clock_.now_s += 7
-        measured.model.input_wait_s += 6
+        measured.model.meter.waited_s += 6
         measured.on_train_batch_end(step)
         assert measured.rates() == {}
         assert measured.seconds_left(5) is None
     for step in range(10):
         clock_.now_s += 0.5
-        measured.model.input_wait_s += 0.2
+        measured.model.meter.waited_s += 0.2
         measured.on_train_batch_end(step)
     assert measured.rates() == pytest.approx({"images_per_second": 20, "input_wait_fraction": 0.4})
     assert measured.seconds_left(30) == pytest.approx(15)

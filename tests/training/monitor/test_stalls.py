@@ -3,16 +3,17 @@
 import json
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.support.clock import Clock
 from tests.support.runs import wait_for
-from tfpipe.training.monitor.meter import Meter, OpenStep
-from tfpipe.training.monitor.stalls import PARTS, Stall, StallLimit, StallWatch
+from tfpipe import World
+from tfpipe.data.runtime.meter import Meter, OpenStep
+from tfpipe.training.monitor.stalls import PARTS, Stall, StallWatch
 
 
 def told(meter: Meter, clock: Clock, watch: StallWatch, seconds: int) -> list[tuple[int, str]]:
@@ -34,7 +35,17 @@ def clock() -> Clock:
 
 @pytest.fixture
 def meter(clock: Clock) -> Meter:
-    return Meter(7, clock, clock.of_day)
+    meter = Meter(clock, clock.of_day)
+    meter.steps = 7
+    return meter
+
+
+def watch_of(meter: Meter, *args: Path, rank: int = 0, limit_s: float | None = None, **how: Any) -> StallWatch:
+    """A watch of a loader that is made up of its meter."""
+    config = SimpleNamespace(data=SimpleNamespace(stall_timeout_s=limit_s))
+    waits_for = lambda: "these files"  # noqa: E731
+    loader = SimpleNamespace(meter=meter, world=World(rank, 4), config=config, waits_for=waits_for)
+    return StallWatch(loader, *args, **how)
 
 
 @pytest.mark.parametrize(
@@ -52,12 +63,12 @@ def test_a_stall_is_told_each_time_it_has_doubled(
 ) -> None:
     meter.recent_s.extend(recent_s)
     meter.open = OpenStep("input", clock())
-    assert told(meter, clock, StallWatch(meter, 0), 500) == [(each, "input") for each in expected]
+    assert told(meter, clock, watch_of(meter), 500) == [(each, "input") for each in expected]
 
 
 def test_waiting_and_computing_are_one_step_and_the_next_step_begins_anew(clock: Clock, meter: Meter) -> None:
     meter.recent_s.append(1)
-    watch = StallWatch(meter, 0)
+    watch = watch_of(meter)
     meter.open = OpenStep("input", clock())
     assert told(meter, clock, watch, 40) == [(30, "input")]
     meter.open = meter.open._replace(part="step")
@@ -75,19 +86,14 @@ def test_waiting_and_computing_are_one_step_and_the_next_step_begins_anew(clock:
 def test_the_thread_warns_and_writes_while_the_step_is_still_open(
     clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    meter = Meter(41, clock)
+    meter = Meter(clock)
+    meter.steps = 41
     meter.recent_s.append(0.001)
     release = threading.Event()
 
-    class Stuck(Iterator[int]):
-        def __next__(self) -> int:
-            assert release.wait(30)
-            return 1
-
-    stuck = Stuck()
-    taker = threading.Thread(target=meter.take, args=(stuck,))
+    taker = threading.Thread(target=meter.take, args=(lambda: release.wait(30),))
     path = tmp_path / "metrics.jsonl"
-    with caplog.at_level(logging.WARNING), StallWatch(meter, 3, path, after_s=0.2):
+    with caplog.at_level(logging.WARNING), watch_of(meter, path, rank=3, after_s=0.2):
         taker.start()
         wait_for(lambda: meter.open)
         clock.now_s += 0.25
@@ -104,7 +110,7 @@ def test_the_thread_warns_and_writes_while_the_step_is_still_open(
 
 
 def test_the_thread_ends_with_what_it_watches_also_after_an_error() -> None:
-    with pytest.raises(ValueError, match="of the training"), StallWatch(Meter(), 0):
+    with pytest.raises(ValueError, match="of the training"), watch_of(Meter()):
         (thread,) = [each for each in threading.enumerate() if each.name == "stalls"]
         assert thread.daemon
         raise ValueError("of the training")
@@ -121,17 +127,20 @@ def test_a_stall_at_its_limit_ends_the_process_and_says_why(
     """The first step of a process, of which none is recent, traces the graphs."""
     meter.recent_s.extend(recent_s)
     said = []
-    limit = StallLimit(600, lambda stall: f"a {stall.part} stall")
-    watch = StallWatch(meter, 2, limit=limit, name="test batch", end=said.append)
+    watch = watch_of(meter, rank=2, limit_s=600, name="test batch", end=said.append)
     assert watch.at_limit() is None
     meter.open = OpenStep(part, clock())
     clock.now_s += limit_s - 1
     assert watch.at_limit() is None
     clock.now_s += 1
     assert watch.at_limit() == Stall(1, 8, limit_s, part)
-    assert StallWatch(meter, 2).at_limit() is None
+    assert watch_of(meter, rank=2).at_limit() is None
     waits = []
     watch._done = SimpleNamespace(wait=waits.append)
     watch._run()
     assert waits == [3]
-    assert said == [f"rank 2: test batch 8 has been open for {limit_s} seconds, {PARTS[part]}: a {part} stall"]
+    reason = "these files" if part == "input" else "this rank's own step does not end, or another rank has stopped"
+    assert said == [
+        f"rank 2: test batch 8 has been open for {limit_s} seconds, {PARTS[part]}: {reason}; "
+        "data.stall_timeout_s is how long to wait"
+    ]

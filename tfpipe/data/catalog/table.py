@@ -20,7 +20,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -193,12 +193,13 @@ class TableStore:
         if self._find(name) is not None:
             return True
         for folder in filter(_is_trusted, self.folders):
-            # What versions before 0.2.0 stored, in other forms, is not used.
-            others = [folder.with_suffix(end) for end in (f".{kind}-index.parquet", f".{kind}.arrow")]
-            before = sorted(folder.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime)
-            for path in [*filter(Path.exists, others), *before][-1:]:
-                change = made_from.change(_stored_text(path)) or "it is damaged"
-                logger.warning("%s is out of date: %s; it is made again", path, change)
+            # What earlier versions stored, in other forms, is not used.
+            before = [folder.with_suffix(end) for end in (f".{kind}-index.parquet", f".{kind}.arrow")]
+            with suppress(OSError):  # another process may remove one meanwhile
+                before = sorted([*filter(Path.exists, before), *folder.glob(f"{kind}-*")], key=os.path.getmtime)
+                for path in before[-1:]:
+                    change = made_from.change(_stored_text(path)) or "it is damaged"
+                    logger.warning("%s is out of date: %s; it is made again", path, change)
         return False
 
     def _make(self, name: str, made_from: MadeFrom, make: Callable[[], StoredTable | None]) -> StoredTable | None:
@@ -213,7 +214,7 @@ class TableStore:
                     if found is not None:
                         return found
                     if is_locked(lock):
-                        self._tidy(folder, name.partition("-")[0], made_from)
+                        self._tidy(folder, name.partition("-")[0])
                 except OSError as error:
                     problems.append(f"cannot write {folder}: {error}")
                     continue
@@ -223,9 +224,10 @@ class TableStore:
                 try:
                     write_table(folder / name, table, made_from)
                     found = map_table(folder / name)
-                    if found is not None:
-                        logger.info("%s: %.0f MB, which all processes of a host map", folder / name, found.nbytes / 1e6)
-                        return found
+                    if found is None:
+                        raise OSError("it cannot be read again")
+                    logger.info("%s: %.0f MB, which all processes of a host map", folder / name, found.nbytes / 1e6)
+                    return found
                 except OSError as error:
                     problems.append(f"cannot write {folder / name}: {error}")
         if self.must_store:
@@ -236,15 +238,16 @@ class TableStore:
             logger.warning("every rank holds %.0f MB of its own: %s; %s", table.nbytes / 1e6, reasons, ADVICE)
         return table
 
-    def _tidy(self, folder: Path, kind: str, made_from: MadeFrom) -> None:
-        """Removes what killed processes left and, with `must_store`, tables of the files before they changed."""
+    def _tidy(self, folder: Path, kind: str) -> None:
+        """Removes what killed processes left and, with `must_store`, tables of a file before it changed."""
         for path in folder.glob(f".*{PARTIAL}"):
-            shutil.rmtree(path)
-        files = json.loads(made_from.text())[1]
+            shutil.rmtree(path, ignore_errors=True)
+        now = dict(self.files)
         for path in folder.glob(f"{kind}-*") if self.must_store else ():
             text = _stored_text(path)
-            if text is None or json.loads(text)[1] != files:
-                shutil.rmtree(path)
+            before = json.loads(text)[1] if text is not None else []
+            if text is None or any(now.get(name, Stamp(*about)) != Stamp(*about) for name, about in before):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def store_of(

@@ -1,5 +1,6 @@
 """Reports the samples that `data.on_error` "skip" has left out, and why."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from tfpipe.data.order.permutation import Order
 from tfpipe.data.order.stream import Cursor, SampleRef, Stream
 from tfpipe.data.split import Failure, Split
 from tfpipe.distributed import World
+from tfpipe.errors import TfpipeError
 
 # Batches after which the samples left out are looked for if nobody asks before.
 LOOK_EVERY = 1000
@@ -59,6 +61,56 @@ class DroppedSample(NamedTuple):
 
     position: int
     failure: Failure
+
+
+class DroppedLog:
+    """The samples that a rank has left out: those before the point that a state is of, and those after it."""
+
+    def __init__(self, split: Split, most: float) -> None:
+        """Allows the share `most` of an epoch's samples."""
+        self._split, self._most = split, most
+        self._settled: list[DroppedSample] = []
+        self._open: list[DroppedSample] = []
+        self._counts: Counter[int] = Counter()  # by epoch
+
+    def add(self, samples: list[DroppedSample]) -> None:
+        """Adds samples of batches that the state does not count yet."""
+        self._open += samples
+        self._counts.update(self._epochs(samples))
+
+    def settle(self, end: float) -> None:
+        """Settles the samples before stream position `end`: the state counts their batches."""
+        self._settled += [sample for sample in self._open if sample.position < end]
+        self._open = [sample for sample in self._open if sample.position >= end]
+
+    def forget(self) -> None:
+        """Forgets the samples that are not settled: they come again, and are then left out again."""
+        self._counts.subtract(self._epochs(self._open))
+        self._open = []
+
+    def restart(self) -> None:
+        """Begins to count the samples of epochs from zero."""
+        self._counts.clear()
+
+    def take(self) -> list[DroppedSample]:
+        """Returns the samples settled since the last call."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    def check(self) -> None:
+        """Raises TfpipeError if more samples of an epoch were left out than are allowed; names the last ones."""
+        catalog, worst = self._split.catalog, max(self._counts.values(), default=0)
+        if worst > self._most * catalog.samples:
+            last = [*self._settled, *self._open][-3:]
+            names = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in last)
+            raise TfpipeError(
+                f"rank {self._split.world.rank}: {worst} of {catalog.samples} {catalog.split} samples cannot be used, "
+                f"more than the {self._most:.4g} that data.max_bad_fraction lets be left out; the last ones are "
+                f"{names or 'named by dropped()'}; tfpipe check finds all such files"
+            )
+
+    def _epochs(self, samples: list[DroppedSample]) -> list[int]:
+        return [sample.position // self._split.catalog.samples for sample in samples]
 
 
 class Dropped:

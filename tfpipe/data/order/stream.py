@@ -53,9 +53,6 @@ class SampleRef(NamedTuple):
     first_crop: Any  # int64: number of its first crop that is wanted
 
 
-Frontier = Cursor  # its public name before 0.2
-
-
 @dataclass(frozen=True)
 class Stream:
     """The unused rest of the stream, and each rank's cursor in it."""

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -17,6 +16,7 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.batch import Batch, weighed
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.loader import Loader
 from tfpipe.data.pipeline import build_batches
 from tfpipe.distributed import World
 from tfpipe.tools.bench.chains import Pipeline
@@ -112,12 +112,12 @@ def from_memory(
 def training_step(config: Config, world: World, catalog: Catalog) -> Work:
     """Builds a function that trains one step on a `Batch`, and waits for its end."""
     # These import Keras, which nothing else here needs.
-    from tfpipe.training.checkpointing.start import find_start
-    from tfpipe.training.compile import compile_model
+    from tfpipe.training.checkpointing.start import Start, first_state
+    from tfpipe.training.loop import compile_model
 
     # Used only by the learning rate schedule.
     steps = config.training.steps_per_epoch or max(1, catalog.samples // config.data.batch_size)
-    start = find_start(config, world, Path(), catalog, steps, resume=False, anyway=False)
+    start = Start(first_state(Loader(config, "train", world, catalog=catalog), steps))
     model = compile_model(config, world, config.data.num_classes or len(catalog.classes), steps, start)
     step = tf.function(model.train_step, reduce_retracing=True, autograph=False)
     requests = tf.constant(model.requests, tf.float32)

@@ -22,7 +22,7 @@ from tfpipe.util.json_text import differences, to_json
 logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
-FORMAT = 1
+FORMAT = 2
 # Fields of State that a checkpoint's JSON has as they are.
 PLAIN = (
     "epoch",
@@ -40,7 +40,7 @@ PLAIN = (
 FREE = ("training.status", "training.interval", "training.checkpoint", "training.log_positions", "model.weights")
 
 
-class Batch(NamedTuple):
+class GlobalBatch(NamedTuple):
     """The batch of a step, over all ranks."""
 
     size: int  # number of ranks
@@ -62,7 +62,7 @@ class State:
     """Steps done in the current epoch."""
     total_steps: int
     """Steps done since the run began."""
-    batch: Batch
+    batch: GlobalBatch
     stream: Stream
     contract: dict[str, Any] = field(default_factory=dict)
     """Values that a continuation must share with the run, by name."""
@@ -73,11 +73,11 @@ class State:
     metrics: np.ndarray = field(default_factory=lambda: np.zeros(0))
     """float64 [k]: the running metrics of the current epoch, summed over ranks."""
     metric_sizes: list[tuple[str, int]] = field(default_factory=list)
-    """Path of each variable in `metrics`, and its number of values; empty if the checkpoint does not say."""
+    """Path of each variable in `metrics`, and its number of values."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings of the model and its training, by key; empty if the checkpoint does not say."""
-    epoch_steps: int | None = None
-    """Steps of a whole epoch; None if the checkpoint does not say."""
+    """Settings of the model and its training, by key."""
+    epoch_steps: int = 1
+    """Steps of a whole epoch."""
     dropped: int = 0
     """Images left out in the current epoch so far, over all ranks."""
 
@@ -106,7 +106,7 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
         "frontiers": state.stream.frontiers,
         "rest": state.stream.rest,
     }
-    arrays = {"late": state.stream.pending, "seeds": state.seeds, "metrics": state.metrics}
+    arrays = {"pending": state.stream.pending, "seeds": state.seeds, "metrics": state.metrics}
     for kind in ("weights", "optimizer"):
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
@@ -150,11 +150,10 @@ def read(path: Path) -> Checkpoint:
         weights, optimizer = (
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
-        stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["late"])
-        absent: dict[str, Any] = {"epoch_steps": None, "dropped": 0, "metric_sizes": [], "settings": {}}
-        fields = {name: {**absent, **about}[name] for name in PLAIN}
+        stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["pending"])
+        fields = {name: about[name] for name in PLAIN}
         arrays = {name: file[name] for name in ("seeds", "metrics")}
-        fields["batch"] = Batch(*fields["batch"])
+        fields["batch"] = GlobalBatch(*fields["batch"])
         if fields["untested"]:
             fields["untested"] = {name: math.nan if v is None else v for name, v in fields["untested"].items()}
         return Checkpoint(State(**fields, **arrays, stream=stream), weights, optimizer)
@@ -191,11 +190,10 @@ def settings_of(config: Config) -> dict[str, Any]:
 
 def changed_settings(state: State, settings: dict[str, Any]) -> list[str]:
     """Returns a message for each setting that is not the one of the checkpoint's run."""
-    old = state.settings
-    return differences(old, settings, "then", "now", list({**old, **settings})) if old else []
+    return differences(state.settings, settings, "then", "now", list({**state.settings, **settings}))
 
 
-def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway: bool) -> None:
+def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, anyway: bool) -> None:
     """Checks that a run with `contract` and `batch` may continue from `state`.
 
     The number of ranks may differ if the batch per rank or the batch over all ranks is the same. Raises ConfigError if
@@ -232,7 +230,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: Batch, anyway:
         )
 
 
-def carried_over(state: State, batch: Batch, steps: int, fixed: bool) -> tuple[int, float]:
+def carried_over(state: State, batch: GlobalBatch, steps: int, fixed: bool) -> tuple[int, float]:
     """Converts the steps of the checkpoint's run to steps of a run with `batch` and epochs of `steps` steps.
 
     A step counts by its crops or, if epochs have a `fixed` number of steps, by its share of an epoch.
@@ -240,9 +238,9 @@ def carried_over(state: State, batch: Batch, steps: int, fixed: bool) -> tuple[i
     Returns:
         The steps done in the epoch, at most `steps` - 1, and this run's steps for a step of the checkpoint's run.
     """
-    scale = steps / (state.epoch_steps or steps) if fixed else state.batch.crops / batch.crops
+    scale = steps / state.epoch_steps if fixed else state.batch.crops / batch.crops
     return min(round(state.step * scale), steps - 1), scale
 
 
-def _say(batch: Batch) -> str:
+def _say(batch: GlobalBatch) -> str:
     return f"{batch.size} ranks x {batch.per_rank}"

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import keras
 import numpy as np
 
-from tfpipe.config import CheckpointConfig
+from tfpipe.config import TrainingConfig
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State, write
@@ -28,21 +28,15 @@ class Checkpoints(keras.callbacks.Callback):
     Comes last, so that an epoch's metrics are written before the checkpoint that follows them.
     """
 
-    def __init__(
-        self, run_dir: Path, config: CheckpointConfig, world: World, start: State, steps: int, epochs: int, stop: Stop
-    ) -> None:
-        """Starts from a state.
-
-        `config` says when to save and how many checkpoints to keep; the run has `epochs` epochs of `steps` steps;
-        `stop` is the request to stop this process.
-        """
+    def __init__(self, run_dir: Path, config: TrainingConfig, world: World, start: State, stop: Stop) -> None:
+        """Starts from a state; `stop` is the request to stop this process."""
         super().__init__()
-        self.run_dir, self.config, self.world, self.stop = run_dir, config, world, stop
-        self.state, self.steps, self.epochs = start, steps, epochs
+        self.run_dir, self.config, self.world, self.stop = run_dir, config.checkpoint, world, stop
+        self.state, self.epochs = start, config.epochs
         self.saved_at = time.monotonic()
         self.ended = False
         """Whether the run ends with the current epoch, before its last one."""
-        self.guarded = True
+        self.guarded = config.stop_on_nan
         """Whether weights that are not finite end the run."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
@@ -58,7 +52,7 @@ class Checkpoints(keras.callbacks.Callback):
         self.state = replace(
             state, step=state.step + 1, total_steps=state.total_steps + 1, metrics=np.zeros(0), untested=None
         )
-        if self.state.step == self.steps:
+        if self.state.step == self.state.epoch_steps:
             # fit would run a full epoch, but only the rest of an interrupted one is left.
             self.model.stop_training = True
             self.model.settle()
@@ -146,18 +140,16 @@ class Checkpoints(keras.callbacks.Callback):
 class PositionsLog(keras.callbacks.Callback):
     """Writes a line for each trained crop to positions-RANK.csv: step, position, crop."""
 
-    def __init__(self, run_dir: Path, world: World, checkpoints: Checkpoints) -> None:
-        """Requires `checkpoints`, which counts the steps, later in the list."""
+    def __init__(self, run_dir: Path, rank: int) -> None:
         super().__init__()
-        self.path = run_dir / f"positions-{world.rank}.csv"
-        self.checkpoints = checkpoints
+        self.path = run_dir / f"positions-{rank}.csv"
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         if not self.path.exists():
             self.path.write_text("step,position,crop\n")
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
-        step = self.checkpoints.state.total_steps + 1
+        step = self.model.meter.steps
         with self.path.open("a") as file:
             file.writelines(f"{step},{position},{crop}\n" for position, crop in self.model.positions.numpy())
 
@@ -231,9 +223,7 @@ def _restore_metrics(model: RunModel, state: State, world: World) -> None:
 
     A metric that has other variables than it had is another one.
     """
-    ours = _sizes(model)
-    alike = len(state.metrics) == sum(size for _, size in ours)  # all that a checkpoint without sizes can tell
-    theirs = [(path, size) for path, size in state.metric_sizes] or (ours if alike else [])
+    ours, theirs = _sizes(model), [(path, size) for path, size in state.metric_sizes]
     ends = np.cumsum([size for _, size in theirs])
     saved = {path: state.metrics[end - size : end] / world.size for (path, size), end in zip(theirs, ends, strict=True)}
     # The variable "top1/total" is one of the metric top1.

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from tfpipe.config import Config
+from tfpipe.data.loader import Loader
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpointing.checkpoints import (
     FOLDER,
-    Batch,
     Checkpoint,
+    GlobalBatch,
     State,
     carried_over,
     changed_settings,
@@ -120,18 +120,24 @@ def check_room(run_dir: Path, needed_bytes: int, world: World) -> None:
     world.from_rank0(check)
 
 
-def find_start(
-    config: Config, world: World, run_dir: Path, split: Split, steps: int, resume: bool, anyway: bool
-) -> Start:
+def first_state(loader: Loader, steps: int) -> State:
+    """Returns the state of a new run on the batches of `loader`, in epochs of `steps` steps."""
+    config, size = loader.config, loader.world.size
+    return State(
+        *(0, 0, 0, GlobalBatch(size, config.data.batch_size), Stream.start(size), contract_of(config, loader.data)),
+        epoch_steps=steps,
+        settings=settings_of(config),
+    )
+
+
+def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = False, anyway: bool = False) -> Start:
     """Returns the initial state, or with `resume` that of the last checkpoint in `run_dir`.
 
-    Every rank must call. An epoch has `steps` steps. With `anyway`, continues even if the contract with the
-    checkpoint's run is broken. Raises ConfigError if this run breaks the contract with the checkpoint's run
-    (`check_contract`).
+    Every rank must call. `loader` has the training data, an epoch `steps` steps. With `anyway`, continues even if the
+    contract with the checkpoint's run is broken. Raises ConfigError if this run breaks the contract with the
+    checkpoint's run (`check_contract`).
     """
-    batch = Batch(world.size, config.data.batch_size)
-    contract, settings = contract_of(config, split), settings_of(config)
-    fresh = State(0, 0, 0, batch, Stream.start(world.size), contract, epoch_steps=steps, settings=settings)
+    config, world, fresh = loader.config, loader.world, first_state(loader, steps)
     checkpoints: list[Checkpoint] = []
 
     def look() -> State:
@@ -146,15 +152,14 @@ def find_start(
         if world.rank == 0:
             forget_after(run_dir, fresh)
         return Start(fresh)
-    check_contract(old, contract, batch, anyway)
+    check_contract(old, fresh.contract, fresh.batch, anyway)
     if world.rank == 0:
-        for difference in changed_settings(old, settings):
+        for difference in changed_settings(old, fresh.settings):
             logger.warning("resumes with another setting than the run had: %s", difference)
         forget_after(run_dir, old)
-    step, scale = carried_over(old, batch, steps, config.training.steps_per_epoch is not None)
-    stream = old.stream.over(world.size)
-    now: dict[str, Any] = {"batch": batch, "stream": stream, "contract": contract, "settings": settings}
-    state = replace(old, step=step, epoch_steps=steps, **now)
+    step, scale = carried_over(old, fresh.batch, steps, config.training.steps_per_epoch is not None)
+    now = {name: getattr(fresh, name) for name in ("batch", "contract", "settings", "epoch_steps")}
+    state = replace(old, step=step, stream=old.stream.over(world.size), **now)
     logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
     return Start(state, checkpoints[0] if checkpoints else None, scale)
 

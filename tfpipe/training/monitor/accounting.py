@@ -1,25 +1,38 @@
 """Accounting of training intervals on every rank: always on, at less than one percent of the throughput."""
 
 import logging
+import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
-from tfpipe.data.runtime.autotune import STAGES, Stage, since, stages, tuned
+from tfpipe.data.loader import Loader
+from tfpipe.data.pipeline import stage_names
+from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
+from tfpipe.data.runtime.meter import StepTimes, Times
 from tfpipe.distributed import World
-from tfpipe.training.monitor.meter import Step, Times
 from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
+from tfpipe.training.monitor.samples import SampleCounter, SampleCounts
 from tfpipe.training.monitor.stragglers import describe_stragglers, find_straggler
-from tfpipe.training.monitor.usage import SampleCounter, SampleCounts, Usage, allowed_cores, resident_bytes, usage
 from tfpipe.util.schedstat import queued_s, queued_since
 
 logger = logging.getLogger(__name__)
 
 FRACTION_DIGITS, MS_DIGITS = 4, 3
+
+
+class Usage(NamedTuple):
+    """Resources used since the start of the process."""
+
+    cpu_s: float  # CPU seconds of all threads
+    read_bytes: int  # bytes of read calls, from storage or the page cache; memory-mapped files do not count
+    storage_bytes: int  # bytes fetched from storage; reads of a network file system may be missing
 
 
 class RankFigures(NamedTuple):
@@ -47,26 +60,18 @@ class Accounting(keras.callbacks.Callback):
     It leaves out a run's first steps, as Throughput does. All ranks summarise after the same step, in one collective.
     """
 
-    def __init__(
-        self,
-        world: World,
-        interval: int,
-        throughput: Throughput,
-        visits: SampleCounter,
-        record: Record | None,
-        names: Sequence[str] = STAGES,
-    ) -> None:
-        """Requires `throughput` earlier in the list; `record` is None except on rank 0; `names`: autotune's stages."""
+    def __init__(self, loader: Loader, interval: int, throughput: Throughput, record: Record | None) -> None:
+        """Requires `throughput` earlier in the list; `record` is None except on rank 0."""
         super().__init__()
-        self.world, self.interval, self.throughput, self.visits = world, interval, throughput, visits
-        self.record, self.names = record, names
+        self.loader, self.world, self.interval, self.throughput = loader, loader.world, interval, throughput
+        self.record, self.visits = record, SampleCounter(loader)
+        self.names = stage_names(loader.data)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.hosts = self.world.gather(socket.gethostname())
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        self.model.meter.epoch = epoch + 1
-        self.model.meter.restart()
+        self.loader.meter.begin_epoch(epoch + 1)
         self.of_epoch: list[dict[str, Any]] = []
         self._begin(usage(), self._stages(), queued_s())
 
@@ -74,7 +79,8 @@ class Accounting(keras.callbacks.Callback):
         if self.throughput.steps == 0:
             self._begin(usage(), self._stages(), queued_s())
             return
-        self.times.append(self.model.meter.last)
+        assert self.loader.meter.last is not None, "a step has ended"
+        self.times.append(self.loader.meter.last)
         self.positions.append(self.model.positions.numpy())
         if len(self.times) == self.interval or self.model.granted.stop:
             self._close()
@@ -107,14 +113,14 @@ class Accounting(keras.callbacks.Callback):
             )
             interval = self._describe(steps, ranks, spent)
             self.of_epoch.append(interval)
-            meter = self.model.meter
+            meter = self.loader.meter
             append(self.record.path, {"epoch": meter.epoch, "step": meter.steps, "interval": interval})
             self.record.draw(curves(interval))
         # The next interval begins where this one ended, so that all work counts, including this summary.
         self._begin(used, stages_now, queued)
 
     def _stages(self) -> list[Stage]:
-        return [] if self.record is None else stages(self.model.loader.iterator, self.names)
+        return [] if self.record is None else stages(self.loader.iterator, self.names)
 
     def _share(self, own: RankFigures) -> list[RankFigures]:
         """Returns every rank's figures by one allreduce of a table with a row per rank, twice as fast as a gather."""
@@ -122,7 +128,7 @@ class Accounting(keras.callbacks.Callback):
         table[self.world.rank] = own
         return [RankFigures(*row) for row in self.world.sum(table).tolist()]
 
-    def _describe(self, steps: Sequence[Step], ranks: Sequence[RankFigures], spent: RankUsage) -> dict[str, Any]:
+    def _describe(self, steps: Sequence[StepTimes], ranks: Sequence[RankFigures], spent: RankUsage) -> dict[str, Any]:
         seconds, cores = sum(step.step_s for step in steps), allowed_cores(self.world)
         described = [
             {
@@ -149,7 +155,7 @@ class Accounting(keras.callbacks.Callback):
             "read_bytes": spent.used.read_bytes,
             "storage_bytes": spent.used.storage_bytes,
             **spent.visited._asdict(),
-            "autotune": [vars(choice) for choice in tuned(self.model.loader.iterator, self.names)],
+            "autotune": [vars(choice) for choice in tuned(self.loader.iterator, self.names)],
             "stages": [_per_element(stage) for stage in spent.stages if stage.elements],
             "ranks": described,
             "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},
@@ -159,16 +165,36 @@ class Accounting(keras.callbacks.Callback):
         }
 
 
-def rank_figures(steps: Sequence[Step], cpu_fraction: float, memory_bytes: int) -> RankFigures:
+def usage() -> Usage:
+    """Returns this process's usage so far; bytes are 0 if the kernel does not count them."""
+    try:
+        lines = Path("/proc/self/io").read_text().splitlines()
+    except OSError:
+        lines = []
+    counts = {name: int(value) for name, value in (line.split(": ") for line in lines)}
+    return Usage(time.process_time(), counts.get("rchar", 0), counts.get("read_bytes", 0))
+
+
+def resident_bytes() -> int:
+    """Returns the resident memory of this process in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def allowed_cores(world: World) -> int:
+    """Returns the number of CPUs that this rank may use."""
+    return world.threads or len(os.sched_getaffinity(0))
+
+
+def rank_figures(steps: Sequence[StepTimes], cpu_fraction: float, memory_bytes: int) -> RankFigures:
     """Returns the means over one rank's steps; a CPU fraction above 1, from threads on other ranks' CPUs, becomes 1."""
     wait_s, own_s, compute_s = np.mean([(step.wait_s, step.own_s, step.compute_s) for step in steps], axis=0)
     return RankFigures(1000 * wait_s, 1000 * own_s, 1000 * compute_s, min(1.0, cpu_fraction), memory_bytes)
 
 
-def distributions(steps: Sequence[Step]) -> dict[str, dict[str, float]]:
+def distributions(steps: Sequence[StepTimes]) -> dict[str, dict[str, float]]:
     """Returns mean and percentiles of each part of the steps, in milliseconds."""
     result = {}
-    for name, values_s in zip(Step._fields, np.array(steps).T, strict=True):
+    for name, values_s in zip(StepTimes._fields, np.array(steps).T, strict=True):
         figures = [values_s.mean(), *np.percentile(values_s, (50, 90, 99))]
         result[name.removesuffix("_s") + "_ms"] = {
             key: round(1000 * float(value), MS_DIGITS)
@@ -186,7 +212,7 @@ def curves(interval: dict[str, Any]) -> dict[str, float]:
     """Returns the figures of an interval that TensorBoard draws, by curve."""
     names = ("images_per_second", "input_wait_fraction", "cpu_fraction", "memory_bytes")
     result = {f"interval/{name}": interval[name] for name in names}
-    for field in Step._fields:
+    for field in StepTimes._fields:
         name = field.removesuffix("_s") + "_ms"
         result[f"interval/{name}"] = interval[name]["mean"]
     for part, values in interval["spread"].items():

@@ -31,7 +31,7 @@ TOKEN_BYTES = 16
 ADVICE = "--resume auto continues the run, on the hosts that are left"
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """Address at which a rank listens for the one that watches it."""
 
     host: str
@@ -79,16 +79,17 @@ def connect(world: World) -> Links | None:
     with suppress(OSError):
         listener = socket.create_server(("", 0))
         port = listener.getsockname()[1]
-    places = world.gather(Place(host, port, token))
+    addresses = world.gather(Address(host, port, token))
     following = (world.rank + 1) % world.size
-    place = places[following]
-    watched = f"rank {following} on host {place.host}"
+    address = addresses[following]
+    watched = f"rank {following} on host {address.host}"
     links, failure = None, ""
     try:
         if listener is None:
             raise OSError("cannot listen on any port")
-        ahead = socket.create_connection(("localhost" if place.host == host else place.host, place.port), CONNECT_S)
-        ahead.sendall(place.token)
+        target = "localhost" if address.host == host else address.host
+        ahead = socket.create_connection((target, address.port), CONNECT_S)
+        ahead.sendall(address.token)
         links = Links(ahead, _accept(listener, token), watched)
     except OSError as error:
         failure = f"rank {world.rank} cannot watch {watched} ({error})"

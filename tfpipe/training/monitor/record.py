@@ -1,6 +1,7 @@
-"""Callbacks that measure, record and display the metrics of a run."""
+"""Callbacks that measure, record and display the metrics of a run, and trace some of its steps."""
 
 import errno
+import logging
 import shutil
 import sys
 import time
@@ -12,6 +13,8 @@ import keras
 import tensorflow as tf
 
 from tfpipe.data.runtime.op_errors import as_os_error
+from tfpipe.data.runtime.recording import TracedBatch
+from tfpipe.data.runtime.tracing import Tracer
 from tfpipe.distributed import find_launch
 from tfpipe.training.monitor.metrics import METRICS, append
 
@@ -19,6 +22,7 @@ from tfpipe.training.monitor.metrics import METRICS, append
 WARMUP_STEPS = 5
 
 Logs = dict[str, Any]
+logger = logging.getLogger(__name__)
 
 
 class Throughput(keras.callbacks.Callback):
@@ -31,7 +35,7 @@ class Throughput(keras.callbacks.Callback):
         self.steps = 0
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
-        self.epoch_start = time.perf_counter()
+        self.epoch_start = self.model.meter.clock()
         self._restart()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
@@ -42,14 +46,14 @@ class Throughput(keras.callbacks.Callback):
             self.steps += 1
 
     def on_epoch_end(self, epoch: int, logs: Logs) -> None:
-        logs.update(self.rates(), seconds=time.perf_counter() - self.epoch_start)
+        logs.update(self.rates(), seconds=self.model.meter.clock() - self.epoch_start)
 
     def rates(self) -> dict[str, float]:
         """Returns the rates of the current epoch so far; empty before the first step that counts."""
         if self.steps == 0:
             return {}
-        elapsed_s = time.perf_counter() - self.start
-        waited_s = self.model.input_wait_s - self.waited_before
+        elapsed_s = self.model.meter.clock() - self.start
+        waited_s = self.model.meter.waited_s - self.waited_before
         return {
             "images_per_second": self.steps * self.images_per_step / elapsed_s,
             "input_wait_fraction": waited_s / elapsed_s,
@@ -59,11 +63,11 @@ class Throughput(keras.callbacks.Callback):
         """Returns the seconds that `steps_left` steps take at the current rate; None before the first that counts."""
         if self.steps == 0:
             return None
-        return steps_left * (time.perf_counter() - self.start) / self.steps
+        return steps_left * (self.model.meter.clock() - self.start) / self.steps
 
     def _restart(self) -> None:
-        self.start = time.perf_counter()
-        self.waited_before = self.model.input_wait_s
+        self.start = self.model.meter.clock()
+        self.waited_before = self.model.meter.waited_s
         self.steps = 0
 
 
@@ -141,6 +145,31 @@ class Display(keras.callbacks.Callback):
             # The terminal was closed: SIGHUP follows, on which the run is saved, or is ignored, as under nohup.
             if error.errno != errno.EIO:
                 raise
+
+
+class Profile(keras.callbacks.Callback):
+    """Reports steps to a tracer; comes first, so that a traced step does not include the other callbacks."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer, self.asked = tracer, (tracer.window.first, tracer.window.end - 1)
+
+    def on_train_batch_begin(self, batch: int, logs: Logs | None = None) -> None:
+        self.tracer.begin()
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        meter = self.model.meter
+        last, taken_s = meter.last, meter.taken_at_s
+        times_s = (taken_s - last.wait_s, taken_s - last.delay_s, taken_s, taken_s + last.busy_s, last.reduce_s)
+        self.tracer.end(TracedBatch(meter.steps - 1, *times_s, self.model.positions.numpy()))
+        if self.tracer.steps == self.tracer.window.end:
+            logger.info("steps %d to %d are traced in %s", *self.asked, self.tracer.folder)
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        self.tracer.close()
+        if self.tracer.steps < self.tracer.window.end:
+            message = "--profile asks for the steps %d to %d, but the run has ended after %d"
+            logger.warning(message, *self.asked, self.tracer.steps)
 
 
 def metrics_line(logs: Logs) -> str:

@@ -12,7 +12,7 @@ from tests.support.runs import read_metrics
 from tests.support.runs import train as start_train
 from tests.support.sample import SampleData
 from tfpipe.data.order.weighted import WeightedOrder
-from tfpipe.training.monitor.shares import SampleShares
+from tfpipe.training.monitor.samples import SampleShares
 
 LABELS = np.array([0, 0, 0, 1], np.int32)
 
@@ -20,8 +20,8 @@ LABELS = np.array([0, 0, 0, 1], np.int32)
 def shares(rank: int = 0, size: int = 1) -> SampleShares:
     order = WeightedOrder(4, weights=np.array([1.0, 1, 1, 3]))
     world = SimpleNamespace(rank=rank, size=size, sum=lambda values: values * size)
-    catalog = SimpleNamespace(sampled_boxes=None, labels=LABELS, classes=("cat", "dog"))
-    return SampleShares(catalog, order, world)
+    catalog = SimpleNamespace(sampled_boxes=None, labels=LABELS, classes=("cat", "dog"), order=lambda _: order)
+    return SampleShares(SimpleNamespace(catalog=catalog, world=world, config=SimpleNamespace(data=None)))
 
 
 def train(callback: SampleShares, *batches: list[tuple[int, int]]) -> dict:

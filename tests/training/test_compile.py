@@ -9,7 +9,7 @@ import pytest
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.optimizers import build_loss, build_optimizer
+from tfpipe.training.compile import build_loss, build_optimizer
 
 
 def config(**sections: Any) -> Config:

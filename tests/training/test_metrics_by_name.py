@@ -7,7 +7,7 @@ import pytest
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.own_metrics import build_metrics
+from tfpipe.training.compile import build_metrics
 
 OWN = "tests.support.own"
 LOGITS = np.log(np.array([[0.7, 0.2, 0.1], [0.3, 0.4, 0.3], [0.5, 0.25, 0.25]], np.float32))

@@ -1,0 +1,155 @@
+"""The one clock of a rank's batches and steps: waits, delays, and in which part the current step is."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from tfpipe.data.runtime.autotune import stages
+
+T = TypeVar("T")
+RECENT = 100
+
+
+class StepTimes(NamedTuple):
+    """Times of a step in seconds; `step_s` minus the next three is the time of the callbacks."""
+
+    step_s: float  # from the end of the previous step to the end of this one
+    wait_s: float  # wait for the input
+    compute_s: float  # training step without the allreduce
+    reduce_s: float  # allreduce of the gradients: network, and wait for slower ranks; 0 with one rank
+    delay_s: float  # from the batch being ready to it being taken
+
+    @property
+    def own_s(self) -> float:
+        """The time that this rank itself causes, without the allreduce."""
+        return self.step_s - self.reduce_s
+
+
+class Times(NamedTuple):
+    """Times of a step of which a device may not have ended the allreduce yet."""
+
+    step_s: float
+    wait_s: float
+    busy_s: float  # training step with the allreduce
+    reduce_s: Any  # a float, or a scalar that converts to one
+    delay_s: float
+
+    def read(self) -> StepTimes:
+        """Returns the times as floats; waits for the device if it has not ended the step."""
+        reduce_s = float(self.reduce_s)
+        return StepTimes(self.step_s, self.wait_s, max(0.0, self.busy_s - reduce_s), reduce_s, self.delay_s)
+
+
+class OpenStep(NamedTuple):
+    """A step that has not ended."""
+
+    part: Literal["input", "step"]  # "input": waits for the input; "step": in the training step
+    since_s: float  # begin of the step, by the meter's clock
+
+
+class Meter:
+    """Measures a Loader's waits and, if a loop calls `finish`, the parts of each step; about 10 microseconds a step."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        """Takes clocks in seconds, the second one for the time of day."""
+        self.clock, self._wall_clock = clock, wall_clock
+        self.steps = 0
+        """Steps that have ended; a run counts its earlier ones too."""
+        self.epoch = 1
+        """Current epoch, counted from 1."""
+        self.last: Times | None = None
+        self.taken_at_s = 0.0
+        """Time of day at which the last batch was taken."""
+        self.open: OpenStep | None = None
+        self.recent_s: deque[float] = deque(maxlen=RECENT)
+        """Durations of the last steps, from taking the batch to the end."""
+        self.waited_s = 0.0
+        """Seconds waited for batches since the pipeline began."""
+        self._delayed_s: float | None = None
+        self._ended_s = clock()
+        self.restart()
+
+    def restart(self) -> None:
+        """Counts batches from zero, since a pipeline begins; the steps go on."""
+        self._batches, self.waited_s, self._delayed_s = 0, 0.0, None
+        self._began_s = self.clock()
+        self.recent_s.clear()
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Begins an epoch, counted from 1: the next step's time counts from now."""
+        self.epoch, self._ended_s = epoch, self.clock()
+
+    def take(self, next_batch: Callable[[], T], ready_at_s: Callable[[T], float | None] = lambda _: None) -> T:
+        """Returns the next batch, which begins a step; `ready_at_s` gives the time of day it was ready at, if known."""
+        began_s = self.clock()
+        self.open = OpenStep("input", began_s)
+        batch = next_batch()
+        self._taken_s, self.taken_at_s = self.clock(), self._wall_clock()
+        self.open = OpenStep("step", began_s)
+        self._batches += 1
+        self._wait_s = self._taken_s - began_s
+        self.waited_s += self._wait_s
+        ready_s = ready_at_s(batch)
+        self._delay_s = 0.0 if ready_s is None else max(0.0, self.taken_at_s - ready_s)
+        if ready_s is not None:
+            self._delayed_s = (self._delayed_s or 0.0) + self._delay_s
+        return batch
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Counts the time within `with` as waiting for the input of a step, so that a hang there is a stall."""
+        self.open = OpenStep("input", self.clock())
+        yield
+        self.open = None
+
+    def finish(self, reduce_s: Any) -> Times:
+        """Ends the step that `take` began, with `reduce_s` seconds of allreduce: a float or a scalar to read later."""
+        now_s = self.clock()
+        assert self.open is not None, "take() begins a step"
+        self.recent_s.append(now_s - self.open.since_s)
+        self.open = None
+        self.last = Times(now_s - self._ended_s, self._wait_s, now_s - self._taken_s, reduce_s, self._delay_s)
+        self.steps += 1
+        self._ended_s = now_s
+        return self.last
+
+    def stats(self, batch_size: int, iterator: Iterator[Any] | None, names: Sequence[str]) -> dict[str, Any]:
+        """Returns the counts since the pipeline began as plain data for JSON.
+
+        `batch_size` is the number of crops of a batch; `iterator` is the pipeline's own, None if it does not run;
+        `names` are those of its stages. AUTOTUNE measures the stages, so there are none if it is switched off.
+
+        Returns:
+            batches: number of batches taken.
+            seconds: since the pipeline began.
+            wait_s, wait_fraction: seconds that the loop has waited for batches, and their share of `seconds`.
+            images_per_second: crops taken in a second.
+            delay_s: seconds that a batch was ready before it was taken, on average; only if the batches have the time.
+            stages: by name, the number of its elements (blocks of samples, images, decoder calls or batches) as
+                `elements` and `per_second`, the mean number of its threads at work, or waiting for a CPU, as `busy`,
+                and the number of calls that may run at once as `parallelism`.
+        """
+        seconds = max(self.clock() - self._began_s, 1e-9)
+        result: dict[str, Any] = {
+            "batches": self._batches,
+            "seconds": seconds,
+            "wait_s": self.waited_s,
+            "wait_fraction": self.waited_s / seconds,
+            "images_per_second": self._batches * batch_size / seconds,
+        }
+        if self._delayed_s is not None:
+            result["delay_s"] = self._delayed_s / self._batches
+        result["stages"] = {
+            stage.stage: {
+                "elements": stage.elements,
+                "per_second": stage.elements / seconds,
+                "busy": stage.busy_ms / 1000 / seconds,
+                "parallelism": stage.parallelism,
+            }
+            for stage in ([] if iterator is None else stages(iterator, names))
+        }
+        return result
