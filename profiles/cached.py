@@ -9,8 +9,8 @@ import time
 from statistics import median
 
 from tfpipe import World, build_dataset, load_config
-from tfpipe.data.catalog.boxes import count_crops
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.crop_counts import count_crops
+from tfpipe.data.sources.registry import load_split
 
 WAYS = {
     "not kept": ["data.cache=null"],
@@ -22,9 +22,9 @@ WAYS = {
 def rates(config: str, settings: list[str], epochs: int) -> list[float]:
     """Crops/s of each epoch, as near as whole batches come to it."""
     loaded = load_config(config, settings)
-    catalog = load_catalog(loaded.data, "train", World())
-    batches = math.ceil(count_crops(catalog, loaded.data, World()).crops / loaded.data.batch_size)
-    iterator, found = iter(build_dataset(loaded, catalog=catalog)), []
+    split = load_split(loaded.data, "train", World())
+    batches = math.ceil(count_crops(split).crops / loaded.data.batch_size)
+    iterator, found = iter(build_dataset(loaded, catalog=split)), []
     for _ in range(epochs):
         start = time.perf_counter()
         for _ in range(batches):

@@ -14,17 +14,17 @@ import tensorflow as tf
 from tfpipe import World, load_config
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.images import decode
 from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.decode import Decoder, choose_decoder
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.images.windows import box_windows
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.native import decoder_name
 
 WHOLE = np.array([[0, 0, 1, 1]], np.float32)
 # Sides in pixels of the crops.
 SIDES = (224, 64)
-NATIVE, LIBRARIES, GRAPH = "native", "simplejpeg + OpenCV", "TensorFlow"
+NATIVE, GRAPH = "native", "TensorFlow"
 GROUPS = {"1 box": (1, 1), "2 to 4": (2, 4), "5 and more": (5, 10**6)}
 Image = tuple[bytes, np.ndarray]  # the file, float32 [k, 4]: its boxes
 
@@ -36,8 +36,8 @@ def main(args: argparse.Namespace) -> None:
     groups = {name: [image for image in images if low <= len(image[1]) <= high] for name, (low, high) in GROUPS.items()}
     groups["the whole image"] = [(jpeg, WHOLE) for jpeg, _ in images]
     print(f"native: {decoder_name()}; ratios are those of the turns' medians.\n")
-    print(f"| crops | boxes | images | {LIBRARIES} | {GRAPH} | {NATIVE} | {LIBRARIES} / {NATIVE} |")
-    print("|---|---|---|---|---|---|---|")
+    print(f"| crops | boxes | images | {GRAPH} | {NATIVE} | {GRAPH} / {NATIVE} |")
+    print("|---|---|---|---|---|---|")
     for side in SIDES:
         for name, chosen in groups.items():
             if chosen:
@@ -46,8 +46,9 @@ def main(args: argparse.Namespace) -> None:
 
 def annotated(config: DataConfig, count: int) -> list[Image]:
     """At most about `count` images that have an XML, evenly over the list."""
-    catalog = load_catalog(config, "train", World())
-    boxes = read_boxes(catalog, World())
+    split = load_split(config, "train", World())
+    catalog = split.catalog
+    boxes = read_boxes(catalog, split.storage, World())
     offsets = boxes.offsets(len(catalog))
     chosen = np.flatnonzero(catalog.annotated)[:: max(1, catalog.annotated.sum() // count)].tolist()
     return [(Path(catalog.paths[item]).read_bytes(), boxes.boxes[offsets[item] : offsets[item + 1]]) for item in chosen]
@@ -55,33 +56,27 @@ def annotated(config: DataConfig, count: int) -> list[Image]:
 
 def row(name: str, images: list[Image], side: int, turns: int) -> str:
     """A line of the table."""
-    ways = {way: decoder_of(way, side) for way in (LIBRARIES, GRAPH, NATIVE)}
+    ways = {way: decoder_of(way, side) for way in (GRAPH, NATIVE)}
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(turns + 1):
         for way, decoder in ways.items():
             times[way].append(cpu_us(decoder, images))
     # The first turn also traced the graphs.
     medians = {way: median(all_turns[1:]) for way, all_turns in times.items()}
-    ratio = median(a / b for a, b in zip(times[LIBRARIES][1:], times[NATIVE][1:], strict=True))
-    cells = " | ".join(f"{medians[way]:.0f}" for way in (LIBRARIES, GRAPH, NATIVE))
+    ratio = median(a / b for a, b in zip(times[GRAPH][1:], times[NATIVE][1:], strict=True))
+    cells = " | ".join(f"{medians[way]:.0f}" for way in (GRAPH, NATIVE))
     return f"| {name} | {len(images)} | {cells} | **{ratio:.2f}** |"
 
 
-def decoder_of(way: str, side: int) -> decode.Decoder:
+def decoder_of(way: str, side: int) -> Decoder:
     """The decoder, whose function is traced."""
     name = "graph" if way == GRAPH else "native"
     config = DataConfig(train_filelist=Path("x"), decoder=name, crop_image_size=(side, side))
-    native = decode.native
-    if way == LIBRARIES:
-        decode.native = lambda: None
-    try:
-        chosen = decode.choose_decoder(config)
-    finally:
-        decode.native = native
+    chosen = choose_decoder(config)
     return chosen._replace(decode=tf.function(chosen.decode, autograph=False, reduce_retracing=True))
 
 
-def cpu_us(decoder: decode.Decoder, images: list[Image]) -> float:
+def cpu_us(decoder: Decoder, images: list[Image]) -> float:
     """Microseconds of CPU time an image."""
     calls = []
     for at in range(0, len(images), decoder.images):

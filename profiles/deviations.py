@@ -22,10 +22,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tensorflow as tf
 
 from tfpipe import Config, Stream, World, load_config, stages
-from tfpipe.data.images import decode
 from tfpipe.data.images.decode import Decoder, choose_decoder
 from tfpipe.prepare.index import build_index
-from tfpipe.tools.bench.segments import Count, Segment, in_turns, measure
+from tfpipe.tools.measure import Count, Segment, in_turns, measure
 
 WARM_UP_S = 1.0
 CPUS = len(os.sched_getaffinity(0))
@@ -39,7 +38,6 @@ class Chain:
     sets: tuple[str, ...] = ()  # overrides of the config
     buffer: bool = False  # shuffles the list in a buffer, instead of computing the order
     one_a_call: bool = False  # parses and decodes one image at a call, instead of 32
-    libraries: bool = False  # decodes by simplejpeg and OpenCV, instead of tfpipe's own decoder
     unbatch: bool = False  # unbatch and batch, instead of rebatch
 
 
@@ -51,7 +49,6 @@ ROWS: dict[str, tuple[str, Chain, Chain]] = {
     "spare": ("more decode calls than threads; instead of as many", DEFAULT, Chain((f"data.parallel.decode={CPUS}",))),
     "index": ("boxes of an index; instead of XMLs, 32 at a call", DEFAULT, XML),
     "call": ("XMLs and JPEGs 32 at a call; instead of one", XML, Chain(XML.sets, one_a_call=True)),
-    "native": ("tfpipe's decoder; instead of simplejpeg and OpenCV", DEFAULT, Chain(libraries=True)),
     "graph": ("tfpipe's decoder; instead of TensorFlow's ops", DEFAULT, Chain(GRAPH)),
     "rebatch": ("rebatch; instead of unbatch and batch", DEFAULT, Chain(unbatch=True)),
     "all": (
@@ -104,13 +101,11 @@ def dataset(config: Config, chain: Chain) -> tf.data.Dataset:
     """Batches of (images, labels), uint8 [batch, height, width, channels] and int32 [batch]."""
     data, world = config.data, World()
     listed = data.model_copy(update={"shuffle_buffer": 0}) if chain.buffer else data
-    catalog = stages.load_catalog(data, "train", world)
-    samples = stages.visit(catalog, listed, world, Stream.start(1))
+    split = stages.load_split(data, "train", world)
+    samples = stages.visit(split.over(listed), Stream.start(1))
     if chain.buffer:
-        samples = samples.shuffle(len(catalog), seed=data.seed)
-    crops = stages.crop(
-        stages.read(samples, catalog, data, world), catalog, data, world, decoder=decoder(config, chain)
-    )
+        samples = samples.shuffle(len(split.catalog), seed=data.seed)
+    crops = stages.crop(stages.read(samples, split), split, decoder=decoder(config, chain))
     if chain.unbatch:
         batches = crops.unbatch().batch(data.batch_size, drop_remainder=True)
     else:
@@ -121,13 +116,7 @@ def dataset(config: Config, chain: Chain) -> tf.data.Dataset:
 
 def decoder(config: Config, chain: Chain) -> Decoder:
     """The decoder of a chain."""
-    own = decode.native
-    if chain.libraries:
-        decode.native = lambda: None
-    try:
-        chosen = choose_decoder(config.data)
-    finally:
-        decode.native = own
+    chosen = choose_decoder(config.data)
     return chosen._replace(images=1) if chain.one_a_call else chosen
 
 

@@ -213,7 +213,7 @@ def main(args: argparse.Namespace) -> None:
 
     configs = prepare(args)
     data = configs["memory"].data
-    classes = len(tfpipe.stages.load_catalog(data, "train", tfpipe.World()).classes)
+    classes = len(tfpipe.stages.load_split(data, "train", tfpipe.World()).catalog.classes)
     shape = (*data.crop_image_size, data.num_channels)
     jax = args.framework == "jax"
     trainer = Jax(classes, shape, args.tiny) if jax else Torch(classes, shape[2], args.tiny)

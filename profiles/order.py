@@ -55,7 +55,7 @@ def one(args: argparse.Namespace) -> None:
     from tfpipe.config import DataConfig
     from tfpipe.data.order.stream import Stream
     from tfpipe.data.pipeline import visit
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
     from tfpipe.distributed import World
 
     # TensorFlow sets itself up with its first data set.
@@ -63,8 +63,8 @@ def one(args: argparse.Namespace) -> None:
     before = resident_bytes()
     started = time.perf_counter()
     config = DataConfig(train_filelist=args.path, layout="ilsvrc")
-    catalog = load_catalog(config, "train", World())
-    visits = visit(catalog, config, World(), Stream.start(1))
+    split = load_split(config, "train", World())
+    visits = visit(split, Stream.start(1))
     position, path = next(iter(visits.map(lambda each: (each.visit.position, each.path))))
     assert int(position) == 0 and path.numpy().startswith(FOLDER.encode())
     print(time.perf_counter() - started, resident_bytes() - before)
@@ -82,24 +82,22 @@ def rate(args: argparse.Namespace) -> None:
     from tfpipe import World, load_config
     from tfpipe.data.order.stream import Stream
     from tfpipe.data.pipeline import visit
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
 
     data = load_config(args.config, args.set).data
-    catalog = load_catalog(data, "train", World())
+    split = load_split(data, "train", World())
 
     def decode(path: tf.Tensor) -> tf.Tensor:
         image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
         return tf.cast(tf.image.resize(image, data.crop_image_size), tf.uint8)
 
     shuffled = (
-        tf.data.Dataset.from_tensor_slices(list(catalog.paths))
-        .shuffle(len(catalog))
+        tf.data.Dataset.from_tensor_slices(list(split.catalog.paths))
+        .shuffle(len(split.catalog))
         .repeat()
         .map(decode, num_parallel_calls=tf.data.AUTOTUNE)
     )
-    ordered = visit(catalog, data, World(), Stream.start(1)).map(
-        lambda each: decode(each.path), num_parallel_calls=tf.data.AUTOTUNE
-    )
+    ordered = visit(split, Stream.start(1)).map(lambda each: decode(each.path), num_parallel_calls=tf.data.AUTOTUNE)
     iterators = {
         name: iter(dataset.batch(data.batch_size).prefetch(2))
         for name, dataset in (("shuffle", shuffled), ("order", ordered))

@@ -18,7 +18,7 @@ from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import visit
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.parallelism import READS
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.native import native
 
 IN_A_TURN, TOGETHER, IDLE_S = 50, 32, 0.2
@@ -42,8 +42,8 @@ def by_tfpipe(image: SamplePaths) -> tuple[tf.Tensor, tf.Tensor]:
 def main(args: argparse.Namespace) -> None:
     """Prints a line for each way."""
     config = load_config(args.config)
-    catalog = load_catalog(config.data, "train", World())
-    images = visit(catalog, config.data, World(), Stream.start(1))
+    split = load_split(config.data, "train", World())
+    images = visit(split, Stream.start(1))
     ways: dict[str, Read] = {"tf.io.read_file": by_tensorflow, "tfpipe": by_tfpipe}
     running = {name: Cancellable(reading(images, read)) for name, read in ways.items()}
     costs: dict[str, list[float]] = {name: [] for name in ways}

@@ -75,15 +75,15 @@ def listed(args: argparse.Namespace) -> dict[str, Any]:
 def formats(args: argparse.Namespace) -> None:
     """Compares tar shards, a table with bytes and packed files with loose files."""
     from tfpipe import World
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
     from tfpipe.prepare.pack import PackPlan, pack
 
     loose = listed(args)
-    catalog = load_catalog(config(**loose).data, "train", World())
+    split = load_split(config(**loose).data, "train", World())
     tars, table, packed = args.out / "tars", args.out / "table.parquet", args.out / "original"
     if not tars.exists():
         tars.mkdir()
-        write(catalog, tars, table)
+        write(split.catalog, tars, table)
     pack(config(**loose).data, "train", packed, PackPlan(), World())
     sources = {"tar": ("webdataset", tars), "parquet": ("table", table), "packed": ("packed", packed)}
     compared = {"files": loose} | {
@@ -127,7 +127,7 @@ def bucket(args: argparse.Namespace) -> None:
     import boto3
 
     from tfpipe import World
-    from tfpipe.data.sources.remote import block_cache
+    from tfpipe.data.sources.remote import ranges
     from tfpipe.prepare.pack import PackPlan, pack
 
     packed = args.out / "crops"
@@ -154,16 +154,16 @@ def bucket(args: argparse.Namespace) -> None:
         alone = {"concurrency": 1}
         one = rate(at(None, remote=alone, num_parallel_readers=1, prefetch_buffer_size=0), 128, warm_up=0)
         print(f"one request at a time: {one.wall:.0f} crops/s")
-        chosen = block_cache.BLOCK
+        chosen = ranges.BLOCK
         blocks = {"blocks of 4 MB": chosen, "blocks of 1 MB": 2**20, "whole shards": WHOLE, "single records": None}
         cold: dict[str, list[Rate]] = {name: [] for name in blocks if name not in args.without}
         for _ in range(args.turns):
             for name in cold:
                 block = blocks[name]
                 shutil.rmtree(cache, ignore_errors=True)
-                block_cache.BLOCK = block or chosen
+                ranges.BLOCK = block or chosen
                 cold[name].append(first_epoch(at(None if block is None else cache)))
-        block_cache.BLOCK = chosen
+        ranges.BLOCK = chosen
         show(cold, next(iter(cold)))
         for name, rates in cold.items():
             median = statistics.median(found.wall for found in rates)
@@ -207,12 +207,12 @@ def rate(chosen: Any, crops: int, warm_up: int = 5) -> Rate:
 def first_epoch(chosen: Any) -> Rate:
     """Returns the rate of an epoch's crops, from the first request on."""
     from tfpipe import World, build_dataset
-    from tfpipe.data.catalog.boxes import count_crops
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.crop_counts import count_crops
+    from tfpipe.data.sources.registry import load_split
 
-    catalog = load_catalog(chosen.data, "train", World())
-    crops = count_crops(catalog, chosen.data, World()).crops
-    batches = iter(build_dataset(chosen, catalog=catalog))
+    split = load_split(chosen.data, "train", World())
+    crops = count_crops(split).crops
+    batches = iter(build_dataset(chosen, catalog=split))
     return measured(lambda: len(next(batches)[1]), crops)
 
 

@@ -20,14 +20,12 @@ DEFAULT = "64"
 def main(args: argparse.Namespace) -> None:
     """Prints a line for each number of reads."""
     from tfpipe import World, load_config
-    from tfpipe.tools.bench.chains import Pipeline
-    from tfpipe.tools.bench.segments import in_turns
-    from tfpipe.tools.bench.sweep import Catalogs
+    from tfpipe.tools.measure import Pipelines, in_turns
 
-    world, catalogs = World.detect(), Catalogs(World.detect())
+    pipelines = Pipelines(World.detect(), WARM_UP_S)
     for delay_ms in args.delay_ms:
         ways = {}
-        for number, reads in enumerate(args.reads):
+        for reads in args.reads:
             decode = "autotune" if reads == "autotune" else "auto"
             sets = [
                 f"data.parallel.read={reads}",
@@ -35,8 +33,7 @@ def main(args: argparse.Namespace) -> None:
                 f"data.storage_delay_ms={delay_ms}",
             ]
             config = load_config(args.config, [*args.set, *sets])
-            share = number / len(args.reads)
-            ways[reads] = Pipeline(config, world, catalogs.of(config), WARM_UP_S, share).measure
+            ways[reads] = pipelines.new(config).measure
         for reads, segments in (found := in_turns(ways, args.turns, args.seconds, show=False)).items():
             rates = [segment.crops_per_second for segment in segments]
             base = [segment.crops_per_second for segment in found[DEFAULT]]

@@ -70,17 +70,19 @@ MUTANTS = (
     Mutant("data/catalog/labels.py", "zip(sorted(stems), lines, strict=True)", "zip(stems, lines, strict=True)"),
     Mutant("data/catalog/layout.py", "folder.rpartition(", "folder.partition(", "data/catalog"),
     Mutant("data/catalog/index.py", "!= expected.encode()", "== expected.encode() and False"),
-    Mutant("data/catalog/boxes.py", "annotated[world.rank :: world.size]", "annotated[world.rank + 1 :: world.size]"),
+    Mutant("distributed.py", "items[self.rank :: self.size]", "items[self.rank + 1 :: self.size]", "data/catalog"),
     # Sources.
     Mutant("data/sources/remote/fetcher.py", "if done == tries or not may_pass(failure):", "if True:"),
     Mutant("data/sources/remote/fetcher.py", "PAUSE_S * 2 ** (tries - 1)", "PAUSE_S * 2 ** tries"),
-    Mutant("data/sources/cache.py", 'return tf.where(intact, contents, "")', "return contents"),
+    Mutant("data/runtime/store.py", 'return tf.where(intact, contents, "")', "return contents"),
     Mutant("data/sources/packed/pixels.py", "len(beyond := np.flatnonzero(", "len(beyond := 0 * np.flatnonzero("),
     Mutant("data/sources/packed/manifest.py", 'yield "" if same else', 'yield "" if True else'),
     # Failures.
     Mutant("data/failures/missing.py", "missing = new & ~np.isin(", "missing = ~np.isin("),
     Mutant("data/failures/diagnose.py", "done + 1).item[-1]", "done + 2).item[-1]"),
-    Mutant("data/failures/stalled.py", "visits.position < order.count", "visits.position <= order.count + 99"),
+    Mutant(
+        "data/failures/stalled.py", "visits.position < split.order.count", "visits.position <= split.order.count + 99"
+    ),
     # Training.
     Mutant("util/retry.py", "TRIES = 5", "TRIES = 1"),
     Mutant("util/retry.py", "FIRST_PAUSE_S * 2**self._tries", "FIRST_PAUSE_S"),

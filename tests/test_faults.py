@@ -15,7 +15,7 @@ from tests.support.runs import SLOWLY, check_epoch, read_metrics, steps, train, 
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 # Long for what should take seconds, short beside a hang.
 BOUNDED_S = 120
@@ -71,8 +71,8 @@ def test_storage_that_hangs_ends_the_run_and_is_named(config: Path, tree: Path, 
 def test_storage_that_hangs_after_the_last_step_loses_nothing(config: Path, tree: Path, tmp_path: Path) -> None:
     """The pipeline reads ahead what no step needs any more: the run has all it trains on, and ends well."""
     data = load_config(config).data
-    catalog = load_catalog(data, "train", World())
-    pipe = Path(catalog.paths[int(catalog.order(data).items(np.array([40]))[0])])
+    split = load_split(data, "train", World())
+    pipe = Path(split.catalog.paths[int(split.order.items(np.array([40]))[0])])
     pipe.unlink()
     os.mkfifo(pipe)
     args = ("-c", config, "-l", tmp_path / "run", "--set", "data.prefetch_buffer_size=2")
@@ -156,8 +156,8 @@ def test_a_fault_that_passes_costs_no_image(config: Path, tmp_path: Path, on_err
 def check_left_out(config: Path, run_dir: Path, bad: list[Path]) -> list[list[str]]:
     """Checks that each sample was either trained or is in bad_files.txt, whose lines it returns, and was counted."""
     data = load_config(config).data
-    catalog = load_catalog(data, "train", World())
-    order = catalog.order(data)
+    loaded = load_split(data, "train", World())
+    order = loaded.order
     head, *lines = (line.split("\t") for line in (run_dir / "bad_files.txt").read_text().splitlines())
     assert head == ["step", "rank", "split", "position", "file", "reason"]
     dropped = Counter(int(line[3]) for line in lines)
@@ -167,7 +167,7 @@ def check_left_out(config: Path, run_dir: Path, bad: list[Path]) -> list[list[st
     assert {place: seen[place] + dropped[place] for place in whole} == dict.fromkeys(whole, 1)
     for _, _, split, position, file, reason in lines:
         assert Path(file) in bad and "Unknown image file format" in reason and split == "train"
-        assert file == catalog.paths[int(order.items(np.array([int(position)]))[0])]
+        assert file == loaded.catalog.paths[int(order.items(np.array([int(position)]))[0])]
     logged = [line["dropped_images"] for line in read_metrics(run_dir)]
     assert sum(logged) == len(lines) and min(logged) > 0
     return lines

@@ -12,7 +12,7 @@ from tests.support.runs import read_metrics
 from tests.support.sample import TINY, SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 COLLECTIVES = """
 import threading
@@ -122,8 +122,8 @@ def test_ranks_end_with_equal_weights_and_count_every_test_sample_once(
         "test",
         "train",
     ]
-    catalog = load_catalog(load_config(path).data, "test", World())
-    crops = len(read_boxes(catalog, World()).images)
+    split = load_split(load_config(path).data, "test", World())
+    crops = len(read_boxes(split.catalog, split.storage, World()).images)
     assert [(line["test_images"], line["test_crops"]) for line in read_metrics(tmp_path / "run")] == [(37, crops)] * 2
 
 

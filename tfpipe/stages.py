@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 from tfpipe.config import DataConfig
@@ -19,24 +20,18 @@ from tfpipe.distributed import World
 
 
 def _of_split(stage: Callable[..., Any]) -> Callable[..., Any]:
-    """Lets a stage also take (..., split, config, world, ...), as before 0.2, in place of (..., split, ...)."""
+    """Lets a stage also take (..., catalog, config, world, ...), as before 0.2, in place of (..., split, ...)."""
 
     @wraps(stage)
     def call(*args: Any, **keys: Any) -> Any:
         config, world = keys.pop("config", None), keys.pop("world", None)
-        split = keys.pop("catalog", None)
-        values: list[Any] = [] if split is None else [split]
-        for value in args:
-            if isinstance(value, DataConfig):
-                config = value
-            elif isinstance(value, World):
-                world = value
-            else:
-                values.append(value)
-        for number, value in enumerate(values):
-            if isinstance(value, Split):
-                values[number] = value.adapted(config or value.config, world or value.world)
-        return stage(*values, **keys)
+        config = next((value for value in args if isinstance(value, DataConfig)), config)
+        world = next((value for value in args if isinstance(value, World)), world)
+        rest = [value for value in args if not isinstance(value, (DataConfig, World))]
+        given = signature(stage).bind(*rest, **{"split" if name == "catalog" else name: keys[name] for name in keys})
+        split = given.arguments["split"]
+        given.arguments["split"] = split.adapted(config or split.config, world or split.world)
+        return stage(*given.args, **given.kwargs)
 
     return call
 

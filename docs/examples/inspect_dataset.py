@@ -39,7 +39,9 @@ def read_table(data: DataConfig, catalog: Catalog, images: int) -> Table:
         return parquet.read_table(index_path(data, getattr(data, f"{catalog.split}_filelist"))).take(chosen)
     paths, xmls = zip(*((catalog.paths[item], catalog.annotation(item)) for item in chosen), strict=True)
     numbers = {name: number for number, name in enumerate(catalog.classes)}
-    table, errors = read_rows(Images(paths, xmls, catalog.labels[chosen], remote=catalog.source.remote), numbers)
+    table, errors = read_rows(
+        Images(paths, xmls, catalog.labels[chosen], remote=data.remote if catalog.paths.remote else None), numbers
+    )
     if table is None:
         raise SystemExit(f"{len(errors)} of {len(chosen)} images cannot be read, e.g. {errors[0]}")
     return table
@@ -137,11 +139,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         # All boxes, whatever training makes of them.
         plain = {"crop": "boxes", "test_crop": "boxes", "unit": "image", "cache": None}
         data = tfpipe.load_config(args.config).data.model_copy(update=plain)
-        catalog = tfpipe.stages.load_catalog(data, args.split, tfpipe.World())
+        split = tfpipe.stages.load_split(data, args.split, tfpipe.World())
+        catalog = split.catalog
         names = class_names(data, catalog)
         found = Found(read_table(data, catalog, args.images), len(names))
         said = describe(found, catalog, names)
-        scenes = find_scenes(data, catalog, tfpipe.Stream.start(1), min(PICTURES, len(catalog)))
+        scenes = find_scenes(split, tfpipe.Stream.start(1), min(PICTURES, len(catalog)))
         draw(found, scenes, names, f"{args.config.stem}, {said.splitlines()[0]}").savefig(args.out)
     print(said)
 

@@ -64,7 +64,7 @@ def train(config: tfpipe.Config, steps: int, width: int) -> tuple[list[float], f
     world = tfpipe.World(rank, size, threads=max(1, len(os.sched_getaffinity(0)) // local_size))
 
     data = config.data
-    catalog = tfpipe.stages.load_catalog(data, "train", world)
+    catalog = tfpipe.stages.load_split(data, "train", world).catalog
     torch.manual_seed(config.training.seed)
     model = resnet18(len(catalog.classes), data.num_channels, width).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.002)

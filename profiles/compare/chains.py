@@ -29,8 +29,8 @@ def tfpipe_service(work: Work) -> Iterator[tf.Tensor]:
     return _tfpipe(work, ["data.annotations=index", f"data.index={work.index}", 'data.service={"workers": 2}'])
 
 
-def tfpipe_libraries(work: Work) -> Iterator[tf.Tensor]:
-    """With an index and without tfpipe's decoder in C: by simplejpeg and OpenCV."""
+def tfpipe_graph(work: Work) -> Iterator[tf.Tensor]:
+    """With an index and without tfpipe's decoder in C: by TensorFlow's ops."""
     os.environ[OFF] = "0"
     return tfpipe_index(work)
 
@@ -79,5 +79,5 @@ def _tutorial(work: Work, readers: int | None) -> Iterator[tf.Tensor]:
         yield images
 
 
-OURS = (tfpipe, tfpipe_index, tfpipe_service, tfpipe_libraries, tutorial, tutorial_serial)
+OURS = (tfpipe, tfpipe_index, tfpipe_service, tfpipe_graph, tutorial, tutorial_serial)
 PEERS = {each.__name__: each for each in OURS}

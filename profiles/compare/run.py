@@ -15,14 +15,14 @@ from turns import Peer, columns, spread, take_turns
 from work import BATCH, SIZE, Work
 
 from tfpipe import World, load_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 HERE = Path(__file__).parent
 OURS = {
     "tfpipe": "tfpipe",
     "tfpipe_index": "tfpipe, with an index",
     "tfpipe_service": "tfpipe, with an index and 2 workers of data.service",
-    "tfpipe_libraries": "tfpipe, with an index, by simplejpeg + OpenCV",
+    "tfpipe_graph": "tfpipe, with an index, by TensorFlow's ops",
     "tutorial": "the tutorial's chain, 8 readers",
     "tutorial_serial": "the tutorial's chain, serial",
 }
@@ -74,7 +74,7 @@ def prepare(args: argparse.Namespace, folder: Path) -> Path:
     config.write_text(json.dumps({"data": data}))
     index = [sys.executable, "-m", "tfpipe", "index", "-c", str(config), "--set", f"data.index={folder}"]
     subprocess.run([*index, "--split", "train"], check=True, stdout=sys.stderr)
-    catalog = load_catalog(load_config(config, ["data.annotations=xml"]).data, "train", World())
+    catalog = load_split(load_config(config, ["data.annotations=xml"]).data, "train", World()).catalog
     files = [(path, catalog.annotation(item)) for item, path in enumerate(catalog.paths)]
     random.Random(0).shuffle(files)
     work = folder / "work.json"

@@ -34,7 +34,7 @@ def tfpipe(work: Work) -> Iterator[Batch]:
 
 
 def numpy(work: Work) -> Iterator[Batch]:
-    """What `tfpipe pack` made, without tfpipe's library in C: NumPy copies pixels, simplejpeg decodes."""
+    """What `tfpipe pack` made, without tfpipe's library in C: NumPy copies pixels, TensorFlow's op decodes."""
     os.environ[OFF] = "0"
     return tfpipe(work)
 

@@ -20,7 +20,7 @@ from formats import bytes_each
 from given import BATCH, SIDE, Given
 
 from tfpipe import World, load_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 HERE = Path(__file__).parent
 QUALITY = 90  # of the JPEGs of crops
@@ -125,7 +125,7 @@ def prepare(args: argparse.Namespace) -> Given:
         config = {"data": {"source": {"kind": "packed", "path": str(folder / kind)}, "crop_image_size": [SIDE, SIDE]}}
         (folder / f"{kind}.json").write_text(json.dumps(config))
     if not (folder / "pixels.npy").exists():
-        packed = load_catalog(load_config(folder / "crops.json", []).data, "train", World()).source.shards
+        packed = load_split(load_config(folder / "crops.json", []).data, "train", World()).shards
         jpegs = [packed.contents(record) for record in range(len(packed.records.label))]
         Given.write(folder, jpegs, map(simplejpeg.decode_jpeg, jpegs), packed.records.label.tolist())
     return Given(folder)

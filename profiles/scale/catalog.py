@@ -59,7 +59,7 @@ def make(folder: Path, count: int) -> dict[str, Any]:
     from tfpipe import World, make_config
     from tfpipe.data.catalog.index import index_fingerprint
     from tfpipe.data.catalog.layout import LAYOUTS
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
 
     path = folder / "train.txt"
     data = {"train_filelist": str(path.absolute()), "annotations": "index", "shuffle_buffer": 2}
@@ -74,14 +74,15 @@ def make(folder: Path, count: int) -> dict[str, Any]:
             file.write(f"{root}/{wnid}/{wnid}_{number % 10000}.JPEG\n")
     config = make_config({"data": data | {"annotations": "none"}}).data
     clock, cpu_s = time.perf_counter(), time.process_time()
-    catalog = load_catalog(config, "train", World())
+    split = load_split(config, "train", World())
+    catalog = split.catalog
     clock, cpu_s = time.perf_counter() - clock, time.process_time() - cpu_s
     print(f"{count:,} lines: read, and made files of, in {clock:.1f} s, CPU {cpu_s:.1f} s", flush=True)
     jpeg = BytesIO()
     pixels = np.random.default_rng(0).integers(0, 256, (12, 16, 3), np.uint8)
     Image.fromarray(pixels).resize((500, 375)).save(jpeg, "JPEG", quality=85)
     (folder / "one.jpg").write_bytes(jpeg.getvalue())
-    for item in catalog.order(config).items(np.arange(min(count, READY_POSITIONS))).tolist():
+    for item in split.order.items(np.arange(min(count, READY_POSITIONS))).tolist():
         image = Path(catalog.paths[item])
         image.parent.mkdir(parents=True, exist_ok=True)
         if not image.exists():
@@ -176,19 +177,19 @@ class Forked:
 
 def one(connection: Connection, data: dict[str, Any] | None, rank: int, size: int) -> None:
     """Takes the first batch, or only starts TensorFlow if `data` is None; then reports for each line received."""
-    times, catalog, iterator = [clocks()], None, None
+    times, split, iterator = [clocks()], None, None
     if data is None:
         import tensorflow as tf
 
         next(iter(tf.data.Dataset.range(3).map(lambda x: x + 1).batch(2)))
     else:
         from tfpipe import World, build_dataset, make_config
-        from tfpipe.data.sources.registry import load_catalog
+        from tfpipe.data.sources.registry import load_split
 
         config, world = make_config({"data": data}), World(rank, size)
-        catalog = load_catalog(config.data, "train", world)
+        split = load_split(config.data, "train", world)
         times.append(clocks())
-        dataset = build_dataset(config, "train", world, catalog=catalog)
+        dataset = build_dataset(config, "train", world, catalog=split)
         times.append(clocks())
         iterator = iter(dataset)
         images, _ = next(iterator)
@@ -197,7 +198,8 @@ def one(connection: Connection, data: dict[str, Any] | None, rank: int, size: in
     parts = [tuple(np.subtract(after, before).tolist()) for before, after in pairwise(times)]
     connection.send({"parts": parts, **measured()})
     while (line := connection.recv()) is not None:
-        if line == "read all" and catalog is not None:
+        if line == "read all" and split is not None:
+            catalog = split.catalog
             paths = catalog.paths
             arrays = (paths.text, paths.offsets, paths.folder, catalog.labels, catalog.annotated, *catalog.boxes)
             for array in (*arrays, catalog.boxes.offsets(len(catalog))):

@@ -22,9 +22,9 @@ START = """
 import sys
 from tfpipe import World, make_config
 from tfpipe.data.catalog import table
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 table.SMALL_BYTES = int(sys.argv[2])
-load_catalog(make_config({"data": {"train_filelist": sys.argv[1]}}).data, "train", World.mpi())
+load_split(make_config({"data": {"train_filelist": sys.argv[1]}}).data, "train", World.mpi())
 """
 
 

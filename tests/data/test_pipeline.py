@@ -20,13 +20,13 @@ from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Parallel
 from tfpipe.data.annotations.voc import read_xml
-from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.images.crops import Crops
 from tfpipe.data.pipeline import finish, transform
 from tfpipe.data.runtime import simulated_latency as late
 from tfpipe.data.runtime.autotune import tuned
 from tfpipe.data.runtime.parallelism import READS, options
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 
 RESIZED = {"crop": "random_resized"}
@@ -81,7 +81,7 @@ def test_float_images_are_in_0_to_1(config: Config, dtype: str) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, pytest.param(5, marks=REPEATED)])
 def test_the_test_pass_sees_every_image_once_over_the_ranks(config: Config, size: int) -> None:
-    catalog = load_catalog(config.data, "test", World())
+    catalog = load_split(config.data, "test", World()).catalog
     boxes = [len(read_xml(path).names) for path in map(catalog.annotation, range(len(catalog)))]
     seen = [known_crops(config, "test", World(rank, size)) for rank in range(size)]
     places = Counter((position, crop) for share in seen for position, crop, *_ in share)
@@ -97,13 +97,15 @@ def test_a_rank_without_a_share_of_the_test_data_sees_none(config: Config, sampl
 
 
 def test_a_training_epoch_sees_every_image_once(config: Config) -> None:
-    catalog = load_catalog(config.data, "train", World())
-    expected = count_crops(catalog, config.data, World())
+    split = load_split(config.data, "train", World())
+    expected = count_crops(split)
     assert expected.exact
-    first = Counter(label for position, _, label, _ in known_crops(config) if position < len(catalog))
-    boxes = [len(read_xml(path).names) if path else 1 for path in map(catalog.annotation, range(len(catalog)))]
+    first = Counter(label for position, _, label, _ in known_crops(config) if position < len(split.catalog))
+    boxes = [
+        len(read_xml(path).names) if path else 1 for path in map(split.catalog.annotation, range(len(split.catalog)))
+    ]
     wanted = Counter()
-    for label, count in zip(catalog.labels, boxes, strict=True):
+    for label, count in zip(split.catalog.labels, boxes, strict=True):
         wanted[int(label)] += count
     assert first == wanted
     assert expected.crops == sum(boxes)
@@ -111,7 +113,7 @@ def test_a_training_epoch_sees_every_image_once(config: Config) -> None:
 
 def test_a_crop_is_its_box_of_its_image(config: Config) -> None:
     """Against Pillow: roughly, since its bilinear antialiases; a wrong box or image is far off."""
-    catalog = load_catalog(config.data, "test", World())
+    catalog = load_split(config.data, "test", World()).catalog
     for position, crop, _, pixels in known_crops(config, "test")[:32]:
         with Image.open(catalog.paths[position]) as image:
             ymin, xmin, ymax, xmax = read_xml(catalog.annotation(position)).boxes[crop]
@@ -139,8 +141,8 @@ def test_ranks_see_the_global_batches_of_one_process(config: Config, size: int, 
     config = changed(config, crop=crop, unit=unit)
     alone = known_crops(config)
     config = changed(config, batch_size=5)
-    catalog = load_catalog(config.data, "train", World())
-    ranks = [crops(config, "train", World(rank, size), steps=30, catalog=catalog) for rank in range(size)]
+    split = load_split(config.data, "train", World())
+    ranks = [crops(config, "train", World(rank, size), steps=30, catalog=split) for rank in range(size)]
     assert [each for visit in zip(*ranks, strict=True) for each in visit] == alone[: 30 * 5 * size]
 
 
@@ -172,18 +174,18 @@ def test_a_resumed_dataset_goes_on_with_the_next_crop(config: Config, taken: int
 
 def test_boxes_as_samples_are_the_crops_of_the_images_in_another_order(config: Config) -> None:
     """An epoch holds the same pixels, each once; the crops of an image are spread over it."""
-    catalog = load_catalog(config.data, "train", World())
-    count = count_crops(catalog, config.data, World()).crops
-    by_image = [each for each in known_crops(config) if each[0] < len(catalog)]
+    split = load_split(config.data, "train", World())
+    count = count_crops(split).crops
+    by_image = [each for each in known_crops(config) if each[0] < len(split.catalog)]
     boxes = changed(config, unit="box")
     by_box = known_crops(boxes)[:count]
     assert [position for position, *_ in by_box] == list(range(count))
     assert {crop for _, crop, *_ in by_box} == {0}
     assert Counter(each[2:] for each in by_box) == Counter(each[2:] for each in by_image)
-    of_box = load_catalog(boxes.data, "train", World())
-    assert count_crops(of_box, boxes.data, World()) == (count, True)
-    order = of_box.order(boxes.data)
-    images = of_box.boxes.images[order.items(np.arange(count))]
+    of_box = load_split(boxes.data, "train", World())
+    assert count_crops(of_box) == (count, True)
+    order = of_box.order
+    images = of_box.catalog.boxes.images[order.items(np.arange(count))]
     several = [np.flatnonzero(images == image) for image in np.unique(images)]
     apart = np.concatenate([np.diff(places) for places in several if len(places) > 1])
     assert len(apart) > 10 and np.mean(apart) > 10
@@ -196,7 +198,7 @@ def test_test_data_goes_by_image_whatever_the_unit_and_the_scope(config: Config)
 
 def test_in_the_scope_shard_a_rank_keeps_its_images(config: Config) -> None:
     config = changed(config, scope="shard", crop="full")
-    labels = load_catalog(config.data, "train", World()).labels
+    labels = load_split(config.data, "train", World()).catalog.labels
     for rank in (0, 3):
         seen = crops(config, "train", World(rank, 4), steps=3)
         for epoch in (seen[:24], seen[24:48]):
@@ -244,7 +246,7 @@ def test_test_data_is_never_augmented(config: Config) -> None:
 
 
 def test_without_shuffling_the_order_is_the_lists(config: Config) -> None:
-    labels = load_catalog(config.data, "train", World()).labels.tolist()
+    labels = load_split(config.data, "train", World()).catalog.labels.tolist()
     in_order = crops(changed(config, shuffle_buffer=1, crop="full"), "train", steps=12)
     assert [label for _, _, label, _ in in_order] == labels * 2
     shuffled = [label for _, _, label, _ in known_crops(changed(config, **RESIZED))[:96]]

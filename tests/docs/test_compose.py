@@ -24,6 +24,14 @@ def folder(sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return tmp_path
 
 
+def test_the_map_of_the_code_names_every_package() -> None:
+    """Each package of the tree, and no other folder."""
+    _, code = (ROOT / "docs/compose.md").read_text().split("\n## The code\n")
+    named = re.findall(r"\]\(\.\./(tfpipe[\w/]*)\)", code)
+    packages = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "tfpipe").rglob("__init__.py")}
+    assert sorted(named) == sorted(packages)
+
+
 def run(block: str) -> dict:
     """The names that a block defines, run from a file of its own, since AutoGraph reads the source."""
     path = Path(f"block_{len(list(Path().glob('block_*')))}.py").resolve()

@@ -27,6 +27,7 @@ from tfpipe.errors import ConfigError
 
 DOCUMENTS = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").glob("*.md")),
     ROOT / "jobs/README.md",

@@ -15,9 +15,10 @@ from tfpipe.data.failures.missing import Dropped
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import crop, read, visit
-from tfpipe.data.sources.registry import load_catalog
-from tfpipe.tools.check import Checked, check
+from tfpipe.data.sources.registry import load_split
 from tfpipe.tools.check.kinds import CODES, STOPS
+from tfpipe.tools.check.result import Checked
+from tfpipe.tools.check.split import check
 
 FAULTS = [*IMAGES, *XMLS]
 WHAT_TO_DO = "repair it or take it out of the filelist; tfpipe check finds all such files"
@@ -63,19 +64,19 @@ def config_of(tree: Path, **data: object) -> Config:
 )
 def test_training_stops_at_each_and_says_why(tree: Path, decoder: str, channels: int) -> None:
     data = config_of(tree, decoder=decoder, num_channels=channels).data
-    catalog = load_catalog(data, "train", ALONE)
-    images = read(visit(catalog, data, ALONE, Stream.start(1)).take(len(catalog)), catalog, data)
+    split = load_split(data, "train", ALONE)
+    images = read(visit(split, Stream.start(1)).take(len(split.catalog)), split)
     # One at a call: an error of a dataset costs its own element, and the next ones come.
-    crops = iter(crop(images, catalog, data, decoder=choose_decoder(data)._replace(images=1)))
+    crops = iter(crop(images, split, decoder=choose_decoder(data)._replace(images=1)))
     wrong = {}
     for item, fault in enumerate(FAULTS):
         try:
             said = None
             assert next(crops).images.shape == (1, 16, 16, channels)
         except tf.errors.OpError as error:
-            failure = catalog.source.explain(catalog, data, item, error)
-            said = str(cannot_use(failure, catalog, ALONE))
-        own = catalog.paths[item] if item < len(IMAGES) else catalog.annotation(item)
+            failure = split.explain(item, error)
+            said = str(cannot_use(failure, split))
+        own = split.catalog.paths[item] if item < len(IMAGES) else split.catalog.annotation(item)
         expected = None
         if fault.says is not None and not (decoder == "graph" and fault.name in BELOW_THE_CROP):
             reason = fault.says.replace("PATH", own)
@@ -98,25 +99,25 @@ def test_skipping_leaves_out_exactly_these(tree: Path, decoder: str, channels: i
     """Nothing else of a batch that shares a call with them is missing."""
     how = {"on_error": "skip", "batch_size": 8, "num_parallel_readers": "auto"}
     config = config_of(tree, decoder=decoder, num_channels=channels, **how)
-    catalog = load_catalog(config.data, "train", ALONE)
+    split = load_split(config.data, "train", ALONE)
     batches = []
-    for *_, positions in build_dataset(config, "train", ALONE, True, catalog=catalog).as_numpy_iterator():
+    for *_, positions in build_dataset(config, "train", ALONE, True, catalog=split).as_numpy_iterator():
         batches.append(positions)
-        if positions[-1, 0] >= len(catalog):
+        if positions[-1, 0] >= len(split.catalog):
             break
     seen = {position for positions in batches for position in positions[:, 0].tolist()}
-    left = dict(Dropped(catalog, config.data, ALONE, Stream.start(1)).look(batches))
+    left = dict(Dropped(split, Stream.start(1)).look(batches))
     bad = {
         item: fault
         for item, fault in enumerate(FAULTS)
         if fault.says is not None and not (decoder == "graph" and fault.name in BELOW_THE_CROP)
     }
     # Without shuffling, the positions of the first epoch are the places in the list.
-    whole = set(range(len(catalog)))
+    whole = set(range(len(split.catalog)))
     assert seen & whole == whole - bad.keys()
     assert left.keys() & whole == bad.keys()
     for item, fault in bad.items():
-        own = catalog.paths[item] if item < len(IMAGES) else catalog.annotation(item)
+        own = split.catalog.paths[item] if item < len(IMAGES) else split.catalog.annotation(item)
         assert left[item].path == own
         assert same(left[item].reason, fault.says.replace("PATH", own)), fault.name
 

@@ -1,6 +1,6 @@
 /* Feeds bytes to the native core: by libFuzzer, or (with STANDALONE) from files, each also with random changes.
  *
- * The first 8 bytes of an input say what is asked of the JPEG behind them: windows, the crops' size, channels.
+ * The first 8 bytes of an input say what is asked of the JPEG after them: windows, the crops' size, channels.
  *
  *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/jpegs.c tfpipe/native/{colour,...}.c && ./a.out CORPUS
  *     cc -DSTANDALONE -fsanitize=address,undefined ... && ./a.out SECONDS SEED FILE... */
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (int k = 0; k < 4; k++) draws[k] = (int32_t)((state = state * 1664525u + 1013904223u) >> 8);
         window[2] = height ? 1 + draws[0] % height : 1;
         window[3] = width ? 1 + draws[1] % width : 1;
-        if (data[6] & 1 && i == 0) window[2] = height, window[3] = width; /* all of it */
+        if (data[6] & 1 && i == 0) window[2] = height, window[3] = width;           /* all of it */
         if (data[6] & 2 && window[2] >= target_height && window[3] >= target_width) /* not resized */
             window[2] = target_height, window[3] = target_width;
         window[0] = height > window[2] ? draws[2] % (height - window[2] + 1) : 0;
@@ -63,6 +63,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         unsigned sum = 0;
         for (size_t i = 0; i < bytes; i++) sum += out[i] > 127;
         if (sum > bytes) abort();
+        /* The same crops as one image, whose pixels end where their memory does. */
+        int32_t height_of_all = count * target_height, half = (target_width + 1) / 2;
+        int32_t parts[8] = {0, 0, height_of_all, target_width, height_of_all - 1, target_width - half, 1, half};
+        uint8_t *again = malloc(2 * (size_t)(target_width * target_height * channels)), both[2] = {1, 0};
+        if (again && tfpipe_resize(scratch, out, height_of_all, target_width, parts, both, 2, target_height,
+                                   target_width, channels, again))
+            abort();
+        free(again);
     }
     free(out);
     free(jpeg);
@@ -102,9 +110,7 @@ static size_t change(uint8_t *data, size_t size, size_t room) {
             memmove(data + at + length, data + at, size - at);
             size += length;
             break;
-        case 6: /* from elsewhere */
-            memmove(data + at, data + draw((uint32_t)(size - length + 1)), length);
-            break;
+        case 6: /* from elsewhere */ memmove(data + at, data + draw((uint32_t)(size - length + 1)), length); break;
         default:
             if (!draw(8)) size = at;
         }

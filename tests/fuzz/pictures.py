@@ -12,7 +12,7 @@ from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.windows import full_windows, image_size
 
 TARGET = (16, 24)
-DECODERS = ("native", "libraries", "graph")
+DECODERS = ("native", "graph")
 PICTURE = picture(48, 64, 3)
 # Marks of JPEG, and sizes that are none.
 PIECES = [

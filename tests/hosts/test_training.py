@@ -12,7 +12,7 @@ from tests.support.hosts import LOGIN
 from tests.support.runs import check_epoch, read_intervals, read_metrics, steps, trained, wait_for
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import Stopped
 
 SLOW = "data.storage_delay_ms=60 data.parallel.read=1 data.prefetch_buffer_size=2"
@@ -21,7 +21,8 @@ WAIT_S = 240
 
 def check_tests(run_dir: Path, config: Path) -> None:
     """Every test image and crop was counted once in each epoch."""
-    crops = len(read_boxes(load_catalog(load_config(config).data, "test", World()), World()).images)
+    split = load_split(load_config(config).data, "test", World())
+    crops = len(read_boxes(split.catalog, split.storage, World()).images)
     assert [(line["test_images"], line["test_crops"]) for line in read_metrics(run_dir)] == [(37, crops)] * 2
 
 

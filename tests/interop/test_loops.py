@@ -12,7 +12,7 @@ from tests.support.loops import BATCH, LOOPS, Loop
 from tests.support.runs import SLOW, epoch_of, steps
 from tests.support.sample import SampleData
 from tfpipe import World, load_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 loops = pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.name)
 
@@ -27,8 +27,8 @@ def config(sample: SampleData, tree: Path, tmp_path: Path) -> Path:
 def image_at(config: Path, position: int) -> Path:
     """Returns the image at a position of the stream."""
     data = load_config(config).data
-    catalog = load_catalog(data, "train", World())
-    return Path(catalog.paths[int(catalog.order(data).items(np.array([position]))[0])])
+    split = load_split(data, "train", World())
+    return Path(split.catalog.paths[int(split.order.items(np.array([position]))[0])])
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The decoder in C as Python and TensorFlow call it, and what tfpipe does without it."""
 
 import logging
+import math
 import os
 import re
 import shutil
@@ -11,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import simplejpeg
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from tests.support.batches import batches
 from tests.support.commands import ROOT
-from tests.support.images import encoded, picture
+from tests.support.images import decoded, encoded, picture
 from tests.support.sample import SampleData
 from tfpipe import load_config, native
 from tfpipe.data.images.headers import jpeg_header
@@ -51,7 +52,7 @@ def test_an_image_is_accepted_or_refused_by_itself() -> None:
     files = [jpeg, other, b"", jpeg[:2000], jpeg]
     pixels, refused = called(files, [0, 1, 2, 3, 4], [[0, 0, *FULL]] * 5, flips=(True, False, False, False, False))
     assert refused.tolist() == [False, True, True, True, False]
-    expected = simplejpeg.decode_jpeg(jpeg)
+    expected = decoded(jpeg)
     assert (pixels[0] == expected[:, ::-1]).all() and (pixels[4] == expected).all()
 
 
@@ -122,22 +123,28 @@ def test_sizes_of_spoilt_headers_are_pythons_or_unknown(changes: list[tuple[int,
     assert found == [0, 0] or (header is not None and found == [header.height, header.width])
 
 
-@pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000, 1024, 1087, 1088, 5000, 150_528])
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1), (9, 7, 1), (1, 1, 3), (8, 8, 3), (5, 5, 3), (33, 31, 3), (224, 224, 3)], ids=str
+)
 @pytest.mark.parametrize("start", [0, 1, 33])
-def test_records_are_copied_wherever_they_are(size: int, start: int) -> None:
+def test_records_are_copied_or_mirrored_wherever_they_are(shape: tuple[int, int, int], start: int) -> None:
     """To the byte, and nothing beside them."""
+    size = math.prod(shape)
     data = np.random.default_rng(size).integers(0, 256, 4 * size + 9, np.uint8)
-    places = np.array([3 * size + 5, 0, size + 1, 0])
-    memory = np.full(start + 4 * size + 64, 7, np.uint8)
-    crops = memory[start : start + 4 * size].reshape(4, size)
-    native.native().copy((data.ctypes.data + places).astype(np.uintp), crops)
-    expected = b"".join(data[place : place + size].tobytes() for place in places)
-    assert memory.tobytes() == bytes([7]) * start + expected + bytes([7]) * 64
+    places, flips = np.array([3 * size + 5, 0, size + 1, 0]), np.array([True, False, True, True])
+    records = np.array([data[place : place + size].reshape(shape) for place in places])
+    mirrored = np.where(flips[:, None, None, None], records[:, :, ::-1], records)
+    for chosen, expected in ((np.zeros(0, bool), records), (flips, mirrored)):
+        memory = np.full(start + 4 * size + 64, 7, np.uint8)
+        crops = memory[start : start + 4 * size].reshape(4, *shape)
+        native.native().copy((data.ctypes.data + places).astype(np.uintp), chosen, crops)
+        assert memory.tobytes() == bytes([7]) * start + expected.tobytes() + bytes([7]) * 64
 
 
 @pytest.fixture
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The library is looked for again, within the test."""
+    monkeypatch.setattr(native, "_library", native._library.__wrapped__)
     monkeypatch.setattr(native, "_loaded", native._loaded.__wrapped__)
     monkeypatch.setattr(native, "native", native.native.__wrapped__)
     return monkeypatch
@@ -156,7 +163,7 @@ def test_no_capacity_to_record_is_an_error(capacity: int) -> None:
 
 def test_a_large_files_memory_is_given_back() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (3000, 4000), np.uint8)
-    jpeg = simplejpeg.encode_jpeg(noise[..., None], 100, "GRAY", "Gray")
+    jpeg = encoded(Image.fromarray(noise), quality=100)
     assert len(jpeg) > 12_000_000
     files = {FULL: encoded(picture(*FULL)), noise.shape: jpeg}
 
@@ -169,7 +176,19 @@ def test_a_large_files_memory_is_given_back() -> None:
     assert private_memory() - before < len(jpeg) // 2
 
 
-@pytest.mark.parametrize("how", ["switched off", "not built", "no library", "another version"])
+def build_ops(folder: Path, version: int, failure: str) -> None:
+    """Builds a library of no ops, which states this version and this failure."""
+    source = f"int tfpipe_native_ops_version(void) {{ return {version}; }}\n"
+    source += f'const char *tfpipe_native_failure(void) {{ return "{failure}"; }}\n'
+    source += "long long tfpipe_native_origin(void) { return 0; }\n"
+    command = ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(folder / "_ops.so")]
+    subprocess.run(command, input=source, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    "how",
+    ["switched off", "not built", "no library", "another version", "no ops", "ops of another version", "ops refused"],
+)
 def test_without_it_the_log_says_why_and_what_it_costs(
     unloaded: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
@@ -179,15 +198,23 @@ def test_without_it_the_log_says_why_and_what_it_costs(
         reason = "TFPIPE_NATIVE=0 switches"
     elif how == "another version":
         unloaded.setattr(native, "VERSION", -1)
-        reason = "_crops.abi3.so was built from another version of tfpipe"
+        reason = "_core.abi3.so was built from another version of tfpipe"
+    elif how == "no ops":
+        unloaded.setattr(native, "OPS", "absent*.so")
+        reason = "the ops of tfpipe's own decoder in C are not built"
+    elif how.startswith("ops"):
+        version, failure = (native.VERSION, "op TfpipeCrops: taken") if how == "ops refused" else (-1, "")
+        build_ops(tmp_path, version, failure)
+        unloaded.setattr(native, "OPS", os.path.relpath(tmp_path / "_ops*.so", Path(native.__file__).parent))
+        reason = "(op TfpipeCrops: taken)" if how == "ops refused" else "_ops.so was built from another version"
     else:
-        unloaded.setattr(native, "FILES", "absent*.so" if how == "not built" else "__init__.py")
+        unloaded.setattr(native, "CORE", "absent*.so" if how == "not built" else "__init__.py")
         reason = reason if how == "not built" else "cannot be loaded"
     with caplog.at_level(logging.WARNING):
         assert native.native() is None
     (line,) = caplog.messages
-    assert reason in line and line.endswith("the other decoders take 1.6 times the CPU time") and "\n" not in line
-    assert decoder_name() == f"simplejpeg + OpenCV; {missing()}" and reason in missing()
+    assert reason in line and "TensorFlow's ops decode instead" in line and "\n" not in line
+    assert decoder_name() == f"TensorFlow's ops; {missing()}" and reason in missing()
 
 
 def test_without_it_the_batches_are_the_same_within_a_level(
@@ -212,7 +239,7 @@ def test_a_wheel_holds_it_where_there_is_a_compiler(tmp_path: Path, compiler: st
     subprocess.run(command, cwd=tmp_path, env={**os.environ, "CC": compiler}, check=True, capture_output=True)
     (wheel,) = (tmp_path / "dist").iterdir()
     files = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("tfpipe/native/")}
-    library = {"tfpipe/native/_crops.abi3.so"} if compiler == "cc" else set()
+    library = {"tfpipe/native/_core.abi3.so", "tfpipe/native/_ops.abi3.so"} if compiler == "cc" else set()
     assert files == {"tfpipe/native/__init__.py", *library}
     assert wheel.name.split("-")[2:4] == ["cp310", "abi3"]
     # The C library of manylinux_2_17 suffices: newer functions have newer versions.

@@ -18,7 +18,7 @@ from tfpipe.cli import main
 from tfpipe.config import Config
 from tfpipe.data.catalog.index import STAMPS
 from tfpipe.data.catalog.lists import index_path
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare import index as index_build
 from tfpipe.prepare.index import build_index, verify_index
@@ -86,7 +86,7 @@ def test_two_lists_of_one_name_share_a_folder(sample: SampleData, tmp_path: Path
         build_index(paths[name], "train", World(), processes=1)
     for name, count in (("one", 20), ("other", 30)):
         must = paths[name].model_copy(update={"annotations": "index"})
-        assert len(load_catalog(must, "train", World()).boxes.offsets(count)) == count + 1
+        assert len(load_split(must, "train", World()).catalog.boxes.offsets(count)) == count + 1
     assert len(list((tmp_path / "indexes").iterdir())) == 2
 
 

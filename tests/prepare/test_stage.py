@@ -20,8 +20,9 @@ from tests.support.server import serving
 from tfpipe import Config, World, load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare import copier
 from tfpipe.prepare import stage as staging
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.stage import Share, Staged, stage, target_of
@@ -42,7 +43,7 @@ def files(folder: Path, suffix: str = "") -> dict[Path, float]:
 
 def assert_copied(copy: Config, here: Config, split: str) -> None:
     """The files that a copy's catalog names hold the same bytes as those that it was made of."""
-    ours, theirs = (load_catalog(config.data, split, World()) for config in (copy, here))
+    ours, theirs = (load_split(config.data, split, World()).catalog for config in (copy, here))
     assert ours.annotated.tolist() == theirs.annotated.tolist() and len(ours) == len(theirs)
     for item in range(len(ours)):
         pairs = [(ours.paths[item], theirs.paths[item])]
@@ -57,7 +58,7 @@ def test_a_copy_holds_the_same_files(sample: SampleData, tmp_path: Path, remote:
     with serving(sample.root) as server:
         config = config_of(sample, tmp_path, server.url) if remote else here
         staged = stage(config.data, BOTH, tmp_path / "out", World())
-    catalogs = [load_catalog(here.data, split, World()) for split in BOTH]
+    catalogs = [load_split(here.data, split, World()).catalog for split in BOTH]
     wanted = sum(len(catalog) + catalog.annotated.sum() for catalog in catalogs)
     assert (staged.copied.files, staged.copied.there) == (wanted, 0)
     assert len(files(tmp_path / "out")) == wanted + 2, "and the lists; nothing partial"
@@ -82,7 +83,7 @@ def test_a_share_has_its_ranks_images_and_all_xmls(sample: SampleData, index: st
     paths = read_filelist(tmp_path / "out/train.txt")
     assert len(paths) == 96
     assert [os.path.exists(path) for path in paths] == [item % 3 == 1 for item in range(96)]
-    catalog = load_catalog(here.data, "train", World())
+    catalog = load_split(here.data, "train", World()).catalog
     assert len(files(tmp_path / "out", ".xml")) == catalog.annotated.sum()
     assert_share_trains(sample, index, tmp_path, staged)
 
@@ -106,7 +107,7 @@ def test_the_index_comes_along_and_then_no_xml(sample: SampleData, tmp_path: Pat
     assert "data.index=null" in staged.overrides
     assert not files(tmp_path / "out", ".xml") and staged.copied.files == 96
     copy = from_copy(sample, tmp_path, staged, annotations="index", index=str(tmp_path / "indexes"))
-    ours, theirs = (load_catalog(config.data, "train", World()) for config in (copy, here))
+    ours, theirs = (load_split(config.data, "train", World()).catalog for config in (copy, here))
     for one, other in zip(ours.boxes, theirs.boxes, strict=True):
         assert np.array_equal(one, other)
 
@@ -169,7 +170,7 @@ def test_what_cannot_be_copied_is_named_and_the_rest_is_kept(sample: SampleData,
 def test_a_disk_that_is_too_small_is_refused_before(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staging.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 10**5))
+    monkeypatch.setattr(copier.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10**9, 10**9, 10**5))
     with pytest.raises(ConfigError, match=r"files of the train data need .* GB, of 0\.0001 GB free"):
         stage(config_here(sample, tmp_path).data, ["train"], tmp_path / "out", World())
     assert not files(tmp_path / "out")
@@ -215,5 +216,5 @@ def test_the_ranks_of_a_node_divide_its_xmls(sample: SampleData, tmp_path: Path,
     data = load_config(sample.config(tmp_path / "c.json", data={"scope": scope})).data
     ranks = [World(3 + rank, 6, local_rank=rank, local_size=3) for rank in range(3)]
     shares = [staging._plan(data, "train", tmp_path / "copy", world, None).xmls.tolist() for world in ranks]
-    annotated = np.flatnonzero(load_catalog(data, "train", World()).annotated).tolist()
+    annotated = np.flatnonzero(load_split(data, "train", World()).catalog.annotated).tolist()
     assert sorted(item for share in shares for item in share) == annotated and min(map(len, shares)) > 0

@@ -17,7 +17,7 @@ from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.data.sources.packed.manifest import check_whole
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.pack import PackPlan, pack
 from tfpipe.prepare.stage import Share, stage
@@ -96,7 +96,7 @@ def test_a_share_holds_what_its_ranks_read(originals: dict[str, Path], tmp_path:
     assert staged.copied.bytes < 0.6 * records
     for world, scope in ((World(0, 3), "shard"), (World(1, 4), "shard"), (World(1, 3), "global")):
         with pytest.raises(ConfigError, match=r"holds a copy for ranks 1 of 3 of the data \w+ with data\.scope"):
-            load_catalog(config_of(tmp_path, **{**how, "scope": scope}).data, "train", world)
+            load_split(config_of(tmp_path, **{**how, "scope": scope}).data, "train", world)
     with pytest.raises(ConfigError, match="checksums are of whole shards: verify the original"):
         check_whole(tmp_path)
     with pytest.raises(ConfigError, match=r"holds a copy for ranks 1 of 3 .*, and this is a copy for ranks 2 of 3"):
@@ -118,7 +118,8 @@ def test_a_copy_that_is_killed_goes_on(originals: dict[str, Path], tmp_path: Pat
                 time.monotonic() + 60,
             )
             while copying.poll() is None and time.monotonic() < deadline:
-                partial = [file for folder in out.glob(".partial-*") if folder.is_dir() for file in folder.iterdir()]
+                # os.walk, since the process removes the folder of the one before.
+                partial = [file for folder, _, names in os.walk(out) if ".partial-" in folder for file in names]
                 if partial and len(contents(out)) >= wanted:
                     break
                 time.sleep(0.001)

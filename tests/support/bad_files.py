@@ -122,7 +122,7 @@ IMAGES = [
     Fault(
         "lossless in the header",
         patched(GOOD, FRAME, b"\xff\xc3"),
-        "Unsupported color conversion request",
+        "Unsupported JPEG process: SOF type 0xc3",
         {"undecodable"},
     ),
     Fault(

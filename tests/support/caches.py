@@ -10,7 +10,7 @@ from tests.support.batches import KNOWN_STEPS, crops, crops_in, known_crops
 from tests.support.sample import SampleData
 from tfpipe import Config, Stream, World, build_dataset, load_config
 from tfpipe.data.failures.diagnose import to_named_error
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 
 def configured(sample: SampleData, tree: Path, **data: object) -> Config:
@@ -33,10 +33,10 @@ def check_later_epochs(sample: SampleData, tree: Path, cached: dict[str, object]
     """
     expected = uncached(sample, tree, **data)
     config = configured(sample, tree, **data, **cached)
-    catalog = load_catalog(config.data, "train", World())
-    assert expected[-1][0] > 3 * catalog.samples
-    dataset = build_dataset(config, with_positions=True, catalog=catalog)
-    crops_of_first = sum(position < catalog.samples for position, *_ in expected)
+    split = load_split(config.data, "train", World())
+    assert expected[-1][0] > 3 * split.catalog.samples
+    dataset = build_dataset(config, with_positions=True, catalog=split)
+    crops_of_first = sum(position < split.catalog.samples for position, *_ in expected)
     first = crops_in(dataset.take(crops_of_first // config.data.batch_size + 1))
     assert first == expected[: len(first)] and len(first) > crops_of_first
     shutil.rmtree(tree)
@@ -47,13 +47,13 @@ def check_later_epochs(sample: SampleData, tree: Path, cached: dict[str, object]
 def check_a_bad_image(sample: SampleData, tree: Path, **cached: object) -> None:
     """Checks that an unreadable image is named, and read anew once it is repaired."""
     config = configured(sample, tree, **cached)
-    catalog = load_catalog(config.data, "test", World())
-    bad = Path(catalog.paths[20])
+    split = load_split(config.data, "test", World())
+    bad = Path(split.catalog.paths[20])
     sound = bad.read_bytes()
     bad.write_bytes(sound[: len(sound) // 2])
     with pytest.raises(tf.errors.OpError) as caught:
         crops(config, "test")
-    message = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), None))
+    message = str(to_named_error(caught.value, split, Stream.start(1), None))
     assert message.startswith(f"rank 0: cannot use {bad} of the test data: ")
     bad.write_bytes(sound)
     assert crops(config, "test") == uncached(sample, tree, "test")

@@ -15,6 +15,6 @@ STATE = State(
     contract=CONTRACT,
     untested={"loss": 0.5},
     seeds=np.arange(12).reshape(2, 3, 2),
-    metrics=np.array([1.5, 32.0]),
+    metrics={"loss/total": np.array(1.5), "recall/hits": np.array([32.0, 1.0])},
     epoch_steps=10,
 )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import tfpipe
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 MODULUS = 1009
 # Steps of a training epoch, where the consumer decides.
@@ -521,11 +521,11 @@ def main(path: str, *names: str) -> dict[str, str]:
     """Runs the cells of some consumers, of Keras' methods if there are none."""
     config, results = tfpipe.load_config(path), {}
     for split, endings in (("train", of_train), ("test", of_test)):
-        batches, catalog = keys_by_batch(config, split), load_catalog(config.data, split, tfpipe.World())
+        batches, loaded = keys_by_batch(config, split), load_split(config.data, split, tfpipe.World())
         loops = LOOPS if split == "train" else LOOPS | LOOPS_OF_TEST
         consumers = {name: loops[name] for name in names if name in loops} or KERAS[split]
         for name, kind in consumers.items():
-            for ending, run in endings(Make(kind, config, split, catalog), batches):
+            for ending, run in endings(Make(kind, config, split, loaded), batches):
                 cell = Cell()
                 try:
                     run(cell)

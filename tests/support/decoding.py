@@ -2,16 +2,14 @@
 
 import io
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
-from unittest.mock import patch
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from tfpipe.config import DataConfig, Service
+from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import Decoder, choose_decoder
 
@@ -40,16 +38,10 @@ def traced(decoder: str, channels: int) -> tuple[int, Callable[..., tf.Tensor]]:
     return chosen.images, tf.function(decode, input_signature=signature, autograph=False)
 
 
-def decoder_of(
-    decoder: str, channels: int, shape: tuple[int, int] = (40, 56), service: Service | None = None
-) -> Decoder:
-    """The decoder "native" or "graph", or "libraries", which is "native" where the one in C is not built."""
-    name = "native" if decoder == "libraries" else decoder
-    keys = {"decoder": name, "crop_image_size": shape, "num_channels": channels, "service": service}
-    config = DataConfig(train_filelist=Path("x"), **keys)
-    absent = patch("tfpipe.data.images.decode.native", return_value=None)
-    with absent if decoder == "libraries" else nullcontext():
-        return choose_decoder(config)
+def decoder_of(decoder: str, channels: int, shape: tuple[int, int] = (40, 56)) -> Decoder:
+    """The decoder "native" or "graph"."""
+    keys = {"decoder": decoder, "crop_image_size": shape, "num_channels": channels}
+    return choose_decoder(DataConfig(train_filelist=Path("x"), **keys))
 
 
 def _decode(graph: Callable[..., tf.Tensor], jpegs: list[bytes], windows: list[list[list[int]]]) -> np.ndarray:

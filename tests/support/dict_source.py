@@ -31,7 +31,7 @@ class Pictures(Source):
         first = np.diff(images, prepend=-1) > 0
         boxes = Boxes(images, np.where(first[:, None], *BOXES), labels[images])
         annotated, by_box = np.ones(len(paths), bool), split == "train" and self.config.unit == "box"
-        return Catalog(split, self, paths, [""], annotated, labels, ("cat", "dog"), boxes, by_box=by_box)
+        return Catalog(split, paths, [""], annotated, labels, ("cat", "dog"), boxes, by_box=by_box)
 
     def image(self, catalog: Catalog, item: int) -> bytes:
         time.sleep(self.args.get("delay_s", 0))

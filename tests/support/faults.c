@@ -93,18 +93,20 @@ static FILE *fopened(const char *name, const char *path, const char *mode) {
     return open_file(path, mode);
 }
 
-#define MODE                                        \
-    mode_t mode = 0;                                \
+#define MODE                                                   \
+    mode_t mode = 0;                                           \
     if (flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE) { \
-        va_list more;                               \
-        va_start(more, flags);                      \
-        mode = va_arg(more, mode_t);                \
-        va_end(more);                               \
+        va_list more;                                          \
+        va_start(more, flags);                                 \
+        mode = va_arg(more, mode_t);                           \
+        va_end(more);                                          \
     }
 
 int open(const char *path, int flags, ...) { MODE return opened("openat", AT_FDCWD, path, flags, mode); }
 int open64(const char *path, int flags, ...) { MODE return opened("openat64", AT_FDCWD, path, flags, mode); }
 int openat(int folder, const char *path, int flags, ...) { MODE return opened("openat", folder, path, flags, mode); }
-int openat64(int folder, const char *path, int flags, ...) { MODE return opened("openat64", folder, path, flags, mode); }
+int openat64(int folder, const char *path, int flags, ...) {
+    MODE return opened("openat64", folder, path, flags, mode);
+}
 FILE *fopen(const char *path, const char *mode) { return fopened("fopen", path, mode); }
 FILE *fopen64(const char *path, const char *mode) { return fopened("fopen64", path, mode); }

@@ -2,8 +2,8 @@
 
 import io
 import struct
+import zlib
 
-import cv2
 import numpy as np
 from PIL import Image
 
@@ -23,6 +23,11 @@ def encoded(image: Image.Image, **options: object) -> bytes:
     file = io.BytesIO()
     image.save(file, **{"format": "JPEG", "quality": 90, **options})
     return file.getvalue()
+
+
+def decoded(jpeg: bytes) -> np.ndarray:
+    """The pixels of a JPEG in colour, as libjpeg-turbo has them, which Pillow brings: uint8 [height, width, 3]."""
+    return np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB"))
 
 
 def bilinear(image: np.ndarray, target: tuple[int, int]) -> np.ndarray:
@@ -70,7 +75,16 @@ def png16(image: Image.Image) -> bytes:
     """A PNG with 16 bits a channel; the lower ones are random."""
     random = np.random.default_rng(0).integers(0, 256, (*image.size[::-1], len(image.getbands())), np.uint16)
     deep = np.asarray(image, np.uint16).reshape(random.shape) * 256 + random
-    return cv2.imencode(".png", deep[..., ::-1])[1].tobytes()
+    colour = 2 if len(image.getbands()) == 3 else 0
+    rows = b"".join(b"\0" + row.tobytes() for row in deep.astype(">u2"))
+    chunks = (
+        b"IHDR" + struct.pack(">IIBBBBB", *image.size, 16, colour, 0, 0, 0),
+        b"IDAT" + zlib.compress(rows),
+        b"IEND",
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks
+    )
 
 
 def with_alpha(image: Image.Image) -> Image.Image:

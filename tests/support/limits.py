@@ -1,34 +1,66 @@
-"""Limits of tfpipe's modules, functions, folders and docstrings: python tests/support/limits.py [ROOT].
+"""Limits of tfpipe's modules, functions, names and docstrings: python tests/support/limits.py [ROOT].
 
 Prints everything beyond them, and exceptions that nothing needs any more; the exit code is 1 if there is any. Nested
 functions count as part of the outer one and on their own.
 """
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 # A limit that splits one concept over two modules is worse than a long module.
-MODULE_LINES, FUNCTION_LINES = 400, 60
+MODULE_LINES, FUNCTION_LINES, PARAMETERS = 400, 60, 6
 # Modules of a folder, without its __init__.py.
-MODULES, MODULES_OF = 15, {"tfpipe/data": 5}
+MODULES, MODULES_OF = 15, {"tfpipe/data": 7}
 # A docstring begins with the noun that it is about, or with the verb.
 FIRST_WORDS = {"Of", "What", "Where", "Who", "Such", "As"}
 
-EXCEPTIONS: dict[str, str] = {}
-"""Reasons by "path" or "path:function" of what may be longer."""
+TRIPLE = {"config": {"Config", "DataConfig"}, "world": {"World"}, "catalog": {"Catalog"}}
+"""Names of parameters that rarely stand together, and the types that give them away under another name."""
+
+MOST = {"functions that take a config, the world and a catalog": 5, ".order(": 3, "catalog.source.": 0}
+"""What may occur in the whole package this often: a Split has the three, computes the order, and asks its source."""
+
+PUBLIC = "the constructor that users call"
+EXCEPTIONS: dict[str, str] = {
+    "tfpipe/data/loader.py:Loader.__init__": PUBLIC,
+    "tfpipe/data/pipeline.py:build_dataset": PUBLIC,
+    "tfpipe/interop/jax.py:Loader.__init__": PUBLIC,
+    "tfpipe/interop/torch.py:Loader.__init__": PUBLIC,
+    "class Loader": "public: one for each framework",
+}
+"""Reasons by "path", "path:function", "class NAME" or "circle" of what may be beyond the limits."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def functions(node: ast.AST, outer: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def functions(node: ast.AST, outer: str = "") -> Iterator[tuple[str, Function]]:
     """Yields the functions below `node`, with their names in the style of __qualname__."""
     for child in ast.iter_child_nodes(node):
         name = f"{outer}{getattr(child, 'name', '')}"
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(child, Function):
             yield name, child
-        is_scope = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        yield from functions(child, f"{name}." if is_scope else outer)
+        yield from functions(child, f"{name}." if isinstance(child, Function | ast.ClassDef) else outer)
+
+
+def parameters(function: Function) -> list[ast.arg]:
+    """Returns the parameters of a function or a method, without `self` and `cls`."""
+    args = function.args
+    return [each for each in (*args.posonlyargs, *args.args, *args.kwonlyargs) if each.arg not in ("self", "cls")]
+
+
+def takes_triple(function: Function) -> bool:
+    """Returns whether a function takes a config, the world and a catalog, by the parameters' names or types."""
+    received: set[str] = set()
+    for each in parameters(function):
+        types = set(re.findall(r"\w+", ast.unparse(each.annotation))) if each.annotation else set()
+        received |= {name for name, kinds in TRIPLE.items() if each.arg == name or types & kinds}
+    return received == TRIPLE.keys()
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -38,28 +70,80 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value.value
 
 
+def imported(node: ast.AST, known: Collection[str]) -> Iterator[str]:
+    """Yields the modules that a module imports, for a type checker too; not the imports of its functions.
+
+    `known` are the package's modules, which tell a module from another name.
+    """
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield from (each.name for each in child.names)
+        elif isinstance(child, ast.ImportFrom) and child.module:
+            for each in child.names:
+                target = f"{child.module}.{each.name}"
+                yield target if target in known else child.module
+        elif not isinstance(child, Function):
+            yield from imported(child, known)
+
+
+def beyond_in_module(name: str, text: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yields everything in a module beyond the limits: its key in EXCEPTIONS, and the message."""
+    lines = text.count("\n")
+    if lines > MODULE_LINES:
+        yield name, f"{name}: {lines} lines, more than {MODULE_LINES}"
+    for function, node in functions(tree):
+        assert node.end_lineno is not None
+        length, count = node.end_lineno - node.lineno + 1, len(parameters(node))
+        if length > FUNCTION_LINES:
+            yield f"{name}:{function}", f"{name}:{node.lineno}: {function}: {length} lines, more than {FUNCTION_LINES}"
+        if count > PARAMETERS:
+            yield f"{name}:{function}", f"{name}:{node.lineno}: {function}: {count} parameters, more than {PARAMETERS}"
+    for line, docstring in docstrings(tree):
+        word = docstring.split(maxsplit=1)[0] if docstring.strip() else ""
+        if word in FIRST_WORDS:
+            yield f"{name}:{line}", f'{name}:{line}: a docstring begins with "{word}"'
+
+
+def beyond_in_package(texts: dict[str, str], trees: dict[str, ast.Module]) -> Iterator[tuple[str, str]]:
+    """Yields everything beyond the limits that no module shows alone."""
+    classes = defaultdict(list)
+    for name, tree in trees.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                classes[node.name].append(f"{name}:{node.lineno}")
+    for key, places in classes.items():
+        if len(places) > 1:
+            yield f"class {key}", f"class {key} has {len(places)} definitions, {', '.join(places)}: give each a name"
+    triples, *others = MOST
+    found = {text: [name for name, content in texts.items() for _ in range(content.count(text))] for text in others}
+    found[triples] = [
+        f"{name}:{f}" for name, tree in trees.items() for f, node in functions(tree) if takes_triple(node)
+    ]
+    for text, most in MOST.items():
+        if len(found[text]) > most:
+            counts = "".join(f"\n  {name} {count}" for name, count in Counter(found[text]).items())
+            yield text, f"{text}: {len(found[text])}, more than {most}:{counts}"
+    modules = {re.sub(r"(/__init__)?\.py$", "", name).replace("/", "."): tree for name, tree in trees.items()}
+    graph = {module: modules.keys() & set(imported(tree, modules)) - {module} for module, tree in modules.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield "circle", f"modules import each other in a circle: {' -> '.join(error.args[1])}"
+
+
 def beyond(root: Path) -> Iterator[tuple[str, str]]:
     """Yields everything beyond the limits: its key in EXCEPTIONS, and the message."""
-    for path in sorted((root / "tfpipe").rglob("*.py")):
-        name, text = str(path.relative_to(root)), path.read_text()
-        tree, lines = ast.parse(text), text.count("\n")
-        if lines > MODULE_LINES:
-            yield name, f"{name}: {lines} lines, more than {MODULE_LINES}"
-        for function, node in functions(tree):
-            assert node.end_lineno is not None
-            length = node.end_lineno - node.lineno + 1
-            if length > FUNCTION_LINES:
-                key = f"{name}:{function}"
-                yield key, f"{name}:{node.lineno}: {function}: {length} lines, more than {FUNCTION_LINES}"
-        for line, docstring in docstrings(tree):
-            word = docstring.split(maxsplit=1)[0] if docstring.strip() else ""
-            if word in FIRST_WORDS:
-                yield f"{name}:{line}", f'{name}:{line}: a docstring begins with "{word}"'
-    for folder in sorted({path.parent for path in (root / "tfpipe").rglob("*.py")}):
+    paths = sorted((root / "tfpipe").rglob("*.py"))
+    texts = {str(path.relative_to(root)): path.read_text() for path in paths}
+    trees = {name: ast.parse(text) for name, text in texts.items()}
+    for name, tree in trees.items():
+        yield from beyond_in_module(name, texts[name], tree)
+    for folder in sorted({path.parent for path in paths}):
         name, count = str(folder.relative_to(root)), sum(path.name != "__init__.py" for path in folder.glob("*.py"))
         most = MODULES_OF.get(name, MODULES)
         if count > most:
             yield name, f"{name}: {count} modules, more than {most}"
+    yield from beyond_in_package(texts, trees)
 
 
 def main(root: Path) -> int:

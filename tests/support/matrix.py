@@ -19,7 +19,7 @@ FAULTS = {
 # What is there afterwards. The test has a check of each.
 COMPLETE = "the complete result, as without the fault"
 NO_RESULT = "no result; the next start does all again"
-GOES_ON = "no result; the next start goes on with what is done"
+GOES_ON = "no result; the next start resumes after what is done"
 FOUND = "a report that counts 1 image"
 SAVED = "a checkpoint; `--resume` continues"
 REPORTED = "the report on stdout, and a JSON file that is not whole"

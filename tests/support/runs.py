@@ -14,7 +14,7 @@ import numpy as np
 from tests.support.commands import ROOT, end, start, start_ranks
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 # 50 images a second of each rank, whatever the machine: a test can meet a run at a step of its choice.
 SLOW = {"storage_delay_ms": 20, "parallel": {"read": 1}, "prefetch_buffer_size": 2}
@@ -65,9 +65,9 @@ def steps(run_dir: Path) -> int:
 def epoch_of(config: Path, overrides: Sequence[str] = (), epochs: int = 1, size: int = 1) -> Counter[tuple[int, int]]:
     """(position, crop) of everything in the first epochs; only the scope "shard" depends on the number of ranks."""
     data = load_config(config, overrides).data
-    catalog = load_catalog(data, "train", World())
-    order = catalog.order(data)
-    boxes = catalog.boxes if catalog.boxes is not None else read_boxes(catalog, World())
+    split = load_split(data, "train", World())
+    order, catalog = split.order, split.catalog
+    boxes = catalog.boxes if catalog.boxes is not None else read_boxes(catalog, split.storage, World())
     of_images = (
         np.bincount(boxes.images, minlength=len(catalog)) if data.crop == "boxes" else np.ones(len(catalog), int)
     )

@@ -14,7 +14,6 @@ from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.crops import Targets
-from tfpipe.data.sources.files import Files
 
 CLASSES = ("n01", "n02", "n03")
 WHOLE = [[0.0, 0.0, 1.0, 1.0]]
@@ -38,10 +37,40 @@ def catalog_of(labels: Sequence[int], annotations: Sequence[str] | None = None, 
     annotations = annotations or [""] * len(labels)
     folders = {f"{Path(path).parent}/" for path in annotations if path} or {""}
     annotated = np.array([bool(path) for path in annotations])
-    source = Files(data_config())
-    return Catalog(split, source, paths, list(folders), annotated, np.array(labels, np.int32), CLASSES)
+    return Catalog(
+        split, paths, list(folders), annotated, np.array(labels, np.int32), CLASSES, display_name="train.txt"
+    )
 
 
+def annotation(*objects: tuple[str, Sequence[float]], size: tuple[float, float] | None = STATED) -> str:
+    """Returns the XML of objects (name, box), with the image's height and width or without."""
+    stated = f"<size><height>{size[0]}</height><width>{size[1]}</width></size>" if size else ""
+    things = "".join(
+        f"<object><name>{name}</name><bndbox><ymin>{y1}</ymin><xmin>{x1}</xmin><ymax>{y2}</ymax><xmax>{x2}</xmax>"
+        "</bndbox></object>"
+        for name, (y1, x1, y2, x2) in objects
+    )
+    return f"<annotation>{stated}{things}</annotation>"
+
+
+def write_xmls(folder: Path, texts: Sequence[str | None]) -> list[str]:
+    """Writes XMLs 0.xml, 1.xml ...; returns their paths, "" for an image without."""
+    for number, text in enumerate(texts):
+        if text is not None:
+            (folder / f"{number}.xml").write_text(text)
+    return ["" if text is None else str(folder / f"{number}.xml") for number, text in enumerate(texts)]
+
+
+XMLS = [
+    None,
+    annotation(("n02", BOX), ("n02", OTHER_BOX)),
+    annotation(),
+    annotation(("n01", BOX), ("n02", OTHER_BOX), ("cow", BOX)),
+    annotation(("n01", BOX)),
+    annotation(("n02", (75, 150, 25, 50)), ("n03", (5, 5, 5, 9)), ("n02", (0, 900, 9, 950))),
+    None,
+    annotation(("n02", BOX), ("cow", BOX), size=(600, 300)),
+]
 DIRECTORY, OBJECT = catalog_of([LABEL]), catalog_of([BY_OBJECT])
 
 

@@ -26,7 +26,7 @@ from warm import PIDS
 HERE = os.path.dirname(os.path.realpath(__file__))
 # Everything that a command takes more than 50 ms to import, without what starts threads or opens connections.
 MODULES = (
-    *("tensorflow", "keras", "numpy", "cv2", "simplejpeg", "PIL.Image", "lxml.etree", "pyarrow.parquet", "pydantic"),
+    *("tensorflow", "keras", "numpy", "PIL.Image", "lxml.etree", "pyarrow.parquet", "pydantic"),
     *("tqdm", "urllib.request", "tensorflow.tsl.profiler.protobuf.xplane_pb2", "horovod.tensorflow"),
 )
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)

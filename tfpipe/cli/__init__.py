@@ -4,6 +4,4 @@
 commands.
 """
 
-from tfpipe.cli.program import main
-
-__all__ = ["main"]
+from tfpipe.cli.program import main as main

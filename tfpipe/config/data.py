@@ -78,9 +78,8 @@ class DataConfig(Section):
     crops, at the cost given in profiles/README.md."""
     decoder: Literal["auto", "native", "graph"] = "auto"
     """Decoder of JPEGs. "native": tfpipe's own, in C, which decodes only the parts of an image that its crops need;
-    simplejpeg and OpenCV where that is not built. "graph": TensorFlow's ops. "auto": "native", which is faster, if
-    `resize` is "bilinear", otherwise "graph". Both run without the GIL, and their pixels differ by at most one level.
-    The workers of `service` run no Python, so there only the decoder in C is "native"; without it "auto" is "graph"."""
+    where it is not built, "graph". "graph": TensorFlow's ops. "auto": "native", which is faster, if `resize` is
+    "bilinear", otherwise "graph". Both run without the GIL, and their pixels differ by at most one level."""
     max_pixels: PositiveInt = 178_956_970
     """Most pixels of an image: a larger one is an error that names it, before it is decoded. A file of 333 bytes can
     state half a billion, which take 10 seconds and 3 GB. The default is as many as TensorFlow decodes in colour."""

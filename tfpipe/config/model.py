@@ -11,7 +11,6 @@ from tfpipe.config.section import Args, ConfigPath, Form, Section, Seed
 
 # Arguments of Keras' schedules that hold learning rates; "values" holds several.
 RATES = ("initial_learning_rate", "warmup_target", "values")
-
 NAMED = Form('a list of {"name": NAME, "args": {...}}')
 
 

@@ -100,11 +100,12 @@ def _type(path: str, schema: Schema) -> str:
 
 def _members(schema: Schema) -> list[Schema]:
     """Returns the members of a union; for any other schema, itself."""
-    return schema.get("anyOf", [schema])
+    members: list[Schema] = schema.get("anyOf", [schema])
+    return members
 
 
 def _name(reference: Schema) -> str:
-    return reference["$ref"].rpartition("/")[2]
+    return str(reference["$ref"]).rpartition("/")[2]
 
 
 def anchor(heading: str) -> str:

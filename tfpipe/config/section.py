@@ -10,7 +10,7 @@ from tfpipe.errors import LOGIN
 
 
 def _beside_config(path: Path, info: ValidationInfo) -> Path:
-    base = (info.context or {}).get("base", Path())
+    base: Path = (info.context or {}).get("base", Path())
     return (base / path.expanduser()).resolve()
 
 

@@ -100,7 +100,7 @@ class Loader(Iterator[Any]):
 
     @property
     def catalog(self) -> Catalog:
-        """What is known of the images: paths, labels, class names, boxes."""
+        """Catalog of the images: paths, labels, class names, boxes."""
         return self.data.catalog
 
     def __enter__(self) -> "Loader":

@@ -27,8 +27,7 @@ from tfpipe.data.runtime.marks import mark_crop, mark_decode
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.runtime.samples import sample_blocks
 from tfpipe.data.runtime.shutdown import close_at_exit
-from tfpipe.data.runtime.skip_failed import skip_failed_elements
-from tfpipe.data.runtime.stage import stage
+from tfpipe.data.runtime.stage import skip_failed_elements, stage
 from tfpipe.data.runtime.store import Store
 from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers
@@ -153,7 +152,7 @@ def gather(split: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
 def _visits(split: Split, stream: Stream, look_up: LookUp, part: BlockRange = WHOLE) -> tf.data.Dataset:
     size = split.world.size
     if stream.size != size:
-        raise ValueError(f"the stream has {stream.size} ranks, not {size}: take stream.over({size})")
+        raise ValueError(f"the stream is of {stream.size} ranks, not {size}: take stream.over({size})")
     end = None if split.training else split.order.count
     return sample_blocks(stream, split.order, split.world, end, look_up, part)
 

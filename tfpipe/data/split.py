@@ -74,6 +74,11 @@ class Split(ABC):
         """Returns whether this is training data: shuffled, augmented and endless."""
         return self.catalog.split == "train"
 
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names, indexed by class number."""
+        return self.catalog.classes
+
     @cached_property
     def order(self) -> Order | Mixture:
         """Order of the samples; that of test data is the list's, with scope "global".
@@ -152,7 +157,7 @@ class Split(ABC):
             contents = self.image(item)
         except (OSError, ValueError) as unread:
             return Failure(self.name(item), str(unread))
-        return Failure(self.name(item), describe(contents, self.config.num_channels, reason(error)))
+        return Failure(self.name(item), describe(contents, reason(error)))
 
     def cause(self, error: "tf.errors.OpError") -> str | None:
         """Returns the failed file, the reason and the remedy if the error itself names them, else None."""

@@ -1,8 +1,7 @@
-"""The JPEG decoder in C (crops.h) and its ways to Python: a TensorFlow op, and a function for whole JPEGs of a batch.
+"""The JPEG decoder in C (crops.h) as Python calls it, and its TensorFlow ops.
 
-It also records the times of single samples, for a trace.
-
-It is built with the package where a C compiler is. Without it, tfpipe decodes by simplejpeg and OpenCV.
+It also records the times of single samples, for a trace. It is built with the package where a C compiler is. Without
+it, TensorFlow's ops decode.
 """
 
 import ctypes
@@ -12,17 +11,33 @@ import os
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-__all__ = ["EVENT", "HANDLE", "OFF", "Kind", "Native", "decoder_name", "missing", "native"]
+__all__ = [
+    "DAMAGED",
+    "EVENT",
+    "HANDLE",
+    "OFF",
+    "Core",
+    "EventKind",
+    "Native",
+    "core",
+    "decoder_name",
+    "missing",
+    "native",
+]
 
 logger = logging.getLogger(__name__)
 
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
-FILES = "_crops*.so"
+CORE, OPS = "_core*.so", "_ops*.so"
+VERSION = 7  # TFPIPE_VERSION of crops.h
+BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
+WITHOUT = "TensorFlow's ops"
+DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
 # Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
@@ -35,7 +50,7 @@ EVENT = np.dtype(
 )
 
 
-class Kind(IntEnum):
+class EventKind(IntEnum):
     """Kinds of EVENTs."""
 
     IMAGE = 0  # an image was decoded: `sample` is its number in the call, the parts have their times
@@ -45,47 +60,104 @@ class Kind(IntEnum):
     CALL = 6  # the decoder's op has ended: the parts are to allocate the crops, to decode, and to free the JPEGs
 
 
-VERSION = 6  # tfpipe_native_version() of op.c
-BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
-WITHOUT = "simplejpeg + OpenCV"
+class Core:
+    """The functions of the library that need no TensorFlow. They release the GIL."""
+
+    simd: str
+    """Instructions in use: "avx2" or "plain"."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        """Takes the loaded library."""
+        address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+        library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
+        library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)
+        library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
+        library.tfpipe_native_record_start.argtypes = (count,)
+        library.tfpipe_native_record_stop.restype = count
+        library.tfpipe_native_record_take.argtypes = (address,)
+        library.tfpipe_native_simd.restype = ctypes.c_char_p
+        self._library = library
+        self.simd = library.tfpipe_native_simd().decode()
+
+    def whole(
+        self, addresses: np.ndarray, lengths: np.ndarray, flips: np.ndarray, crops: np.ndarray, refused: np.ndarray
+    ) -> None:
+        """Decodes JPEGs of one size as a whole; they must stay in memory.
+
+        Args:
+            addresses: of the JPEGs, uintp [k].
+            lengths: in bytes, int64 [k].
+            flips: which to mirror, bool [k], or [0] for none.
+            crops: uint8 [k, height, width, channels], written.
+            refused: bool [k], written: JPEGs that are to be decoded otherwise.
+        """
+        mirror = flips.ctypes.data if len(flips) else None
+        jpegs = addresses.ctypes.data, lengths.ctypes.data, mirror
+        self._library.tfpipe_native_whole(*jpegs, len(crops), *crops.shape[1:], crops.ctypes.data, refused.ctypes.data)
+
+    def status(self, jpeg: bytes, height: int, width: int) -> int:
+        """Decodes a JPEG of that size; returns 0, DAMAGED, or another number if it is of a kind that is refused."""
+        return self._library.tfpipe_native_try(jpeg, len(jpeg), height, width)
+
+    def copy(self, addresses: np.ndarray, flips: np.ndarray, crops: np.ndarray) -> None:
+        """Copies pixels at `addresses` (uintp [k]), which must stay in memory, into `crops` (uint8 [k, height, width, 1
+        or 3]), past the cache; mirrors those that `flips` (bool [k], or [0] for none) selects.
+
+        Raises MemoryError.
+        """
+        mirror, count = flips.ctypes.data if len(flips) else None, len(crops)
+        if self._library.tfpipe_native_copy(addresses.ctypes.data, mirror, count, *crops.shape[1:], crops.ctypes.data):
+            raise MemoryError("no memory to mirror crops")
+
+    def record(self, capacity: int) -> None:
+        """Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
+        if capacity < 1:
+            raise ValueError(f"a capacity of {capacity} events cannot be recorded: give 1 or more")
+        if self._library.tfpipe_native_record_start(capacity):
+            raise MemoryError(f"no memory to record {capacity} events of {EVENT.itemsize} bytes")
+
+    def recorded(self) -> np.ndarray:
+        """Ends recording; returns the EVENTs in their order."""
+        events = np.empty(self._library.tfpipe_native_record_stop(), EVENT)
+        self._library.tfpipe_native_record_take(events.ctypes.data)
+        return events
 
 
-class Native(NamedTuple):
-    """The loaded library."""
+class Native(Core):
+    """The whole library: the functions of Core, and ops for graphs."""
 
     crops: Callable[..., tuple[Any, Any]]
-    """The op, in graph: (jpegs (string [n]), sizes (int32 [n, 2]: height, width), images (int64 [k]: number of the
-    JPEG, ascending), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels) -> crops (uint8 [k,
-    height, width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
+    """(jpegs (string [n]), sizes (int32 [n, 2]: height, width), images (int64 [k]: number of the JPEG, ascending),
+    windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels) -> crops (uint8 [k, height, width,
+    channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
+    resize: Callable[..., Any]
+    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width) -> crops (uint8
+    [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window beyond the
+    image."""
     sizes: Callable[..., Any]
-    """The op, in graph: (images (string [n]), sizes (int32 [n, 2])) -> sizes (int32 [n, 2]: height, width), those that
-    are 0 replaced by what a JPEG's header says; 0 stays for other formats and unusual headers."""
+    """(images (string [n]), sizes (int32 [n, 2])) -> sizes (int32 [n, 2]: height, width), those that are 0 replaced by
+    what a JPEG's header says; 0 stays for other formats and unusual headers."""
     read: Callable[[Any], Any]
-    """The op, in graph: (path of a file (string [])) -> its contents (string []), "" for the path "". Its errors are
-    those of tf.io.read_file; a file of more than 2^30 bytes is one."""
+    """(path of a file (string [])) -> its contents (string []), "" for the path "". Its errors are those of
+    tf.io.read_file; a file of more than 2^30 bytes is one."""
     rows: Callable[..., Any]
-    """The op, in graph: (handle of an array (int64 [HANDLE]), items (int64 [...]), T=the array's dtype) -> its rows T
-    [...], or [..., elements]. Raises tf.errors.FailedPreconditionError in another process than the array's."""
+    """(handle of an array (int64 [HANDLE]), items (int64 [...]), T=the array's dtype) -> its rows T [...], or [...,
+    elements]. Raises tf.errors.FailedPreconditionError in another process than the array's."""
     lines: Callable[[Any, Any, Any], Any]
-    """The op, in graph: (handle of a text (uint8 [m]), handle of where its lines start (int64 [n + 1]), items (int64
-    [...])) -> lines (string [...]), without their ends. Raises as `rows`."""
+    """(handle of a text (uint8 [m]), handle of where its lines start (int64 [n + 1]), items (int64 [...])) -> lines
+    (string [...]), without their ends. Raises as `rows`."""
+    mark: Callable[..., Any]
+    """(positions (int64), through (int64), kind (above 0)) -> a copy of `through`. While events are recorded, adds one
+    for each position."""
     origin: int
     """Number of this process in handles."""
-    whole: Callable[..., None]
-    """(addresses of JPEGs (uintp [k]), their lengths (int64 [k]), flips (bool [k], or [0]), crops (uint8 [k, height,
-    width, channels], written), refused (bool [k], written)). Releases the GIL. The JPEGs must stay in memory."""
-    copy: Callable[[np.ndarray, np.ndarray], None]
-    """(addresses of records (uintp [k]), crops (uint8 [k, ...], written)): copies a record into each crop, past the
-    cache. Releases the GIL. The records must stay in memory."""
-    simd: str
-    """Instructions that it uses: "avx2", "sse2" or "plain"."""
-    mark: Callable[..., Any]
-    """The op, in graph: (positions (int64), through (int64), kind (above 0)) -> a copy of `through`. While events are
-    recorded, adds one for each position."""
-    record: Callable[[int], None]
-    """(capacity). Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
-    recorded: Callable[[], np.ndarray]
-    """() -> EVENTs, in their order. Ends recording."""
+
+    def __init__(self, library: ctypes.CDLL, ops: Any, origin: int) -> None:
+        """Takes the loaded libraries: the core, TensorFlow's module of the ops, and the number of this process."""
+        super().__init__(library)
+        for name in ("crops", "resize", "sizes", "read", "rows", "lines", "mark"):
+            setattr(self, name, getattr(ops, f"tfpipe_{name}"))
+        self.origin = origin
 
 
 @functools.cache
@@ -93,9 +165,16 @@ def native() -> Native | None:
     """Returns the decoder in C, None if it cannot be used; the first call then logs why, and what that costs."""
     loaded = _loaded()
     if isinstance(loaded, str):
-        logger.warning("%s; the other decoders take 1.6 times the CPU time", loaded)
+        logger.warning("%s; %s decode instead and take 1.6 to 2 times the CPU time", loaded, WITHOUT)
         return None
     return loaded
+
+
+@functools.cache
+def core() -> Core | None:
+    """Returns the part of the decoder that needs no TensorFlow, which is not loaded; None if it cannot be used."""
+    library = _library()
+    return None if isinstance(library, str) else Core(library)
 
 
 def missing() -> str:
@@ -111,69 +190,42 @@ def decoder_name() -> str:
 
 
 @functools.cache
-def _loaded() -> Native | str:
+def _library() -> ctypes.CDLL | str:
+    """Loads the core; returns why it cannot be used if so."""
     if os.environ.get(OFF) == "0":
         return f"{OFF}=0 switches tfpipe's own decoder in C off"
-    file = next(Path(__file__).parent.glob(FILES), None)
+    file = next(Path(__file__).parent.glob(CORE), None)
     if file is None:
         return f"tfpipe's own decoder in C is not built: {BUILD}"
+    try:
+        library = ctypes.CDLL(str(file), ctypes.RTLD_GLOBAL)  # where the ops find it
+        return library if library.tfpipe_native_version() == VERSION else _of_another_version(file)
+    except (OSError, AttributeError) as error:
+        return f"{file} cannot be loaded ({error}): {BUILD}"
+
+
+@functools.cache
+def _loaded() -> Native | str:
+    library = _library()
+    if isinstance(library, str):
+        return library
+    file = next(Path(__file__).parent.glob(OPS), None)
+    if file is None:
+        return f"the ops of tfpipe's own decoder in C are not built: {BUILD}"
     import tensorflow as tf
 
     try:
         ops = tf.load_op_library(str(file))
-        library = ctypes.CDLL(str(file))
-        if library.tfpipe_native_version() != VERSION:
-            return f"{file} was built from another version of tfpipe: {BUILD}"
+        own = ctypes.CDLL(str(file))
+        if own.tfpipe_native_ops_version() != VERSION:
+            return _of_another_version(file)
+        own.tfpipe_native_failure.restype, own.tfpipe_native_origin.restype = ctypes.c_char_p, ctypes.c_int64
+        if failure := own.tfpipe_native_failure().decode():
+            return f"TensorFlow {tf.__version__} does not take the ops of {file} ({failure}): {BUILD}"
+        return Native(library, ops, own.tfpipe_native_origin())
     except (OSError, AttributeError, tf.errors.OpError) as error:
         return f"{file} cannot be loaded ({error}): {BUILD}"
-    library.tfpipe_native_simd.restype = ctypes.c_char_p
-    simd = library.tfpipe_native_simd().decode()
-    whole, copy = _whole(library), _copy(library)
-    library.tfpipe_native_origin.restype = ctypes.c_int64
-    in_graph = ops.tfpipe_crops, ops.tfpipe_sizes, ops.tfpipe_read, ops.tfpipe_rows, ops.tfpipe_lines
-    return Native(*in_graph, library.tfpipe_native_origin(), whole, copy, simd, ops.tfpipe_mark, *_recording(library))
 
 
-def _whole(library: ctypes.CDLL) -> Callable[..., None]:
-    function, address = library.tfpipe_native_whole, ctypes.c_void_p
-    function.argtypes = (*(address,) * 3, ctypes.c_int64, *(ctypes.c_int,) * 3, *(address,) * 2)
-    function.restype = None
-
-    def whole(
-        addresses: np.ndarray, lengths: np.ndarray, flips: np.ndarray, crops: np.ndarray, refused: np.ndarray
-    ) -> None:
-        mirror = flips.ctypes.data if len(flips) else None
-        where = addresses.ctypes.data, lengths.ctypes.data, mirror
-        function(*where, len(crops), *crops.shape[1:], crops.ctypes.data, refused.ctypes.data)
-
-    return whole
-
-
-def _copy(library: ctypes.CDLL) -> Callable[[np.ndarray, np.ndarray], None]:
-    function, address = library.tfpipe_native_copy, ctypes.c_void_p
-    function.argtypes = (address, ctypes.c_int64, ctypes.c_int64, address)
-    function.restype = None
-
-    def copy(addresses: np.ndarray, crops: np.ndarray) -> None:
-        function(addresses.ctypes.data, len(crops), crops.nbytes // max(1, len(crops)), crops.ctypes.data)
-
-    return copy
-
-
-def _recording(library: ctypes.CDLL) -> tuple[Callable[[int], None], Callable[[], np.ndarray]]:
-    library.tfpipe_native_record_start.argtypes = (ctypes.c_int64,)
-    library.tfpipe_native_record_stop.restype = ctypes.c_int64
-    library.tfpipe_native_record_take.argtypes = (ctypes.c_void_p,)
-
-    def record(capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"a capacity of {capacity} events cannot be recorded: give 1 or more")
-        if library.tfpipe_native_record_start(capacity):
-            raise MemoryError(f"no memory to record {capacity} events of {EVENT.itemsize} bytes")
-
-    def recorded() -> np.ndarray:
-        events = np.empty(library.tfpipe_native_record_stop(), EVENT)
-        library.tfpipe_native_record_take(events.ctypes.data)
-        return events
-
-    return record, recorded
+def _of_another_version(file: Path) -> str:
+    return f"{file} was built from another version of tfpipe: {BUILD}"

@@ -4,15 +4,15 @@
 
 #include <string.h>
 
-#if defined(__x86_64__) && defined(__GNUC__)
-#include <immintrin.h>
-
 /* A record is copied in so many places at once: the CPU fetches ahead within a page of 4 kB only, so that one place
  * would wait where each page begins. Four take 0.7 to 0.8 of the time of one (profiles/copy.py). */
 #ifndef PLACES
 #define PLACES 4
 #endif
 enum { STEP = 256, LINE = 64 }; /* bytes: copied at a place before the next place's turn; of a cache line */
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
 
 __attribute__((target("avx2"))) static inline void lines(uint8_t *out, const uint8_t *in, size_t size) {
     for (size_t at = 0; at < size; at += LINE) {
@@ -28,7 +28,8 @@ __attribute__((target("avx2"))) static void stream(uint8_t *out, const uint8_t *
     if (head > size) head = size;
     memcpy(out, in, head);
     out += head, in += head, size -= head;
-    size_t part = size / PLACES / STEP * STEP;
+    size_t part = size / PLACES / STEP
+    *STEP;
     for (size_t at = 0; at < part; at += STEP)
         for (size_t place = at; place < PLACES * part; place += part) lines(out + place, in + place, STEP);
     out += PLACES * part, in += PLACES * part, size -= PLACES * part;
@@ -37,18 +38,29 @@ __attribute__((target("avx2"))) static void stream(uint8_t *out, const uint8_t *
     memcpy(out + whole, in + whole, size - whole);
 }
 
-void tfpipe_copy(const uint8_t *const *records, size_t count, size_t size, uint8_t *out) {
-    int wide = __builtin_cpu_supports("avx2");
-    for (size_t i = 0; i < count; i++, out += size) {
-        if (wide)
-            stream(out, records[i], size);
-        else
-            memcpy(out, records[i], size);
-    }
-    if (wide) _mm_sfence(); /* another thread that is told of the batch sees all of it */
+void tfpipe_stream(uint8_t *out, const uint8_t *in, size_t size) {
+    if (__builtin_cpu_supports("avx2"))
+        stream(out, in, size);
+    else
+        memcpy(out, in, size);
 }
+
+void tfpipe_fence(void) { _mm_sfence(); }
 #else
-void tfpipe_copy(const uint8_t *const *records, size_t count, size_t size, uint8_t *out) {
-    for (size_t i = 0; i < count; i++, out += size) memcpy(out, records[i], size);
-}
+void tfpipe_stream(uint8_t *out, const uint8_t *in, size_t size) { memcpy(out, in, size); }
+
+void tfpipe_fence(void) {}
 #endif
+
+void tfpipe_fetch(uint8_t *out, const uint8_t *in, size_t size) {
+    size_t part = size / PLACES / STEP
+    *STEP;
+    for (size_t at = 0; at < part; at += STEP)
+        for (size_t place = at; place < PLACES * part; place += part) memcpy(out + place, in + place, STEP);
+    memcpy(out + PLACES * part, in + PLACES * part, size - PLACES * part);
+}
+
+void tfpipe_copy(const uint8_t *const *records, size_t count, size_t size, uint8_t *out) {
+    for (size_t i = 0; i < count; i++, out += size) tfpipe_stream(out, records[i], size);
+    tfpipe_fence(); /* another thread that is told of the batch sees all of it */
+}

@@ -21,29 +21,48 @@
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 enum {
-    BLOCK = 64,          /* coefficients of a block of 8 x 8 */
-    MCU_BLOCKS = 10,     /* blocks of an MCU at most, as in libjpeg */
-    PAD = 64,            /* bytes that vector code may read or write behind (planes: also before) a row */
-    MAX_SIDE = 65500,    /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
-    MAX_BYTES = 1 << 29, /* of a decoded image, as in TensorFlow */
+    BLOCK = 64,           /* coefficients of a block of 8 x 8 */
+    MCU_BLOCKS = 10,      /* blocks of an MCU at most, as in libjpeg */
+    PAD = 64,             /* bytes that vector code may read or write beyond (planes: also before) a row */
+    MAX_SIDE = 65500,     /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
+    MAX_BYTES = 1 << 29,  /* of a decoded image, as in TensorFlow */
     KEPT_BYTES = 4 << 20, /* of a buffer, after a call; the file of an ordinary photograph is smaller */
-    TABLES = 16,         /* Huffman tables kept; a file has at most 8 at a time */
-    FAST = 10,           /* bits of codes, and of the values behind them, that one look-up decodes */
-    BLOCKS = 48,         /* blocks decoded at a time, at most: more would not stay in the first cache */
-    /* Bytes behind the coded data that are readable. Overruns are noticed after these blocks, which take at most
-     * 27 + 63 * 26 bits each: 9,990 bytes. */
-    SLACK = 10240,
+    TABLES = 16,          /* Huffman tables kept; a file has at most 8 at a time */
+    FAST = 10,            /* bits of codes, and of the values after them, that one look-up decodes */
+    BLOCKS = 48,          /* blocks decoded at a time, at most: more would not stay in the first cache */
+    DC_BITS = 16 + 11,    /* of a code of DC and the value after it, at most (T.81, Table F.1) */
+    AC_BITS = 16 + 10,    /* of AC (Table F.2) */
+    LIMIT = 16,           /* bytes beyond the coded data at which an overrun is noticed, after BLOCKS blocks */
+    SLACK = 10240,        /* bytes beyond the coded data that are readable */
 };
+/* A block takes at most these bits; a refill of the last one reads 8 bytes, and has advanced by up to 7 before. */
+_Static_assert(LIMIT + (BLOCKS * (DC_BITS + (BLOCK - 1) * AC_BITS) + 7) / 8 + 7 + 8 <= SLACK,
+               "blocks that run over the coded data read beyond SLACK");
+_Static_assert(BLOCKS >= 2 * MCU_BLOCKS, "two MCUs, of which pairs of blocks are transformed, do not fit");
 
-/* An entry, from its lowest bit: 6 of how many bits are taken, 5 of the advance to a first value, 6 of the advance from
- * it to a second, 1 if the block ends, 6 of the second value, 8 of the first. Both values are added at their places:
- * what is not there is 0.
+/* An entry of a Huffman table: one look-up decodes a code with the value after it, and, if FAST bits hold them, a second
+ * code with its value.
  *
- * An advance of SPECIAL leads beyond the block: the value is behind the code, and of as many bits as the first value
- * says; or, if no bits are taken, the code is longer than FAST bits, or there is none. */
+ *      31           24 23          18   17   16          11 10         6 5           0
+ *     +---------------+--------------+------+--------------+------------+-------------+
+ *     |  first value  | second value | ends |  advance to  | advance to |    bits     |
+ *     |    (signed)   |   (signed)   |      |  the second  |  the first |    taken    |
+ *     +---------------+--------------+------+--------------+------------+-------------+
+ *     VALUE           OTHER           ENDS  SECOND         FIRST
+ *
+ * Advances count places in zigzag order: the run of zeros before a coefficient (T.81, Figure F.13), and itself. Both
+ * values are added at their places; an absent one is 0. `ends`: the block ends (EOB).
+ *
+ * An advance of SPECIAL to the second leads beyond the block: the value comes after the code, and has as many bits as
+ * the first value says; or, if no bits are taken, the code is longer than FAST bits, or there is none. */
 enum { FIRST = 6, SECOND = 11, ENDS = 1 << 17, OTHER = 18, VALUE = 24, SPECIAL = 63 };
+_Static_assert(SECOND == FIRST + 5 && ENDS == 1 << (SECOND + 6) && OTHER == SECOND + 7 && VALUE == OTHER + 6,
+               "an entry's fields overlap, or leave gaps");
+_Static_assert(DC_BITS < 1 << FIRST, "the bits of a code and its value do not fit in their field");
+_Static_assert(SPECIAL == (1 << 6) - 1 && SPECIAL >= BLOCK - 1, "SPECIAL is no advance beyond a block");
+_Static_assert(ENDS % BLOCK == 0, "a place cannot be turned into ENDS: see decode_blocks");
 
-/* Places of coefficients: from zigzag to natural order. */
+/* Places of coefficients: from zigzag to natural order (T.81, Figure A.6). */
 static const uint8_t NATURAL[BLOCK] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
     41, 34, 27, 20, 13, 6,  7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23,
@@ -57,17 +76,17 @@ struct buffer {
 
 /* A Huffman table: the bytes of its definition, and what is made of them when a scan first uses it. */
 struct huffman {
-    uint8_t counts[16], symbols[256]; /* symbols behind the last code are 0 */
+    uint8_t counts[16], symbols[256]; /* symbols after the last code are 0 */
     int total;                        /* symbols; 0: a free slot */
     int dc;                           /* its class: DC or AC */
     int built;                        /* 0: not yet, 1: usable, -1: no valid code */
     uint32_t used;                    /* the call that last used it */
     int32_t limit[18], offset[17];    /* by length: first 16-bit prefix beyond its codes; symbol index minus code */
-    uint32_t single[1 << FAST];       /* by the next bits: the code alone, its value behind it; 0: longer, or none */
+    uint32_t single[1 << FAST];       /* by the next bits: the code alone, its value after it; 0: longer, or none */
     uint32_t fast[1 << FAST];         /* by the next bits: entries, see FIRST */
 };
 
-/* A block that is being decoded, and what decodes it and the one behind it. */
+/* A block that is being decoded, and what decodes it and the next one. */
 struct block {
     _Alignas(32) int16_t coefficients[BLOCK]; /* in natural order */
     const struct huffman *ac, *next_dc;
@@ -75,12 +94,12 @@ struct block {
 };
 
 struct component {
-    int id, h, v;           /* sampling factors, 1 or 2 */
-    int quant;              /* number of its quantisation table, 0 to 3 */
-    int width, height;      /* samples that are coded of the image, without padding */
-    uint32_t prediction;    /* DC of the previous block, modulo 1 << 32; its low 16 bits count */
-    uint8_t *plane;         /* ring of two MCU rows, from the leftmost MCU needed */
-    size_t pitch;           /* bytes from a row of the ring to the next */
+    int id, h, v;        /* sampling factors, 1 or 2 */
+    int quant;           /* number of its quantisation table, 0 to 3 */
+    int width, height;   /* samples that are coded of the image, without padding */
+    uint32_t prediction; /* DC of the previous block, modulo 1 << 32; its low 16 bits count */
+    uint8_t *plane;      /* ring of two MCU rows, from the leftmost MCU needed */
+    size_t pitch;        /* bytes from a row of the ring to the next */
     const struct huffman *dc_table, *ac_table;
     const uint16_t *factors; /* quantisation, in natural order */
 };
@@ -102,7 +121,7 @@ struct tfpipe_scratch {
     int64_t *parts_ns; /* [TFPIPE_PARTS], or NULL: not measured */
 };
 
-/* Returns at least `size` bytes of the buffer, with undefined contents, or NULL. */
+/* memory.c: returns at least `size` bytes of the buffer, with undefined contents, or NULL. */
 void *buffer_reserve(struct buffer *buffer, size_t size);
 
 /* header.c: reads everything before the coded data. Returns 0 or TFPIPE_*. */
@@ -133,7 +152,7 @@ struct scan {
     int column, row;          /* of the next MCU that is kept: in MCUs from the planes' left; in MCU rows */
 };
 
-/* Copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
+/* unstuff.c: copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
 int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end, size_t mcus);
 
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
@@ -160,12 +179,16 @@ struct tap {
     int32_t low;
     int16_t weight[2]; /* sum to 1 << 14 */
 };
+_Static_assert(sizeof(struct tap) == 8, "vector code loads four taps at once");
 
 /* Interpolates between rows a and b of n bytes: 7 fractional bits; weight: of b, of 1 << 15. Writes up to n + PAD. */
 typedef void blend_rows(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight);
-enum { MORE_TAPS = 3 }; /* behind those of a row, each like the last one: four at a time are read */
+enum { MORE_TAPS = 3 }; /* after those of a row, each like the last one: four at a time are read */
 /* Interpolates `width` RGB pixels along a row of blend_rows. Writes 3 * width bytes. */
 typedef void resize_row(uint8_t *out, const int16_t *row, const struct tap *taps, int width);
+
+/* Copies n pixels of 1 or 3 channels from the last to the first; `out` and `in` do not overlap. */
+typedef void mirror_row(uint8_t *out, const uint8_t *in, int n, int channels);
 
 struct kernels {
     const char *name;
@@ -174,6 +197,7 @@ struct kernels {
     ycc_row *ycc;
     blend_rows *blend;
     resize_row *resize;
+    mirror_row *mirror;
 };
 
 decode_run decode_plain, decode_avx2;
@@ -182,6 +206,7 @@ upsample_row h2v2_plain, h2v2_avx2;
 ycc_row ycc_plain, ycc_avx2;
 blend_rows blend_plain, blend_avx2;
 resize_row resize_plain, resize_avx2;
+mirror_row mirror_plain, mirror_avx2;
 
 /* Sets taps[0..size) from `source` pixels; mirrored: for the target's pixels from the last to the first. */
 void set_taps(struct tap *taps, int source, int size, int mirrored);

@@ -1,15 +1,18 @@
-/* Decodes, band by band of 8 or 16 rows, what the windows need of a JPEG, and resizes the rows of each at once. */
+/* Decodes, band by band of 8 or 16 rows, what the windows need of a JPEG, and resizes the rows of each at once. Pixels
+ * that another decoder has made go through the same resize. */
+#include "copy.h"
 #include "core.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+enum { BAND_BYTES = 8192 }; /* of rows that are mirrored before they are copied past the cache */
 
 /* A window on its way to its crop. */
 struct crop {
     int top, left, height, width;
-    int copied, mirrored;      /* copied: the window has the crop's size */
-    int next;                  /* crop's row to write next, unless copied */
+    int copied, mirrored;       /* copied: the window has the crop's size */
+    int next;                   /* crop's row to write next, unless copied */
     struct tap *rows, *columns; /* unless copied */
     uint8_t *out;
 };
@@ -23,23 +26,24 @@ struct job {
     const struct kernels *kernels;
     struct frame frame;
     struct scan scan;
+    const uint8_t *decoded; /* the image's pixels, made by another decoder; NULL: they are in the frame's planes */
     struct crop *crops;
     int count, height, width, channels;
     int mcu_width, mcu_height, mcus, mcu_rows; /* pixels; MCUs in a row; rows of them */
-    int first, base, base_end;                 /* first MCU row needed; leftmost and behind the rightmost MCU needed */
-    struct span *spans;                        /* MCUs needed, by row from 0; mcu_rows behind the last one needed */
-    int last;                                  /* behind the last MCU row needed */
-    uint8_t *rgb[2];                           /* rows converted last, even and odd, from column base on */
-    int converted[2];                          /* which rows these are, or -1 */
-    uint8_t *chroma[2];                        /* a row of each, upsampled */
-    int16_t *blended;                          /* a row between two rows */
-    int64_t *parts_ns, lap_ns;                 /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
+    int first, base, base_end; /* first MCU row needed; leftmost MCU needed, and the end of the rightmost */
+    struct span *spans;        /* MCUs needed, by row from 0 */
+    int last;                  /* end of the last MCU row needed */
+    uint8_t *row[2];           /* rows converted last, even and odd, from column base on */
+    int converted[2];          /* which rows these are, or -1 */
+    uint8_t *chroma[2];        /* a row of each, upsampled */
+    int16_t *blended;          /* a row between two rows */
+    int64_t *parts_ns, lap_ns; /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
 };
 
 static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain},
+    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, mirror_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2},
+    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, mirror_avx2},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -60,30 +64,6 @@ int tfpipe_use_simd(int level) {
     return simd_level();
 }
 
-tfpipe_scratch *tfpipe_scratch_new(void) {
-    tfpipe_scratch *scratch = aligned_alloc(64, (sizeof *scratch + 63) / 64 * 64);
-    if (scratch) memset(scratch, 0, sizeof *scratch);
-    return scratch;
-}
-
-/* Frees the buffers of more than `most` bytes. */
-static void free_buffers(tfpipe_scratch *scratch, size_t most) {
-    struct buffer *buffers[] = {&scratch->data, &scratch->ends, &scratch->planes,
-                                &scratch->rows, &scratch->crops, &scratch->spans};
-    for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
-        if (buffers[i]->size <= most) continue;
-        free(buffers[i]->memory);
-        *buffers[i] = (struct buffer){0};
-    }
-}
-
-void tfpipe_scratch_free(tfpipe_scratch *scratch) {
-    if (scratch) free_buffers(scratch, 0);
-    free(scratch);
-}
-
-void tfpipe_scratch_trim(tfpipe_scratch *scratch) { free_buffers(scratch, KEPT_BYTES); }
-
 void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
 
 int64_t tfpipe_now_ns(void) {
@@ -98,15 +78,6 @@ static void lap(struct job *job, int part) {
     int64_t now_ns = tfpipe_now_ns();
     job->parts_ns[part] += now_ns - job->lap_ns;
     job->lap_ns = now_ns;
-}
-
-void *buffer_reserve(struct buffer *buffer, size_t size) {
-    if (buffer->size >= size) return buffer->memory;
-    free(buffer->memory);
-    buffer->size = (size + size / 4 + 63) / 64 * 64;
-    buffer->memory = aligned_alloc(64, buffer->size);
-    if (!buffer->memory) buffer->size = 0;
-    return buffer->memory;
 }
 
 static int min(int a, int b) { return a < b ? a : b; }
@@ -149,11 +120,11 @@ static int set_spans(struct job *job, tfpipe_scratch *scratch) {
     memset(job->spans, 0, (size_t)job->mcu_rows * sizeof *job->spans);
     job->base = job->mcus;
     job->first = job->mcu_rows;
-    int beside = frame->hmax > 1 ? 2 : 0, above = frame->vmax > 1 ? 2 : 0;
+    int across = frame->hmax > 1 ? 2 : 0, above = frame->vmax > 1 ? 2 : 0;
     for (int i = 0; i < job->count; i++) {
         const struct crop *crop = job->crops + i;
-        struct span columns = {max(crop->left - beside, 0) / job->mcu_width,
-                               min((crop->left + crop->width + beside - 1) / job->mcu_width + 1, job->mcus)};
+        struct span columns = {max(crop->left - across, 0) / job->mcu_width,
+                               min((crop->left + crop->width + across - 1) / job->mcu_width + 1, job->mcus)};
         struct span rows = {max(crop->top - above, 0) / job->mcu_height,
                             min((crop->top + crop->height + above - 1) / job->mcu_height + 1, job->mcu_rows)};
         job->base = min(job->base, columns.from);
@@ -168,31 +139,37 @@ static int set_spans(struct job *job, tfpipe_scratch *scratch) {
     return 0;
 }
 
+/* Allocates rows of `columns` pixels: two that are converted, two of chroma, and one between two rows. */
+static int set_rows(struct job *job, tfpipe_scratch *scratch, size_t columns) {
+    size_t row = 3 * columns + PAD, chroma = columns + 2 * PAD, blended = (3 * columns + PAD) * sizeof *job->blended;
+    uint8_t *rows = buffer_reserve(&scratch->rows, blended + 2 * row + 2 * chroma);
+    if (!rows) return TFPIPE_MEMORY;
+    job->blended = (int16_t *)(void *)rows;
+    rows += blended;
+    for (int i = 0; i < 2; i++, rows += row + chroma) {
+        job->row[i] = rows;
+        job->converted[i] = -1;
+        job->chroma[i] = rows + row;
+    }
+    return 0;
+}
+
 /* Allocates planes, of two MCU rows, and rows: all bounded by the width of the image, which is at most MAX_SIDE. */
 static int set_memory(struct job *job, tfpipe_scratch *scratch) {
-    size_t mcus = (size_t)(job->base_end - job->base), columns = mcus * (size_t)job->mcu_width, size = 0;
+    size_t mcus = (size_t)(job->base_end - job->base), size = 0;
     for (int c = 0; c < job->scan.transformed; c++) {
         struct component *component = job->frame.component + c;
         component->pitch = mcus * 8 * (size_t)component->h + 2 * PAD;
         size += component->pitch * 16 * (size_t)component->v;
     }
     uint8_t *plane = buffer_reserve(&scratch->planes, size);
-    size_t rgb = 3 * columns + PAD, chroma = columns + 2 * PAD;
-    uint8_t *rows = buffer_reserve(&scratch->rows, 2 * rgb + 2 * chroma + (3 * columns + PAD) * sizeof *job->blended);
-    if (!plane || !rows) return TFPIPE_MEMORY;
+    if (!plane) return TFPIPE_MEMORY;
     for (int c = 0; c < job->scan.transformed; c++) {
         struct component *component = job->frame.component + c;
         component->plane = plane + PAD;
         plane += component->pitch * 16 * (size_t)component->v;
     }
-    job->blended = (int16_t *)(void *)rows;
-    rows += (3 * columns + PAD) * sizeof *job->blended;
-    for (int i = 0; i < 2; i++, rows += rgb + chroma) {
-        job->rgb[i] = rows;
-        job->converted[i] = -1;
-        job->chroma[i] = rows + rgb;
-    }
-    return 0;
+    return set_rows(job, scratch, mcus * (size_t)job->mcu_width);
 }
 
 static void open_segment(struct scan *scan, size_t segment) {
@@ -201,11 +178,14 @@ static void open_segment(struct scan *scan, size_t segment) {
     for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
 }
 
-/* Returns whether a segment's bytes were enough, and, if it ends here, were all needed: libjpeg warns of both. */
-static int fits(const struct scan *scan, int ends) {
+/* Returns 0 if the bytes of the interval that is being read were enough, and, if it ends here, were all needed: libjpeg
+ * warns of both, but not of a few bytes after the last interval, which it has in its buffer then. */
+static int check_interval(const struct scan *scan, int ends, int is_last) {
     size_t bits = (size_t)(scan->bits.next - scan->data) * 8 - (scan->bits.count & 63);
     size_t used = (bits + 7) / 8, size = scan->ends[scan->segment];
-    return ends ? used == size : used <= size;
+    if (used > size || (ends && used < size && !(is_last && size - used <= sizeof scan->bits.buffer)))
+        return TFPIPE_DAMAGED;
+    return ends && used < size ? TFPIPE_REFUSED : 0;
 }
 
 /* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise restart intervals before it are passed over. */
@@ -227,7 +207,8 @@ static int advance(struct job *job, size_t target, int keep) {
         if (job->kernels->decode(scan, count, keep)) return TFPIPE_DAMAGED;
         scan->column += count;
         scan->position = stop;
-        if (!fits(scan, stop == total || (interval && stop % interval == 0))) return TFPIPE_DAMAGED;
+        int status = check_interval(scan, stop == total || (interval && stop % interval == 0), stop == total);
+        if (status) return status;
     }
     return 0;
 }
@@ -270,12 +251,19 @@ static const uint8_t *chroma_row(const struct job *job, int index, int y, int fr
 
 /* Writes the pixels of columns [from, to) of row y. */
 static void convert(const struct job *job, int y, int from, int to, uint8_t *out, int mirrored) {
+    int n = to - from, channels = job->channels;
+    if (job->decoded || channels == 1) {
+        const uint8_t *in =
+            job->decoded ? job->decoded + ((size_t)y * (size_t)job->frame.width + (size_t)from) * (size_t)channels
+                         : samples(job, job->frame.component, y, from);
+        if (mirrored)
+            job->kernels->mirror(out, in, n, channels);
+        else
+            memcpy(out, in, (size_t)n * (size_t)channels);
+        return;
+    }
     const uint8_t *luma = samples(job, job->frame.component, y, from);
-    int n = to - from;
-    if (job->channels == 1) {
-        for (int i = 0; mirrored && i < n; i++) out[i] = luma[n - 1 - i];
-        if (!mirrored) memcpy(out, luma, (size_t)n);
-    } else if (job->frame.components == 1) {
+    if (job->frame.components == 1) {
         for (int i = 0; i < n; i++, out += 3) out[0] = out[1] = out[2] = luma[mirrored ? n - 1 - i : i];
     } else {
         const uint8_t *cb = chroma_row(job, 1, y, from, to), *cr = chroma_row(job, 2, y, from, to);
@@ -285,7 +273,7 @@ static void convert(const struct job *job, int y, int from, int to, uint8_t *out
 
 /* Returns row y's pixels from column `left` on, for as many columns as any window needs. */
 static const uint8_t *pixels(struct job *job, int y, int left) {
-    if (job->channels == 1) return samples(job, job->frame.component, y, left);
+    if (!job->decoded && job->channels == 1) return samples(job, job->frame.component, y, left);
     int base = job->base * job->mcu_width, slot = y & 1;
     if (job->converted[slot] != y) {
         struct span span = {job->frame.width, 0};
@@ -293,10 +281,10 @@ static const uint8_t *pixels(struct job *job, int y, int left) {
             if (crop->copied || y < crop->top || y >= crop->top + crop->height) continue;
             span = (struct span){min(span.from, crop->left), max(span.to, crop->left + crop->width)};
         }
-        convert(job, y, span.from, span.to, job->rgb[slot] + 3 * (span.from - base), 0);
+        convert(job, y, span.from, span.to, job->row[slot] + job->channels * (span.from - base), 0);
         job->converted[slot] = y;
     }
-    return job->rgb[slot] + 3 * (left - base);
+    return job->row[slot] + job->channels * (left - base);
 }
 
 static void resize_gray(uint8_t *out, const int16_t *row, const struct tap *taps, int width) {
@@ -377,8 +365,12 @@ static int check_arguments(const struct job *job, const int32_t *windows, int im
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, int image_height, int image_width,
                  const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
                  uint8_t *out) {
-    struct job job = {.kernels = KERNELS + simd_level(), .count = count, .height = height, .width = width,
-                      .channels = channels, .parts_ns = scratch->parts_ns};
+    struct job job = {.kernels = KERNELS + simd_level(),
+                      .count = count,
+                      .height = height,
+                      .width = width,
+                      .channels = channels,
+                      .parts_ns = scratch->parts_ns};
     if (job.parts_ns) job.lap_ns = tfpipe_now_ns();
     int status = check_arguments(&job, windows, image_height, image_width);
     if (status || !count) return status;
@@ -393,9 +385,48 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, in
         (status = set_memory(&job, scratch)))
         return status;
     lap(&job, TFPIPE_HEADER);
-    if ((status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows)))
-        return status;
+    if ((status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows))) return status;
     set_blocks(&job.scan, scratch->blocks);
     open_segment(&job.scan, 0);
     return decode_rows(&job);
+}
+
+int tfpipe_resize(tfpipe_scratch *scratch, const uint8_t *pixels, int image_height, int image_width,
+                  const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
+                  uint8_t *out) {
+    struct job job = {.kernels = KERNELS + simd_level(),
+                      .decoded = pixels,
+                      .count = count,
+                      .height = height,
+                      .width = width,
+                      .channels = channels,
+                      .mcu_width = 1};
+    int status = check_arguments(&job, windows, image_height, image_width);
+    job.frame.width = image_width;
+    const size_t size = (size_t)height * (size_t)width * (size_t)channels;
+    job.count = 1; /* all rows are there, so one crop after the other */
+    for (int i = 0; !status && i < count; i++, windows += 4, out += size) {
+        job.base = windows[1];
+        if ((status = set_crops(&job, scratch, windows, flips ? flips + i : NULL, out)) ||
+            (status = set_rows(&job, scratch, (size_t)windows[3])))
+            return status;
+        emit_rows(&job, windows[0], windows[0] + windows[2]);
+    }
+    return status;
+}
+
+int tfpipe_mirror(tfpipe_scratch *scratch, uint8_t *out, const uint8_t *in, int height, int width, int channels) {
+    mirror_row *mirror = KERNELS[simd_level()].mirror;
+    const size_t row = (size_t)width * (size_t)channels, rows = BAND_BYTES / row + 1, size = (size_t)height * row;
+    uint8_t *band = buffer_reserve(&scratch->rows, rows * row + PAD);
+    uint8_t *copy = buffer_reserve(&scratch->planes, size);
+    if (!band || !copy) return TFPIPE_MEMORY;
+    tfpipe_fetch(copy, in, size);
+    in = copy;
+    for (size_t y = 0, count; y < (size_t)height; y += count, out += count * row) {
+        count = (size_t)height - y < rows ? (size_t)height - y : rows;
+        for (size_t i = 0; i < count; i++, in += row) mirror(band + i * row, in, width, channels);
+        tfpipe_stream(out, band, count * row);
+    }
+    return 0;
 }

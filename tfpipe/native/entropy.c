@@ -1,5 +1,7 @@
 /* Decodes Huffman codes, and has the blocks that are needed transformed: two thirds of a decode's time.
  *
+ * The procedures are those of ITU-T T.81, F.2.2: Figures F.12 (EXTEND), F.13 (AC coefficients) and F.16 (DECODE).
+ *
  * The loop is as fast as its chain of look-ups: shift, load, shift. So everything else stays off this chain. */
 #include "core.h"
 
@@ -31,23 +33,23 @@ typedef uint64_t quarter __attribute__((vector_size(32), may_alias));
 /* Selects the table of the next look-up, its place and its block. A block's end is as unpredictable as the data, so it
  * must not be a branch, which compilers make of the plain form. */
 #if defined(__x86_64__) && defined(__GNUC__)
-#define SELECT(entry, table, place, block)                                                                       \
-    do {                                                                                                         \
-        const struct huffman *next_dc = (block)->next_dc;                                                        \
-        struct block *next = (block) + 1;                                                                        \
-        table = (block)->ac;                                                                                     \
-        place = second;                                                                                          \
-        __asm__("testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]"          \
-                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                              \
-                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] "r"(0), [n] "r"(next)               \
-                : "cc");                                                                                         \
+#define SELECT(entry, table, place, block)                                                              \
+    do {                                                                                                \
+        const struct huffman *next_dc = (block)->next_dc;                                               \
+        struct block *next = (block) + 1;                                                               \
+        table = (block)->ac;                                                                            \
+        place = second;                                                                                 \
+        __asm__("testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]" \
+                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                     \
+                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] "r"(0), [n] "r"(next)      \
+                : "cc");                                                                                \
     } while (0)
 #else
-#define SELECT(entry, table, place, block)                      \
-    do {                                                        \
-        table = entry & ENDS ? (block)->next_dc : (block)->ac;  \
-        place = entry & ENDS ? 0 : second;                      \
-        block += (entry & ENDS) / ENDS;                         \
+#define SELECT(entry, table, place, block)                     \
+    do {                                                       \
+        table = entry & ENDS ? (block)->next_dc : (block)->ac; \
+        place = entry & ENDS ? 0 : second;                     \
+        block += (entry & ENDS) / ENDS;                        \
     } while (0)
 #endif
 
@@ -63,6 +65,10 @@ INLINE uint32_t field(uint32_t entry, uint32_t from, uint32_t bits, int bmi) {
     (void)bmi;
     return entry >> from & ((1u << bits) - 1);
 }
+
+enum { STEPS = 5 }; /* between two refills, which leave at least 56 bits */
+_Static_assert(STEPS *FAST <= 56, "more bits are looked up than a refill gives");
+_Static_assert(DC_BITS <= 56 && AC_BITS <= 56, "a code and its value do not fit in the buffer");
 
 /* Decodes blocks up to `stop`; keep: all of their coefficients, otherwise coefficients[0] alone is right. That is the
  * difference of DC. Returns whether there was a bad code. DC and AC entries have the same form: see SELECT. */
@@ -90,7 +96,11 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
 
     for (;;) {
         refill(&bits);
-        STEP STEP STEP STEP STEP
+        STEP
+        STEP
+        STEP
+        STEP
+        STEP
         continue;
     special:
         refill(&bits);

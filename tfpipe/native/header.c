@@ -1,19 +1,22 @@
-/* Reads a JPEG's header: everything up to the coded data. Whatever libjpeg would warn of is refused. */
+/* Reads a JPEG's header: everything up to the coded data. Whatever libjpeg would warn of is refused.
+ *
+ * The segments are those of ITU-T T.81, B.2; markers' codes are in its Table B.1. */
 #include "core.h"
 
 #include <string.h>
 
-/* What a header has said so far. */
+/* A header as far as it was read. */
 struct header {
     struct tfpipe_scratch *scratch;
     struct frame *frame;
-    int quants[4];             /* whether this quantisation table was defined */
+    int quants[4];                /* whether this quantisation table was defined */
     struct huffman *tables[2][4]; /* DC, AC */
-    int jfif, adobe;           /* adobe: its transform, or -1 */
+    int jfif, adobe;              /* adobe: its transform, or -1 */
 };
 
 static int read_u16(const uint8_t *at) { return at[0] << 8 | at[1]; }
 
+/* DQT: B.2.4.1. */
 static int read_quant(struct header *header, const uint8_t *at, const uint8_t *end) {
     while (at < end) {
         int id = *at & 15, wide = *at >> 4;
@@ -54,6 +57,7 @@ static struct huffman *find_table(struct header *header, int dc, const uint8_t *
     return oldest;
 }
 
+/* DHT: B.2.4.2. */
 static int read_huffman(struct header *header, const uint8_t *at, const uint8_t *end) {
     while (at < end) {
         if (end - at < 17) return TFPIPE_DAMAGED;
@@ -66,6 +70,7 @@ static int read_huffman(struct header *header, const uint8_t *at, const uint8_t 
     return 0;
 }
 
+/* SOF0 and SOF1: B.2.2. The sizes of components are those of A.1.1. */
 static int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
     if (frame->components || end - at < 6 || at[0] != 8) return TFPIPE_REFUSED;
     frame->height = read_u16(at + 1);
@@ -113,6 +118,7 @@ static int is_ycc(const struct header *header) {
     return !(c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B');
 }
 
+/* SOS: B.2.3. */
 static int read_scan(struct header *header, const uint8_t *at, const uint8_t *end) {
     struct frame *frame = header->frame;
     int n = frame->components;
@@ -123,7 +129,8 @@ static int read_scan(struct header *header, const uint8_t *at, const uint8_t *en
         if (at[1 + 2 * i] != component->id) return TFPIPE_REFUSED;
         if (dc > 3 || ac > 3 || !header->quants[component->quant]) return TFPIPE_DAMAGED;
         struct huffman *dc_table = header->tables[0][dc], *ac_table = header->tables[1][ac];
-        if (!dc_table || !ac_table || !huffman_build(dc_table) || !huffman_build(ac_table)) return TFPIPE_DAMAGED;
+        if (!dc_table || !ac_table) return TFPIPE_REFUSED; /* libjpeg has tables of its own for these */
+        if (!huffman_build(dc_table) || !huffman_build(ac_table)) return TFPIPE_DAMAGED;
         component->dc_table = dc_table;
         component->ac_table = ac_table;
         component->factors = header->scratch->quant[component->quant];
@@ -134,25 +141,21 @@ static int read_scan(struct header *header, const uint8_t *at, const uint8_t *en
     return n == 3 && !is_ycc(header) ? TFPIPE_REFUSED : 0;
 }
 
-/* Reads a segment, from behind its length to its end. */
+/* Reads a segment, from the end of its length to its own. */
 static int read_segment(struct header *header, int marker, const uint8_t *at, const uint8_t *end) {
     switch (marker) {
     case 0xc0:
-    case 0xc1:
-        return read_frame(header->frame, at, end);
-    case 0xc4:
-        return read_huffman(header, at, end);
-    case 0xda:
-        return read_scan(header, at, end);
-    case 0xdb:
-        return read_quant(header, at, end);
+    case 0xc1: return read_frame(header->frame, at, end);
+    case 0xc4: return read_huffman(header, at, end);
+    case 0xda: return read_scan(header, at, end);
+    case 0xdb: return read_quant(header, at, end);
     case 0xdd:
         if (end - at != 2) return TFPIPE_DAMAGED;
         header->frame->interval = read_u16(at);
         return 0;
     case 0xe0:
         if (end - at >= 14 && !memcmp(at, "JFIF", 5)) { /* libjpeg takes no shorter one for JFIF */
-            if (at[5] != 1) return TFPIPE_REFUSED; /* libjpeg warns of other versions */
+            if (at[5] != 1) return TFPIPE_REFUSED;      /* libjpeg warns of other versions */
             header->jfif = 1;
         }
         return 0;

@@ -1,9 +1,10 @@
-/* Builds Huffman tables; takes byte stuffing and markers out of coded data. */
+/* Builds Huffman tables: Annex C of ITU-T T.81 (Figures C.1 to C.3), with the values after the codes (F.2.2.1, Figure
+ * F.12, EXTEND) looked up together with these. */
 #include "core.h"
 
 #include <string.h>
 
-/* Returns the entry of a code whose value is behind it. */
+/* Returns the entry of a code whose value comes after it. */
 static uint32_t code_entry(int dc, int symbol, int length) {
     uint32_t run = dc ? 0 : (uint32_t)symbol >> 4 << FIRST, extra = symbol & 15;
     uint32_t entry = ((uint32_t)length + extra) | run | SPECIAL << SECOND | extra << VALUE;
@@ -26,7 +27,7 @@ static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
     return to;
 }
 
-/* Returns an AC entry with what the FAST - bits behind it hold, too: another coefficient, or the block's end. */
+/* Returns an AC entry with what the FAST - bits after it hold, too: another coefficient, or the block's end. */
 static uint32_t combine(const uint32_t *single, uint32_t i) {
     uint32_t entry = single[i], bits = entry & 63;
     if (entry >> SECOND & SPECIAL || entry & ENDS) return entry;
@@ -67,65 +68,4 @@ int huffman_build(struct huffman *table) {
     for (uint32_t i = 0; i < 1 << FAST; i++) table->fast[i] = table->dc ? plain[i] : combine(plain, i);
     table->built = 1;
     return 1;
-}
-
-/* Copies bytes other than 0xff until one of them or the end; writes up to 7 bytes more. Returns where it stopped. */
-INLINE const uint8_t *copy_plain(uint8_t **to, const uint8_t *at, const uint8_t *end) {
-    uint8_t *out = *to;
-    while (end - at >= 8) {
-        uint64_t word;
-        memcpy(&word, at, 8);
-        memcpy(out, &word, 8);
-        /* The highest bit of each byte that is 0xff: the sum carries into it from seven ones, and never beyond. */
-        uint64_t ones = word & 0x8080808080808080u & ((word & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u);
-        if (ones) {
-            int n = __builtin_ctzll(ones) >> 3;
-            *to = out + n;
-            return at + n;
-        }
-        out += 8;
-        at += 8;
-    }
-    while (at < end && *at != 0xff) *out++ = *at++;
-    *to = out;
-    return at;
-}
-
-int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end, size_t mcus) {
-    const struct frame *frame = scan->frame;
-    const uint8_t *at = frame->scan;
-    size_t expected = frame->interval ? (mcus + (size_t)frame->interval - 1) / (size_t)frame->interval : 1;
-    /* A segment's marker takes two bytes, so a forged interval makes this no larger than a few times the file. */
-    if (expected - 1 > (size_t)(end - at) / 2) return TFPIPE_DAMAGED;
-    uint8_t *data = buffer_reserve(&scratch->data, (size_t)(end - at) + SLACK + 32);
-    uint32_t *ends = buffer_reserve(&scratch->ends, expected * sizeof *ends);
-    if (!data || !ends) return TFPIPE_MEMORY;
-    size_t count = 0;
-    uint8_t *to = data;
-    for (;;) {
-        at = copy_plain(&to, at, end); /* to the next 0xff */
-        if (end - at < 2) return TFPIPE_DAMAGED; /* cut off */
-        int marker = at[1];
-        if (marker == 0xff) { /* a fill byte */
-            at++;
-            continue;
-        }
-        at += 2;
-        if (marker == 0) {
-            /* After a fill byte: libjpeg's ways to read bits differ. The byte before the data is 0, see read_scan. */
-            if (at[-3] == 0xff) return TFPIPE_DAMAGED;
-            *to++ = 0xff;
-            continue;
-        }
-        if (count == expected) return TFPIPE_DAMAGED;
-        ends[count++] = (uint32_t)(to - data);
-        if (marker == 0xd9) break;
-        if (marker != 0xd0 + (int)((count - 1) & 7)) return TFPIPE_DAMAGED;
-    }
-    if (count != expected) return TFPIPE_DAMAGED;
-    memset(to, 0, SLACK);
-    scan->data = data;
-    scan->ends = ends;
-    scan->limit = to + 16;
-    return 0;
 }

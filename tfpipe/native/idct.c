@@ -1,4 +1,4 @@
-/* The inverse DCT: libjpeg-turbo's "islow" as its vector code does it, with 16-bit intermediates, two blocks a call.
+/* The inverse DCT (ITU-T T.81, A.3.3): libjpeg-turbo's "islow" as its vector code does it, with 16-bit intermediates, two blocks a call.
  *
  * Coefficients of a picture are within 1,200 or so. Forged ones may be beyond what 16 bits hold after the first pass,
  * where libjpeg-turbo's own implementations differ, too. */
@@ -12,8 +12,18 @@
 
 /* Constants of jidctint.c, 13 fractional bits. */
 enum {
-    F_0_298 = 2446, F_0_390 = 3196, F_0_541 = 4433, F_0_765 = 6270, F_0_899 = 7373, F_1_175 = 9633,
-    F_1_501 = 12299, F_1_847 = 15137, F_1_961 = 16069, F_2_053 = 16819, F_2_562 = 20995, F_3_072 = 25172
+    F_0_298 = 2446,
+    F_0_390 = 3196,
+    F_0_541 = 4433,
+    F_0_765 = 6270,
+    F_0_899 = 7373,
+    F_1_175 = 9633,
+    F_1_501 = 12299,
+    F_1_847 = 15137,
+    F_1_961 = 16069,
+    F_2_053 = 16819,
+    F_2_562 = 20995,
+    F_3_072 = 25172
 };
 
 /* Returns a block's only value from its DC: of all its pixels. */
@@ -128,8 +138,8 @@ AVX2 INLINE void transpose_avx2(__m256i *r) {
     }
 }
 
-AVX2 INLINE void blocks_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors,
-                             uint8_t *out, size_t pitch, int sparse) {
+AVX2 INLINE void blocks_avx2(const int16_t *left, const int16_t *right, const uint16_t *factors, uint8_t *out,
+                             size_t pitch, int sparse) {
     __m256i r[8];
     for (int i = 0; i < 8; i++) {
         if (sparse && i > 3) {
@@ -156,7 +166,7 @@ AVX2 INLINE void blocks_avx2(const int16_t *left, const int16_t *right, const ui
 }
 
 AVX2 void idct_avx2(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
-                   size_t pitch) {
+                    size_t pitch) {
     const int16_t *a = left->coefficients, *b = right->coefficients;
     if (left->last > 9 || right->last > 9) {
         blocks_avx2(a, b, factors, out, pitch, 0);

@@ -1,6 +1,6 @@
 /* The op TfpipeRead: a file's contents, as the system's read gives them.
  *
- * TensorFlow's ReadFile reads through a buffer of its own and copies the contents once more. */
+ * TensorFlow's ReadFile reads through a buffer of its own and copies the contents again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,102 +10,108 @@
 
 #include "tf.h"
 
+_Static_assert(sizeof(TF_TString) == 24, "TensorFlow's strings take 24 bytes of a tensor");
+
 enum { MOST = 1 << 30 };        /* bytes of a file; EFBIG beyond */
 enum { SMALL = 22, LARGE = 1 }; /* a string of up to SMALL bytes lies within its TF_TString; LARGE: the other type */
 
-/* Makes `string`, which is empty, the `size` bytes at `bytes`, of `capacity` + 1, and takes over their memory. */
+/* Whether TF_TString has the layout of tensorflow/core/platform/ctstring_internal.h that `give` writes: it is no part of
+ * the API, and known of these versions alone. */
+static int is_layout_known(void) {
+    static const char known[] = "2.21.";
+    return !strncmp(TF_Version(), known, sizeof known - 1);
+}
+
+/* Makes `string`, which is empty, the `size` bytes at `bytes`, of `capacity` + 1, and takes over their memory. Without a
+ * known layout the API's own function copies them. */
 static void give(TF_TString *string, char *bytes, size_t size, size_t capacity) {
-  bytes[size] = 0;
-  if (size > SMALL) {
-    /* The layout of tensorflow/core/platform/ctstring_internal.h; the API's own functions would copy the bytes. */
-    *string = (TF_TString){.words = {(uint64_t)size << 2 | LARGE, capacity, (uint64_t)(uintptr_t)bytes}};
-    if (TF_StringGetDataPointer(string) == bytes && TF_StringGetSize(string) == size) return;
-    *string = (TF_TString){.words = {0}}; /* a TensorFlow with another layout */
-  }
-  TF_StringCopy(string, bytes, size);
-  free(bytes);
+    bytes[size] = 0;
+    if (size > SMALL && is_layout_known()) {
+        *string = (TF_TString){.words = {(uint64_t)size << 2 | LARGE, capacity, (uint64_t)(uintptr_t)bytes}};
+        return;
+    }
+    TF_StringCopy(string, bytes, size);
+    free(bytes);
 }
 
 /* Returns more memory for the bytes of a file, `size` of which are read; NULL: errno says why, and `bytes` stay. */
 static char *grow(char *bytes, size_t size, size_t stated, size_t *capacity) {
-  if (size > MOST || stated > MOST) {
-    errno = EFBIG;
-    return NULL;
-  }
-  /* At first one byte more than stated, so that the last read finds the end. */
-  *capacity = (size ? 2 * size : stated + 1) | 15;
-  return realloc(bytes, *capacity + 1);
+    if (size > MOST || stated > MOST) {
+        errno = EFBIG;
+        return NULL;
+    }
+    /* At first one byte more than stated, so that the last read finds the end. */
+    *capacity = (size ? 2 * size : stated + 1) | 15;
+    return realloc(bytes, *capacity + 1);
 }
 
 /* Returns the size that `file` states; 0: none. By lseek, as fstat needs glibc 2.33, which wheels must not. */
 static size_t stated_size(int file) {
-  const off_t end = lseek(file, 0, SEEK_END);
-  return end > 0 && lseek(file, 0, SEEK_SET) == 0 ? (size_t)end : 0;
+    const off_t end = lseek(file, 0, SEEK_END);
+    return end > 0 && lseek(file, 0, SEEK_SET) == 0 ? (size_t)end : 0;
 }
 
 /* Reads `file` to its end; some file systems state a size of 0. Returns its bytes, of `capacity` + 1; NULL: errno says
  * why. */
 static char *read_open(int file, size_t *size, size_t *capacity) {
-  const size_t stated = stated_size(file);
-  char *bytes = NULL, first;
-  if (stated > MOST && read(file, &first, 1) < 0) return NULL; /* a folder, which may state any size */
-  ssize_t got;
-  *size = *capacity = 0;
-  do {
-    if (*size == *capacity) {
-      char *more = grow(bytes, *size, stated, capacity);
-      got = -1;
-      if (!more) break;
-      bytes = more;
-    }
-    got = read(file, bytes + *size, *capacity - *size);
-    if (got > 0) *size += (size_t)got;
-  } while (got > 0 || (got < 0 && errno == EINTR));
-  if (got == 0) return bytes;
-  const int error = errno;
-  free(bytes);
-  errno = error;
-  return NULL;
+    const size_t stated = stated_size(file);
+    char *bytes = NULL, first;
+    if (stated > MOST && read(file, &first, 1) < 0) return NULL; /* a folder, which may state any size */
+    ssize_t got;
+    *size = *capacity = 0;
+    do {
+        if (*size == *capacity) {
+            char *more = grow(bytes, *size, stated, capacity);
+            got = -1;
+            if (!more) break;
+            bytes = more;
+        }
+        got = read(file, bytes + *size, *capacity - *size);
+        if (got > 0) *size += (size_t)got;
+    } while (got > 0 || (got < 0 && errno == EINTR));
+    if (got == 0) return bytes;
+    const int error = errno;
+    free(bytes);
+    errno = error;
+    return NULL;
 }
 
 /* Reads the file that `path` names into `contents`, which is empty; nothing for the path "". */
 static void read_file(const TF_TString *path, TF_TString *contents, TF_Status *status) {
-  char name[PATH_MAX];
-  const size_t length = TF_StringGetSize(path), kept = length < sizeof name ? length : sizeof name - 1;
-  if (!length) return;
-  memcpy(name, TF_StringGetDataPointer(path), kept);
-  name[kept] = 0;
-  int file = -1;
-  errno = ENAMETOOLONG;
-  while (kept == length && (file = open(name, O_RDONLY | O_CLOEXEC)) < 0 && errno == EINTR) {}
-  size_t size, capacity;
-  char *bytes = file < 0 ? NULL : read_open(file, &size, &capacity);
-  if (bytes)
-    give(contents, bytes, size, capacity);
-  else
-    TF_SetStatusFromIOError(status, errno, name);
-  if (file >= 0) close(file);
+    char name[PATH_MAX];
+    const size_t length = TF_StringGetSize(path), kept = length < sizeof name ? length : sizeof name - 1;
+    if (!length) return;
+    memcpy(name, TF_StringGetDataPointer(path), kept);
+    name[kept] = 0;
+    int file = -1;
+    errno = ENAMETOOLONG;
+    while (kept == length && (file = open(name, O_RDONLY | O_CLOEXEC)) < 0 && errno == EINTR) {
+    }
+    size_t size, capacity;
+    char *bytes = file < 0 ? NULL : read_open(file, &size, &capacity);
+    if (bytes)
+        give(contents, bytes, size, capacity);
+    else
+        TF_SetStatusFromIOError(status, errno, name);
+    if (file >= 0) close(file);
 }
 
 static void compute(void *op, TF_OpKernelContext *context) {
-  (void)op;
-  TF_Status *status = TF_NewStatus();
-  TF_Tensor *path = NULL, *contents = NULL;
-  TF_GetInput(context, 0, &path, status);
-  if (TF_GetCode(status) == TF_OK && TF_NumDims(path) != 0)
-    TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeRead: the path is no scalar");
-  if (TF_GetCode(status) == TF_OK)
-    contents = TF_AllocateOutput(context, 0, TF_STRING, NULL, 0, sizeof(TF_TString), status);
-  if (TF_GetCode(status) == TF_OK) read_file(TF_TensorData(path), TF_TensorData(contents), status);
-  tfpipe_end_call(context, status, &path, 1, contents);
+    (void)op;
+    TF_Status *status = TF_NewStatus();
+    TF_Tensor *path = NULL, *contents = NULL;
+    TF_GetInput(context, 0, &path, status);
+    if (TF_GetCode(status) == TF_OK && TF_NumDims(path) != 0)
+        TF_SetStatus(status, TF_INVALID_ARGUMENT, "TfpipeRead: the path is no scalar");
+    if (TF_GetCode(status) == TF_OK)
+        contents = TF_AllocateOutput(context, 0, TF_STRING, NULL, 0, sizeof(TF_TString), status);
+    if (TF_GetCode(status) == TF_OK) read_file(TF_TensorData(path), TF_TensorData(contents), status);
+    tfpipe_end_call(context, status, &path, 1, contents);
 }
 
 const struct tfpipe_op tfpipe_read_op = {
-    "TfpipeRead",
-    {"path: string"}, /* []; "": there is no file */
-    {NULL},
-    {"contents: string"}, /* []; "" for the path "" */
-    NULL,
-    compute,
+    "TfpipeRead", {"path: string"},     /* []; "": there is no file */
+    {NULL},       {"contents: string"}, /* []; "" for the path "" */
+    NULL,         compute,
     NULL,
 };

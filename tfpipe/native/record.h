@@ -2,6 +2,7 @@
 #ifndef TFPIPE_RECORD_H
 #define TFPIPE_RECORD_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "crops.h"
@@ -15,8 +16,17 @@ struct tfpipe_event {
     int64_t sample;                 /* its position in the stream; of an image: its number in the call */
     uint64_t call, thread;          /* address of a tensor that a mark and the decoder's op both have; the thread */
     int64_t parts_ns[TFPIPE_PARTS]; /* of an image; of a call: to allocate the crops, to decode, to free the input */
-    int32_t kind, refused;           /* refused: whether another decoder has to decode the image */
+    int32_t kind, refused;          /* refused: whether another decoder has to decode the image */
 };
+
+/* tfpipe.native.EVENT: fields without gaps, in this order. */
+_Static_assert(offsetof(struct tfpipe_event, sample) == 8 && offsetof(struct tfpipe_event, call) == 16 &&
+                   offsetof(struct tfpipe_event, thread) == 24 && offsetof(struct tfpipe_event, parts_ns) == 32 &&
+                   offsetof(struct tfpipe_event, kind) == 56 && offsetof(struct tfpipe_event, refused) == 60 &&
+                   sizeof(struct tfpipe_event) == 64,
+               "the module tfpipe.native has another layout");
+
+#pragma GCC visibility push(default)
 
 /* Returns whether events are recorded now. */
 int tfpipe_recording(void);
@@ -32,5 +42,21 @@ int64_t tfpipe_record_stop(void);
 
 /* Copies the events, the oldest first, and frees their memory. */
 void tfpipe_record_take(struct tfpipe_event *out);
+
+/* A JPEG, and the crops wanted of it: see tfpipe_crops. */
+struct tfpipe_image {
+    const uint8_t *jpeg;
+    size_t length;
+    int height, width;
+    const int32_t *windows;
+    const uint8_t *flips;
+    int count;
+};
+
+/* calls.c: decodes an image's crops, and records it: as image `number` of `call`. Returns 0 or TFPIPE_*. */
+int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int height, int width, int channels,
+                      uint8_t *crops, int64_t number, const void *call);
+
+#pragma GCC visibility pop
 
 #endif

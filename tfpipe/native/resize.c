@@ -34,7 +34,27 @@ void resize_plain(uint8_t *out, const int16_t *row, const struct tap *taps, int 
     }
 }
 
+void mirror_plain(uint8_t *out, const uint8_t *in, int n, int channels) {
+    in += (n - 1) * channels;
+    for (int i = 0; i < n; i++, out += channels, in -= channels)
+        for (int c = 0; c < channels; c++) out[c] = in[c];
+}
+
 #if HAVE_AVX2
+AVX2 void mirror_avx2(uint8_t *restrict out, const uint8_t *restrict in, int n, int channels) {
+    const __m128i order = _mm_setr_epi8(13, 14, 15, 10, 11, 12, 7, 8, 9, 4, 5, 6, 1, 2, 3, -1);
+    if (channels == 1) {
+        for (int i = 0; i < n; i++) out[i] = in[n - 1 - i];
+        return;
+    }
+    /* Five pixels at a time, of 16 bytes: a load takes the byte before them, a store the first of the next ones. */
+    for (; n > 5; n -= 5, out += 15) {
+        __m128i five = _mm_loadu_si128((const __m128i *)(const void *)(in + 3 * (n - 5) - 1));
+        _mm_storeu_si128((__m128i *)(void *)out, _mm_shuffle_epi8(five, order));
+    }
+    for (; n > 0; n--, out += 3) memcpy(out, in + 3 * (n - 1), 3);
+}
+
 AVX2 INLINE __m256i scaled(const uint8_t *at) { /* 16 bytes with 7 fractional bits */
     return _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at)), 7);
 }
@@ -43,8 +63,7 @@ AVX2 void blend_avx2(int16_t *out, const uint8_t *a, const uint8_t *b, int n, in
     __m256i share = _mm256_set1_epi16((short)weight); /* below 1 << 15 */
     for (int i = 0; i < n; i += 16) {
         __m256i low = scaled(a + i);
-        if (weight)
-            low = _mm256_add_epi16(low, _mm256_mulhrs_epi16(_mm256_sub_epi16(scaled(b + i), low), share));
+        if (weight) low = _mm256_add_epi16(low, _mm256_mulhrs_epi16(_mm256_sub_epi16(scaled(b + i), low), share));
         _mm256_storeu_si256((__m256i *)(void *)(out + i), low);
     }
 }
@@ -75,7 +94,7 @@ AVX2 void resize_avx2(uint8_t *out, const int16_t *row, const struct tap *taps, 
         odd = weigh(odd, _mm256_permutevar8x32_epi32(weights, second));
         __m256i pixels = _mm256_packs_epi32(even, odd);
         pixels = _mm256_shuffle_epi8(_mm256_packus_epi16(pixels, pixels), tight); /* two pixels in each lane */
-        uint8_t last[16], *to = i + 5 <= width ? out + 3 * i : last; /* a store takes two bytes more */
+        uint8_t last[16], *to = i + 5 <= width ? out + 3 * i : last;              /* a store takes two bytes more */
         _mm_storel_epi64((__m128i *)(void *)to, _mm256_castsi256_si128(pixels));
         _mm_storel_epi64((__m128i *)(void *)(to + 6), _mm256_extracti128_si256(pixels, 1));
         /* cppcheck-suppress uninitvar; the stores have written it */

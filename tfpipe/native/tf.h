@@ -12,12 +12,17 @@ typedef struct TF_OpKernelConstruction TF_OpKernelConstruction;
 typedef struct TF_OpKernelContext TF_OpKernelContext;
 typedef struct TF_Status TF_Status;
 typedef struct TF_Tensor TF_Tensor;
-/* A string of a tensor (24 bytes). Its content is read by TF_StringGetDataPointer and TF_StringGetSize alone; op_read.c
- * writes one, and checks by these that TensorFlow reads the same. */
-typedef union { uint64_t words[3]; void *pointer; } TF_TString;
+/* A string of a tensor. Its content is read by TF_StringGetDataPointer and TF_StringGetSize alone; op_read.c writes one
+ * in those versions of TensorFlow whose layout it knows. */
+typedef union {
+    uint64_t words[3];
+    void *pointer;
+} TF_TString;
 
 enum { TF_OK = 0, TF_INVALID_ARGUMENT = 3, TF_RESOURCE_EXHAUSTED = 8, TF_FAILED_PRECONDITION = 9 }; /* TF_Code */
-enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };                       /* TF_DataType */
+enum { TF_INT32 = 3, TF_UINT8 = 4, TF_STRING = 7, TF_INT64 = 9, TF_BOOL = 10 };                     /* TF_DataType */
+
+const char *TF_Version(void);
 
 TF_Status *TF_NewStatus(void);
 void TF_DeleteStatus(TF_Status *);
@@ -25,6 +30,7 @@ void TF_SetStatus(TF_Status *, int code, const char *message);
 /* Sets the code that belongs to an errno, and the message "context; the system's own". */
 void TF_SetStatusFromIOError(TF_Status *, int error, const char *context);
 int TF_GetCode(const TF_Status *);
+const char *TF_Message(const TF_Status *);
 
 TF_OpDefinitionBuilder *TF_NewOpDefinitionBuilder(const char *name);
 void TF_OpDefinitionBuilderAddInput(TF_OpDefinitionBuilder *, const char *input);
@@ -58,15 +64,20 @@ void TF_StringCopy(TF_TString *, const char *bytes, size_t);
 
 /* An op for CPUs, as op.c registers it; the lists end with NULL. An op without a state has no create and destroy. */
 struct tfpipe_op {
-  const char *name, *inputs[6], *attributes[4], *outputs[3];
-  void *(*create)(TF_OpKernelConstruction *);
-  void (*compute)(void *, TF_OpKernelContext *);
-  void (*destroy)(void *);
+    const char *name, *inputs[6], *attributes[4], *outputs[3];
+    void *(*create)(TF_OpKernelConstruction *);
+    void (*compute)(void *, TF_OpKernelContext *);
+    void (*destroy)(void *);
 };
+
+/* Allocates an op's state of `count` attributes, int32_t each, and reads them by their names; NULL after an error. */
+void *tfpipe_new_state(TF_OpKernelConstruction *construction, const char *const *names, size_t count);
 
 /* Ends a call: tells TensorFlow of a failure, and gives up the inputs, the output (may be NULL) and the status. */
 void tfpipe_end_call(TF_OpKernelContext *context, TF_Status *status, TF_Tensor *const *in, int inputs, TF_Tensor *out);
 
-extern const struct tfpipe_op tfpipe_sizes_op;                 /* of op_sizes.c */
-extern const struct tfpipe_op tfpipe_read_op;                  /* of op_read.c */
-extern const struct tfpipe_op tfpipe_rows_op, tfpipe_lines_op; /* of op_column.c */
+extern const struct tfpipe_op tfpipe_crops_op, tfpipe_resize_op; /* of op_crops.c */
+extern const struct tfpipe_op tfpipe_mark_op;                    /* of op_mark.c */
+extern const struct tfpipe_op tfpipe_sizes_op;                   /* of op_sizes.c */
+extern const struct tfpipe_op tfpipe_read_op;                    /* of op_read.c */
+extern const struct tfpipe_op tfpipe_rows_op, tfpipe_lines_op;   /* of op_column.c */

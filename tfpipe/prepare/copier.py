@@ -1,19 +1,31 @@
-"""Copies files to a folder, each atomically, many at once."""
+"""Copies files to a folder, each atomically, many at once, by all ranks of a node."""
 
+import functools
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
 from tfpipe.data.sources.remote.fetcher import Fetcher, FetchError
 from tfpipe.data.split import Split
-from tfpipe.util.atomic_write import atomic_write
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.locks import locked
 from tfpipe.util.retry import retried
+
+T = TypeVar("T")
 
 # Files per copying task.
 TOGETHER = 32
+MAX_ERRORS = 20
+# Share of the disk to keep free if the size of what is copied is an estimate.
+SPARE = 0.1
 
 
 class File(NamedTuple):
@@ -21,6 +33,71 @@ class File(NamedTuple):
 
     source: str
     target: str
+
+
+class Share(NamedTuple):
+    """A share of a list: the images whose number modulo `size` is `rank`."""
+
+    rank: int = 0
+    size: int = 1
+
+
+class Staging(NamedTuple):
+    """A folder to copy to, and the ranks that copy together."""
+
+    out: Path
+    world: World
+    share: Share | None  # the share to copy, None for that of the ranks
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of this rank's unfinished files."""
+        return self.out / ".partial-{}of{}".format(*(self.share or (self.world.rank, self.world.size)))
+
+    def check_room(self, needs: str, size: float, *, estimated: bool = False) -> None:
+        """Raises ConfigError if `size` bytes do not fit into this rank's share of the free disk space.
+
+        If the size is `estimated`, SPARE is kept free. `needs` begins the message, e.g. "the packed data needs".
+        """
+        free = shutil.disk_usage(self.out).free // self.world.local_size
+        if size > (1 - SPARE if estimated else 1) * free:
+            kept = ", a tenth of which is kept free" if estimated else ""
+            raise ConfigError(
+                f"{self.out}: {needs} {size / 1e9:.3g} GB, of {free / 1e9:.3g} GB free{kept}; use a larger disk, or "
+                'copy a share with --share or, under a launcher, with data.scope "shard"'
+            )
+
+    def run(self, prepare: Callable[[], None], copy: Callable[[], "Copied"], finish: Callable[[], None]) -> "Copied":
+        """Runs `prepare` and `finish` on one rank of each node, and between them `copy` on all.
+
+        `finish` writes what says that the copy is complete. Raises an error of one rank on all of them: ConfigError if
+        `out` cannot be written or another process copies to it as the same rank, TfpipeError if files cannot be
+        copied; the message names up to MAX_ERRORS of them.
+        """
+        leads = self.world.local_rank == 0
+
+        def start() -> None:
+            self.out.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(self.out / f"{self.scratch.name}.lock", "copying to this folder"))
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            self.scratch.mkdir()
+            if leads:
+                prepare()
+
+        def work() -> Copied:
+            done = copy()
+            shutil.rmtree(self.scratch)
+            return done
+
+        with ExitStack() as held:
+            self.world.on_all(writing(self.out)(start))
+            copied = functools.reduce(Copied.plus, self.world.on_all(writing(self.out)(work)))
+            if copied.errors:
+                count = f"at least {MAX_ERRORS}" if len(copied.errors) >= MAX_ERRORS else len(copied.errors)
+                lines = [f"{count} file(s) cannot be copied (what is copied stays):", *copied.errors[:MAX_ERRORS]]
+                raise TfpipeError("\n  ".join(lines))
+            self.world.on_all(writing(self.out)(finish if leads else lambda: None))
+        return copied
 
 
 class Copied(NamedTuple):
@@ -36,6 +113,39 @@ class Copied(NamedTuple):
         return Copied(
             self.files + other.files, self.there + other.there, self.bytes + other.bytes, self.errors + other.errors
         )
+
+
+class Staged(NamedTuple):
+    """Result of staging, over all ranks."""
+
+    copied: Copied
+    overrides: list[str]  # arguments KEY=VALUE for --set, with which a config trains from the copy
+
+
+def copy_all(
+    work: Callable[[T], Copied],
+    tasks: Iterable[T],
+    threads: int,
+    shown: Callable[[Iterator[Copied]], Iterable[Copied]],
+) -> Copied:
+    """Runs `work` on each task in threads; returns the sum, that of the first tasks if there are MAX_ERRORS errors.
+
+    Two tasks for each thread are in flight: a list of millions is never all queued. `shown` reports the progress.
+    """
+    tasks, done = iter(tasks), Copied()
+
+    def results() -> Iterator[Copied]:
+        waiting = [pool.submit(work, task) for task in islice(tasks, 2 * threads)]
+        while waiting:
+            yield waiting.pop(0).result()
+            waiting += [pool.submit(work, task) for task in islice(tasks, 1)]
+
+    with ThreadPoolExecutor(threads) as pool:
+        for copied in shown(results()):
+            done = done.plus(copied)
+            if len(done.errors) >= MAX_ERRORS:
+                break
+    return done
 
 
 class Copier:

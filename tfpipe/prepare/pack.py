@@ -75,7 +75,6 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
     if config.crop_for(split) == "boxes":
         boxes = catalog.boxes
         if boxes is None:
-            assert loaded.storage is not None, "an image without known boxes is on a storage"
             boxes = read_boxes(catalog, loaded.storage, world)
         catalog = replace(catalog, boxes=boxes)
         if plan.kind != "original":

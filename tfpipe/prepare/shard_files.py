@@ -17,14 +17,14 @@ from tfpipe.data.split import Split
 from tfpipe.prepare.pictures import Picture
 
 
-class Place(NamedTuple):
-    """Location of a picture in its shard, in bytes."""
+class Location(NamedTuple):
+    """A picture's bytes in its shard."""
 
     offset: int
     length: int
 
 
-Add = Callable[[Picture], Place]
+Add = Callable[[Picture], Location]
 """Appends a picture to a shard. Raises ValueError if it is not an image, OSError if it cannot be written."""
 
 
@@ -35,10 +35,10 @@ def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
         about = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, about)
 
-        def add(picture: Picture) -> Place:
-            place = Place(file.tell(), picture.contents.nbytes)
+        def add(picture: Picture) -> Location:
+            location = Location(file.tell(), picture.contents.nbytes)
             file.write(picture.contents)
-            return place
+            return location
 
         yield add
 
@@ -49,13 +49,13 @@ def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add
     end = 0
     with as_os_error(), tf.io.TFRecordWriter(str(path)) as writer:
 
-        def add(picture: Picture) -> Place:
+        def add(picture: Picture) -> Location:
             nonlocal end
             data = serialized(example(picture))
-            place = Place(end + HEAD + data.index(picture.contents), len(picture.contents))
+            location = Location(end + HEAD + data.index(picture.contents), len(picture.contents))
             writer.write(data)
             end += HEAD + len(data) + TAIL
-            return place
+            return location
 
         yield add
 

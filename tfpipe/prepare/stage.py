@@ -7,11 +7,9 @@ OUT/HOST/PATH, OUT/PATH         the files, under the server's or bucket's name a
 
 import functools
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -29,17 +27,13 @@ from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File
+from tfpipe.prepare.copier import TOGETHER, Copied, Copier, File, Share, Staged, Staging, copy_all
 from tfpipe.prepare.stage_shards import stage_shards
-from tfpipe.prepare.staging import MAX_ERRORS, Share, Staged, check_errors
-from tfpipe.util.atomic_write import writing
-from tfpipe.util.locks import locked
 from tfpipe.util.progress import progress
 
 LISTS = {"train": "train.txt", "test": "val.txt"}
-# Number of files sampled for the mean size, and share of the disk to keep free, since the size is an estimate.
+# Number of files sampled for the mean size.
 SAMPLED = 200
-SPARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -91,34 +85,16 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
             f"the {boxed[0]} data has boxes and the other is a folder without XMLs, which no one config reads from "
             "the copies: stage them one at a time, with --split train and --split test"
         )
-    scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
+    staging = Staging(out, world, share)
 
-    @writing(out)
     def copy() -> Copied:
-        out.mkdir(parents=True, exist_ok=True)
-        held.enter_context(locked(out / f"{scratch.name}.lock", "copying to this folder"))
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        done = Copied()
-        for plan in plans.values():
-            copier = Copier(plan.split, scratch)
-            _check_room(copier, plan, out, world)
-            done = done.plus(_copy(copier, plan, out, world.rank == 0))
-        shutil.rmtree(scratch)
-        return done
+        return functools.reduce(Copied.plus, (_copy(plan, staging) for plan in plans.values()))
 
-    @writing(out)
-    def write() -> None:
-        if world.local_rank == 0:
-            for split, plan in plans.items():
-                _write_lists(config, split, plan, out)
+    def finish() -> None:
+        for split, plan in plans.items():
+            _write_lists(config, split, plan, out)
 
-    with ExitStack() as held:
-        copied = functools.reduce(Copied.plus, world.on_all(copy))
-        check_errors(copied)
-        # Lists are written last: if they exist, the copy is complete.
-        world.on_all(write)
-    return Staged(copied, _overrides(config, plans, out))
+    return Staged(staging.run(lambda: None, copy, finish), _overrides(config, plans, out))
 
 
 def target_of(out: Path, source: str) -> str:
@@ -144,44 +120,26 @@ def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share 
     return StagePlan(loaded, paths, images, annotated[annotated % node.size == node.rank])
 
 
-def _copy(copier: Copier, plan: StagePlan, out: Path, show: bool) -> Copied:
-    files, done = plan.files(out), Copied()
-    groups = iter(lambda: list(islice(files, TOGETHER)), [])
-    label = f"copying {plan.split.catalog.split} data"
-    with ThreadPoolExecutor(copier.threads) as pool:
-        parts = _ahead(pool, copier.copy, groups, 2 * copier.threads)
-        for part in progress(parts, -(-len(plan) // TOGETHER), label, "batch", show):
-            done = done.plus(part)
-            if len(done.errors) >= MAX_ERRORS:
-                break
-    return done
-
-
-def _ahead(
-    pool: ThreadPoolExecutor, work: Callable[[list[File]], Copied], tasks: Iterator[list[File]], ahead: int
-) -> Iterator[Copied]:
-    """Yields the results of `work` in order, with `ahead` tasks in flight: a list of millions is never all queued."""
-    waiting = [pool.submit(work, task) for task in islice(tasks, ahead)]
-    while waiting:
-        yield waiting.pop(0).result()
-        waiting += [pool.submit(work, task) for task in islice(tasks, 1)]
-
-
-def _check_room(copier: Copier, plan: StagePlan, out: Path, world: World) -> None:
-    """Raises ConfigError if the files still to be copied do not fit into this rank's share of the free disk space."""
-    missing = [file.source for file in plan.files(out) if not os.path.exists(file.target)]
-    if not missing:
-        return
-    chosen = [missing[place] for place in evenly_spaced(len(missing), SAMPLED)]
+def _copy(plan: StagePlan, staging: Staging) -> Copied:
+    """Copies the files of a plan; raises ConfigError if those that are missing do not fit."""
+    copier, data = Copier(plan.split, staging.scratch), f"{plan.split.catalog.split} data"
+    missing = [file.source for file in plan.files(staging.out) if not os.path.exists(file.target)]
+    chosen = [missing[place] for place in evenly_spaced(len(missing), SAMPLED)] if missing else []
     sizes = [size for size in copier.sizes(chosen) if isinstance(size, int)]
-    wanted = len(missing) * float(np.mean(sizes)) if sizes else 0
-    free = shutil.disk_usage(out).free // world.local_size
-    if wanted > (1 - SPARE) * free:
-        raise ConfigError(
-            f"{out}: {len(missing)} files of the {plan.split.catalog.split} data need {wanted / 1e9:.3g} GB, of "
-            f"{free / 1e9:.3g} GB free, a tenth of which is kept free; use a larger disk, or copy a share with "
-            '--share or, under a launcher, with data.scope "shard"'
+    if sizes:
+        staging.check_room(
+            f"{len(missing)} files of the {data} need", len(missing) * float(np.mean(sizes)), estimated=True
         )
+    files = plan.files(staging.out)
+    groups = iter(lambda: list(islice(files, TOGETHER)), [])
+    shown = partial(
+        progress,
+        total=-(-len(plan) // TOGETHER),
+        label=f"copying {data}",
+        unit="batch",
+        show=staging.world.rank == 0,
+    )
+    return copy_all(copier.copy, groups, copier.threads, shown)
 
 
 def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> None:

@@ -1,12 +1,9 @@
 """Copies packed data to a node-local disk: shards, tables and manifest, or only the records of the node's ranks."""
 
-import functools
 import hashlib
-import shutil
 import socket
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +17,8 @@ from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.prepare.copier import Copied
-from tfpipe.prepare.staging import Share, Staged, check_errors
-from tfpipe.util.atomic_write import atomic_write, writing
-from tfpipe.util.locks import locked
+from tfpipe.prepare.copier import Copied, Share, Staged, Staging, copy_all
+from tfpipe.util.atomic_write import atomic_write
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
 
@@ -39,7 +34,7 @@ class Ranges(NamedTuple):
     ends: np.ndarray  # int64 [n]
 
 
-class Part(NamedTuple):
+class ShardCopy(NamedTuple):
     """A shard or table to copy."""
 
     source: AnyPath
@@ -65,47 +60,31 @@ def stage_shards(
         ConfigError: the data cannot be used, `out` cannot be written or holds another copy, or the disk is too small.
         TfpipeError: files cannot be copied, or are not as they were packed; the copied ones stay.
     """
+    if isinstance(source.folder, Path) and out.resolve() == source.folder.resolve():
+        raise ConfigError(f"--out is the folder of the packed data itself, {out}")
     manifests = {split: Manifest.read(manifest_path(source.folder, split)) for split in splits}
     shares = {split: _share(source.folder, split, config, world, share) for split in splits}
     parts = [part for split in splits for part in _parts(source, manifests[split], split, world, shares[split])]
     mine = parts if share is not None else parts[world.local_rank :: world.local_size]
-    scratch = out / ".partial-{}of{}".format(*(share or (world.rank, world.size)))
+    staging = Staging(out, world, share)
 
-    @writing(out)
     def prepare() -> None:
-        if isinstance(source.folder, Path) and out.resolve() == source.folder.resolve():
-            raise ConfigError(f"--out is the folder of the packed data itself, {out}")
-        out.mkdir(parents=True, exist_ok=True)
-        held.enter_context(locked(out / f"{scratch.name}.lock", "copying to this folder"))
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-        if world.local_rank == 0:
-            for split in splits:
-                shares[split].hold(out, split)
+        for split in splits:
+            shares[split].hold(out, split)
 
-    @writing(out)
     def copy() -> Copied:
-        _check_room(mine, out, world)
-        with ThreadPoolExecutor(TOGETHER) as pool:
-            copies = pool.map(lambda part: _copied(part, out, scratch), mine)
-            done = list(progress(copies, len(mine), "copying packed data", "file", world.rank == 0))
-        shutil.rmtree(scratch)
-        return functools.reduce(Copied.plus, done, Copied())
+        missing = sum(part.wanted for part in mine if not (out / part.source.name).exists())
+        staging.check_room("the packed data needs", missing)
+        shown = partial(progress, total=len(mine), label="copying packed data", unit="file", show=world.rank == 0)
+        return copy_all(partial(_copied, staging), mine, TOGETHER, shown)
 
-    @writing(out)
     def finish() -> None:
-        if world.local_rank == 0:
-            for split in splits:
-                path = manifest_path(source.folder, split)
-                with atomic_write(out / path.name, sync=True) as partial:
-                    partial.write_bytes(path.read_bytes())
+        for split in splits:
+            path = manifest_path(source.folder, split)
+            with atomic_write(out / path.name, sync=True) as target:
+                target.write_bytes(path.read_bytes())
 
-    with ExitStack() as held:
-        world.on_all(prepare)
-        copied = functools.reduce(Copied.plus, world.on_all(copy))
-        check_errors(copied)
-        world.on_all(finish)
-    return Staged(copied, [f"data.source.path={out}"])
+    return Staged(staging.run(prepare, copy, finish), [f"data.source.path={out}"])
 
 
 def _share(folder: AnyPath, split: str, config: DataConfig, world: World, share: Share | None) -> NodeShare:
@@ -120,14 +99,14 @@ def _share(folder: AnyPath, split: str, config: DataConfig, world: World, share:
     return NodeShare(key, world.size, tuple(ranks))
 
 
-def _parts(source: Packed, manifest: Manifest, split: str, world: World, share: NodeShare) -> Iterator[Part]:
+def _parts(source: Packed, manifest: Manifest, split: str, world: World, share: NodeShare) -> Iterator[ShardCopy]:
     loaded = None if share.whole else source.open(split, world)
     needed = None if loaded is None else _needed(loaded, share)
     for number, shard in enumerate(manifest.shards):
         ranges = None if loaded is None or needed is None else _ranges(loaded.shards.records, number, needed)
-        yield Part(source.folder / shard["name"], shard["bytes"], shard["sha256"], ranges)
+        yield ShardCopy(source.folder / shard["name"], shard["bytes"], shard["sha256"], ranges)
     for table in manifest.tables:
-        yield Part(source.folder / table["name"], table["bytes"], table["sha256"])
+        yield ShardCopy(source.folder / table["name"], table["bytes"], table["sha256"])
 
 
 def _needed(split: Split, share: NodeShare) -> np.ndarray:
@@ -145,23 +124,13 @@ def _ranges(records: Records, shard: int, needed: np.ndarray) -> Ranges:
     return Ranges(records.offset[chosen], records.offset[chosen] + records.length[chosen])
 
 
-def _check_room(parts: list[Part], out: Path, world: World) -> None:
-    missing = sum(part.wanted for part in parts if not (out / part.source.name).exists())
-    free = shutil.disk_usage(out).free // world.local_size
-    if missing > free:
-        raise ConfigError(
-            f"{out}: the packed data needs {missing / 1e9:.3g} GB, of {free / 1e9:.3g} GB free; use a larger disk, or "
-            'copy a share with --share or, under a launcher, with data.scope "shard"'
-        )
-
-
-def _copied(part: Part, out: Path, scratch: Path) -> Copied:
+def _copied(staging: Staging, part: ShardCopy) -> Copied:
     """Copies a file unless it is there; returns errors instead of raising them."""
-    target = out / part.source.name
+    target = staging.out / part.source.name
     if target.exists() and target.stat().st_size == part.size:
         return Copied(there=1)
     try:
-        retried(_copy)(part, target, scratch)
+        retried(_copy)(part, target, staging.scratch)
     except OSError as error:
         return Copied(errors=(f"cannot copy {part.source} to {target}: {error.strerror or error}",))
     except ValueError as error:
@@ -169,11 +138,11 @@ def _copied(part: Part, out: Path, scratch: Path) -> Copied:
     return Copied(files=1, bytes=part.wanted)
 
 
-def _copy(part: Part, target: Path, scratch: Path) -> None:
+def _copy(part: ShardCopy, target: Path, scratch: Path) -> None:
     """Copies a file, atomically and to the disk; raises OSError, or ValueError if it is not as it was packed."""
     digest, size = hashlib.sha256(), 0
     with part.source.open() if isinstance(part.source, UrlPath) else part.source.open("rb", buffering=0) as file:
-        with atomic_write(target, sync=True, scratch=scratch) as partial, partial.open("wb") as copy:
+        with atomic_write(target, sync=True, scratch=scratch) as unfinished, unfinished.open("wb") as copy:
             if part.ranges is None:
                 while block := file.read(BLOCK):
                     digest.update(block)

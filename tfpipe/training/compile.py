@@ -155,16 +155,14 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
 
 
 def _own_loss(name: str, classes: int, args: dict[str, Any]) -> keras.losses.Loss:
-    reduction = args.pop("reduction", None)
     own = load_function(name, "loss.name")
+    reduction = args.pop("reduction", None if inspect.isclass(own) else "sum_over_batch_size")
     if inspect.isclass(own):
         loss = build(name, args, "loss", keras.losses, keras.losses.Loss)
         loss.reduction = reduction or loss.reduction
         numbered = NumberedLoss(loss.call, loss)
     else:
-        numbered = NumberedLoss(
-            partial(own, **args), keras.losses.Loss(own.__name__, reduction or "sum_over_batch_size")
-        )
+        numbered = NumberedLoss(partial(own, **args), keras.losses.Loss(own.__name__, reduction))
         check_signature(own, "loss.args", name, args, None, None)
     with own_errors("loss.name", name):
         losses = numbered.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))

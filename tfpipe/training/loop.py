@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 ADVICE = "once it can be written, continue the run with --resume auto"
 
 
-class Run(NamedTuple):
+class TrainingRun(NamedTuple):
     """A run's directory and data; the training data's Loader has its config, catalog and world."""
 
     folder: Path
@@ -125,7 +125,7 @@ def train(
     return logs
 
 
-def load_run(config: Config, world: World, folder: Path, marks: bool = False) -> Run:
+def load_run(config: Config, world: World, folder: Path, marks: bool = False) -> TrainingRun:
     """Loads the catalogs, and computes the steps of an epoch; `marks`: records the times of single training samples.
 
     StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere.
@@ -154,7 +154,7 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
         *(steps, f"{world.size} ranks x " if world.size > 1 else "", config.data.batch_size, len(catalog)),
         *(count.crops, "exact" if count.exact else how_many),
     )
-    return Run(folder, train, test, classes, steps)
+    return TrainingRun(folder, train, test, classes, steps)
 
 
 def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> RunModel:
@@ -191,7 +191,7 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
     return model
 
 
-def make_callbacks(run: Run, checkpoints: Checkpoints) -> list[keras.callbacks.Callback]:
+def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.callbacks.Callback]:
     """Builds the callbacks in their order: each adds to the logs that the next one sees; `checkpoints` comes last."""
     loader, start = run.train, checkpoints.state
     config, world = loader.config, loader.world
@@ -280,7 +280,7 @@ def configure_devices(world: World, interop: int | None = None, intraop: int | N
             setting(threads)
     gpus = tf.config.list_physical_devices("GPU")
     for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
+        tf.config.experimental.set_memory_growth(gpu, enable=True)
     if gpus:
         tf.config.set_visible_devices(gpus[world.local_rank % len(gpus)], "GPU")
     if len(gpus) > 1 and world.size == 1:

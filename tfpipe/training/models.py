@@ -102,10 +102,9 @@ def resnet18(x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm
         norm: "batch", or "group", which is independent of the other images of the batch (Wu and He 2018).
     """
     if stem == "imagenet":
-        x = _conv(x, width, kernel=7, stride=2, norm=norm)
-        x = layers.MaxPooling2D(3, 2, padding="same")(x)
+        x = layers.MaxPooling2D(3, 2, padding="same")(_relu(_conv(x, width, 7, 2, norm)))
     elif stem == "small":
-        x = _conv(x, width, kernel=3, stride=1, norm=norm)
+        x = _relu(_conv(x, width, 3, 1, norm))
     else:
         raise ValueError(f'stem must be "imagenet" or "small", received "{stem}"')
     for stage in range(4):
@@ -120,27 +119,24 @@ def _block(x: keras.KerasTensor, channels: int, stride: int, norm: str) -> keras
         # Every other pixel, then 1x1, equals a 1x1 convolution of stride 2, whose gradient in TensorFlow 2.21's oneDNN
         # writes out of bounds if there are few channels, e.g. 8 of 48x48, and crashes the process.
         shortcut = layers.MaxPooling2D(1, stride)(x) if stride > 1 else x
-        shortcut = _conv(shortcut, channels, kernel=1, stride=1, norm=norm, activation=None)
-    x = _conv(x, channels, kernel=3, stride=stride, norm=norm)
+        shortcut = _conv(shortcut, channels, 1, 1, norm)
+    x = _relu(_conv(x, channels, 3, stride, norm))
     # With gamma 0 a block starts as the identity, which large batches need to train (Goyal et al. 2017, 5.1).
-    x = _conv(x, channels, kernel=3, stride=1, norm=norm, activation=None, gamma="zeros")
-    return layers.Activation("relu")(layers.add([x, shortcut]))
+    x = _conv(x, channels, 3, 1, norm, gamma="zeros")
+    return _relu(layers.add([x, shortcut]))
 
 
 def _conv(
-    x: keras.KerasTensor,
-    channels: int,
-    kernel: int,
-    stride: int,
-    norm: str,
-    activation: str | None = "relu",
-    gamma: str = "ones",
+    x: keras.KerasTensor, channels: int, kernel: int, stride: int, norm: str, gamma: str = "ones"
 ) -> keras.KerasTensor:
+    """Adds a convolution with `stride` and a normalisation whose factors begin as `gamma`."""
     x = layers.Conv2D(channels, kernel, stride, padding="same", use_bias=False, kernel_initializer="he_normal")(x)
     if norm == "batch":
-        x = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, gamma_initializer=gamma)(x)
-    elif norm == "group":
-        x = layers.GroupNormalization(min(32, channels // 4), gamma_initializer=gamma)(x)
-    else:
-        raise ValueError(f'norm must be "batch" or "group", received "{norm}"')
-    return layers.Activation(activation)(x) if activation else x
+        return layers.BatchNormalization(momentum=0.9, epsilon=1e-5, gamma_initializer=gamma)(x)
+    if norm == "group":
+        return layers.GroupNormalization(min(32, channels // 4), gamma_initializer=gamma)(x)
+    raise ValueError(f'norm must be "batch" or "group", received "{norm}"')
+
+
+def _relu(x: keras.KerasTensor) -> keras.KerasTensor:
+    return layers.Activation("relu")(x)

@@ -46,9 +46,9 @@ class Results:
     """Results of the last steps."""
 
     unread: StepResult | None = None
-    """Of the last step, unless it ended an epoch."""
+    """The last step's; None after the end of an epoch."""
     read: StepResult | None = None
-    """Of the step that is known now; None after the first step of an epoch, whose predecessor is known already."""
+    """Those that are known since the last step or the end of an epoch; None after an epoch's first step."""
 
 
 class RunModel(keras.Model):

@@ -92,6 +92,6 @@ def prepare_backend(config: Config, world: World) -> None:
     if config.training.deterministic and name == "torch":
         import torch
 
-        torch.use_deterministic_algorithms(True)
+        torch.use_deterministic_algorithms(mode=True)
     elif config.training.deterministic:
         tf.config.experimental.enable_op_determinism()

@@ -23,7 +23,7 @@ def load_function(name: str, key: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise ConfigError(f"{key}: cannot import {module_name}: {error}") from error
-    function = getattr(module, function_name, None)
+    function: Callable[..., Any] | None = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(f"{key}: {module.__file__} has no function {function_name}")
     return function

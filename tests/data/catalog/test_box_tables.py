@@ -16,7 +16,7 @@ from tfpipe.data.catalog.box_tables import read_box_table
 from tfpipe.data.catalog.index import STAMPS
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -182,7 +182,7 @@ def test_without_xmls_the_images_may_be_anywhere_and_are_trained_as_with_them(tm
         pairs = zip(*(build_dataset(each).take(4).as_numpy_iterator() for each in (one, other)), strict=True)
         for left, right in pairs:
             np.testing.assert_array_equal(left[1], right[1])
-    catalog = load_catalog(table.data, "train", World())
+    catalog = load_split(table.data, "train", World()).catalog
     assert catalog.annotated.tolist() == [True, False, True, True, True]
     assert [catalog.annotation(item) for item in range(5)] == [""] * 5
 
@@ -208,22 +208,22 @@ def test_training_needs_the_index_and_says_how_to_make_it(tmp_path: Path) -> Non
     data = config(tmp_path, train_box_file="boxes.csv").data
     assert data.annotations == "auto"
     with pytest.raises(ConfigError, match=r"there is no index .*; make it with: tfpipe index -c CONFIG --split train"):
-        load_catalog(data, "train", World())
+        load_split(data, "train", World())
     build_index(config(tmp_path).data, "train", World(), processes=1)
     with pytest.raises(ConfigError, match=r"box file; make it with: tfpipe index -c CONFIG --split train"):
-        load_catalog(data, "train", World())
+        load_split(data, "train", World())
     build_index(data, "train", World(), processes=1)
-    assert load_catalog(data, "train", World()).boxes is not None
+    assert load_split(data, "train", World()).catalog.boxes is not None
     assert index_path(data, data.train_filelist).exists()
     with (tmp_path / "boxes.csv").open("a") as file:
         file.write("n09_9,n01 1 2 3 4\n")
     with pytest.raises(ConfigError, match=r"box file; make it with"):
-        load_catalog(data, "train", World())
+        load_split(data, "train", World())
     (tmp_path / "boxes.csv").unlink()
     with pytest.raises(ConfigError, match=r"cannot read .*boxes\.csv"):
-        load_catalog(data, "train", World())
+        load_split(data, "train", World())
     without = config(tmp_path, train_box_file="boxes.csv", crop="center")
-    assert load_catalog(without.data, "train", World()).boxes is None
+    assert load_split(without.data, "train", World()).catalog.boxes is None
     with pytest.raises(ConfigError, match='annotations is "none": use "auto" or "index", or leave train_box_file out'):
         config(tmp_path, train_box_file="boxes.csv", annotations="none")
 

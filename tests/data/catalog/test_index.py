@@ -1,6 +1,7 @@
 """The annotation index: what it holds, that it is what the XMLs say, and that a stale one is never used."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ from tests.support.sample import SampleData
 from tests.support.targets import LABEL
 from tfpipe import World, load_config
 from tfpipe.config import Config
-from tfpipe.data.catalog.boxes import count_crops, read_boxes
+from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.index import ODD, load_index
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.crop_counts import count_crops
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -123,18 +125,19 @@ def test_the_test_pass_is_the_same_with_it_and_without(make: Callable[..., Confi
 @pytest.mark.parametrize("label_source", ["directory", "object"])
 def test_the_catalog_knows_all_that_the_xmls_say(make: Callable[..., Config], label_source: str) -> None:
     config = make(label_source=label_source).data
-    without = load_catalog(config, "train", World())
-    assert without.boxes is None
+    without = load_split(config, "train", World())
+    assert without.catalog.boxes is None
     build_index(config, "train", World(), processes=1)
-    catalog = load_catalog(config, "train", World())
+    split = load_split(config, "train", World())
+    catalog = split.catalog
     assert not catalog.by_box and catalog.samples == len(catalog)
-    np.testing.assert_array_equal(catalog.annotated, without.annotated)
-    for one, other in zip(catalog.boxes, read_boxes(without, World()), strict=True):
+    np.testing.assert_array_equal(catalog.annotated, without.catalog.annotated)
+    for one, other in zip(catalog.boxes, read_boxes(without.catalog, without.storage, World()), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)
-    assert count_crops(catalog, config, World()) == (len(catalog.boxes.labels), True)
+    assert count_crops(split) == (len(catalog.boxes.labels), True)
     random = config.model_copy(update={"crop": "random_resized"})
-    assert count_crops(catalog, random, World()) == count_crops(without, random, World())
+    assert count_crops(replace(split, config=random)) == count_crops(replace(without, config=random))
 
 
 # ---- stale or missing ------------------------------------------------------------------------------------------
@@ -152,7 +155,7 @@ def test_one_that_does_not_belong_is_never_used(
         return load_config(sample.config(tmp_path / "c.json", data=data)).data
 
     path = build_index(config(), "train", World(), processes=1).path
-    assert load_catalog(config(), "train", World()).boxes is not None
+    assert load_split(config(), "train", World()).catalog.boxes is not None
     keys: dict[str, Any] = {}
     if change == "filelist":
         (tmp_path / "train.txt").write_text("".join(reversed(sample.train.read_text().splitlines(True))))
@@ -163,32 +166,32 @@ def test_one_that_does_not_belong_is_never_used(
     else:
         path.write_bytes(path.read_bytes()[:-100])
     caplog.clear()
-    assert load_catalog(config(**keys), "train", World()).boxes is None
+    assert load_split(config(**keys), "train", World()).catalog.boxes is None
     assert str(path) in caplog.text and "tfpipe index -c CONFIG --split train" in caplog.text
     with pytest.raises(ConfigError, match=r"tfpipe index -c CONFIG --split train"):
-        load_catalog(config(**keys, annotations="index"), "train", World())
+        load_split(config(**keys, annotations="index"), "train", World())
     build_index(config(**keys), "train", World(), processes=1)
-    assert load_catalog(config(**keys, annotations="index"), "train", World()).boxes is not None
+    assert load_split(config(**keys, annotations="index"), "train", World()).catalog.boxes is not None
 
 
 def test_without_one_the_xmls_are_read_unless_it_must_be_there(
     make: Callable[..., Config], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert load_catalog(make().data, "train", World()).boxes is None
+    assert load_split(make().data, "train", World()).catalog.boxes is None
     assert "index" not in caplog.text
     with pytest.raises(ConfigError, match=r"there is no index .*train-[0-9a-f]{8}\.index\.parquet; make it with"):
-        load_catalog(make(annotations="index").data, "train", World())
+        load_split(make(annotations="index").data, "train", World())
 
 
 @pytest.mark.parametrize("annotations", ["xml", "lxml"])
 def test_where_the_xmls_are_to_be_read_no_index_is_used(make: Callable[..., Config], annotations: str) -> None:
     build_index(make().data, "train", World(), processes=1)
-    catalog = load_catalog(make(annotations=annotations).data, "train", World())
+    catalog = load_split(make(annotations=annotations).data, "train", World()).catalog
     assert catalog.boxes is None and catalog.annotated.any()
 
 
 def test_where_no_box_is_needed_none_is_looked_for(make: Callable[..., Config]) -> None:
-    assert load_catalog(make(annotations="index", crop="center").data, "train", World()).boxes is None
+    assert load_split(make(annotations="index", crop="center").data, "train", World()).catalog.boxes is None
 
 
 def test_a_large_index_is_loaded_without_a_loop(make: Callable[..., Config]) -> None:

@@ -11,7 +11,7 @@ from tfpipe import World, load_config
 from tfpipe.data.catalog.labels import folder_of
 from tfpipe.data.catalog.layout import annotation_folders, find_layout, xml_name
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 
 def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_every_image_has_its_own_label_and_xml(sample: SampleData, tmp_path: Pat
     random.Random(0).shuffle(lines)
     (tmp_path / "list.txt").write_text("\n".join(lines))
     config = load_config(sample.config(tmp_path / "c.json", data={"train_filelist": "list.txt"})).data
-    catalog = load_catalog(config, "train", World())
+    catalog = load_split(config, "train", World()).catalog
     assert list(catalog.paths) == lines
     assert [catalog.classes[label] for label in catalog.labels] == [folder_of(line) for line in lines]
     layout = find_layout("auto", catalog.paths)
@@ -39,20 +39,20 @@ def test_class_folders_in_no_known_layout_need_no_xml(sample: SampleData, tmp_pa
     train = sample.root / "Data/CLS-LOC/train"
     shutil.copytree(train, tmp_path / "train")
     whole = sample.config(tmp_path / "a.json", data={"train_filelist": str(tmp_path / "train")})
-    catalog = load_catalog(load_config(whole).data, "train", World())
+    catalog = load_split(load_config(whole).data, "train", World()).catalog
     lines = sample.train.read_text().splitlines()
     assert [str(train / Path(path).relative_to(tmp_path / "train")) for path in catalog.paths] == lines
     assert [catalog.classes[label] for label in catalog.labels] == [folder_of(line) for line in lines]
     assert not catalog.annotated.any()
     known = load_config(sample.config(tmp_path / "b.json", data={"train_filelist": str(train)})).data
     listed = load_config(sample.config(tmp_path / "c.json")).data
-    catalogs = [load_catalog(config, "train", World()) for config in (known, listed)]
+    catalogs = [load_split(config, "train", World()).catalog for config in (known, listed)]
     assert catalogs[0].paths == catalogs[1].paths
     assert np.array_equal(*(catalog.annotated for catalog in catalogs)) and catalogs[0].annotated.any()
 
 
 def test_where_no_annotation_is_needed_none_is_looked_for(sample: SampleData, tmp_path: Path) -> None:
     for keys in ({"crop": "center"}, {"annotations": "none"}):
-        catalog = load_catalog(load_config(sample.config(tmp_path / "c.json", data=keys)).data, "train", World())
+        catalog = load_split(load_config(sample.config(tmp_path / "c.json", data=keys)).data, "train", World()).catalog
         assert not catalog.annotated.any() and catalog.annotation(0) == ""
         assert catalog.annotation_folders == [""] * len(catalog.paths.folders)

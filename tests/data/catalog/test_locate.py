@@ -7,14 +7,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders
 from tfpipe.data.catalog.locate import Lookup
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, map_table, write_table
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.stream import SampleRef
-from tfpipe.data.sources.files import Files
 from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.memory import private_memory
 
@@ -40,7 +38,6 @@ def catalog_of(paths: list[str]) -> Catalog:
     folders = annotation_folders(files, LAYOUTS["voc"])
     return Catalog(
         "train",
-        Files(DataConfig(train_filelist=Path("train.txt"))),
         files,
         folders,
         count % 3 > 0,

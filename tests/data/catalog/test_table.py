@@ -24,11 +24,11 @@ from tfpipe import Config, World
 from tfpipe.data.catalog import lists, table
 from tfpipe.data.catalog import load as load_module
 from tfpipe.data.catalog.table import ABOUT, FORMAT, StoredTable, TableStore, map_table, write_table
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import data_contract
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import visit
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 from tfpipe.util.files import NO_STAMP
@@ -43,12 +43,13 @@ def large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "SMALL_BYTES", 0)
 
 
-def load(config: Config, split: str = "train") -> Catalog:
-    return load_catalog(config.data, split, World())
+def load(config: Config, split: str = "train") -> Split:
+    return load_split(config.data, split, World())
 
 
-def assert_equal(mapped: Catalog, held: Catalog, config: Config) -> None:
+def assert_equal(found: Split, expected: Split) -> None:
     """Asserts that the first is of mapped files, and that they are the same."""
+    mapped, held = found.catalog, expected.catalog
     assert isinstance(mapped.paths.names, np.ndarray) and isinstance(held.paths.names, bytes)
     assert mapped.paths == held.paths and mapped.paths.digest == held.paths.digest
     assert list(mapped.paths) == list(held.paths) and mapped.classes == held.classes and mapped.lists == held.lists
@@ -58,7 +59,7 @@ def assert_equal(mapped: Catalog, held: Catalog, config: Config) -> None:
         assert array.dtype == other.dtype and np.array_equal(array, other)
     if held.boxes is not None:
         assert np.array_equal(mapped.boxes.offsets(len(held)), held.boxes.offsets(len(held)))
-    assert data_contract(config.data, mapped) == data_contract(config.data, held)
+    assert data_contract(found) == data_contract(expected)
 
 
 def mixed(config: Config, folder: Path) -> Config:
@@ -84,11 +85,11 @@ def test_a_mapped_catalog_is_the_one_that_is_read(
         build_index(config.data, "train", World(), processes=1)
     held = load(config)
     monkeypatch.setattr(table, "SMALL_BYTES", 0)
-    assert_equal(load(config), held, config)
+    assert_equal(load(config), held)
     monkeypatch.setattr(lists, "read_lists", None)
     monkeypatch.setattr(load_module, "image_labels", None)
     monkeypatch.setattr("tfpipe.data.catalog.index.load_index", None)
-    assert_equal(load(config), held, config)
+    assert_equal(load(config), held)
 
 
 @pytest.mark.parametrize("keys", [{}, {"scope": "shard"}, {"mixed": True}, {"unit": "box", "shuffle_buffer": 0}])
@@ -100,7 +101,7 @@ def test_the_order_is_the_same_item_for_item(
     build_index(config.data, "train", World(), processes=1)
 
     def visits(world: World) -> list[tuple]:
-        samples = visit(load(config), config.data, world, Stream.start(world.size)).batch(150).take(1)
+        samples = visit(load(config).over(world=world), Stream.start(world.size)).batch(150).take(1)
         return [(*each.visit, *each[1:]) for each in samples.as_numpy_iterator()]
 
     worlds = [World(), World(1, 3)]
@@ -124,7 +125,7 @@ def test_test_data_and_its_label_file_are_shared_too(
     config = make(classes=None)
     held = load(config, "test")
     monkeypatch.setattr(table, "SMALL_BYTES", 0)
-    assert_equal(load(config, "test"), held, config)
+    assert_equal(load(config, "test"), held)
     catalogs = sorted(path.name.partition("-")[0] for path in config.data.index.glob("*.catalog"))
     assert catalogs == ["train", "val"]
 
@@ -143,7 +144,7 @@ def test_what_has_changed_is_read_again(
     config = make(train_filelist=str(tmp_path / "train.txt"), train_label_file=str(tmp_path / "labels.csv"))
     index = build_index(config.data, "train", World(), processes=1).path
     monkeypatch.setattr(table, "SMALL_BYTES", 0)
-    assert load(config).boxes is not None
+    assert load(config).catalog.boxes is not None
     if change == "list":
         (tmp_path / "train.txt").write_text("".join(reversed(lines)))
     elif change == "label file":
@@ -163,9 +164,9 @@ def test_what_has_changed_is_read_again(
             file.write_bytes(file.read_bytes()[:-1])
     found = load(config)
     monkeypatch.undo()
-    assert_equal(found, load(config), config)
+    assert_equal(found, load(config))
     if change == "list":
-        assert found.paths[0] == lines[-1].strip()
+        assert found.catalog.paths[0] == lines[-1].strip()
 
 
 def test_a_list_that_changes_while_it_is_read_is_not_used(
@@ -239,7 +240,7 @@ def test_where_the_list_is_read_only_the_temporary_folder_is_used_or_none(
     (tmp_path / "train.txt").write_text(Path(make().data.train_filelist).read_text())
     (tmp_path / "train.catalog").write_text("a file, in which nothing can be written")
     config = make(train_filelist=str(tmp_path / "train.txt"), index=None)
-    catalog = load(config)
+    paths = load(config).catalog.paths
     own = tmp_path / f"temporary/tfpipe-{os.getuid()}"
     (folder,) = own.iterdir()
     assert folder.name.startswith("train-") and folder.suffix == ".catalog" and own.stat().st_mode & 0o777 == 0o700
@@ -248,7 +249,7 @@ def test_where_the_list_is_read_only_the_temporary_folder_is_used_or_none(
     own.chmod(0o777)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        assert load(config).paths == catalog.paths
+        assert load(config).catalog.paths == paths
     assert "every rank holds 0 MB of its own" in caplog.text and "set data.index" in caplog.text
 
 
@@ -331,12 +332,13 @@ def test_ranks_load_the_same_catalog(large: None, make: Callable[..., Config], i
     exchange = Exchange(3)
     with ThreadPoolExecutor(3) as pool:
         worlds = [Rank(rank, 3, "mpi", rank, 3, exchange=exchange) for rank in range(3)]
-        catalogs = list(pool.map(lambda world: load_catalog(config.data, "train", world), worlds))
-    assert all(isinstance(catalog.paths.names, np.ndarray) for catalog in catalogs)
+        splits = list(pool.map(lambda world: load_split(config.data, "train", world), worlds))
     alone = load(config)
-    for catalog in catalogs:
-        assert catalog.paths == alone.paths and np.array_equal(catalog.annotated, alone.annotated)
-        assert data_contract(config.data, catalog) == data_contract(config.data, alone)
+    for split in splits:
+        catalog = split.catalog
+        assert isinstance(catalog.paths.names, np.ndarray) and catalog.paths == alone.catalog.paths
+        assert np.array_equal(catalog.annotated, alone.catalog.annotated)
+        assert data_contract(split) == data_contract(alone)
 
 
 def test_an_error_of_one_rank_is_raised_on_all_and_nothing_is_nothing_on_all(tmp_path: Path) -> None:

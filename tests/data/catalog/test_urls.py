@@ -10,7 +10,7 @@ from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 
 LOGIN = "https://user:hidden@host/a/1.jpg"
@@ -46,7 +46,7 @@ def test_urls_and_paths_of_a_table_do_not_mix(tmp_path: Path) -> None:
         rf"holds both URLs and paths, e\.g\. https://host/2.jpg \(image 3\) and {tmp_path}/a.jpg \(image 1\): use one"
     )
     with pytest.raises(ConfigError, match=said):
-        load_catalog(make_config({"data": {"source": source}}).data, "train", World())
+        load_split(make_config({"data": {"source": source}}).data, "train", World())
 
 
 def test_urls_alone_and_paths_alone_are_accepted() -> None:

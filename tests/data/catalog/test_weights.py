@@ -11,10 +11,10 @@ import pytest
 from tests.support.images import encoded, picture
 from tests.support.routes import SMALL
 from tfpipe import Config, Loader, World, make_config
-from tfpipe.data.catalog.boxes import count_crops
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.crop_counts import count_crops
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.pack import PackPlan, pack
 
@@ -38,8 +38,8 @@ def config_of(root: Path, **data: object) -> Config:
     return make_config({"data": {**SMALL, "source": {"kind": "folders", "path": str(root)}, **data}})
 
 
-def catalog_of(config: Config) -> Catalog:
-    return load_catalog(config.data, "train", World())
+def split_of(config: Config) -> Split:
+    return load_split(config.data, "train", World())
 
 
 def drawn(config: Config, batches: int, world: World = World(), state: dict | None = None) -> tuple[list, dict]:
@@ -86,13 +86,12 @@ def test_within_a_class_samples_come_by_their_own_weights(folders: Path, tmp_pat
     own = np.random.default_rng(0).integers(0, 4, COUNT) + np.arange(COUNT) // 45
     (tmp_path / "weights.txt").write_text("\n".join(map(str, own)))
     config = config_of(folders, class_weights="balanced", sample_weights=str(tmp_path / "weights.txt"))
-    catalog = catalog_of(config)
-    items = catalog.order(config.data).items(np.arange(90 * COUNT))
+    items = split_of(config).order.items(np.arange(90 * COUNT))
     seen = np.bincount(items, minlength=COUNT)
     expected = np.concatenate([30 * COUNT * part / part.sum() for part in np.split(own, np.cumsum([37, 8]))])
     assert np.abs(seen - expected).max() < 3
     alone = config_of(folders, sample_weights=str(tmp_path / "weights.txt"))
-    items = catalog_of(alone).order(alone.data).items(np.arange(90 * COUNT))
+    items = split_of(alone).order.items(np.arange(90 * COUNT))
     assert np.abs(np.bincount(items, minlength=COUNT) - 90 * COUNT * own / own.sum()).max() < 3
 
 
@@ -104,12 +103,12 @@ def test_a_tables_column_of_weights_is_kept_by_pack(folders: Path, tmp_path: Pat
     source = {"kind": "table", "path": str(tmp_path / "train.parquet")}
     ignored = make_config({"data": {**SMALL, "source": source}})
     config = make_config({"data": {**SMALL, "source": {**source, "columns": {"weight": "often"}}}})
-    assert catalog_of(ignored).weights is None
-    assert catalog_of(config).weights.tolist() == weights.tolist()
+    assert split_of(ignored).catalog.weights is None
+    assert split_of(config).catalog.weights.tolist() == weights.tolist()
     pack(config.data, "train", tmp_path / "packed", PackPlan(), World())
     pack(ignored.data, "train", tmp_path / "even", PackPlan(), World())
     packed = make_config({"data": {**SMALL, "source": {"kind": "packed", "path": str(tmp_path / "packed")}}})
-    then, now = (data_contract(each.data, catalog_of(each)) for each in (config, packed))
+    then, now = (data_contract(split_of(each)) for each in (config, packed))
     assert not [line for line in breaches(then, now) if "weights" in line] and now["weights"]
     # The order of packing does not depend on the weights, and data without any is packed as before.
     names = [file.name for file in (tmp_path / "packed").iterdir() if file.name.startswith("train-")]
@@ -128,18 +127,18 @@ def test_boxes_as_samples_have_the_shares_of_their_classes(folders: Path, tmp_pa
     source = {"kind": "table", "path": str(tmp_path / "train.parquet")}
     data = {**SMALL, "source": source, "class_weights": "balanced"}
     boxes, images = make_config({"data": {**data, "unit": "box"}}), make_config({"data": data})
-    catalog = catalog_of(boxes)
+    split = split_of(boxes)
     samples = 3 * 37 + 8 + 3
-    labels = catalog.sampled_boxes.labels[catalog.order(boxes.data).items(np.arange(30 * samples))]
+    labels = split.catalog.sampled_boxes.labels[split.order.items(np.arange(30 * samples))]
     assert np.abs(np.bincount(labels) - 10 * samples).max() < 3
-    assert count_crops(catalog, boxes.data, World()) == (samples, True)
+    assert count_crops(split) == (samples, True)
     # A third of the 48 samples are birds, of 3 crops each.
-    assert count_crops(catalog_of(images), images.data, World()) == (80, False)
+    assert count_crops(split_of(images)) == (80, False)
 
 
 def test_a_run_goes_on_only_with_the_same_weights(folders: Path) -> None:
     configs = [config_of(folders, class_weights=each) for each in (None, "balanced", {"bird": 2, "cat": 2, "dog": 2})]
-    plain, balanced, same = (data_contract(config.data, catalog_of(config)) for config in configs)
+    plain, balanced, same = (data_contract(split_of(config)) for config in configs)
     assert breaches(balanced, same) == []
     assert [line.partition(":")[0] for line in breaches(plain, balanced)] == ["weights"]
     before = {name: value for name, value in plain.items() if name != "weights"}
@@ -167,7 +166,7 @@ def test_weights_that_do_not_fit_are_refused(folders: Path, tmp_path: Path, data
     if "sample_weights" in data:
         data = {"sample_weights": str(tmp_path / data["sample_weights"])}
     with pytest.raises(ConfigError, match=message):
-        catalog_of(config_of(folders, **data))
+        split_of(config_of(folders, **data))
 
 
 def test_a_mixture_of_lists_has_no_other_weights(folders: Path, tmp_path: Path) -> None:
@@ -177,4 +176,4 @@ def test_a_mixture_of_lists_has_no_other_weights(folders: Path, tmp_path: Path) 
     data = {**SMALL, "train_filelist": mixed, "class_weights": "balanced", "annotations": "none"}
     config = make_config({"data": data})
     with pytest.raises(ConfigError, match=r"mixes lists by weights: leave out data\.class_weights"):
-        catalog_of(config)
+        split_of(config)

@@ -17,7 +17,7 @@ from tfpipe import Stream, World, build_dataset, load_config
 from tfpipe.data.batch import Batch
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.pipeline import build_batches
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import TfpipeError
 from tfpipe.util.retry import TRIES
 
@@ -57,8 +57,8 @@ def batches_of(failures: dict[int, list[Exception]], pauses: list[float]) -> Bat
         numbers = Flaky(cursor.position // 2 + (cursor.crop > 0), failures)
         return (Batch(number, tf.constant([[2 * number + 1, 0]])) for number in numbers)
 
-    catalog = SimpleNamespace(split="train", source=SimpleNamespace(cause=lambda *_: None, stores="crops"))
-    return Opened(build, catalog, None, World(1, 2), Stream.start(2), pauses.append)
+    split = SimpleNamespace(world=World(1, 2), cause=lambda _: None, stores="crops")
+    return Opened(build, split, Stream.start(2), pauses.append)
 
 
 def taken(failures: dict[int, list[Exception]], count: int, pauses: list[float]) -> list[int]:
@@ -108,8 +108,8 @@ def test_a_real_pipeline_goes_on_with_the_very_next_crop(sample: SampleData, tmp
     def build(stream: Stream) -> tf.data.Dataset:
         return build_batches(config, split, resume=stream)
 
-    catalog = load_catalog(config.data, split, World())
-    batches, got = Batches(build, catalog, config.data, World(), Stream.start(1), sleep), []
+    loaded = load_split(config.data, split, World())
+    batches, got = Batches(build, loaded, Stream.start(1), sleep), []
     try:
         for number in range(len(expected)):
             if number == 2:

@@ -11,13 +11,13 @@ from PIL import Image
 from tests.support.sample import SampleData
 from tfpipe import Config, Stream, World, build_dataset, load_config
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 
 
-def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: object) -> tuple[Config, Catalog, str]:
+def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: object) -> tuple[Config, Split, str]:
     """A config whose list has one more image, with this content or missing; the image's path."""
     bad = tmp_path / "Data/CLS-LOC/train/n01440764/bad.JPEG"
     bad.parent.mkdir(parents=True)
@@ -26,7 +26,7 @@ def spoilt(sample: SampleData, tmp_path: Path, content: bytes | None, **data: ob
     listed = sample.train.read_text().splitlines()
     (tmp_path / "list.txt").write_text("\n".join([*listed[:40], str(bad), *listed[40:]]))
     config = load_config(sample.config(tmp_path / "c.json", data={"train_filelist": "list.txt", **data}))
-    return config, load_catalog(config.data, "train", World()), str(bad)
+    return config, load_split(config.data, "train", World()), str(bad)
 
 
 MISSING, EMPTY = (None, "No such file"), (b"", "(?i)unknown image|empty|invalid")
@@ -56,12 +56,12 @@ BY_BOX, BY_IMAGE, CENTRES = {"unit": "box"}, {}, {"crop": "center"}
 def test_the_file_and_the_reason_are_found(
     sample: SampleData, tmp_path: Path, content: bytes | None, reason: str, world: World, keys: dict[str, str]
 ) -> None:
-    config, catalog, bad = spoilt(sample, tmp_path, content, **keys)
+    config, split, bad = spoilt(sample, tmp_path, content, **keys)
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
-        for *_, positions in build_dataset(config, "train", world, with_positions=True, catalog=catalog):
+        for *_, positions in build_dataset(config, "train", world, with_positions=True, catalog=split):
             reached = positions
-    message = str(to_named_error(caught.value, catalog, config.data, world, Stream.start(world.size), reached))
+    message = str(to_named_error(caught.value, split.over(world=world), Stream.start(world.size), reached))
     assert message.startswith(f"rank {world.rank}: cannot use {bad} of the train data: ")
     assert message.endswith("; repair it or take it out of the filelist; tfpipe check finds all such files")
     assert re.search(reason, message)
@@ -69,8 +69,8 @@ def test_the_file_and_the_reason_are_found(
 
 def test_a_truncated_image_is_found_in_the_lists_own_order_too(sample: SampleData, tmp_path: Path) -> None:
     whole = Path(sample.train.read_text().split()[0]).read_bytes()
-    config, catalog, bad = spoilt(sample, tmp_path, whole[: len(whole) // 2], shuffle_buffer=0)
-    failure = find_failure(catalog, config.data, World(), Stream.start(1))
+    _, split, bad = spoilt(sample, tmp_path, whole[: len(whole) // 2], shuffle_buffer=0)
+    failure = find_failure(split, Stream.start(1))
     assert failure is not None and failure.path == bad
 
 
@@ -87,21 +87,18 @@ def test_a_bad_annotation_is_named_with_its_line(tmp_path: Path, annotations: st
     data["annotations"] = annotations
     (tmp_path / "c.json").write_text(json.dumps({"data": data}))
     config = load_config(tmp_path / "c.json")
-    catalog = load_catalog(config.data, "train", World())
+    split = load_split(config.data, "train", World())
     path = str(tmp_path / "Annotations/13.xml")
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        list(build_dataset(config, catalog=catalog).take(2))
-    message = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), None))
+        list(build_dataset(config, catalog=split).take(2))
+    message = str(to_named_error(caught.value, split, Stream.start(1), None))
     reason = f"{path}: line 2: <object> without <bndbox/ymin>"
     assert message.startswith(f"rank 0: cannot use {path} of the train data: {reason}; repair it")
     with pytest.raises(ConfigError, match=r"cannot read the boxes of train data: .*13\.xml"):
-        read_boxes(catalog, World())
+        read_boxes(split.catalog, split.storage, World())
 
 
 def test_an_error_that_is_not_the_pipelines_blames_no_file(sample: SampleData, tmp_path: Path) -> None:
-    config, catalog, _ = spoilt(sample, tmp_path, b"")
+    _, split, _ = spoilt(sample, tmp_path, b"")
     error = tf.errors.ResourceExhaustedError(None, None, "{{function_node x}} out of memory\n\t [[{{node y}}]]")
-    assert (
-        str(to_named_error(error, catalog, config.data, World(), Stream.start(1), None))
-        == "rank 0: stopped: out of memory"
-    )
+    assert str(to_named_error(error, split, Stream.start(1), None)) == "rank 0: stopped: out of memory"

@@ -13,8 +13,8 @@ from tfpipe import Cursor, Stream, World, build_dataset, load_config
 from tfpipe.config import Config
 from tfpipe.data.failures.missing import Dropped, MissingSamples
 from tfpipe.data.order.permutation import Order
-from tfpipe.data.sources.registry import load_catalog
-from tfpipe.data.sources.source import Failure
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Failure
 
 
 @pytest.fixture
@@ -30,19 +30,20 @@ def test_all_that_is_left_out_of_an_epoch_is_told_and_why(spoilt: tuple[Config, 
     if unit == "box":
         # All XMLs are read at the start.
         bad.pop(next(name for name in bad if name.endswith(".xml")))
-        (tree,) = {Path(path).parents[3] for path in load_catalog(config.data, "train", World()).paths.folders[:1]}
+        paths = load_split(config.data, "train", World()).catalog.paths
+        tree = Path(paths.folders[0]).parents[3]
         for xml in tree.rglob("*.xml"):
             if xml.read_text() == "<annotation><object>":
                 xml.unlink()
     config = changed(config, unit=unit)
-    catalog = load_catalog(config.data, "train", World())
-    order = catalog.order(config.data)
+    split = load_split(config.data, "train", World())
+    order = split.order
     batches = []
-    for _, _, positions in build_dataset(config, "train", World(), True, catalog=catalog).as_numpy_iterator():
+    for _, _, positions in build_dataset(config, "train", World(), True, catalog=split).as_numpy_iterator():
         batches.append(positions)
         if positions[-1, 0] > 2 * order.count:
             break
-    dropped = Dropped(catalog, config.data, World(), Stream.start(1))
+    dropped = Dropped(split, Stream.start(1))
     told = [left for some in (batches[:1], batches[1:20], batches[20:]) for left in dropped.look(some)]
     found = {Path(failure.path).name: f"{failure.path}: {failure.reason}" for _, failure in told}
     seen, left = set(np.concatenate(batches)[:, 0].tolist()), {position for position, _ in told}
@@ -57,15 +58,17 @@ def test_all_that_is_left_out_of_an_epoch_is_told_and_why(spoilt: tuple[Config, 
 def test_a_test_pass_tells_also_what_comes_last(sample: SampleData, tree: Path, tmp_path: Path) -> None:
     data = {"test_filelist": "val.txt", "on_error": "skip", "test_crop": "center"}
     config = load_config(sample.config(tmp_path / "config.json", data=data))
-    catalog = load_catalog(config.data, "test", World())
+    split = load_split(config.data, "test", World())
     world, bad = World(1, 2), [3, 21, 35]
-    assert len(catalog) == 37
+    assert len(split.catalog) == 37
     for item in bad:
-        Path(catalog.paths[item]).write_bytes(b"x")
+        Path(split.catalog.paths[item]).write_bytes(b"x")
     positions = [each[2] for each in build_dataset(config, "test", world, True).as_numpy_iterator()]
     assert np.concatenate(positions)[:, 0].tolist() == [item for item in range(1, 37, 2) if item not in bad]
-    found = Dropped(catalog, config.data, world, Stream.start(2)).look(positions, end=True)
-    assert [(position, failure.path) for position, failure in found] == [(item, catalog.paths[item]) for item in bad]
+    found = Dropped(split.over(world=world), Stream.start(2)).look(positions, end=True)
+    assert [(position, failure.path) for position, failure in found] == [
+        (item, split.catalog.paths[item]) for item in bad
+    ]
 
 
 def test_an_image_resumed_after_its_last_crop_is_told_when_it_is_left_out_later(
@@ -73,13 +76,13 @@ def test_an_image_resumed_after_its_last_crop_is_told_when_it_is_left_out_later(
 ) -> None:
     data = {"train_filelist": "train.txt", "on_error": "skip", "crop": "full", "shuffle_buffer": 0}
     config = load_config(sample.config(tmp_path / "config.json", data=data))
-    catalog = load_catalog(config.data, "train", World())
-    dropped = Dropped(catalog, config.data, World(), Stream((Cursor(2, 1),)))
-    batch = np.array([[position, 0] for position in range(3, len(catalog) + 2)])
+    split = load_split(config.data, "train", World())
+    dropped = Dropped(split, Stream((Cursor(2, 1),)))
+    batch = np.array([[position, 0] for position in range(3, len(split.catalog) + 2)])
     assert dropped.look([batch]) == []
-    Path(catalog.paths[2]).unlink()
-    (left,) = dropped.look([np.array([[len(catalog) + 3, 0]])])
-    assert left.position == len(catalog) + 2 and left.failure.path == catalog.paths[2]
+    Path(split.catalog.paths[2]).unlink()
+    (left,) = dropped.look([np.array([[len(split.catalog) + 3, 0]])])
+    assert left.position == len(split.catalog) + 2 and left.failure.path == split.catalog.paths[2]
 
 
 @pytest.mark.parametrize("kind", ["crops", pytest.param("raw", marks=pytest.mark.full("as with crops"))])
@@ -87,31 +90,34 @@ def test_stored_crops_are_never_left_out(sample: SampleData, tmp_path: Path, kin
     """A bad one stops the run. A resumed run may begin after the last crop of an image."""
     out = packed(config_of(sample, tmp_path), tmp_path / kind, kind, splits=("train",))
     config = config_of(sample, tmp_path, "packed", out, on_error="skip", unit="image")
-    catalog = load_catalog(config.data, "train", World())
-    dropped = Dropped(catalog, config.data, World(), Stream((Cursor(2, 99),)))
+    split = load_split(config.data, "train", World())
+    dropped = Dropped(split, Stream((Cursor(2, 99),)))
     assert dropped.look([np.array([[3, 0], [4, 0]])]) == []
 
 
 def test_an_image_without_an_object_of_a_known_class_is_not_left_out(sample: SampleData, tmp_path: Path) -> None:
     data = {"label_source": "object", "classes": ["n01440764"], "test_filelist": None}
     config = load_config(sample.config(tmp_path / "config.json", data=data))
-    catalog = load_catalog(config.data, "train", World())
+    split = load_split(config.data, "train", World())
     positions = [each[2] for each in build_dataset(config, "train", World(), True).take(3).as_numpy_iterator()]
     gaps = set(range(positions[-1][-1, 0])) - set(np.concatenate(positions)[:, 0].tolist())
     assert gaps
-    assert Dropped(catalog, config.data, World(), Stream.start(1)).look(positions) == []
+    assert Dropped(split, Stream.start(1)).look(positions) == []
 
 
 def test_an_image_that_was_lost_and_can_be_read_counts_too(sample: SampleData, tmp_path: Path) -> None:
     """Whatever made the pipeline drop it has passed."""
     config = load_config(sample.config(tmp_path / "config.json", data={"on_error": "skip", "crop": "full"}))
-    catalog = load_catalog(config.data, "train", World())
+    split = load_split(config.data, "train", World())
     batches = [each[2] for each in build_dataset(config, "train", World(), True).take(3).as_numpy_iterator()]
     lost = int(batches[1][4, 0])
     batches[1] = np.delete(batches[1], 4, axis=0)
-    (left,) = Dropped(catalog, config.data, World(), Stream.start(1)).look(batches)
-    item = int(catalog.order(config.data).items(np.array([lost]))[0])
-    assert left == (lost, Failure(catalog.paths[item], "it could not be read when it was due, but can be read now"))
+    (left,) = Dropped(split, Stream.start(1)).look(batches)
+    item = int(split.order.items(np.array([lost]))[0])
+    assert left == (
+        lost,
+        Failure(split.catalog.paths[item], "it could not be read when it was due, but can be read now"),
+    )
 
 
 def test_a_sample_whose_last_crop_was_in_the_batch_before_is_not_missing() -> None:

@@ -14,30 +14,30 @@ from tfpipe import Cursor, Stream, TfpipeError, World, load_config
 from tfpipe.data.failures import stalled
 from tfpipe.data.failures.stalled import Taker, pending_files, unreadable_within
 from tfpipe.data.runtime.parallelism import READS
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 
 def test_the_next_files_are_those_that_the_rank_reads_next(sample: SampleData, tmp_path: Path) -> None:
     """A file that hangs may be any one of the next batch's, or of those that are decoded together with its last one."""
     config = load_config(sample.config(tmp_path / "config.json"), ["data.batch_size=300"]).data
     world, stream = World(1, 2), Stream.start(2)
-    catalog = load_catalog(config, "train", world)
+    split = load_split(config, "train", world)
     for last, begin in ((None, 1), ((7, 0), 7)):
-        paths = pending_files(catalog, config, world, stream, last)
-        items = catalog.order(config).items(begin + 2 * np.arange(300 + READS), world)
+        paths = pending_files(split, stream, last)
+        items = split.order.items(begin + 2 * np.arange(300 + READS), world)
         images = [path for path in paths if not path.endswith(".xml")]
-        assert images == [catalog.paths[int(item)] for item in items]
+        assert images == [split.catalog.paths[int(item)] for item in items]
         assert {path for path in paths if path.endswith(".xml")} == {
-            catalog.annotation(int(item)) for item in items
+            split.catalog.annotation(int(item)) for item in items
         } - {""}
 
 
 def test_a_test_pass_ends_where_its_list_does(sample: SampleData, tmp_path: Path) -> None:
     config = load_config(sample.config(tmp_path / "config.json")).data
-    catalog = load_catalog(config, "test", World())
-    stream = Stream.start(1).at([Cursor(len(catalog) - 2)])
-    paths = pending_files(catalog, config, World(), stream, None)
-    assert [path for path in paths if not path.endswith(".xml")] == catalog.paths[len(catalog) - 2 :]
+    split = load_split(config, "test", World())
+    stream = Stream.start(1).at([Cursor(len(split.catalog) - 2)])
+    paths = pending_files(split, stream, None)
+    assert [path for path in paths if not path.endswith(".xml")] == split.catalog.paths[len(split.catalog) - 2 :]
 
 
 def test_files_that_do_not_answer_are_told_from_those_that_cannot_be_opened(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.support.decoding import decode
 from tests.support.images import cmyk, encoded, picture, png16, turned, unmarked, with_alpha, ycck
-from tfpipe.data.images.windows import decode_image, decode_window, image_size
+from tfpipe.data.images.windows import decode_image, image_size
 
 SIZE = (61, 90)
 # The crop that `decode` makes, so that nothing is resized; away from the edges.
@@ -40,7 +40,7 @@ def imagenets() -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("channels", [3, 1])
-@pytest.mark.parametrize("decoder", ["native", "libraries", "graph"])
+@pytest.mark.parametrize("decoder", ["native", "graph"])
 def test_imagenets_inks_and_its_png_have_the_colours_that_pillow_gives(decoder: str, channels: int) -> None:
     files = imagenets()
     kinds = [Image.open(io.BytesIO(each)) for each in files.values()]
@@ -75,7 +75,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("channels", [3, 1])
-@pytest.mark.parametrize("decoder", ["native", "libraries", "graph"])
+@pytest.mark.parametrize("decoder", ["native", "graph"])
 def test_other_kinds_too(decoder: str, channels: int) -> None:
     crops = decode(decoder, list(OTHERS.values()), [[WINDOW]] * len(OTHERS), channels)
     top, left, height, width = WINDOW
@@ -98,7 +98,7 @@ def test_orientation_is_ignored_as_boxes_were_drawn_without_it() -> None:
     contents, plain = turned(ONE), encoded(ONE)
     assert Image.open(io.BytesIO(contents)).getexif()[0x0112] == 6
     assert image_size(contents).numpy().tolist() == list(SIZE)
-    for decoder in ("native", "libraries", "graph"):
+    for decoder in ("native", "graph"):
         assert (decode(decoder, [contents], [[WINDOW]]) == decode(decoder, [plain], [[WINDOW]])).all()
 
 
@@ -106,7 +106,7 @@ def test_orientation_is_ignored_as_boxes_were_drawn_without_it() -> None:
 def test_a_window_of_inks_is_that_of_the_whole(channels: int) -> None:
     for contents in (ycck(picture(120, 160, 5)), unmarked(cmyk(picture(120, 160, 6)))):
         whole = decode_image(tf.constant(contents), channels).numpy().astype(int)
-        window = decode_window(contents, tf.constant([4, 6, 12, 20]), channels).numpy()
+        window = decode_image(contents, channels, tf.constant([4, 6, 12, 20])).numpy()
         assert np.abs(whole[4:16, 6:26] - window).max() == 0
 
 
@@ -114,6 +114,6 @@ def test_a_window_of_inks_is_that_of_the_whole(channels: int) -> None:
 def test_a_bmp_with_a_palette_is_refused(mode: str) -> None:
     """TensorFlow takes the palette's numbers for levels of gray."""
     contents = encoded(ONE.quantize(64) if mode == "P" else ONE.convert(mode), format="BMP")
-    for decoder in ("native", "libraries", "graph"):
+    for decoder in ("native", "graph"):
         with pytest.raises(tf.errors.OpError, match="BMP with a palette"):
             decode(decoder, [contents], [[WINDOW]])

@@ -13,7 +13,7 @@ from tfpipe.data.images.windows import (
     box_windows,
     center_windows,
     decode_crops,
-    decode_window,
+    decode_image,
     flipped,
     full_windows,
     image_size,
@@ -132,7 +132,7 @@ def test_another_format_named_jpeg_is_read_as_what_it_is(suffix: str) -> None:
     image = Image.new("RGB", (40, 30), (200, 30, 60))
     contents = encoded(image, format=suffix)
     assert image_size(contents).numpy().tolist() == [30, 40]
-    pixels = decode_window(contents, tf.constant([5, 6, 10, 12]), 3).numpy()
+    pixels = decode_image(contents, 3, tf.constant([5, 6, 10, 12])).numpy()
     assert pixels.shape == (10, 12, 3)
     assert np.abs(pixels.astype(int) - [200, 30, 60]).max() <= 2
 

@@ -17,13 +17,13 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import Config
 from tfpipe.data.annotations.voc import read_xml
-from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.lists import index_path, read_lists
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.order.mixture import SLOTS, STRIDE, Mixture, shares
 from tfpipe.data.order.permutation import Order
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -173,37 +173,39 @@ def test_a_joined_list_holds_the_paths_of_all(mixed: Config, sample: SampleData)
 @pytest.mark.parametrize("unit", ["image", "box"])
 def test_the_pipeline_mixes_as_the_order_says_and_alike_on_one_rank_and_on_two(mixed: Config, unit: str) -> None:
     config = changed(mixed, unit=unit)
-    catalog = load_catalog(config.data, "train", World())
-    order = catalog.order(config.data)
+    split = load_split(config.data, "train", World())
+    order = split.order
     first = [item for item in order.items(np.arange(SLOTS)) if item < order.orders[0].count]
     assert len(first) == 768
-    whole = crops(config, "train", steps=6, catalog=catalog)
+    whole = crops(config, "train", steps=6, catalog=split)
     for position, _, label, _ in whole:
-        image, _ = catalog.image_and_box(int(order.items(np.array([position]))[0]))
-        assert label == catalog.labels[image]
+        image, _ = split.catalog.image_and_box(int(order.items(np.array([position]))[0]))
+        assert label == split.catalog.labels[image]
     if unit == "box":
-        ranks = [crops(config, "train", World(rank, 2), steps=3, catalog=catalog) for rank in range(2)]
+        ranks = [crops(config, "train", World(rank, 2), steps=3, catalog=split) for rank in range(2)]
         assert [each for visit in zip(*ranks, strict=True) for each in visit] == whole
 
 
 def test_an_epochs_crops_are_what_is_to_be_expected(mixed: Config) -> None:
-    catalog = load_catalog(mixed.data, "train", World())
-    order = catalog.order(mixed.data)
-    crops_of = [len(read_xml(path).names) if path else 1 for path in map(catalog.annotation, range(len(catalog)))]
+    split = load_split(mixed.data, "train", World())
+    order = split.order
+    crops_of = [
+        len(read_xml(path).names) if path else 1 for path in map(split.catalog.annotation, range(len(split.catalog)))
+    ]
     cut = order.orders[0].count
     few, many = np.mean(crops_of[:cut]), np.mean(crops_of[cut:])
-    count = count_crops(catalog, mixed.data, World())
+    count = count_crops(split)
     assert not count.exact
     assert count.crops == round(order.count * (0.75 * few + 0.25 * many))
 
 
 def test_an_index_is_of_all_lists_together(mixed: Config, tmp_path: Path) -> None:
-    before = count_crops(load_catalog(mixed.data, "train", World()), mixed.data, World())
+    before = count_crops(load_split(mixed.data, "train", World()))
     made = build_index(mixed.data, "train", World(), processes=1)
     assert made.path == tmp_path / "few+many.index.parquet" == index_path(mixed.data, mixed.data.train_filelist)
-    catalog = load_catalog(mixed.data, "train", World())
-    assert catalog.boxes is not None
-    assert count_crops(catalog, mixed.data, World()).crops == before.crops
+    split = load_split(mixed.data, "train", World())
+    assert split.catalog.boxes is not None
+    assert count_crops(split).crops == before.crops
 
 
 def test_what_cannot_be_mixed_is_refused(mixed: Config) -> None:
@@ -212,7 +214,7 @@ def test_what_cannot_be_mixed_is_refused(mixed: Config) -> None:
         for each, weight in zip(mixed.data.train_filelist, (1e-6, 1), strict=True)
     ]
     with pytest.raises(ConfigError, match=r"data\.train_filelist cannot be mixed so: the weight 1e-06 is less than"):
-        load_catalog(mixed.data.model_copy(update={"train_filelist": lists}), "train", World())
+        load_split(mixed.data.model_copy(update={"train_filelist": lists}), "train", World())
     shard = mixed.data.model_copy(update={"scope": "shard"})
     with pytest.raises(ConfigError, match=r"few\.txt \+ .*many\.txt: \d+ samples are too few for 1000 ranks"):
-        load_catalog(shard, "train", World(0, 1000))
+        load_split(shard, "train", World(0, 1000))

@@ -87,7 +87,7 @@ def test_a_frontier_must_be_on_its_ranks_stream() -> None:
 @settings(deadline=None, max_examples=examples(20))
 @given(st.integers(1, 3000), st.integers(1, 64), st.data(), scopes)
 def test_the_dataset_is_the_twin_of_the_arrays(count: int, size: int, data: st.DataObject, scope: str) -> None:
-    """Also with late places, and over the bounds of its blocks."""
+    """Also with pending places, and over the bounds of its blocks."""
     count = max(count, size)
     order = Order(count, seed=data.draw(st.integers(0, 2**63)), scope=scope)
     stream = Stream.start(size)

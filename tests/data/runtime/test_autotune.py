@@ -11,7 +11,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, build_dataset, load_config
 from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.pack import PackPlan, pack
 
@@ -57,11 +57,11 @@ def test_packed_crops_are_gathered(sample: SampleData, tmp_path: Path, kind: str
     pack(given.data, "train", tmp_path / "packed", PackPlan(kind), World())
     source = {**LOOSE, "source": {"kind": "packed", "path": str(tmp_path / "packed")}}
     config = load_config(sample.config(tmp_path / "c.json", data=source))
-    catalog = load_catalog(config.data, "train", World())
-    iterator = iter(build_dataset(config, with_positions=True, with_ready=True, catalog=catalog))
+    split = load_split(config.data, "train", World())
+    iterator = iter(build_dataset(config, with_positions=True, with_ready=True, catalog=split))
     for _ in range(3):
         next(iterator)
-    names = stage_names(catalog, config.data)
+    names = stage_names(split)
     done = {each.stage: each for each in stages(iterator, names)}
     assert list(done) == ["visit", "gather", "finish"]
     # A block of visits gives many batches.

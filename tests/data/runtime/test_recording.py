@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.support.images import encoded, picture
 from tfpipe.data.runtime.recording import Recording, TracedBatch, read_recording, write_recording
-from tfpipe.native import EVENT, Kind, native
+from tfpipe.native import EVENT, EventKind, native
 from tfpipe.tools.report.samples import decoded_images, sample_times
 
 SIZE = (90, 120)
@@ -17,7 +17,7 @@ SIZE = (90, 120)
 @tf.function(autograph=False)
 def decode(jpegs: tf.Tensor, positions: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
     """Crops the whole of JPEGs of SIZE, with the mark before it."""
-    images = native().mark(positions, images, kind=int(Kind.DECODE))
+    images = native().mark(positions, images, kind=int(EventKind.DECODE))
     sizes, windows = (tf.tile([row], [tf.size(jpegs), 1]) for row in (list(SIZE), [0, 0, *SIZE]))
     return native().crops(jpegs, sizes, images, windows, tf.zeros(0, tf.bool), height=60, width=70, channels=3)[0]
 
@@ -54,14 +54,14 @@ def test_images_are_recorded_with_their_positions(jpegs: tf.Tensor) -> None:
     native().record(100)
     assert (decode(jpegs, positions, images).numpy() == expected).all()
     events = native().recorded()
-    assert [Kind(kind).name for kind in events["kind"]] == ["DECODE"] * 3 + ["IMAGE"] * 3 + ["CALL"]
+    assert [EventKind(kind).name for kind in events["kind"]] == ["DECODE"] * 3 + ["IMAGE"] * 3 + ["CALL"]
     found = list(decoded_images(events))
     assert [image.position for image in found] == [40, 41, 42] and all(min(image.parts_ns) > 0 for image in found)
     assert {time.stage for times in sample_times(Recording(0, "", [], {}, events)).values() for time in times} == {
         "decode"
     }
     # The images follow each other, within the call.
-    (call,) = events[events["kind"] == Kind.CALL]
+    (call,) = events[events["kind"] == EventKind.CALL]
     ends = [image.start_ns + image.ns for image in found]
     assert all(end <= later.start_ns for end, later in zip(ends, found[1:], strict=False))
     assert call["when_ns"] <= found[0].start_ns
@@ -72,7 +72,7 @@ def test_the_newest_events_are_kept_and_none_without_recording(jpegs: tf.Tensor)
     positions, images = tf.constant([40, 41, 42], tf.int64), tf.range(3, dtype=tf.int64)
     native().record(2)
     decode(jpegs, positions, images)
-    assert native().recorded()["kind"].tolist() == [Kind.IMAGE, Kind.CALL]
+    assert native().recorded()["kind"].tolist() == [EventKind.IMAGE, EventKind.CALL]
     decode(jpegs, positions, images)
     assert not len(native().recorded())
 
@@ -81,12 +81,12 @@ def test_a_call_without_crops_leaves_its_samples_to_no_other(jpegs: tf.Tensor) -
     """A call's address may be used again."""
     events = np.array(
         [
-            (10, 1, 99, 0, 0, 0, 0, Kind.DECODE, 0),  # no image of this call is cropped
-            (20, 2, 99, 0, 0, 0, 0, Kind.DECODE, 0),
-            (20, 3, 99, 0, 0, 0, 0, Kind.DECODE, 0),
-            (30, 1, 99, 0, 1, 1, 1, Kind.IMAGE, 0),
-            (40, 0, 98, 0, 1, 1, 1, Kind.IMAGE, 0),  # without a mark
-            (50, 0, 99, 0, 1, 1, 1, Kind.IMAGE, 1),  # refused
+            (10, 1, 99, 0, 0, 0, 0, EventKind.DECODE, 0),  # no image of this call is cropped
+            (20, 2, 99, 0, 0, 0, 0, EventKind.DECODE, 0),
+            (20, 3, 99, 0, 0, 0, 0, EventKind.DECODE, 0),
+            (30, 1, 99, 0, 1, 1, 1, EventKind.IMAGE, 0),
+            (40, 0, 98, 0, 1, 1, 1, EventKind.IMAGE, 0),  # without a mark
+            (50, 0, 99, 0, 1, 1, 1, EventKind.IMAGE, 1),  # refused
         ],
         EVENT,
     )

@@ -16,18 +16,17 @@ import tensorflow as tf
 
 from tests.support.batches import KNOWN_STEPS, assert_same, batches, crops, elements, known_crops
 from tests.support.commands import ROOT, WARM, ensure_server, start
+from tests.support.images import cmyk, encoded, picture, ycck
 from tests.support.sample import SampleData
-from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
-from tfpipe.config import DataConfig
+from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config, make_config
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.decode import NATIVE_IMAGES, choose_decoder
 from tfpipe.data.service import client as service
 from tfpipe.data.service import workers as serving
-from tfpipe.data.service.workers import LocalWorkers, RemoteWorkers, local_workers
-from tfpipe.data.sources.files import Files
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.service.workers import LocalWorkers, Workers, local_workers
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 
 BESIDE = {"workers": 2}
@@ -163,10 +162,10 @@ def test_others_take_over_from_a_server_elsewhere(
 
         monkeypatch.setattr(serving, "PATIENCE_S", 1.0)
         gone = configured(sample, tmp_path, {"address": alone})
-        catalog = load_catalog(gone.data, "train", World())
+        split = load_split(gone.data, "train", World())
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-            batches(gone, count=1, catalog=catalog)
-        message = str(to_named_error(caught.value, catalog, gone.data, World(), Stream.start(1), None))
+            batches(gone, count=1, catalog=split)
+        message = str(to_named_error(caught.value, split, Stream.start(1), None))
         assert message.startswith(f"rank 0: data.service: none of {alone} has answered for 1 seconds; start them")
     finally:
         process.kill()
@@ -180,13 +179,13 @@ def test_a_file_that_cannot_be_decoded_is_named(
     bad.write_bytes(bad.read_bytes()[:300])
     data = {"train_filelist": str(tmp_path / "train.txt"), "shuffle_buffer": 0}
     config = configured(sample, tmp_path, BESIDE, **data)
-    catalog = load_catalog(config.data, "train", World())
+    split = load_split(config.data, "train", World())
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
-        for *_, positions in build_dataset(config, with_positions=True, catalog=catalog):
+        for *_, positions in build_dataset(config, with_positions=True, catalog=split):
             reached = positions
     assert 0 < reached[-1, 0] < 70
-    message = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), reached))
+    message = str(to_named_error(caught.value, split, Stream.start(1), reached))
     assert message.startswith(f"rank 0: cannot use {bad} of the train data: ")
 
 
@@ -198,7 +197,7 @@ def test_a_worker_without_the_decoder_in_c_is_told_so(op: str, sample: SampleDat
     def fail(number: int, address: str) -> None:
         raise tf.errors.NotFoundError(None, None, message)
 
-    workers = RemoteWorkers(["localhost:1"], 0.0)
+    workers = Workers(["localhost:1"], 0.0)
     workers.find = lambda number: "localhost:1"
     error, _ = next(service._received(fail, workers, 1.0, ()))
     assert error.startswith("data.service: a worker lacks tfpipe's decoder in C") and 'data.decoder to "graph"' in error
@@ -210,28 +209,26 @@ def test_a_worker_without_the_decoder_in_c_is_told_so(op: str, sample: SampleDat
 
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         next(elements(tf.data.Dataset.range(1).map(unserved)))
-    catalog = load_catalog(config, "train", World())
-    assert str(to_named_error(caught.value, catalog, config, World(), Stream.start(1), None)) == f"rank 0: {error}"
+    split = load_split(config, "train", World())
+    assert str(to_named_error(caught.value, split, Stream.start(1), None)) == f"rank 0: {error}"
 
 
 def test_too_large_a_catalog_is_refused(sample: SampleData, tmp_path: Path, monkeypatch) -> None:
     config = configured(sample, tmp_path, {"address": "localhost:1"})
-    catalog = load_catalog(config.data, "train", World())
-    size = service.tables_bytes(catalog)
-    assert size >= sum(len(catalog.paths.name(item)) + 9 for item in range(len(catalog)))
+    split = load_split(config.data, "train", World())
+    size = service.tables_bytes(split.catalog)
+    assert size >= sum(len(split.catalog.paths.name(item)) + 9 for item in range(len(split.catalog)))
     monkeypatch.setattr(service, "MOST_BYTES", size)
-    service.check(catalog)
+    service.check(split.catalog)
     monkeypatch.setattr(service, "MOST_BYTES", size - 1)
     with pytest.raises(ConfigError, match=r"the train data has 96 images, whose paths, .* or use a shorter filelist"):
-        build_dataset(config, catalog=catalog)
+        build_dataset(config, catalog=split)
 
 
 def test_urls_are_refused() -> None:
     paths = FileList.of(["/a/b/1.jpg", "https://host/c/2.jpg"])
     none = np.zeros(2, np.int32)
-    catalog = Catalog(
-        "train", Files(DataConfig(train_filelist=Path("train.txt"))), paths, ["", ""], none > 0, none, ("b",)
-    )
+    catalog = Catalog("train", paths, ["", ""], none > 0, none, ("b",))
     with pytest.raises(ConfigError, match="https://host/c/ in the train filelist is fetched in Python"):
         service.check(catalog)
 
@@ -252,22 +249,48 @@ def test_what_servers_cannot_do_is_refused(sample: SampleData, tmp_path: Path, d
         configured(sample, tmp_path, **{"how": BESIDE, **data})
 
 
-def test_without_the_decoder_in_c_the_graph_decodes_where_servers_do(
-    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("decoder", ["auto", "native"])
+def test_without_the_decoder_in_c_tensorflows_ops_decode(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoder: str
 ) -> None:
-    """The other native decoder needs Python."""
-    config = configured(sample, tmp_path, BESIDE, decoder="auto")
-    assert choose_decoder(config.data).images == NATIVE_IMAGES
+    """In this process as where servers are."""
+    configs = [configured(sample, tmp_path, how, decoder=decoder).data for how in (None, BESIDE)]
+    assert [choose_decoder(data).images for data in configs] == [NATIVE_IMAGES] * 2
     monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
-    assert choose_decoder(config.data).images == 1
-    assert choose_decoder(configured(sample, tmp_path, None, decoder="auto").data).images == NATIVE_IMAGES
-    with pytest.raises(ConfigError, match=r"with data\.service needs a decoder without Python"):
-        choose_decoder(configured(sample, tmp_path, BESIDE, decoder="native").data)
+    assert [choose_decoder(data).images for data in configs] == [1, 1]
+
+
+@pytest.mark.parametrize("crop", ["random_resized", "full"])
+def test_images_that_the_decoder_in_c_refuses_are_those_of_this_process(
+    servers: LocalWorkers, tmp_path: Path, crop: str
+) -> None:
+    """Progressive, CMYK and other formats, all named .jpg, among others; bit for bit, several in a call."""
+    kinds = {
+        "progressive": encoded(picture(90, 120, 1), progressive=True),
+        "cmyk": cmyk(picture(80, 100, 2)),
+        "ycck": ycck(picture(80, 100, 3)),
+        "png": encoded(picture(70, 90, 4), format="PNG"),
+        "gif": encoded(picture(60, 60, 5).quantize(64), format="GIF"),
+        "bmp": encoded(picture(50, 70, 6), format="BMP"),
+        "webp": encoded(picture(50, 70, 7), format="WEBP"),
+        "plain": encoded(picture(90, 120, 8)),
+    }
+    for name, contents in kinds.items():
+        path = tmp_path / "train" / "a" / f"{name}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents)
+    (tmp_path / "list.txt").write_text("".join(f"{tmp_path}/train/a/{name}.jpg\n" for name in kinds))
+    data = {"train_filelist": str(tmp_path / "list.txt"), "crop_image_size": [32, 32], "crop": crop, "flip": True}
+    data |= {"annotations": "none", "batch_size": 8}
+    one, served = (make_config({"data": {**data, "service": how}}) for how in (None, BESIDE))
+    own, theirs = crops(one, "train", steps=4), crops(served, "train", steps=4)
+    assert own == theirs and len(own) == 32
+    assert len({pixels for *_, pixels in own}) > len(kinds)  # an epoch's flips are others than the next one's
 
 
 def test_addresses_are_tried_in_turn(monkeypatch) -> None:
     there = {"b:1", "c:1"}
-    found = RemoteWorkers(["a:1", "b:1", "c:1"], patience_s=0)
+    found = Workers(["a:1", "b:1", "c:1"], patience_s=0)
     monkeypatch.setattr(found, "lives", there.__contains__)
     assert [found.find(number) for number in range(3)] == ["b:1", "b:1", "c:1"]
     found.give_up("b:1")

@@ -14,7 +14,7 @@ from tests.support.caches import check_a_bad_image, check_later_epochs, configur
 from tests.support.sample import SampleData
 from tfpipe import Cursor, Stream, World, build_dataset
 from tfpipe.data.sources import space
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 
 REPEATED = pytest.mark.full("the branches of the other cells, in other combinations")
@@ -48,11 +48,11 @@ def test_a_later_run_finds_the_folder_of_its_rank_filled(
 ) -> None:
     """Neither a source nor space on the disk is needed then; training data that is not there yet finds too little."""
     config, world = configured(sample, tree, cache="near"), World(1, 2)
-    catalog = load_catalog(config.data, "test", World())
+    split = load_split(config.data, "test", World())
     expected = [each for each in uncached(sample, tree, "test") if each[0] % 2 == 1]
-    assert crops(config, "test", world, catalog=catalog) == expected
+    assert crops(config, "test", world, catalog=split) == expected
     (folder,) = (tree.parent / "near").iterdir()
-    assert folder.name == f"tfpipe-{catalog.paths.digest[:16]}-1of2"
+    assert folder.name == f"tfpipe-{split.catalog.paths.digest[:16]}-1of2"
     wanted = {f"{image}{kind}" for image in range(1, 37, 2) for kind in (".jpg", ".xml")}
     assert {file.name for file in folder.glob("*/*")} == wanted
     usage = namedtuple("usage", "free")
@@ -60,7 +60,7 @@ def test_a_later_run_finds_the_folder_of_its_rank_filled(
     with pytest.raises(ConfigError, match=rf"of 8.19e-06 GB free on the disk of {re.escape(str(tree.parent))}/near"):
         build_dataset(config, world=world)
     shutil.rmtree(tree)
-    assert crops(config, "test", world, catalog=catalog) == expected
+    assert crops(config, "test", world, catalog=split) == expected
 
 
 def test_a_file_half_written_or_of_another_source_is_read_again_from_its_source(sample: SampleData, tree: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_unreadable_image_is_named_and_read_anew_once_repaired(sample: Sample
 @pytest.mark.parametrize("cache", ["memory", pytest.param("near", marks=REPEATED)])
 def test_a_missing_image_is_named(sample: SampleData, tree: Path, cache: str) -> None:
     config = configured(sample, tree, cache=cache)
-    bad = load_catalog(config.data, "test", World()).paths[20]
+    bad = load_split(config.data, "test", World()).catalog.paths[20]
     Path(bad).unlink()
     with pytest.raises(tf.errors.NotFoundError, match=re.escape(bad)):
         crops(config, "test")

@@ -12,7 +12,7 @@ from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
 from tfpipe.data.sources import space
 from tfpipe.data.sources.crop_cache import crops_fingerprint
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 
 KEPT = {"cache_stage": "crops", "cache": "memory"}
@@ -40,7 +40,7 @@ def test_the_second_epoch_is_the_same_without_any_source(
     """Flips are others in the second epoch."""
     kept = {"cache_stage": "crops", "cache": cache}
     seen = check_later_epochs(sample, tree, kept, unit=unit, flip=True, decoder=decoder)
-    samples = load_catalog(configured(sample, tree, unit=unit).data, "train", World()).samples
+    samples = load_split(configured(sample, tree, unit=unit).data, "train", World()).catalog.samples
     first, second = ({each[3] for each in seen if each[0] // samples == epoch} for epoch in (0, 1))
     assert first != second
 
@@ -138,7 +138,7 @@ def test_another_config_reads_none_of_them(sample: SampleData, tmp_path: Path, o
         if "classes" in keys:
             keys = {**keys, "classes": [*sample.classes, *keys["classes"]]}
         config = load_config(sample.config(tmp_path / "c.json", data={"annotations": "xml", **keys}))
-        return crops_fingerprint(load_catalog(config.data, split, World()), config.data)
+        return crops_fingerprint(load_split(config.data, split, World()))
 
     assert of(**other) != of() == of(flip=True, seed=3, batch_size=7)
     assert of("test") != of()

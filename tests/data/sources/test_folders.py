@@ -15,7 +15,7 @@ from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.config import Config
 from tfpipe.data.contract import breaches, data_contract
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
 
 CLASSES = ("cat", "wild/fox", "dog")
@@ -58,27 +58,27 @@ def test_they_give_what_their_filelists_give(tmp_path: Path, root: Path, capsys:
         expected = crops(listed, split, steps=steps)
         assert crops(direct, split, steps=steps) == expected
         assert len({place[0] for place in expected}) == (80 if split == "train" else 12)
-    catalog = load_catalog(direct.data, "train", World())
+    loaded = load_split(direct.data, "train", World())
     # So a run that began on one goes on with the other.
-    then = data_contract(listed.data, load_catalog(listed.data, "train", World()))
-    assert breaches(then, data_contract(direct.data, catalog)) == []
-    assert catalog.classes == ("cat", "dog", "fox")
-    assert Counter(catalog.labels.tolist()) == {0: 12, 1: 12, 2: 12}
+    then = data_contract(load_split(listed.data, "train", World()))
+    assert breaches(then, data_contract(loaded)) == []
+    assert loaded.catalog.classes == ("cat", "dog", "fox")
+    assert Counter(loaded.catalog.labels.tolist()) == {0: 12, 1: 12, 2: 12}
 
 
 def test_test_data_may_be_elsewhere(tmp_path: Path, root: Path) -> None:
     config = config_with(tmp_path, folders(root / "train", test_path=str(root / "val")))
-    assert len(load_catalog(config.data, "train", World())) == 36
-    assert len(load_catalog(config.data, "test", World())) == 12
+    assert len(load_split(config.data, "train", World()).catalog) == 36
+    assert len(load_split(config.data, "test", World()).catalog) == 12
 
 
 def test_a_share_of_each_class_is_test_data(tmp_path: Path, root: Path) -> None:
     def split(**source: object) -> tuple[set[str], set[str]]:
         config = config_with(tmp_path, {"seed": 5, **folders(root / "train", test_share=0.25, **source)})
-        train, test = (load_catalog(config.data, name, World()) for name in ("train", "test"))
-        assert Counter(test.labels.tolist()) == {0: 3, 1: 3, 2: 3}
-        assert train.classes == test.classes
-        return set(train.paths), set(test.paths)
+        train, test = (load_split(config.data, name, World()) for name in ("train", "test"))
+        assert Counter(test.catalog.labels.tolist()) == {0: 3, 1: 3, 2: 3}
+        assert train.catalog.classes == test.catalog.classes
+        return set(train.catalog.paths), set(test.catalog.paths)
 
     train, test = split()
     assert not train & test and len(train | test) == 36
@@ -93,22 +93,22 @@ def test_splits_are_folders_by_the_words_in_their_names(tmp_path: Path, root: Pa
     for source in ({}, {"test_path": str(tmp_path / "data" / test)}):
         config = config_with(tmp_path, folders(tmp_path / "data", **source))
         assert open_source(config.data).has_test()
-        assert [len(load_catalog(config.data, split, World())) for split in ("train", "test")] == [36, 12]
+        assert [len(load_split(config.data, split, World()).catalog) for split in ("train", "test")] == [36, 12]
     listed = config_with(tmp_path, {"train_filelist": str(tmp_path / "data"), "annotations": "none"})
     with pytest.raises(ConfigError, match=f"holds training and test data, .*: name the folder of one .*data/{test}"):
-        load_catalog(listed.data, "train", World())
+        load_split(listed.data, "train", World())
     shutil.copytree(root / "val", tmp_path / "data/valid")
     shutil.copytree(root / "val", tmp_path / "data/val")
     config = config_with(tmp_path, folders(tmp_path / "data"))
     with pytest.raises(ConfigError, match=r"several folders of test data, by name: .*val.* in data\.source\.test_path"):
-        load_catalog(config.data, "test", World())
+        load_split(config.data, "test", World())
 
 
 def test_test_data_may_be_missing(tmp_path: Path, root: Path) -> None:
     config = config_with(tmp_path, folders(root / "train"))
     assert not open_source(config.data).has_test()
     with pytest.raises(ConfigError, match=r"no test data: .* set data\.source\.test_path, or data\.source\.test_share"):
-        load_catalog(config.data, "test", World())
+        load_split(config.data, "test", World())
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, images: list[str], data: d
         (tmp_path / "root" / name).write_bytes(encoded(picture(8, 8)))
     config = config_with(tmp_path, {**folders(tmp_path / "root"), **data})
     with pytest.raises(ConfigError, match=problem):
-        load_catalog(config.data, "train", World(0, 3))
+        load_split(config.data, "train", World(0, 3))
 
 
 def test_a_class_of_the_test_data_alone_is_refused(tmp_path: Path, root: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_class_of_the_test_data_alone_is_refused(tmp_path: Path, root: Path) -
     (tmp_path / "test/cow/1.jpg").write_bytes(encoded(picture(8, 8)))
     config = config_with(tmp_path, folders(root / "train", test_path=str(tmp_path / "test")))
     with pytest.raises(ConfigError, match=r'1 of 1 images have a label that is no class, e\.g\. .*cow/1\.jpg: "cow"'):
-        load_catalog(config.data, "test", World())
+        load_split(config.data, "test", World())
 
 
 def test_commands_name_a_bad_image_or_say_what_they_need(
@@ -168,4 +168,4 @@ def test_a_name_never_shifts_other_names_against_their_classes(tmp_path: Path, n
         with pytest.raises(
             ConfigError, match=rf"the name '{tmp_path}/root/.*' holds a line end or is not UTF-8: rename"
         ):
-            load_catalog(config_with(tmp_path, data).data, "train", World())
+            load_split(config_with(tmp_path, data).data, "train", World())

@@ -21,7 +21,7 @@ from tests.support.examples import examples
 from tests.support.images import encoded, picture
 from tfpipe import World
 from tfpipe.config import make_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 
 SIZES = [(24, 32), (17, 9), (40, 40)]
 FORMS = ("csv", "parquet", "bytes", "structs", "jsonl", "coco", "json in tar", "xml in tar")
@@ -226,7 +226,8 @@ def test_labels_and_boxes_are_those_of_the_rows(tmp_path_factory: pytest.TempPat
         keys = {"label_source": "object"} if drawn.by_object else {}
         config = make_config({"data": {"source": source, "index": str(root / "index"), **keys}})
         for split, chosen in (("train", drawn.train), ("test", drawn.test)):
-            catalog = load_catalog(config.data, split, World())
+            loaded = load_split(config.data, split, World())
+            catalog = loaded.catalog
             assert list(catalog.classes) == classes
             wanted = expected(drawn, chosen, classes)
             assert catalog.labels.tolist() == [label for label, _ in wanted]
@@ -238,6 +239,6 @@ def test_labels_and_boxes_are_those_of_the_rows(tmp_path_factory: pytest.TempPat
             names = [Path(name).stem for name in catalog.paths]
             assert names == [str(number) for number in range(len(chosen))]
             for number, image in enumerate(chosen):
-                assert catalog.source.image(catalog, number) == JPEGS[image.size]
+                assert loaded.image(number) == JPEGS[image.size]
 
     check()

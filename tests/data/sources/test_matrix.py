@@ -20,7 +20,7 @@ from tests.support.sources import write_config
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -89,7 +89,7 @@ class Cell:
         elif outcome == "refused":
             with pytest.raises(ConfigError, match=self.pattern(bad)):
                 for split in ("train", "test"):
-                    load_catalog(make_config({"data": data}).data, split, World())
+                    load_split(make_config({"data": data}).data, split, World())
         elif outcome == "found":
             out = self.data.root / "found.json"
             config = write_config(self.data.root / "c.json", data)
@@ -176,7 +176,7 @@ def verify(folder: Path) -> str:
 
 
 def load(data: dict[str, Any]) -> list:
-    return [load_catalog(make_config({"data": data}).data, split, World()) for split in ("train", "test")]
+    return [load_split(make_config({"data": data}).data, split, World()) for split in ("train", "test")]
 
 
 def assert_trained(data: dict[str, Any], train: list[Sample], test: list[Sample], by_box: bool = False) -> None:
@@ -184,11 +184,9 @@ def assert_trained(data: dict[str, Any], train: list[Sample], test: list[Sample]
     crop = {"crop": "boxes", "unit": "box"} if by_box else {"crop": "center"}
     config = make_config({"data": {**data, **crop}})
     for split, chosen in (("train", train), ("test", test)):
-        catalog = load_catalog(config.data, split, World())
-        seen = [
-            (catalog.source.image(catalog, item), catalog.classes[label])
-            for item, label in enumerate(catalog.labels.tolist())
-        ]
+        loaded = load_split(config.data, split, World())
+        catalog = loaded.catalog
+        seen = [(loaded.image(item), catalog.classes[label]) for item, label in enumerate(catalog.labels.tolist())]
         assert sorted(seen) == sorted((sample.file, sample.label) for sample in chosen)
         if by_box and split == "train":
             assert catalog.boxes is not None, "each is a sample"

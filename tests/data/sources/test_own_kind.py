@@ -16,7 +16,7 @@ from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, Stopped
 
 IMAGES = 48
@@ -39,9 +39,9 @@ def config_of(folder: Path, name: str = "c", epochs: int = 1, data: dict | None 
 def check_positions(run_dir: Path, config: Path, epochs: int) -> None:
     """Checks that every crop of the first epochs is trained exactly once, and no other twice."""
     data = load_config(config).data
-    catalog = load_catalog(data, "train", World())
+    split = load_split(data, "train", World())
     positions = np.arange(epochs * IMAGES)
-    count = np.bincount(catalog.boxes.images)[catalog.order(data).items(positions)]
+    count = np.bincount(split.catalog.boxes.images)[split.order.items(positions)]
     wanted = Counter((position, crop) for position in positions.tolist() for crop in range(count[position]))
     seen = Counter((position, crop) for _, position, crop in trained(run_dir))
     assert {place: times for place, times in seen.items() if place in wanted} == wanted
@@ -155,6 +155,6 @@ def test_a_catalog_that_does_not_fit_is_refused_and_no_file_blamed(folders: list
     paths, nothing = FileList.of(["a/1.jpg", "b/1.jpg"]), np.zeros(2, np.int32)
     said = rf"has {len(folders)} annotation_folders for 2 images in 2 folders; expected 2; .*len\(paths.folders\)"
     with pytest.raises(ConfigError, match=said):
-        Catalog("train", None, paths, folders, nothing > 0, nothing, ("cat",))
+        Catalog("train", paths, folders, nothing > 0, nothing, ("cat",))
     with pytest.raises(ConfigError, match="has 3 labels for 2 images in 2 folders; expected 2"):
-        Catalog("train", None, paths, ["", ""], nothing > 0, np.zeros(3, np.int32), ("cat",))
+        Catalog("train", paths, ["", ""], nothing > 0, np.zeros(3, np.int32), ("cat",))

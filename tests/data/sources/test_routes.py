@@ -23,9 +23,9 @@ from tests.support.routes import (
 )  # fmt: skip
 from tfpipe import Config, Loader, World
 from tfpipe.config import make_config
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.prepare.index import build_index
 from tfpipe.prepare.pack import PackPlan, pack
 
@@ -63,19 +63,20 @@ def config_of(data: dict, **more: object) -> Config:
     return make_config({"data": {**data, **more}})
 
 
-def catalog_of(config: Config) -> Catalog:
-    return load_catalog(config.data, "train", World())
+def split_of(config: Config) -> Split:
+    return load_split(config.data, "train", World())
 
 
 @pytest.mark.parametrize("route", ROUTES[1:-1])
 def test_a_route_knows_the_same_samples(routes: dict[str, dict], route: str) -> None:
     listed, other = (config_of(routes[name], unit="box") for name in ("filelist", route))
-    expected, catalog = catalog_of(listed), catalog_of(other)
-    assert catalog.classes == expected.classes == CLASSES
-    assert np.array_equal(catalog.labels, expected.labels)
-    assert all(np.array_equal(*pair) for pair in zip(catalog.boxes, expected.boxes, strict=True))
-    assert [catalog.source.image(catalog, item) for item in range(len(catalog))] == [entry.file for entry in SAMPLES]
-    assert breaches(data_contract(listed.data, expected), data_contract(other.data, catalog)) == []
+    expected, split = split_of(listed), split_of(other)
+    catalog = split.catalog
+    assert catalog.classes == expected.catalog.classes == CLASSES
+    assert np.array_equal(catalog.labels, expected.catalog.labels)
+    assert all(np.array_equal(*pair) for pair in zip(catalog.boxes, expected.catalog.boxes, strict=True))
+    assert [split.image(item) for item in range(len(catalog))] == [entry.file for entry in SAMPLES]
+    assert breaches(data_contract(expected), data_contract(split)) == []
 
 
 def crops_in(loader: Loader, batches: int) -> list[tuple]:
@@ -124,14 +125,14 @@ def test_other_samples_are_refused(
     routes: dict[str, dict], tmp_path: Path, others: list[Sample], difference: str
 ) -> None:
     data = {**SMALL, "source": {"kind": "webdataset", "path": str(write_tars(tmp_path, others))}}
-    then, now = (data_contract(config.data, catalog_of(config)) for config in map(config_of, (routes["tar"], data)))
+    then, now = (data_contract(split_of(config)) for config in map(config_of, (routes["tar"], data)))
     assert any(line.startswith(difference) for line in breaches(then, now))
 
 
 def test_a_checkpoint_of_before_is_compared_by_its_paths(routes: dict[str, dict]) -> None:
     """It does not have the file names."""
     config = config_of(routes["filelist"])
-    now = data_contract(config.data, catalog_of(config))
+    now = data_contract(split_of(config))
     before = {name: value for name, value in now.items() if name != "file names"}
     assert breaches(before, now) == []
     assert breaches({**before, "data.train_filelist": "ab"}, now) == [

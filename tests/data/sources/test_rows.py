@@ -17,7 +17,7 @@ from tests.support.images import encoded, picture
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.rows import boxes_of, in_pixels
 from tfpipe.errors import ConfigError
 
@@ -28,7 +28,9 @@ def catalog_of(kind: str, train: Path, test: Path | None = None, **data: object)
     """The training data, or the test data if that is given."""
     columns = data.pop("columns", {})
     source = {"kind": kind, "path": str(train), "columns": columns, **({"test_path": str(test)} if test else {})}
-    return load_catalog(make_config({"data": {"source": source, **data}}).data, "test" if test else "train", World())
+    return load_split(
+        make_config({"data": {"source": source, **data}}).data, "test" if test else "train", World()
+    ).catalog
 
 
 def write_csv(folder: Path, name: str, labels: list[str]) -> Path:

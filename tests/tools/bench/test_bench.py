@@ -18,17 +18,16 @@ from tfpipe.config import Config, DataConfig, Service, load_config
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.runtime.autotune import Tuned
 from tfpipe.data.runtime.parallelism import calls_at_once
-from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import decoder_name
-from tfpipe.tools.bench import bench, machine, segments
-from tfpipe.tools.bench.bench import BenchPlan, Report
-from tfpipe.tools.bench.chains import pieces
+from tfpipe.tools import measure as engine
+from tfpipe.tools.bench import bench, machine
+from tfpipe.tools.bench.bench import BenchPlan, Report, pieces
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory
-from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
 from tfpipe.tools.bench.text import as_json, render
-from tfpipe.tools.bench.verdict import StageCost, bound, costs
+from tfpipe.tools.diagnosis import StageCost, Verdict, diagnose_chains
+from tfpipe.tools.measure import Count, Pipelines, Segment, Spread, measure, spread
 
 STAGES = ("visit", "read", "crop", "batch", "pipeline")
 
@@ -63,6 +62,10 @@ def report(
     )
 
 
+def bound(of: Report) -> Verdict:
+    return diagnose_chains(of.figures)
+
+
 CPU_BOUND = [(1, 1), (51, 101), (651, 1201), (671, 1241), (625, 1250)]
 SLOW_READ = [(1, 1), (5001, 100), (5100, 1200), (5100, 1240), (5100, 1250)]
 
@@ -77,8 +80,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of segments; a quarter of its time is this process's CPU time, and a half its threads queue for."""
     clock = Clock()
     fake = SimpleNamespace(perf_counter=clock, process_time=lambda: clock.now_s / 4, sleep=lambda _: None)
-    monkeypatch.setattr(segments, "time", fake)
-    monkeypatch.setattr(segments, "queued_s", lambda: {"thread": clock.now_s / 2})
+    monkeypatch.setattr(engine, "time", fake)
+    monkeypatch.setattr(engine, "queued_s", lambda: {"thread": clock.now_s / 2})
     return clock
 
 
@@ -104,9 +107,9 @@ def test_between_segments_the_threads_come_to_rest(monkeypatch: pytest.MonkeyPat
         """Returns how often is looked, with so much CPU time used in between."""
         used, slept = iter([time_s for each in cpu_s for time_s in (0, each)]), []
         fake = SimpleNamespace(process_time=lambda: next(used), sleep=slept.append)
-        monkeypatch.setattr(segments, "time", fake)
-        segments.wait_until_idle()
-        assert set(slept) == {segments.IDLE_POLL_S}
+        monkeypatch.setattr(engine, "time", fake)
+        engine.wait_until_idle()
+        assert set(slept) == {engine.IDLE_POLL_S}
         return len(slept)
 
     assert polls(0.05, 0.006, 0.004) == 3
@@ -121,7 +124,7 @@ def test_a_segment_goes_on_until_an_image_is_through() -> None:
 
 
 def test_a_stage_costs_what_it_adds() -> None:
-    assert costs(report(CPU_BOUND)) == [
+    assert report(CPU_BOUND).costs == [
         StageCost(name, pytest.approx(us), pytest.approx(cpu_us))
         for name, us, cpu_us in (
             ("visit", 1, 1),
@@ -260,21 +263,20 @@ def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.Mon
     assert name(resize="area") == 'TensorFlow\'s ops; data.decoder is "auto", data.resize "area"'
     assert name(decoder="graph").startswith('TensorFlow\'s ops; data.decoder is "graph"')
     monkeypatch.setattr("tfpipe.native._loaded", lambda: "not built")
-    assert name() == "simplejpeg + OpenCV; not built"
-    assert name(service=service) == "TensorFlow's ops; not built"
+    assert name() == name(service=service) == "TensorFlow's ops; not built"
 
 
 def test_the_limit_goes_through_its_files_over_and_over(sample: SampleData, tmp_path: Path) -> None:
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
 
     data = load_config(sample.config(tmp_path / "c.json")).data
-    source, made = machine.limit(load_catalog(data, "train", World()), data, images=5)
+    source, made = machine.limit(load_split(data, "train", World()), images=5)
     assert (made.images, made.skipped) == (5, 0)
     assert [next(source).images for _ in range(7)] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_limit_says_how_many_files_it_goes_without(sample: SampleData, tmp_path: Path) -> None:
-    from tfpipe.data.sources.registry import load_catalog
+    from tfpipe.data.sources.registry import load_split
 
     good = list(read_filelist(sample.train))[:3]
     bad = Path(good[0]).with_name("bad.JPEG")
@@ -282,7 +284,7 @@ def test_a_limit_says_how_many_files_it_goes_without(sample: SampleData, tmp_pat
     (tmp_path / "list.txt").write_text("\n".join([*good, str(bad)]))
     config = sample.config(tmp_path / "c.json", data={"train_filelist": str(tmp_path / "list.txt")})
     data = load_config(config).data
-    _, made = machine.limit(load_catalog(data, "train", World()), data)
+    _, made = machine.limit(load_split(data, "train", World()))
     bad.unlink()
     assert (made.images, made.skipped) == (3, 1)
 
@@ -333,21 +335,21 @@ def test_what_is_compared_is_measured_in_turns(
     class Unmeasured:
         first_batch_s, tuned = (0.5,), ()
 
-        def __init__(self, config: Config, *_: object, share: float = 0.0) -> None:
-            self.name = f"{config.data.num_parallel_readers} from {share}"
+        def __init__(self, pipelines: Pipelines, config: Config, *_: object) -> None:
+            self.name = f"{config.data.num_parallel_readers} from {pipelines.next_start(config)}"
 
         def measure(self, seconds: float) -> Segment:
             turns.append((self.name, seconds))
             return segment(1000, 1000)
 
-    monkeypatch.setattr(bench, "Pipeline", Unmeasured)
+    monkeypatch.setattr(engine, "Pipeline", Unmeasured)
     monkeypatch.setattr(bench, "limit", lambda *_: (iter(()), DecodeLimit(96, 0)))
     monkeypatch.setattr(bench, "measure", lambda _, seconds: turns.append(("limit", seconds)) or segment(500, 500))
-    monkeypatch.setattr(segments, "wait_until_idle", lambda: turns.append(("rest", 0)))
+    monkeypatch.setattr(engine, "wait_until_idle", lambda: turns.append(("rest", 0)))
     config = load_config(sample.config(tmp_path / "c.json"))
     found = bench.run(config, World(), BenchPlan(seconds=6, repeats=3, serial=True))
     names = [name for name, _ in turns]
-    assert names == ["rest", "auto from 0.0", "rest", "limit", "rest", "1 from 0.5"] * 3
+    assert names == ["rest", "auto from 0", "rest", "limit", "rest", "1 from 59"] * 3
     assert {seconds for name, seconds in turns if name != "rest"} == {2}
     assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(
         ["pipeline", "limit", "serial"], 3
@@ -358,7 +360,7 @@ def test_what_is_compared_is_measured_in_turns(
 def test_the_pieces_of_a_list_that_is_shorter_than_a_call(sample: SampleData, tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_text("\n".join(list(read_filelist(sample.train))[:3]))
     config = load_config(sample.config(tmp_path / "c.json", data={"train_filelist": str(tmp_path / "list.txt")}))
-    for chain in pieces(config, World(), load_catalog(config.data, "train", World())):
+    for chain in pieces(config, Pipelines(World(), 0)):
         assert chain.measure(0, 0).images > 0
 
 
@@ -367,7 +369,7 @@ def test_a_slow_read_is_found(sample: SampleData, tmp_path: Path) -> None:
     sets = ["data.threads=2", "data.storage_delay_ms=20", "data.parallel.read=2"]
     config = load_config(sample.config(tmp_path / "c.json"), sets)
     found = bench.run(config, World(threads=2), BenchPlan(seconds=1.0, repeats=1, stages=True))
-    assert bound(found)[:2] == ("wait", "read"), costs(found)
+    assert bound(found)[:2] == ("wait", "read"), found.costs
 
 
 @pytest.mark.parametrize("data", [{"parallel": {"read": 2}}, {}])

@@ -14,11 +14,9 @@ from tests.support.sample import SampleData
 from tfpipe import World
 from tfpipe.config import Config, load_config
 from tfpipe.data.batch import Batch
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog
-from tfpipe.tools.bench import segments
+from tfpipe.tools import measure as engine
 from tfpipe.tools.bench.headspace import BATCHES, REPLAY, TRAINING, WARM_UP_STEPS, feeds, headspace, training_step
-from tfpipe.tools.bench.segments import Segment, Spread
+from tfpipe.tools.measure import Pipelines, Segment, Spread
 
 
 def segment(steps: int, seconds: float) -> Segment:
@@ -27,9 +25,8 @@ def segment(steps: int, seconds: float) -> Segment:
 
 
 @pytest.fixture
-def opened(sample: SampleData, tmp_path: Path) -> tuple[Config, Catalog]:
-    config = load_config(sample.config(tmp_path / "c.json", data={"batch_size": 8, "annotations": "none"}))
-    return config, load_catalog(config.data, "train", World())
+def config(sample: SampleData, tmp_path: Path) -> Config:
+    return load_config(sample.config(tmp_path / "c.json", data={"batch_size": 8, "annotations": "none"}))
 
 
 def test_it_is_the_share_of_the_step_that_the_input_adds_turn_by_turn() -> None:
@@ -65,18 +62,17 @@ def slow_input(monkeypatch: pytest.MonkeyPatch, wait: Callable[[], object]) -> N
     monkeypatch.setattr(pipeline, "transform", slow)
 
 
-def test_the_share_is_what_a_step_waits_for_the_pipeline(opened: tuple[Config, Catalog], monkeypatch) -> None:
+def test_the_share_is_what_a_step_waits_for_the_pipeline(config: Config, monkeypatch) -> None:
     """By the clock of the bench a step takes 20 ms, and a pipeline that does nothing ahead takes 80 ms a batch."""
     clock = Clock()
 
     def pass_time(seconds: float) -> None:
         clock.now_s += seconds
 
-    monkeypatch.setattr(segments, "time", SimpleNamespace(perf_counter=clock, process_time=clock))
+    monkeypatch.setattr(engine, "time", SimpleNamespace(perf_counter=clock, process_time=clock))
     slow_input(monkeypatch, lambda: pass_time(0.08))
-    config, catalog = opened
     data = config.data.model_copy(update={"num_parallel_readers": 1, "prefetch_buffer_size": 0})
-    by = feeds(config.model_copy(update={"data": data}), World(), catalog, 0.3, lambda _: pass_time(0.02))
+    by = feeds(config.model_copy(update={"data": data}), Pipelines(World(), 0.3), lambda _: pass_time(0.02))
     found = headspace([by[TRAINING](1.0)], [by[REPLAY](1.0)], data.batch_size)
     assert found.step_ms.median == pytest.approx(100)
     assert found.replay_ms.median == pytest.approx(20)
@@ -86,9 +82,8 @@ def test_the_share_is_what_a_step_waits_for_the_pipeline(opened: tuple[Config, C
 
 def test_what_is_replayed_are_a_few_batches_of_the_pipeline_over_and_over(sample: SampleData, tmp_path: Path) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"batch_size": 8}))
-    catalog = load_catalog(config.data, "train", World())
     seen = []
-    by = feeds(config, World(), catalog, 0.0, seen.append)
+    by = feeds(config, Pipelines(World(), 0.0), seen.append)
     assert len(seen) == WARM_UP_STEPS
     seen.clear()
     made = by[REPLAY](0.05)
@@ -104,33 +99,31 @@ def test_what_is_replayed_are_a_few_batches_of_the_pipeline_over_and_over(sample
     assert len(set(fresh)) == len(fresh) and not set(fresh) & set(positions)
 
 
-def test_no_pipeline_runs_while_batches_are_replayed(opened: tuple[Config, Catalog], monkeypatch) -> None:
+def test_no_pipeline_runs_while_batches_are_replayed(config: Config, monkeypatch) -> None:
     made: list[int] = []
     slow_input(monkeypatch, lambda: made.append(1) or time.sleep(0.02))
-    config, catalog = opened
     # Left alone, it would go on for two seconds until that is full.
     data = config.data.model_copy(update={"prefetch_buffer_size": 100})
-    by = feeds(config.model_copy(update={"data": data}), World(), catalog, 0.1, lambda _: time.sleep(0.005))
+    by = feeds(config.model_copy(update={"data": data}), Pipelines(World(), 0.1), lambda _: time.sleep(0.005))
     by[TRAINING](0.1)
     assert made
-    segments.wait_until_idle()
+    engine.wait_until_idle()
     made.clear()
     by[REPLAY](0.3)
     assert made == []
 
 
-def test_the_step_is_that_of_training(opened: tuple[Config, Catalog], monkeypatch) -> None:
+def test_the_step_is_that_of_training(config: Config, monkeypatch) -> None:
     from tfpipe.training import compile
 
     models = []
     original = compile.compile_model
     monkeypatch.setattr(compile, "compile_model", lambda *args: models.append(original(*args)) or models[-1])
-    config, catalog = opened
-    step = training_step(config, World(), catalog)
+    step = training_step(config, Pipelines(World(), 0.0))
     before = [weight.numpy() for weight in models[0].trainable_weights]
     from tfpipe.data.pipeline import build_batches
 
-    batch = next(iter(build_batches(config, "train", catalog=catalog)))
+    batch = next(iter(build_batches(config, "train")))
     step(batch)
     assert int(models[0].optimizer.iterations) == 1
     assert any((weight.numpy() != old).any() for weight, old in zip(models[0].trainable_weights, before, strict=True))

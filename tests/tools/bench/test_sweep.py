@@ -14,9 +14,8 @@ from tfpipe.config import load_config
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench import sweep as module
 from tfpipe.tools.bench.bench import BenchPlan
-from tfpipe.tools.bench.segments import Segment
-from tfpipe.tools.bench.sweep import Axis, Catalogs, Sweep, run, settings_of
-from tfpipe.tools.bench.sweep_text import as_json, plot, render
+from tfpipe.tools.bench.sweep import MEMORY, Axis, Sweep, as_json, plot, render, run, settings_of
+from tfpipe.tools.measure import Pipelines, Segment
 
 
 def segments(*rates: float, work: float = 0.0) -> list[Segment]:
@@ -26,14 +25,14 @@ def segments(*rates: float, work: float = 0.0) -> list[Segment]:
 
 def swept(rates: dict[tuple[str, ...], list[Segment]], keys: tuple[str, ...] = ("data.parallel.read",)) -> Sweep:
     """A sweep of the pipeline alone."""
-    return Sweep(keys, tuple(rates), (2,) * len(rates), rates, None, 64)
+    return Sweep(keys, dict.fromkeys(rates, 2), rates, 64)
 
 
 def trained(rates: dict[str, list[Segment]], memory: list[Segment]) -> Sweep:
     """A sweep of a training step over shares of 4 CPUs, with batches of 10."""
-    threads = tuple(round(4 * float(share)) for share in rates)
+    threads = {(share,): round(4 * float(share)) for share in rates}
     by_setting = {(share,): each for share, each in rates.items()}
-    return Sweep(("data.cpu_fraction",), tuple(by_setting), threads, by_setting, memory, 10)
+    return Sweep(("data.cpu_fraction",), threads, {**by_setting, MEMORY: memory}, 10)
 
 
 READS = {
@@ -146,10 +145,10 @@ def test_the_rates_are_drawn(tmp_path: Path) -> None:
         plot(swept(READS), tmp_path / "no" / "x.png")
 
 
-def test_settings_that_differ_in_their_threads_share_a_catalog(sample: SampleData, tmp_path: Path) -> None:
-    path, catalogs = sample.config(tmp_path / "c.json"), Catalogs(World())
+def test_settings_that_differ_in_their_threads_share_a_split(sample: SampleData, tmp_path: Path) -> None:
+    path, pipelines = sample.config(tmp_path / "c.json"), Pipelines(World(), 0)
     first, *others = (
-        catalogs.of(load_config(path, [override]))
+        pipelines.split(load_config(path, [override])).catalog
         for override in ("data.parallel.read=2", "data.threads=3", "data.annotations=none")
     )
     assert others[0] is first and others[1] is not first
@@ -179,9 +178,9 @@ def test_a_key_that_divides_the_cpus_is_swept_against_a_training_step(
     axes = [Axis.parse("data.cpu_fraction=0.5,1")]
     settings = settings_of(axes, lambda sets: load_config(path, sets))
     found = run(axes, settings, World(threads=4), BenchPlan(seconds=0.1, repeats=1))
-    assert (found.unit, found.threads) == ("steps/s", (2, 4)) and found.memory is not None
+    assert found.trained and found.threads == {("0.5",): 2, ("1",): 4}
     assert set(trained_on) == {(8, 32, 32, 3)}
-    for setting in found.settings:
+    for setting in found.threads:
         (segment,) = found.segments[setting]
         assert 0 < segment.work_seconds < segment.seconds and 0 < segment.wait_share < 1
     sizes = [Axis.parse("data.batch_size=8,16"), *axes]

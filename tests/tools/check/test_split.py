@@ -13,9 +13,9 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
-from tfpipe.tools.check import check
 from tfpipe.tools.check import split as package
 from tfpipe.tools.check.kinds import KINDS
+from tfpipe.tools.check.split import check
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_contents_that_are_in_both_lists_are_found_under_any_name(config: Path) 
     (folder / "JPEGImages/n01/test.jpg").write_bytes(good(11))
     train, test = check(load_config(config).data, ["train", "test"], World(), processes=1)
     names = [
-        {oddity.code: [Path(example.path).stem for example in oddity.examples] for oddity in each.oddities}
+        {oddity.code: [Path(example["path"]).stem for example in oddity.examples] for oddity in each.oddities}
         for each in (train, test)
     ]
     assert names[0]["contents in both"] == ["fine", "copy", "wide"] and names[1]["contents in both"] == ["test", "fine"]
@@ -143,5 +143,5 @@ def test_any_number_of_processes_finds_the_same(config: Path, monkeypatch: pytes
 
 
 def test_workers_start_no_tensorflow() -> None:
-    code = "import sys, tfpipe.tools.check.fix, tfpipe.tools.check.text; assert 'tensorflow' not in sys.modules"
+    code = "import sys, tfpipe.tools.check.split, tfpipe.tools.check.result; assert 'tensorflow' not in sys.modules"
     assert run(sys.executable, "-c", code).code == 0

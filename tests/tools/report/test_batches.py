@@ -13,10 +13,10 @@ import tensorflow as tf
 from tests.support.recorded import unpack
 from tfpipe import Config, World
 from tfpipe.cli import main
-from tfpipe.data.catalog.locate import sample_names
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.data.sources import cache
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import sample_names
 from tfpipe.tools.bench.traced import trace
 
 LATE_S = 0.2
@@ -24,8 +24,8 @@ LATE_S = 0.2
 
 def delay_one(monkeypatch: pytest.MonkeyPatch, config: Config, position: int) -> str:
     """Makes the read of the sample at a stream position take LATE_S longer; returns its file."""
-    catalog = load_catalog(config.data, "train", World())
-    (late,) = sample_names(catalog, config.data, World(), [position])
+    split = load_split(config.data, "train", World())
+    (late,) = sample_names(split, [position])
 
     def wait(path: bytes) -> bytes:
         time.sleep(LATE_S if path.decode() == late else 0)
@@ -83,15 +83,12 @@ def test_samples_are_timed_in_a_parallel_pipeline_too(
     known = [span["args"]["position"] for span in calls if "position" in span["args"]]
     assert len(known) > len(calls) / 2
     long = {span["args"]["position"] for span in calls if span["dur"] >= 1e6 * LATE_S and "position" in span["args"]}
-    catalog = load_catalog(config.data, "train", World())
-    assert set(sample_names(catalog, config.data, World(), sorted(long))) <= {late}
+    split = load_split(config.data, "train", World())
+    assert set(sample_names(split, sorted(long))) <= {late}
 
 
 def test_a_trace_without_batches_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = unpack("decode", tmp_path)
     assert main(["report", str(folder), "--per-batch", str(tmp_path / "b.csv")]) != 0
     assert "--profile" in capsys.readouterr().err and not (tmp_path / "b.csv").exists()
-    # Its timeline is written: steps and threads, without batches and samples.
-    assert main(["report", str(folder), "--trace", str(tmp_path / "t.json")]) == 0
-    names = {event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
-    assert {"step 11", "decode", "read"} <= names
+    assert main(["report", str(folder), "--trace", str(tmp_path / "t.json")]) != 0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.commands import ROOT
 from tfpipe.data.runtime.recording import Recording, TracedBatch
-from tfpipe.native import EVENT, Kind
+from tfpipe.native import EVENT, EventKind
 from tfpipe.tools.report.chrome import chrome_events
 from tfpipe.tools.report.runs import Ranks
 from tfpipe.tools.report.stages import Span
@@ -29,7 +29,9 @@ def batch(number: int, began_s: float, ready_s: float, reduce_s: float = 0.0) ->
     return TracedBatch(number, *times_s, reduce_s, np.array([[2 * number, 0], [2 * number + 1, 0]]))
 
 
-def event(kind: Kind, ms: float, sample: int, thread: int = 7, call: int = 1, parts_ms: tuple = (0, 0, 0)) -> tuple:
+def event(
+    kind: EventKind, ms: float, sample: int, thread: int = 7, call: int = 1, parts_ms: tuple = (0, 0, 0)
+) -> tuple:
     """An event `ms` after the trace's beginning."""
     parts = (round(1e6 * part) for part in parts_ms)
     return (BEGAN_NS + round(1e6 * ms), sample, call, thread, *parts, int(kind), 0)
@@ -38,12 +40,12 @@ def event(kind: Kind, ms: float, sample: int, thread: int = 7, call: int = 1, pa
 def trace(rank: int = 0, later_s: float = 0.0) -> Trace:
     """Two steps of a rank: a thread reads sample 2, another one decodes samples 2 and 3 in one call."""
     events = [
-        event(Kind.READ, 1.0, 2, thread=9),
-        event(Kind.READ_END, 8.9, 2, thread=9),
-        *(event(Kind.DECODE, 20.1, position) for position in (2, 3)),
-        event(Kind.IMAGE, 21.0, 0, parts_ms=(0.100021, 2.999977, 0.900002)),
-        event(Kind.IMAGE, 25.0, 1, parts_ms=(0.100007, 3.999983, 0.900010)),
-        event(Kind.CALL, 20.5, 0, parts_ms=(0.5, 9, 0.5)),
+        event(EventKind.READ, 1.0, 2, thread=9),
+        event(EventKind.READ_END, 8.9, 2, thread=9),
+        *(event(EventKind.DECODE, 20.1, position) for position in (2, 3)),
+        event(EventKind.IMAGE, 21.0, 0, parts_ms=(0.100021, 2.999977, 0.900002)),
+        event(EventKind.IMAGE, 25.0, 1, parts_ms=(0.100007, 3.999983, 0.900010)),
+        event(EventKind.CALL, 20.5, 0, parts_ms=(0.5, 9, 0.5)),
     ]
     batches = [batch(1, 0.0, 0.005, reduce_s=0.03), batch(2, 0.1, 0.02)]
     recording = Recording(rank, f"host{rank}", batches, {2: "/data/a.JPEG"}, np.array(events, EVENT))

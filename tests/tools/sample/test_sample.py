@@ -13,8 +13,7 @@ from lxml import etree
 from PIL import Image
 
 from tfpipe.errors import ConfigError
-from tfpipe.tools.sample.pictures import _object, render
-from tfpipe.tools.sample.plan import CLASSES, plan
+from tfpipe.tools.sample.pictures import CLASSES, _object, plan, render
 from tfpipe.tools.sample.sample import SampleSummary, write_sample
 
 IMAGES, VAL, SCALE = 40, 16, 0.15

@@ -12,13 +12,12 @@ import pytest
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.cli import main
-from tfpipe.data.sources.registry import load_catalog
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.tools.bench.segments import Segment
+from tfpipe.tools import measure as engine
+from tfpipe.tools.measure import Pipelines, Segment
 from tfpipe.tools.tune import tune
-from tfpipe.tools.tune.moves import Move, Setting, flags, fractions, moves, put
-from tfpipe.tools.tune.search import Search, contest
-from tfpipe.tools.tune.text import render
+from tfpipe.tools.tune.search import Move, Search, Setting, contest, fractions, moves, put
+from tfpipe.tools.tune.tune import render
 
 # Those that change neither pixels nor order.
 ALLOWED = {
@@ -63,15 +62,15 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Config], flo
         measured = []
 
         class Computed:
-            def __init__(self, config: Config, *_: object) -> None:
+            def __init__(self, _: Pipelines, config: Config, *__: object) -> None:
                 self.config = config
 
             def measure(self, seconds: float) -> Segment:
                 measured.append(self.config)
                 return Segment(1, round(1e6 * rate(self.config)), 1e6, 1.0, 0.0)
 
-        monkeypatch.setattr(tune, "Pipeline", Computed)
-        monkeypatch.setattr(tune, "wait_until_idle", lambda: None)
+        monkeypatch.setattr(engine, "Pipeline", Computed)
+        monkeypatch.setattr(engine, "wait_until_idle", lambda: None)
         monkeypatch.setattr(tune, "_check_same_batches", lambda *_: None)
         return measured
 
@@ -95,6 +94,8 @@ def test_from_one_reader_it_comes_within_5_percent_of_the_best(
     chosen = load_config(tmp_path / "c.json", [f"{key}={value}" for key, value in found.setting])
     assert storage(delay_s)(chosen) >= 0.95 * best
     assert dict(found.setting)["data.num_parallel_readers"] == "auto"
+    last = render(found, tmp_path / "c.json").splitlines()[-1]
+    assert last == " ".join(f"--set {key}={value}" for key, value in found.setting)
     assert found.gain.median == pytest.approx(
         storage(delay_s)(chosen) / storage(delay_s)(load_config(tmp_path / "c.json")), rel=0.05
     )
@@ -131,10 +132,10 @@ def test_a_training_step_that_becomes_slower_changes_nothing(
     compared: list[Setting] = []
     monkeypatch.setattr(tune, "_check_same_batches", lambda load, setting, world: compared.append(setting))
     path = sample.config(tmp_path / "c.json")
-    measure = tune.Measure(lambda sets: load_config(path, sets), World())
+    races = tune.Races(load := lambda sets: load_config(path, sets), Pipelines(World(), 0))
     training = None if steps_per_s is None else SimpleNamespace(turn=lambda _: [100.0, steps_per_s])
-    search = Search(measure.turn, lambda _: True, setting=read(256))
-    found = tune._confirmed(search, measure, training, measure._load, World(), {})
+    search = Search(races.turn, lambda _: True, setting=read(256))
+    found = tune._confirmed(search, training, load, World(), {})
     assert (found.setting, found.rejected) == ((read(256), False) if kept else ((), True))
     assert found.gain.median == pytest.approx(1700 / 640, rel=0.01) and compared == [read(256)]
 
@@ -154,7 +155,7 @@ def test_an_index_and_a_cache_are_tried_on_a_part_of_the_list(sample: SampleData
     measured = machine(rate)
     found = tuned(sample, tmp_path, annotations="auto")
     assert found.besides == {"index": pytest.approx([1.5] * 3), "cache": pytest.approx([1.01] * 3)}
-    assert found.setting == () and (found.pays("index"), found.pays("cache")) == (True, False)
+    assert found.setting == ()
     on_part = [config for config in measured if config.data.train_filelist.name == "part.txt"]
     assert len(on_part) == 12 and not on_part[0].data.train_filelist.exists()
     text = render(found, Path("c.json"))
@@ -190,8 +191,8 @@ def test_what_changes_a_batch_is_refused(sample: SampleData, tmp_path: Path) -> 
 @pytest.mark.parametrize("data", [{}, SERIAL, {"parallel": {"read": 3, "decode": "autotune"}, "threads": 2}])
 def test_the_moves_touch_only_keys_that_change_no_batch(sample: SampleData, tmp_path: Path, data: dict) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"annotations": "none", **data}))
-    catalog = load_catalog(config.data, "train", World())
-    made = [*moves(config.data, catalog, World(threads=4)), fractions(config.data, World(threads=4))]
+    loose = moves(config.data, World(threads=4), loose=True, remote=False)
+    made = [*loose, fractions(config.data, World(threads=4))]
     keys = {key for move in made for change in move.candidates for key, _ in change}
     assert keys <= ALLOWED
     assert (made[0].name == "defaults") == bool(data)
@@ -254,7 +255,6 @@ def test_what_is_kept_is_the_ground_of_the_next_move() -> None:
     assert search.climb([Move("a", (read(64),)), Move("b", ((("data.threads", "4"),),))])
     assert search.setting == read(64) and seen[-1] == [read(64), (*read(64), ("data.threads", "4"))]
     assert not search.climb([Move("a", (read(64),))])  # nothing is left to try
-    assert flags(search.setting) == "--set data.parallel.read=64"
 
 
 def test_several_ranks_and_no_time_are_refused(
@@ -283,13 +283,14 @@ def test_a_real_run(
 ) -> None:
     for name, value in (("SEGMENT_S", 0.05), ("WARM_UP_S", 0.0), ("LAST_TURNS", 1), ("COMPARED_BATCHES", 1)):
         monkeypatch.setattr(tune, name, value)
-    monkeypatch.setattr(tune, "moves", lambda *_: [Move("defaults", ((("data.num_parallel_readers", "auto"),),))])
+    monkeypatch.setattr(tune, "moves", lambda *_, **__: [Move("defaults", ((("data.num_parallel_readers", "auto"),),))])
     data = {**SERIAL, "batch_size": 8, "cache": "memory", "annotations": "none"}
     path, out = sample.config(tmp_path / "c.json", data=data), tmp_path / "out.json"
     assert main(["tune", "-c", str(path), "--json", str(out), *flags_]) == 0
     found = json.loads(out.read_text())
     lines = capfd.readouterr().out.splitlines()
     # Whether it wins depends on what else runs on this machine.
-    assert lines[-1] == (flags(tuple(found["setting"].items())) or "change nothing")
+    sets = " ".join(f"--set {key}={value}" for key, value in found["setting"].items())
+    assert lines[-1] == (sets or "change nothing")
     (trial,) = [trial for trial in found["trials"] if trial["key"] == "defaults"][:1]
     assert len(trial["ratios"]) in (1, 2, 3, 7) and found["gain"]["median"] > 0

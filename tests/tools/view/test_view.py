@@ -6,21 +6,19 @@ import random
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.support.images import gigapixel
+from tests.support.images import bilinear, gigapixel
 from tests.support.sample import SampleData
 from tfpipe import World, build_dataset
 from tfpipe.cli import main
 from tfpipe.config import load_config
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
-from tfpipe.tools.view.broken import decode_in_part, find_broken
 from tfpipe.tools.view.panel import Scene, draw_boxes, draw_panel, place_labels
 from tfpipe.tools.view.sheet import (
     FAINT,
@@ -38,7 +36,7 @@ from tfpipe.tools.view.sheet import (
     text_width,
     wrap,
 )
-from tfpipe.tools.view.view import ViewRequest, class_names, find_scenes, view
+from tfpipe.tools.view.view import ViewRequest, class_names, decode_in_part, find_broken, find_scenes, view
 
 
 def read(path: Path) -> np.ndarray:
@@ -47,11 +45,13 @@ def read(path: Path) -> np.ndarray:
 
 def place_of(crop: np.ndarray, sheet: np.ndarray) -> tuple[int, int]:
     """Top and left of where exactly these pixels are."""
-    difference = cv2.matchTemplate(sheet, crop, cv2.TM_SQDIFF)
-    _, _, (left, top), _ = cv2.minMaxLoc(difference)
-    found = sheet[top : top + crop.shape[0], left : left + crop.shape[1]]
-    np.testing.assert_array_equal(found, crop)
-    return top, left
+    height, width, _ = crop.shape
+    corners = np.argwhere((sheet[: 1 - height or None, : 1 - width or None] == crop[0, 0]).all(-1)).tolist()
+    places = [
+        (top, left) for top, left in corners if np.array_equal(sheet[top : top + height, left : left + width], crop)
+    ]
+    assert places, "these pixels are nowhere"
+    return places[0]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_scenes_hold_the_boxes_of_the_xml_and_the_crops_of_the_pipeline(
     sample: SampleData, tmp_path: Path, unit: str
 ) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"unit": unit}))
-    catalog = load_catalog(config.data, "train", World())
-    scenes = find_scenes(config.data, catalog, Stream.start(1), 24)
+    split = load_split(config.data, "train", World())
+    scenes = find_scenes(split, Stream.start(1), 24)
 
     images, labels = next(iter(build_dataset(config, "train").rebatch(24)))
     crops = np.concatenate([scene.crops for scene in scenes])[:24]
@@ -117,11 +117,11 @@ def test_scenes_hold_the_boxes_of_the_xml_and_the_crops_of_the_pipeline(
 
 def test_what_is_cut_at_random_is_framed_in_white(sample: SampleData, tmp_path: Path) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"crop": "random_resized", "flip": False}))
-    scenes = find_scenes(config.data, load_catalog(config.data, "train", World()), Stream.start(1), 8)
+    scenes = find_scenes(load_split(config.data, "train", World()), Stream.start(1), 8)
     for scene in scenes:
         ((top, left, height, width),) = scene.windows
         cut = scene.pixels[top : top + height, left : left + width]
-        again = cv2.resize(cut, (32, 32), interpolation=cv2.INTER_LINEAR)
+        again = bilinear(cut.astype(float), (32, 32))
         np.testing.assert_allclose(again, scene.crops[0], atol=1)
     assert "in white, what is cut out" in view(config, ViewRequest("boxes", count=2), tmp_path / "a.png")
 
@@ -191,7 +191,7 @@ def test_tiles_do_not_overlap_and_lie_on_the_sheet() -> None:
     tiles = [Tile(Image.new("RGB", size), ["line"] * (number % 3)) for number, size in enumerate(sizes)]
     for some in range(1, len(tiles) + 1):
         grid = lay_out(tiles[:some])
-        free = np.ones(grid.size[::-1], bool)
+        free = np.ones(draw("", tiles[:some]).size[::-1], bool)
         for number, tile in enumerate(tiles[:some]):
             left, top = grid.corner(number)
             height = tile.picture.height + 17 * len(tile.caption)
@@ -238,7 +238,7 @@ def test_small_pictures_grow_by_whole_numbers_and_large_ones_stay() -> None:
 
 def test_classes_go_by_their_first_name(sample: SampleData, tmp_path: Path) -> None:
     data = load_config(sample.config(tmp_path / "c.json")).data
-    catalog = load_catalog(data, "train", World())
+    catalog = load_split(data, "train", World()).catalog
     # Of the file in the folder above the images.
     assert class_names(data, catalog)[:3] == ("tench", "snail", "ladybug")
     file = tmp_path / "classes.txt"
@@ -266,12 +266,21 @@ def damaged(sample: SampleData, tmp_path: Path) -> Path:
 
 
 def test_broken_files_are_found_in_order_with_the_reason(damaged: Path) -> None:
-    paths = read_filelist(load_config(damaged).data.train_filelist)
+    data = load_config(damaged).data
     for channels in (1, 3):
-        found = list(find_broken(paths, channels, threads=2, show=False))
+        found, total = find_broken(data.model_copy(update={"num_channels": channels}), "train")
+        assert total == 9
         assert [Path(each.path).name for each in found] == ["half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG"]
-        for each, said in zip(found, ("Premature end", "is empty", "No such file", "Unknown image"), strict=True):
+        for each, said in zip(found, ("Premature end", "is empty", "No such file", "it is HTML"), strict=True):
             assert said in each.reason and "[Op" not in each.reason
+
+
+def test_the_files_of_several_lists_are_checked_one_list_after_the_other(damaged: Path, sample: SampleData) -> None:
+    lists = [{"path": str(path), "weight": 1} for path in (sample.train, damaged.with_name("list.txt"))]
+    data = load_config(damaged, [f"data.train_filelist={json.dumps(lists)}"]).data
+    found, total = find_broken(data, "train")
+    assert total == 9 + len(read_filelist(sample.train))
+    assert [Path(each.path).name for each in found] == ["half.JPEG", "empty.JPEG", "missing.JPEG", "page.JPEG"]
 
 
 def test_a_huge_image_is_not_decoded_in_part(tmp_path: Path) -> None:

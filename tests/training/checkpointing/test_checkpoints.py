@@ -22,7 +22,7 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.contract import KNOWN_AT_TIMES
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpointing.checkpoints import (
     FOLDER,
@@ -56,7 +56,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
         for one, other in [
             (got.state.stream.pending, STATE.stream.pending),
             (got.state.seeds, STATE.seeds),
-            (got.state.metrics, STATE.metrics),
+            *((got.state.metrics[path], STATE.metrics[path]) for path in (*STATE.metrics, *got.state.metrics)),
         ]:
             np.testing.assert_array_equal(one, other)
 
@@ -181,18 +181,19 @@ def test_another_run_does_not_unless_told_to(
 def contracts(sample: SampleData, index: str, tmp_path: Path) -> dict[str, dict[str, Any]]:
     """Contracts of runs with as many images: XMLs that the pipeline reads, boxes known from the start, and neither."""
     config = load_config(sample.config(tmp_path / "c.json", data={"index": index}))
-    indexed = load_catalog(config.data, "train", World())
+    split = load_split(config.data, "train", World())
+    indexed = split.catalog
     xmls = replace(indexed, boxes=None)
     there = [folder.replace("/Annotations/", "/Others/") for folder in indexed.annotation_folders]
     catalogs = {
         "XMLs": xmls,
         "other XMLs": replace(xmls, annotation_folders=there),
         "indexed": indexed,
-        "read": replace(indexed, boxes=read_boxes(xmls, World()), annotation_folders=there),
+        "read": replace(indexed, boxes=read_boxes(xmls, split.storage, World()), annotation_folders=there),
         "other boxes": replace(indexed, boxes=indexed.boxes._replace(boxes=1 - indexed.boxes.boxes)),
         "packed": replace(xmls, annotation_folders=[""] * len(there)),
     }
-    made = {name: contract_of(config, catalog) for name, catalog in catalogs.items()}
+    made = {name: contract_of(config, replace(split, catalog=catalog)) for name, catalog in catalogs.items()}
     return made | {"before": {name: value for name, value in made["XMLs"].items() if name not in KNOWN_AT_TIMES}}
 
 

@@ -13,7 +13,7 @@ from tests.support.commands import run
 from tests.support.runs import read_lines
 from tests.support.sample import SampleData
 from tfpipe import Config, ConfigError, Loader, Stream, World, load_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.training.checkpointing.checkpoints import (
     Checkpoint,
     GlobalBatch,
@@ -100,8 +100,8 @@ def test_each_setting_that_differs_from_the_checkpoints_is_named_when_the_run_re
 
     old = {"optimizer": {"name": "SGD", "args": {"learning_rate": 0.1}}, "loss": {"args": {"label_smoothing": 0.1}}}
     config = configured(**old)
-    catalog = load_catalog(config.data, "train", World())
-    contract = contract_of(config, catalog)
+    split = load_split(config.data, "train", World())
+    contract = contract_of(config, split)
     state = State(0, 3, 3, GlobalBatch(1, 16), Stream.start(1), contract, epoch_steps=6, settings=settings_of(config))
     write(tmp_path, Checkpoint(state, [], []), keep=1)
     find_start(loader_of(config), tmp_path, 6, resume=True)
@@ -165,8 +165,8 @@ def test_a_run_with_twice_the_crops_goes_on_from_the_same_share_of_an_epoch(
     """Half of an epoch of 6 steps: 1.5 steps of 3, rounded, or as many of a fixed number whatever their crops."""
     data = {"index": index, "batch_size": 32}
     config = load_config(sample.config(tmp_path / "c.json", data=data, training={"steps_per_epoch": fixed}))
-    catalog = load_catalog(config.data, "train", World())
-    state = State(2, 3, 15, GlobalBatch(1, 16), Stream.start(1), contract_of(config, catalog), epoch_steps=6)
+    split = load_split(config.data, "train", World())
+    state = State(2, 3, 15, GlobalBatch(1, 16), Stream.start(1), contract_of(config, split), epoch_steps=6)
     write(tmp_path, Checkpoint(state, [], []), keep=1)
     start = find_start(loader_of(config), tmp_path, fixed or 3, resume=True, anyway=True)
     assert (start.state.epoch, start.state.step, start.scale) == (2, step, scale)

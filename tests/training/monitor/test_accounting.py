@@ -19,7 +19,7 @@ from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.data import loader
 from tfpipe.data.runtime.meter import Meter, StepTimes
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.training import loop
 from tfpipe.training.monitor.accounting import (
     Accounting,
@@ -198,21 +198,16 @@ def test_a_fixed_straggler_is_warned_of_once_an_epoch(tmp_path: Path, caplog: py
     )
 
 
-def catalog_and_data(sample: SampleData, path: Path, **data: Any) -> tuple:
-    config = load_config(sample.config(path, data=data)).data
-    return load_catalog(config, "train", World(1, 2)), config
-
-
 @pytest.mark.parametrize("unit", ["image", "box"])
 def test_files_are_those_of_the_images_visited(sample: SampleData, tmp_path: Path, unit: str) -> None:
     """Rank 1 of 2; a batch that begins in the middle of an image does not count it again."""
-    world = World(1, 2)
-    catalog, data = catalog_and_data(sample, tmp_path / "c.json", unit=unit)
-    visits = SampleCounter(SimpleNamespace(catalog=catalog, config=SimpleNamespace(data=data), world=world))
+    config = load_config(sample.config(tmp_path / "c.json", data={"unit": unit})).data
+    split = load_split(config, "train", World(1, 2))
+    visits = SampleCounter(SimpleNamespace(data=split, catalog=split.catalog, world=split.world))
     batches = [np.array([[1, 0], [3, 0], [3, 1]]), np.array([[3, 2], [5, 0]]), np.array([[5, 1], [7, 0], [9, 0]])]
-    items = catalog.order(data).items(np.arange(1, 10, 2), world)
+    items = split.order.items(np.arange(1, 10, 2), split.world)
     # Of a box the image alone is read, since the boxes are known.
-    files = 1 + (catalog.annotated[items] if unit == "image" else np.zeros(5, int))
+    files = 1 + (split.catalog.annotated[items] if unit == "image" else np.zeros(5, int))
     assert visits.count(batches[:2]) == SampleCounts(3, files[:3].sum())
     assert visits.count(batches[2:]) == SampleCounts(2, files[3:].sum())
     assert visits.count([]) == SampleCounts(0, 0)

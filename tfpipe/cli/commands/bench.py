@@ -1,8 +1,8 @@
 """Measures the input pipeline: images/s, this machine's limit, and the bottleneck.
 
 With --stages, it also measures the cost of each stage. With --sweep, it measures the pipeline at several values of a
-key, and names the value after which nothing is won. Under mpirun, srun or aprun, or with --ranks, it measures the
-joint throughput of several ranks.
+key, and names the value after which nothing is won. Under mpirun, srun or aprun, it measures all ranks together, in
+turns with one of them alone.
 """
 
 import argparse
@@ -10,14 +10,11 @@ import os
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tfpipe.cli.arguments import add_config, add_json, add_profile, quiet_tensorflow, read_config, whole, write_json
 from tfpipe.data.runtime.tracing import trace_folder
 from tfpipe.distributed import World, find_launch
-
-if TYPE_CHECKING:
-    from tfpipe.tools.bench import BenchPlan
+from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure the pipeline at each value of a key of the data section, and find the value after which nothing "
         "is won; with data.cpu_fraction, data.threads or --headspace a training step; may be given twice",
     )
-    group.add_argument("--ranks", type=whole(2), metavar="N", help="measure N ranks on this machine, against one rank")
+    group.add_argument("--ranks", type=whole(2), metavar="N", help="print the command that measures N ranks together")
     group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")
     group.add_argument(
         "--repeats", type=whole(1), default=5, metavar="N", help="segments per measurement [%(default)s]"
@@ -51,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
+    if args.ranks is not None:
+        command = f"mpirun -n {args.ranks} --bind-to none tfpipe bench -c {args.config}"
+        raise ConfigError(f"--ranks {args.ranks}: a launcher starts the ranks, on this machine by: {command}")
     config, launch = read_config(args), find_launch()
     if launch is None or launch.rank == 0:
         open_source(config.data).check()
@@ -58,8 +58,7 @@ def run(args: argparse.Namespace) -> None:
     os.environ["KERAS_BACKEND"] = "tensorflow"
     with quiet_tensorflow(args):
         world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
-        from tfpipe.tools import bench
-        from tfpipe.tools.bench import ranks
+        from tfpipe.tools.bench import bench, ranks, sweep
         from tfpipe.tools.bench.text import as_json, render
         from tfpipe.tools.bench.traced import trace
 
@@ -67,29 +66,21 @@ def run(args: argparse.Namespace) -> None:
             from tfpipe.training.loop import configure_devices
 
             configure_devices(world)
-        plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace, args.ranks)
+        plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace)
         if args.sweep or args.plot:
-            _sweep(args, world, plan)
-            return
-        several = plan.ranks is not None or world.size > 1
-        report = ranks.run(config, world, plan) if several else bench.run(config, world, plan)
-        if args.profile is not None:
-            folder = args.logdir or Path("runs") / f"bench-{args.config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-            trace(config, world, args.profile, trace_folder(folder, world))
+            axes = [sweep.Axis.parse(text) for text in args.sweep]
+            found = sweep.run(axes, sweep.settings_of(axes, partial(read_config, args)), world, plan)
+            text, numbers = sweep.render(found), sweep.as_json(found)
+            if args.plot is not None:
+                sweep.plot(found, args.plot)
+        else:
+            report = ranks.run(config, world, plan) if world.size > 1 else bench.run(config, world, plan)
+            if args.profile is not None:
+                folder = args.logdir or Path("runs") / f"bench-{args.config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+                trace(config, world, args.profile, trace_folder(folder, world))
+            text, numbers = (render(report), as_json(report)) if world.rank == 0 else ("", {})
     if world.rank > 0:
         return
-    print(render(report))
+    print(text)
     if args.json is not None:
-        write_json(args.json, as_json(report))
-
-
-def _sweep(args: argparse.Namespace, world: World, plan: "BenchPlan") -> None:
-    from tfpipe.tools.bench import sweep, sweep_text
-
-    axes = [sweep.Axis.parse(text) for text in args.sweep]
-    found = sweep.run(axes, sweep.settings_of(axes, partial(read_config, args)), world, plan)
-    print(sweep_text.render(found))
-    if args.json is not None:
-        write_json(args.json, sweep_text.as_json(found))
-    if args.plot is not None:
-        sweep_text.plot(found, args.plot)
+        write_json(args.json, numbers)

@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.catalog.filelist import check_filelists
+    from tfpipe.data.sources.files import Files
     from tfpipe.data.sources.registry import open_source
-    from tfpipe.tools.check import check
-    from tfpipe.tools.check.fix import write_clean_list
-    from tfpipe.tools.check.text import as_json, conclusion, render
+    from tfpipe.tools.check.result import as_json, conclusion, render, write_clean_list
+    from tfpipe.tools.check.split import check
 
     config = read_config(args).data
     checked = splits(args.split, config)
@@ -66,6 +66,6 @@ def run(args: argparse.Namespace) -> None:
             print(f"train from it with: --set data.{args.split}_filelist={args.fix_list} --set data.annotations=none")
     problem = conclusion(results)
     if problem is not None:
-        advised = source.listed and args.fix_list is None
+        advised = isinstance(source, Files) and args.fix_list is None
         fix = "; --fix-list OUT writes a list without what stops training" if advised else ""
         raise TfpipeError(problem + fix)

@@ -25,10 +25,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from tfpipe.tools.report.batches import write_batches
     from tfpipe.tools.report.chrome import write_chrome
     from tfpipe.tools.report.plot import plot
     from tfpipe.tools.report.runs import load_ranks, load_run
+    from tfpipe.tools.report.samples import write_batches
     from tfpipe.tools.report.text import as_json, render
 
     runs = [load_run(folder) for folder in args.runs]

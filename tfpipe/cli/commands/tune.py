@@ -36,13 +36,12 @@ def run(args: argparse.Namespace) -> None:
     with quiet_tensorflow(args):
         world = World.detect(horovod=False)
         from tfpipe.tools.tune import tune
-        from tfpipe.tools.tune.text import as_json, render
 
         if not args.pipeline_only:
             from tfpipe.training.loop import configure_devices
 
             configure_devices(world)
         found = tune.run(load, world, args.minutes, not args.pipeline_only)
-    print(render(found, args.config))
+    print(tune.render(found, args.config))
     if args.json is not None:
-        write_json(args.json, as_json(found))
+        write_json(args.json, tune.as_json(found))

@@ -20,10 +20,10 @@ MANY = 20_000
 REMEDY = "repair it or take it out of the filelist; tfpipe check finds all such files"
 
 
-def read_boxes(catalog: Catalog, storage: Storage, world: World) -> Boxes:
+def read_boxes(catalog: Catalog, storage: Storage | None, world: World) -> Boxes:
     """Returns every box of `catalog`, the same on every rank; the ranks share the reading.
 
-    Raises ConfigError if an XML cannot be used; the message names it.
+    `storage` holds the XMLs, None if there are none. Raises ConfigError if an XML cannot be used; the message names it.
     """
     annotated = np.flatnonzero(catalog.annotated)
     parts = world.on_all(lambda: boxes_of(catalog, storage, world.mine(annotated), show=world.rank == 0))
@@ -35,16 +35,20 @@ def read_boxes(catalog: Catalog, storage: Storage, world: World) -> Boxes:
     return Boxes(images[order].astype(np.int32), boxes[order], labels[order])
 
 
-def boxes_of(catalog: Catalog, storage: Storage, items: np.ndarray, *, show: bool) -> Boxes:
+def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, show: bool) -> Boxes:
     """Reads the boxes of `items`, all of which have an XML; in several processes if they are MANY.
 
     Raises ConfigError if an XML cannot be used; the message names it.
     """
+    if not len(items):
+        return Boxes(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))
+    if storage is None:
+        raise ConfigError(f"cannot read the boxes of {catalog.split} data: {catalog.display_name} holds no XMLs")
     numbers = {name: number for number, name in enumerate(catalog.classes)}
     chunks = [items[start : start + CHUNK] for start in range(0, len(items), CHUNK)]
     tasks = ([catalog.annotation(item) for item in chunk.tolist()] for chunk in chunks)
     processes = len(os.sched_getaffinity(0)) if len(items) > MANY else 1
-    parts = [Boxes(np.zeros(0, np.int64), np.zeros((0, 4), np.float32), np.zeros(0, np.int32))]
+    parts = []
     try:
         found = parallel(partial(read_objects, storage), tasks, processes, __name__)
         for chunk, xmls in zip(chunks, progress(found, len(chunks), "reading boxes", "chunk", show), strict=True):

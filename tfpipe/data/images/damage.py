@@ -4,16 +4,23 @@ import io
 import re
 from typing import NamedTuple
 
-import simplejpeg
 from PIL import Image
 
-from tfpipe.data.images.headers import TOO_LARGE, jpeg_header, pillow_header
+from tfpipe.data.images.headers import FRAME, START_OF_FRAME, START_OF_IMAGE, TOO_LARGE
+from tfpipe.native import DAMAGED, core
 
-JPEG = b"\xff\xd8"
+JPEG = START_OF_IMAGE
 NO_HEADER = "a JPEG without a whole header"
-COMPONENTS = {"Gray": 1, "CMYK": 4, "YCCK": 4}  # of simplejpeg's colour spaces; 3 for others
-# simplejpeg's message on sampling factors that TurboJPEG has no name for, though libjpeg-turbo decodes them.
-RARE_SAMPLING = "Could not determine subsampling"
+# In libjpeg-turbo's words, as TensorFlow prints them.
+CUT_OFF = "Premature end of JPEG file"
+CORRUPT = "Corrupt JPEG data: bytes are missing or left over, or a code has no meaning"
+# A marker other than those of restart intervals; fill bytes may precede it, and 0xFF 0x00 is a byte of the data.
+MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])")
+TABLES, START_OF_SCAN, END_OF_IMAGE = 0xDB, 0xDA, 0xD9
+FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# Processes that TensorFlow decodes: baseline, extended and progressive, and two that hardly any program writes.
+ARITHMETIC = frozenset((0xC9, 0xCA))
+DECODED = START_OF_FRAME | ARITHMETIC
 PICTURES = {JPEG: "JPEG", b"\x89PNG": "PNG", b"GIF8": "GIF", b"RIFF": "WebP"}
 # Other content found in files with an image's name, by first bytes.
 OTHERS = {b"\x1f\x8b": "gzip-compressed", b"PK\x03\x04": "a ZIP archive", b"%PDF": "a PDF", b"II*\0": "a TIFF"}
@@ -41,52 +48,87 @@ class Limits(NamedTuple):
         return f"{scans}{TOO_MANY_SCANS}{self.scans}{REMEDY}" if scans > self.scans else ""
 
 
-def check_size(contents: bytes) -> None:
-    """Raises ValueError if a file is no JPEG, has no header, or states more pixels than TensorFlow decodes."""
-    header = jpeg_header(contents)
-    if header is not None:
-        height, width, components, _ = header
-    else:
-        try:
-            height, width, colours, _ = simplejpeg.decode_jpeg_header(contents)
-            components = COMPONENTS.get(colours, 3)
-        except KeyError:  # of a sampling, 4:4:1, whose name simplejpeg lacks
-            height, width, components, _ = pillow_header(io.BytesIO(contents), "it")
+def find_damage(contents: bytes) -> str | None:
+    """Returns what is wrong with a JPEG file, None if nothing is; TensorFlow may still decode it.
+
+    Decodes the whole file: by the decoder in C, which notices all that libjpeg-turbo warns of. Of kinds of JPEG that it
+    refuses, and where it is not built, only files are found that are cut off, or at which Pillow's decoder ends.
+    """
+    if not contents.startswith(JPEG):
+        return "it is no JPEG"
+    try:
+        height, width = _check_segments(contents)
+    except ValueError as damage:
+        return str(damage)
+    library = core()
+    status = None if library is None else library.status(contents, height, width)
+    if status == DAMAGED:
+        return CORRUPT
+    return None if status == 0 else _error_of_pillow(contents)
+
+
+def _check_segments(contents: bytes) -> tuple[int, int]:
+    """Returns the height and width of a JPEG, from its start to the end of its last scan.
+
+    Raises ValueError if a segment is missing, damaged or of an unsupported process, the file is cut off, or TensorFlow
+    refuses its size.
+    """
+    at, frame, arithmetic, tables, scans = len(JPEG), b"", False, set(), 0
+    while found := MARKER.search(contents, at):
+        kind, stray, begin = found[1][0], found.start() - at, found.end() + 2
+        if stray and not scans:
+            raise ValueError(f"Corrupt JPEG data: {stray} extraneous bytes before marker 0x{kind:02x}")
+        if kind == END_OF_IMAGE:
+            break
+        at = found.end() + int.from_bytes(contents[found.end() : begin], "big")
+        segment = contents[begin:at]
+        if kind == TABLES:
+            while segment:
+                tables.add(segment[0] & 15)
+                segment = segment[65 + 64 * (segment[0] >> 4) :]
+        elif kind in FRAMES:
+            frame, arithmetic = segment, kind in ARITHMETIC
+            _check_frame(kind, frame)
+        elif kind == START_OF_SCAN:
+            if not frame:
+                raise ValueError(NO_HEADER)
+            scans += 1
+            for table in frame[8 : 6 + 3 * frame[5] : 3]:
+                if table not in tables:
+                    raise ValueError(f"Quantization table 0x{table:02x} was not defined")
+    if not scans:
+        raise ValueError(NO_HEADER)
+    if found is None:
+        raise ValueError(CUT_OFF)
+    if arithmetic:
+        raise ValueError("a JPEG with arithmetic coding, if its header is right")
+    return FRAME.unpack_from(frame)[1:3]
+
+
+def _check_frame(kind: int, frame: bytes) -> None:
+    """Checks the header of a frame, without its marker and length; raises ValueError."""
+    if len(frame) < FRAME.size:
+        raise ValueError(NO_HEADER)
+    depth, height, width, components = FRAME.unpack_from(frame)
+    if depth != 8:
+        raise ValueError(f"Unsupported JPEG data precision {depth}")
+    if kind not in DECODED:
+        raise ValueError(f"Unsupported JPEG process: SOF type 0x{kind:02x}")
+    if not height or not width or components not in (1, 3, 4) or len(frame) < FRAME.size + 3 * components:
+        raise ValueError(NO_HEADER)
     if height * width * components >= TOO_LARGE:
         raise ValueError(f"{width} x {height} pixels are more than TensorFlow decodes")
 
 
-def find_damage(contents: bytes, channels: int) -> str | None:
-    """Returns libjpeg-turbo's first complaint about a file, None if there is none. TensorFlow may still decode it.
-
-    Decodes the whole file to 1 or 3 `channels`.
-    """
+def _error_of_pillow(contents: bytes) -> str | None:
+    """Returns the error at which Pillow's libjpeg-turbo ends, which says nothing of warnings; None if there is none."""
     try:
-        check_size(contents)
-        simplejpeg.decode_jpeg(contents, "GRAY" if channels == 1 else "RGB")
-    except ValueError as damage:
-        message = str(damage)
-        if RARE_SAMPLING in message:
-            return _find_cut(contents)
-        return NO_HEADER if contents.startswith(JPEG) and message.startswith("tjDecompressHeader") else message
-    return None
-
-
-def _find_cut(contents: bytes) -> str | None:
-    """Returns Pillow's complaint about a JPEG whose sampling simplejpeg cannot tell; it finds fewer damages."""
-    try:
-        image = Image.open(io.BytesIO(contents), formats=["JPEG"])
+        with Image.open(io.BytesIO(contents), formats=["JPEG"]) as image:
+            image.load()
     except Image.DecompressionBombError:
         return None  # too large for Pillow, not for TensorFlow
-    except (OSError, SyntaxError):
-        return NO_HEADER
-    with image:
-        if not image.tile:  # no scan
-            return NO_HEADER
-        try:
-            image.load()
-        except (OSError, SyntaxError) as error:
-            return str(error)
+    except (OSError, SyntaxError) as error:
+        return str(error)
     return None
 
 
@@ -104,13 +146,13 @@ def kind_of_other(contents: bytes) -> str:
     return next((kind for start, kind in OTHERS.items() if contents.startswith(start)), "")
 
 
-def describe(contents: bytes, channels: int, message: str) -> str:
+def describe(contents: bytes, message: str) -> str:
     """Explains why an image cannot be used; `message` is TensorFlow's error."""
     if not contents:
         return "the file is empty"
     if TOO_MANY_PIXELS in message or TOO_MANY_SCANS in message:
         return message
     if contents.startswith(JPEG):
-        return find_damage(contents, channels) or message
+        return find_damage(contents) or message
     kind = kind_of_other(contents)
     return f"{message}; it is {kind}" if kind else message

@@ -19,8 +19,7 @@ START_OF_IMAGE = b"\xff\xd8"
 SEGMENT = struct.Struct(">BBH")
 # Start of a frame's payload: bits per component, height, width, number of components.
 FRAME = struct.Struct(">BHHB")
-SEQUENTIAL = frozenset((0xC0, 0xC1))  # baseline, extended
-START_OF_FRAME = SEQUENTIAL | {0xC2}  # progressive
+START_OF_FRAME = frozenset((0xC0, 0xC1, 0xC2))  # baseline, extended, progressive
 # Segments that may precede the frame: Huffman and quantisation tables, restart interval, comment, APP0 to APP15.
 BEFORE_FRAME = frozenset((0xC4, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)))
 
@@ -53,37 +52,19 @@ def header_of(contents: bytes, path: str) -> Header:
 
 
 def jpeg_header(start: bytes) -> Header | None:
-    """Returns a JPEG's header from the `start` of its file, many times as fast as Pillow; None if the frame lies beyond
-    `start`, or the file is not a JPEG of 8 bits and 1, 3 or 4 components."""
-    frame = find_frame(start)
-    if frame is None:
-        return None
-    depth, height, width, components = FRAME.unpack_from(start, frame.at)
-    ordinary = depth == 8 and height and width and components in (1, 3, 4)
-    return Header(height, width, components, "JPEG") if ordinary else None
+    """Returns a JPEG's header from the `start` of its file, many times as fast as Pillow.
 
-
-class Frame(NamedTuple):
-    """The segment of a JPEG that states the image's size."""
-
-    kind: int  # marker code, one of START_OF_FRAME
-    at: int  # offset of FRAME in the file, in bytes
-
-
-def find_frame(start: bytes) -> Frame | None:
-    """Returns a JPEG's frame from the `start` of its file.
-
-    None if the frame lies beyond `start`, this is no JPEG, or anything but an ordinary segment precedes the frame: a
-    fill byte or a marker without a length would lead to another frame than libjpeg finds.
+    None if the frame lies beyond `start`, or the file is not a JPEG of 8 bits and 1, 3 or 4 components. Also if
+    anything but an ordinary segment precedes the frame: a fill byte or a marker without a length would lead to another
+    frame than libjpeg finds.
     """
-    if not start.startswith(START_OF_IMAGE):
-        return None
-    at = len(START_OF_IMAGE)
-    last = len(start) - SEGMENT.size - FRAME.size
-    while at <= last:
+    at, last = len(START_OF_IMAGE), len(start) - SEGMENT.size - FRAME.size
+    while at <= last and start.startswith(START_OF_IMAGE):
         mark, kind, length = SEGMENT.unpack_from(start, at)
         if mark == 0xFF and kind in START_OF_FRAME:
-            return Frame(kind, at + SEGMENT.size)
+            depth, height, width, components = FRAME.unpack_from(start, at + SEGMENT.size)
+            ordinary = depth == 8 and height and width and components in (1, 3, 4)
+            return Header(height, width, components, "JPEG") if ordinary else None
         if mark != 0xFF or kind not in BEFORE_FRAME:
             return None
         at += 2 + length

@@ -4,12 +4,12 @@ Boxes are float32 [k, 4] (ymin, xmin, ymax, xmax); windows are int32 [k, 4] (top
 window lies inside its image and is at least one pixel high and wide.
 """
 
-from collections.abc import Callable
+from functools import partial
 
 import tensorflow as tf
 
 from tfpipe.config import Kernel, RandomResizedCrop
-from tfpipe.data.images.headers import TOO_LARGE
+from tfpipe.data.images.headers import START_OF_IMAGE, TOO_LARGE
 from tfpipe.data.order.permutation import GAMMA, mix
 from tfpipe.native import Native
 
@@ -18,8 +18,7 @@ DCT = "INTEGER_ACCURATE"
 # Rows and columns to decode around a window: libjpeg's chroma upsampling reads the neighbouring columns, and without
 # them the outermost column is wrong by up to 30 levels.
 MARGIN = (0, 2)
-# A JPEG's first two bytes, and an Adobe segment to insert after them that declares CMYK rather than YCCK.
-START = b"\xff\xd8"
+# An Adobe segment to insert after a JPEG's first two bytes, which declares CMYK rather than YCCK.
 ADOBE = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00\x00"
 # Weights of red, green and blue in a gray level, the same as in JPEG and Pillow.
 GRAY = (0.299, 0.587, 0.114)
@@ -33,7 +32,7 @@ def image_size(contents: tf.Tensor) -> tf.Tensor:
     return tf.cond(
         tf.io.is_jpeg(contents),
         lambda: tf.io.extract_jpeg_shape(contents)[:2],
-        lambda: tf.shape(_decode_other(contents, 3))[:2],
+        lambda: tf.shape(_decode_other(contents))[:2],
     )
 
 
@@ -53,51 +52,40 @@ def image_sizes(images: tf.Tensor, sizes: tf.Tensor, library: Native | None) -> 
     return tf.cond(tf.size(unknown) > 0, look, lambda: known)
 
 
-def decode_window(contents: tf.Tensor, window: tf.Tensor, channels: int) -> tf.Tensor:
-    """Returns uint8 [height, width, channels], the pixels of one window; decodes only these rows and columns of a JPEG.
+def decode_image(contents: tf.Tensor, channels: int, window: tf.Tensor | None = None) -> tf.Tensor:
+    """Returns uint8 [height, width, channels], an image or a window of it; decodes only its rows and columns of a JPEG.
 
     A PNG, GIF, BMP or WebP is recognised by its content, whatever the file's name, and decoded whole. `contents`
     (string []) are the file's bytes; `window` is int32 [4]; `channels` is 1 or 3.
+
+    CMYK and YCCK look as in Pillow. CMYK JPEGs store inverted inks. TensorFlow assumes that only if there is an Adobe
+    segment, Pillow and libjpeg-turbo always. So one is inserted at the front; the file's own segment comes later and
+    takes precedence. TensorFlow cannot decode CMYK to gray, so that goes through RGB.
     """
 
     def decode(jpeg: tf.Tensor, channels: int) -> tf.Tensor:
+        if window is None:
+            return tf.io.decode_jpeg(jpeg, channels, dct_method=DCT)
         return tf.io.decode_and_crop_jpeg(jpeg, window, channels, dct_method=DCT)
 
-    return tf.cond(
-        tf.io.is_jpeg(contents),
-        lambda: _decode_jpeg(contents, channels, decode),
-        lambda: _cut(_decode_other(contents, channels), window),
-    )
+    def decode_jpeg() -> tf.Tensor:
+        inks = tf.equal(tf.io.extract_jpeg_shape(contents)[2], 4)
+        rest = partial(tf.strings.substr, contents, 2, END)
+        jpeg = tf.cond(inks, lambda: tf.strings.join([START_OF_IMAGE, ADOBE, rest()]), lambda: contents)
+        if channels == 3:
+            return decode(jpeg, 3)
+        return tf.cond(inks, lambda: _gray(decode(jpeg, 3)), lambda: decode(jpeg, 1))
+
+    def decode_other() -> tf.Tensor:
+        image = _decode_other(contents)
+        image = image if channels == 3 else _gray(image)
+        return image if window is None else _cut(image, window)
+
+    return tf.cond(tf.io.is_jpeg(contents), decode_jpeg, decode_other)
 
 
-def decode_image(contents: tf.Tensor, channels: int) -> tf.Tensor:
-    """Returns uint8 [height, width, channels], a whole image."""
-
-    def decode(jpeg: tf.Tensor, channels: int) -> tf.Tensor:
-        return tf.io.decode_jpeg(jpeg, channels, dct_method=DCT)
-
-    return tf.cond(
-        tf.io.is_jpeg(contents),
-        lambda: _decode_jpeg(contents, channels, decode),
-        lambda: _decode_other(contents, channels),
-    )
-
-
-def _decode_jpeg(contents: tf.Tensor, channels: int, decode: Callable[[tf.Tensor, int], tf.Tensor]) -> tf.Tensor:
-    """Returns uint8 [height, width, channels], decoded by `decode(bytes, channels)`; CMYK and YCCK look as in Pillow.
-
-    CMYK JPEGs store inverted inks. TensorFlow assumes that only if there is an Adobe segment, Pillow and libjpeg-turbo
-    always. So one is inserted at the front; the file's own segment comes later and takes precedence. TensorFlow cannot
-    decode CMYK to gray, so that goes through RGB.
-    """
-    inks = tf.equal(tf.io.extract_jpeg_shape(contents)[2], 4)
-    jpeg = tf.cond(inks, lambda: tf.strings.join([START, ADOBE, tf.strings.substr(contents, 2, END)]), lambda: contents)
-    if channels == 3:
-        return decode(jpeg, 3)
-    return tf.cond(inks, lambda: _gray(decode(jpeg, 3)), lambda: decode(jpeg, 1))
-
-
-def _decode_other(contents: tf.Tensor, channels: int) -> tf.Tensor:
+def _decode_other(contents: tf.Tensor) -> tf.Tensor:
+    """Returns uint8 [height, width, 3], an image of another format than JPEG."""
     head = tf.io.decode_raw(tf.strings.substr(tf.strings.join([contents, bytes(32)]), 0, 32), tf.uint8)
     indexed = tf.reduce_all(tf.equal(head[:2], list(b"BM"))) & (head[28] <= 8) & tf.equal(head[29], 0)
     # TensorFlow itself refuses images of this size in every other format.
@@ -106,8 +94,7 @@ def _decode_other(contents: tf.Tensor, channels: int) -> tf.Tensor:
     huge = tf.reduce_all(tf.equal(head[:4], list(b"GIF8"))) & (3 * pixels >= TOO_LARGE)
     checks = [tf.debugging.Assert(~indexed, [INDEXED_BMP]), tf.debugging.Assert(~huge, [HUGE_GIF])]
     with tf.control_dependencies(checks):
-        image = tf.io.decode_image(contents, channels=3, expand_animations=False)
-    return image if channels == 3 else _gray(image)
+        return tf.io.decode_image(contents, channels=3, expand_animations=False)
 
 
 def _gray(image: tf.Tensor) -> tf.Tensor:
@@ -146,23 +133,19 @@ def decode_crops(
     """
     corner = tf.maximum(tf.reduce_min(windows[:, :2], axis=0) - MARGIN, 0)
     far = tf.minimum(tf.reduce_max(windows[:, :2] + windows[:, 2:], axis=0) + MARGIN, size)
-    image = decode_window(contents, tf.concat([corner, far - corner], 0), channels)
-    return cut_crops(image, windows - tf.concat([corner, [0, 0]], 0), target, kernel)
-
-
-def cut_crops(image: tf.Tensor, windows: tf.Tensor, target: tuple[int, int], kernel: Kernel = "bilinear") -> tf.Tensor:
-    """Returns uint8 [k, *target, channels]: each window cut out of a decoded image and resized."""
+    image = decode_image(contents, channels, tf.concat([corner, far - corner], 0))
 
     def cut_and_resize(window: tf.Tensor) -> tf.Tensor:
         return resize(_cut(image, window), target, kernel)
 
     # tf.map_fn costs a tenth of a decode, and most images have a single window.
+    shifted = windows - tf.concat([corner, [0, 0]], 0)
     crops = tf.cond(
         tf.equal(tf.shape(windows)[0], 1),
-        lambda: cut_and_resize(windows[0])[None],
-        lambda: tf.map_fn(cut_and_resize, windows, fn_output_signature=tf.uint8),
+        lambda: cut_and_resize(shifted[0])[None],
+        lambda: tf.map_fn(cut_and_resize, shifted, fn_output_signature=tf.uint8),
     )
-    return tf.ensure_shape(crops, [None, *target, image.shape[-1]])
+    return tf.ensure_shape(crops, [None, *target, channels])
 
 
 def box_windows(boxes: tf.Tensor, sizes: tf.Tensor) -> tf.Tensor:

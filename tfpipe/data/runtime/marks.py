@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tfpipe.native import Kind, native
+from tfpipe.native import EventKind, native
 
 T = TypeVar("T")
 _wanted: ContextVar[bool] = ContextVar("marks wanted", default=False)
@@ -36,7 +36,7 @@ def marked(build: Callable[..., T]) -> Callable[..., T]:
     return build_marked
 
 
-def mark(kind: Kind, positions: tf.Tensor, through: tf.Tensor) -> tf.Tensor:
+def mark(kind: EventKind, positions: tf.Tensor, through: tf.Tensor) -> tf.Tensor:
     """Returns `through` (int64); with marks, a copy, made when the samples at `positions` (int64) reach `kind`."""
     library = native() if _wanted.get() else None
     if library is None:
@@ -49,11 +49,11 @@ def mark_read(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @tf.autograph.experimental.do_not_convert
     def marked_read(image: Any) -> Any:
-        position = mark(Kind.READ, image.visit.position, image.visit.position)
+        position = mark(EventKind.READ, image.visit.position, image.visit.position)
         with tf.control_dependencies([position]):
             encoded = read(image._replace(visit=image.visit._replace(position=position)))
         with tf.control_dependencies(tf.nest.flatten(encoded)):
-            visit = encoded.visit._replace(position=mark(Kind.READ_END, position, encoded.visit.position))
+            visit = encoded.visit._replace(position=mark(EventKind.READ_END, position, encoded.visit.position))
         return encoded._replace(visit=visit)
 
     return marked_read if _wanted.get() else read
@@ -64,15 +64,15 @@ def mark_crop(crop: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @tf.autograph.experimental.do_not_convert
     def marked_crop(encoded: Any) -> Any:
-        positions = mark(Kind.CROP, encoded.visit.position, encoded.visit.position)
+        positions = mark(EventKind.CROP, encoded.visit.position, encoded.visit.position)
         with tf.control_dependencies([positions]):
             crops = crop(encoded._replace(visit=encoded.visit._replace(position=positions)))
         with tf.control_dependencies(tf.nest.flatten(crops)):
-            return crops._replace(positions=mark(Kind.CROP_END, positions, crops.positions))
+            return crops._replace(positions=mark(EventKind.CROP_END, positions, crops.positions))
 
     return marked_crop if _wanted.get() else crop
 
 
 def mark_decode(windows: T, positions: tf.Tensor) -> T:
     """Puts the mark DECODE before a call of the decoder that gets `windows` of the images at `positions`."""
-    return windows._replace(images=mark(Kind.DECODE, positions, windows.images))  # type: ignore[attr-defined]
+    return windows._replace(images=mark(EventKind.DECODE, positions, windows.images))  # type: ignore[attr-defined]

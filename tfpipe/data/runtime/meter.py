@@ -74,7 +74,7 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Counts batches from zero, since a pipeline begins; the steps go on."""
+        """Counts batches from zero, as a pipeline begins; the count of steps continues."""
         self._batches, self.waited_s, self._delayed_s = 0, 0.0, None
         self._began_s = self.clock()
         self.recent_s.clear()

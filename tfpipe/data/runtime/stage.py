@@ -2,9 +2,13 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
+
+T = TypeVar("T")
+# Batch size that takes in all crops of a call.
+ALL = 2**31
 
 
 def stage(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -22,3 +26,22 @@ def stage(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return tf.autograph.experimental.do_not_convert(scoped)
 
     return decorate
+
+
+def skip_failed_elements(work: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Wraps `work`, a function in graph: if it fails on n images, applies it to each alone and skips those that fail.
+
+    Costs 0.1 ms per call unless an image fails. All crops of an image are used or none; a skipped image leaves a gap
+    among the positions. `work` maps tensors [n, ...] to tensors [k, ...] for any k.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def attempt(images: Any) -> T:
+        together = tf.data.Dataset.from_tensors(images).map(work).ignore_errors()
+        alone = tf.data.Dataset.from_tensor_slices(images).batch(1).map(work).ignore_errors()
+        none = tf.nest.map_structure(lambda spec: tf.zeros([0, *spec.shape[1:]], spec.dtype), together.element_spec)
+        # take(1) evaluates these in turn: each only if the ones before are empty.
+        joined = together.concatenate(alone.unbatch().batch(ALL)).concatenate(tf.data.Dataset.from_tensors(none))
+        return joined.take(1).get_single_element()
+
+    return attempt

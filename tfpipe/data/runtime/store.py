@@ -44,7 +44,7 @@ def on_disk(folder: Path, kind: str, kept: np.ndarray) -> Store:
 
     def keep(item: tf.Tensor, source: tf.Tensor, contents: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([tf.io.write_file(file(item), contents + _seal(source, contents))]):
-            known = is_kept.scatter_update(tf.IndexedSlices(True, item))
+            known = is_kept.scatter_update(tf.IndexedSlices(values=True, indices=item))
         with tf.control_dependencies([known]):
             return tf.identity(contents)
 

@@ -29,7 +29,7 @@ class Failed(Exception):
     """A failure of a worker; the message says how it failed."""
 
 
-class Source(Protocol):
+class BlockStream(Protocol):
     """Blocks that are being received from a worker."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -39,7 +39,7 @@ class Source(Protocol):
         """Ends the iteration with an error; may be called from any thread."""
 
 
-Open = Callable[[int, str], Source]
+Open = Callable[[int, str], BlockStream]
 """(number of a block, a worker's address) -> the blocks from that one on."""
 
 
@@ -127,7 +127,7 @@ class Feed:
         self._begin(block, address)
 
 
-def _pump(source: Source, came: queue.Queue[Any], closed: threading.Event) -> None:
+def _pump(source: BlockStream, came: queue.Queue[Any], closed: threading.Event) -> None:
     """Passes blocks from `source` to the queue `came`, and finally None or an error."""
 
     def put(element: Any) -> None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 from tfpipe.config import Service
 from tfpipe.errors import TfpipeError
@@ -27,33 +26,13 @@ PAUSE_S = 1.0
 SHELTERED = ("/bin/sh", "-c", 'trap "" HUP INT TERM USR1 USR2; exec "$@"', "sh")
 
 
-class Workers(Protocol):
-    """The workers of a service, as a feed sees them."""
-
-    @property
-    def count(self) -> int:
-        """Number of workers as configured, dead ones included."""
-
-    def find(self, number: int) -> str:
-        """Returns the address of a live worker that makes the blocks of worker `number`.
-
-        Raises TfpipeError if no worker is alive.
-        """
-
-    def lives(self, address: str) -> bool:
-        """Returns whether the worker at `address` is alive."""
-
-    def give_up(self, address: str) -> None:
-        """Marks the worker at `address`, which has stalled, as dead."""
-
-
-def open_workers(service: Service) -> Workers:
+def open_workers(service: Service) -> "Workers":
     """Starts the workers of `data.service`, or takes the addresses of running ones."""
     if service.workers is not None:
         return local_workers(service.workers)
     address = service.address
     assert address is not None, "one of the two is given"
-    return RemoteWorkers([address] if isinstance(address, str) else address, PATIENCE_S)
+    return Workers([address] if isinstance(address, str) else address, PATIENCE_S)
 
 
 @functools.cache
@@ -64,21 +43,61 @@ def local_workers(count: int) -> "LocalWorkers":
     return workers
 
 
-class LocalWorkers:
+class Workers:
+    """Workers at known addresses. The next one that answers replaces one that does not."""
+
+    def __init__(self, addresses: Sequence[str], patience_s: float) -> None:
+        self._addresses, self._patience_s = list(addresses), patience_s
+        self._given_up: set[str] = set()
+
+    @property
+    def count(self) -> int:
+        """Number of workers as configured, dead ones included."""
+        return len(self._addresses)
+
+    def find(self, number: int) -> str:
+        """Returns the address of a live worker that makes the blocks of worker `number`.
+
+        Raises TfpipeError if no worker is alive.
+        """
+        candidates = self._addresses[number:] + self._addresses[:number]
+        end_s = time.monotonic() + self._patience_s
+        while True:
+            # Workers that accepted connections but stalled, e.g. stopped processes, are the last resort.
+            for address in sorted(candidates, key=self._given_up.__contains__):
+                if self.lives(address):
+                    return address
+            if time.monotonic() > end_s:
+                raise TfpipeError(
+                    f"data.service: none of {', '.join(self._addresses)} has answered for {self._patience_s:g} "
+                    "seconds; start them with `tfpipe serve worker`, then go on with --resume"
+                )
+            time.sleep(PAUSE_S)
+
+    def lives(self, address: str) -> bool:
+        """Returns whether the worker at `address` accepts connections."""
+        host, port = address.rsplit(":", 1)
+        try:
+            with socket.create_connection((host, int(port)), timeout=CONNECT_S):
+                return True
+        except OSError:
+            return False
+
+    def give_up(self, address: str) -> None:
+        """Marks the worker at `address`, which has stalled, as dead."""
+        self._given_up.add(address)
+
+
+class LocalWorkers(Workers):
     """Worker processes started by this one. A dead one is restarted when its next block is requested.
 
     They end when this process ends, even if it is killed: each checks whether its parent still runs.
     """
 
     def __init__(self, count: int) -> None:
-        self._lock = threading.Lock()
-        self._closed = False
+        super().__init__([""] * count, PATIENCE_S)
+        self._lock, self._closed = threading.Lock(), False
         self._processes = [_start() for _ in range(count)]
-        self._addresses = [""] * count
-
-    @property
-    def count(self) -> int:
-        return len(self._processes)
 
     @property
     def pids(self) -> list[int]:
@@ -94,10 +113,6 @@ class LocalWorkers:
             if not self._addresses[number]:
                 self._addresses[number] = _address(self._processes[number])
             return self._addresses[number]
-
-    def lives(self, address: str) -> bool:
-        with self._lock:
-            return address in self._addresses and self._processes[self._addresses.index(address)].poll() is None
 
     def give_up(self, address: str) -> None:
         with self._lock:
@@ -115,44 +130,6 @@ class LocalWorkers:
             for process in self._processes:
                 with process:  # closes its pipe
                     process.wait()
-
-
-class RemoteWorkers:
-    """Workers at known addresses. The next one that answers replaces one that does not."""
-
-    def __init__(self, addresses: Sequence[str], patience_s: float) -> None:
-        self._addresses, self._patience_s = list(addresses), patience_s
-        self._given_up: set[str] = set()
-
-    @property
-    def count(self) -> int:
-        return len(self._addresses)
-
-    def find(self, number: int) -> str:
-        candidates = self._addresses[number:] + self._addresses[:number]
-        end_s = time.monotonic() + self._patience_s
-        while True:
-            # Workers that accepted connections but stalled, e.g. stopped processes, are the last resort.
-            for address in sorted(candidates, key=self._given_up.__contains__):
-                if self.lives(address):
-                    return address
-            if time.monotonic() > end_s:
-                raise TfpipeError(
-                    f"data.service: none of {', '.join(self._addresses)} has answered for {self._patience_s:g} "
-                    "seconds; start them with `tfpipe serve worker`, then go on with --resume"
-                )
-            time.sleep(PAUSE_S)
-
-    def lives(self, address: str) -> bool:
-        host, port = address.rsplit(":", 1)
-        try:
-            with socket.create_connection((host, int(port)), timeout=CONNECT_S):
-                return True
-        except OSError:
-            return False
-
-    def give_up(self, address: str) -> None:
-        self._given_up.add(address)
 
 
 def _start() -> subprocess.Popen[str]:

@@ -73,7 +73,7 @@ class FileSplit(Split):
             contents = self.image(item)
         except OSError as unread:
             return _xml_failure(annotation) or Failure(path, unread.strerror or reason(error))
-        return _xml_failure(annotation) or Failure(path, describe(contents, self.config.num_channels, reason(error)))
+        return _xml_failure(annotation) or Failure(path, describe(contents, reason(error)))
 
 
 def storage_of(config: DataConfig, paths: FileList) -> Storage:

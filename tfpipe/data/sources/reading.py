@@ -12,8 +12,7 @@ from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
-from tfpipe.data.runtime.skip_failed import skip_failed_elements
-from tfpipe.data.runtime.stage import stage
+from tfpipe.data.runtime.stage import skip_failed_elements, stage
 from tfpipe.data.runtime.store import Store
 from tfpipe.data.sources.cache import reader
 from tfpipe.data.sources.crop_cache import find

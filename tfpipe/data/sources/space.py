@@ -100,9 +100,11 @@ def _objects(split: Split, annotation: str) -> int:
 
 def mean_bytes(split: Split, block: int) -> float:
     """Estimates the mean bytes of an image's files; leaves it to the pipeline to report unreadable ones."""
-    items, total = evenly_spaced(len(split.catalog), SAMPLED), 0
+    catalog, total = split.catalog, 0
+    items = evenly_spaced(len(catalog), SAMPLED)
     for item in items:
-        files = split.files(item)
+        # URLs are asked for their sizes alone, if TensorFlow knows their scheme.
+        files = catalog.opened(item) if catalog.paths.remote else split.files(item)
         if not files:
             with suppress(OSError, ValueError):
                 total += len(split.image(item))

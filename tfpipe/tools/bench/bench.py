@@ -1,31 +1,55 @@
-"""Measures the input pipeline's speed against the machine's limit, and finds the stage that bounds it.
+"""Measures the input pipeline's speed against the machine's limit, and the cost of its stages.
 
-Measurements that are compared alternate, since the speed of a host drifts: a segment of the pipeline, one of the
-limit, one of each stage, then the next turn.
+The chain up to each stage is made of the pipeline's own stages, and so are the pieces of `crop` measured alone.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig, Parallel
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.annotations.targets import parse_targets
+from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.decode import choose_decoder
+from tfpipe.data.images.windows import full_windows
+from tfpipe.data.pipeline import Crops, Encoded, crop, finish, read, visit
 from tfpipe.data.runtime.autotune import Tuned
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.runtime.cancellable import Cancellable
+from tfpipe.data.runtime.parallelism import options
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.bench.chains import Chain, Pipeline, failures_named, pieces, prefixes
-from tfpipe.tools.bench.headspace import feeds
+from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, feeds, headspace
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory, limit
-from tfpipe.tools.bench.segments import Segment, Spread, in_turns, measure, spread
+from tfpipe.tools.diagnosis import ChainFigures, StageCost
+from tfpipe.tools.measure import (
+    LEAD_IN_S,
+    Count,
+    Pipelines,
+    Segment,
+    Spread,
+    in_turns,
+    measure,
+    ratio_of,
+    spread,
+    spread_of,
+)
 from tfpipe.util.memory import private_memory
 from tfpipe.util.progress import progress
+from tfpipe.util.retry import retried
 
 PIPELINE, LIMIT, SERIAL = "pipeline", "limit", "serial"
 # Warm-up before each segment of the pipeline, in which AUTOTUNE, which starts with the iterator, adapts.
 WARM_UP_S = 1.0
+# Only the last of this many elements of a chain reaches Python, which would otherwise dominate the measurement.
+VISITS = 1024
+IMAGES = 16
+# Files held in memory for the pieces measured alone.
+CACHED = 300
 
 
 @dataclass(frozen=True)
@@ -37,7 +61,6 @@ class BenchPlan:
     stages: bool = False  # measure also the chain up to each stage, and the pieces of `crop` alone
     serial: bool = False  # measure also with one reader and no prefetch
     headspace: bool = False  # measure also the training step, fed by the pipeline and from memory
-    ranks: int | None = None  # number of ranks to start on this machine and measure together; None: the launched ranks
 
     @property
     def segment_s(self) -> float:
@@ -53,12 +76,7 @@ class BenchPlan:
         """Checks that the plan can be carried out; raises ConfigError if not."""
         if not 0 < self.seconds < math.inf:
             raise ConfigError(f"--seconds must be above 0 and finite, received {self.seconds:g}")
-        if self.ranks is not None and world.size > 1:
-            raise ConfigError(
-                f"--ranks starts ranks on this machine, but {world.size} are launched already: "
-                "leave out --ranks, or the launcher"
-            )
-        if (self.ranks is not None or world.size > 1) and (self.stages or self.serial or self.headspace):
+        if world.size > 1 and (self.stages or self.serial or self.headspace):
             raise ConfigError("--stages, --serial and --headspace are of one rank: leave them out, or measure one rank")
 
 
@@ -85,12 +103,43 @@ class Report:
 
     def spread(self, name: str, figure: str = "images_per_second") -> Spread:
         """Returns the spread of a figure, a property of `Segment`, over the segments of a measurement."""
-        return spread([getattr(segment, figure) for segment in self.segments[name]])
+        return spread_of(self.segments[name], figure)
 
-    def ratio(self, of: str, to: str, figure: str = "images_per_second", times: float = 1.0) -> Spread:
-        """Returns the ratio of a figure of measurement `of` to `times` that of `to`, turn by turn."""
-        pairs = zip(self.segments[of], self.segments[to], strict=True)
-        return spread([getattr(a, figure) / (times * getattr(b, figure)) for a, b in pairs])
+    def ratio(self, of: str, to: str, figure: str = "images_per_second") -> Spread:
+        """Returns the ratio of a figure of measurement `of` to that of `to`, turn by turn."""
+        return ratio_of(self.segments[of], self.segments[to], figure)
+
+    @property
+    def ratio_to_limit(self) -> Spread:
+        """The pipeline's rate divided by the limit, which is one thread's on each CPU, turn by turn."""
+        return Spread(*(ratio / self.machine.cpus for ratio in self.ratio(PIPELINE, LIMIT)))
+
+    @property
+    def costs(self) -> list[StageCost]:
+        """The cost of each stage: the chain with it minus the chain without it, turn by turn; [] if not measured."""
+
+        def added(name: str, before: str | None, figure: str) -> float:
+            chain = [getattr(segment, figure) for segment in self.segments[name]]
+            less = [getattr(segment, figure) for segment in self.segments[before]] if before else [0.0] * len(chain)
+            return spread([a - b for a, b in zip(chain, less, strict=True)]).median
+
+        chains = zip((None, *self.stages), self.stages, strict=False)
+        costs = [StageCost(name, added(name, before, "us"), added(name, before, "cpu_us")) for before, name in chains]
+        return [*costs[:-1], *(cost._replace(name="prefetch") for cost in costs[-1:])]
+
+    @property
+    def figures(self) -> ChainFigures:
+        """The figures that a diagnosis takes."""
+        busy, wanted, cpu_us = (self.spread(PIPELINE, figure).median for figure in ("busy", "wanted", "cpu_us"))
+        pieces = {name: self.spread(name, "cpu_us").median for name in self.pieces}
+        machine = self.machine
+        limits = machine.cpus, machine.threads, machine.reads
+        return ChainFigures(self.data, *limits, busy, wanted, cpu_us, self.costs, pieces)
+
+    @property
+    def headspace(self) -> Headspace:
+        """The headspace of the training step, which must have been measured."""
+        return headspace(self.segments[TRAINING], self.segments[REPLAY], self.data.batch_size)
 
 
 def run(config: Config, world: World, plan: BenchPlan) -> Report:
@@ -102,39 +151,38 @@ def run(config: Config, world: World, plan: BenchPlan) -> Report:
     """
     plan.check(world)
     before_bytes, start = private_memory(), time.perf_counter()
-    catalog = load_catalog(config.data, "train", world)
+    pipelines = Pipelines(world, plan.warm_up_s)
+    pipelines.split(config)
     catalog_s = time.perf_counter() - start
-    with failures_named(config, world, catalog):
-        return _run(config, world, plan, catalog, catalog_s, before_bytes)
+    with pipelines.failures_named(config):
+        return _run(config, pipelines, plan, catalog_s, before_bytes)
 
 
-def _run(
-    config: Config, world: World, plan: BenchPlan, catalog: Catalog, catalog_s: float, before_bytes: int
-) -> Report:
-    pipeline = Pipeline(config, world, catalog, plan.warm_up_s)
-    decodes, about_limit = limit(catalog, config.data)
-    stages = prefixes(config, world, catalog) if plan.stages else []
-    alone = pieces(config, world, catalog) if plan.stages else []
+def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float, before_bytes: int) -> Report:
+    split, world = pipelines.split(config), pipelines.world
+    pipeline = pipelines.new(config)
+    decodes, about_limit = limit(split)
+    stages = prefixes(config, pipelines) if plan.stages else []
+    alone = pieces(config, pipelines) if plan.stages else []
     measured: dict[str, Callable[[float], Segment]] = {PIPELINE: pipeline.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
-        measured[SERIAL] = Pipeline(_serial(config), world, catalog, plan.warm_up_s, share=0.5).measure
+        measured[SERIAL] = pipelines.new(_serial(config)).measure
     if plan.headspace:
-        measured |= feeds(config, world, catalog, plan.warm_up_s)
+        measured |= feeds(config, pipelines)
     chains = [*stages, *alone]
     for chain in progress(chains, len(chains), "warming up", "chain", world.rank == 0):
         chain.measure(0, plan.warm_up_s)
         measured[chain.name] = chain.measure
-
     segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
     return Report(
-        machine=Machine.here(config.data, world, catalog.source.stores),
+        machine=Machine.here(config.data, world, split.stores),
         data=config.data,
-        images=len(catalog),
+        images=len(split.catalog),
         catalog_s=catalog_s,
         first_batch_s=pipeline.first_batch_s,
         segments=segments,
-        stages=(*_names(stages), PIPELINE) if stages else (),
-        pieces=_names(alone),
+        stages=(*(chain.name for chain in stages), PIPELINE) if stages else (),
+        pieces=tuple(chain.name for chain in alone),
         tuned=pipeline.tuned,
         limit=about_limit,
         memory=Memory(before_bytes, private_memory()),
@@ -143,9 +191,106 @@ def _run(
 
 def _serial(config: Config) -> Config:
     update = {"num_parallel_readers": 1, "parallel": Parallel(), "prefetch_buffer_size": 0}
-    data = config.data.model_copy(update=update)
-    return config.model_copy(update={"data": data})
+    return config.model_copy(update={"data": config.data.model_copy(update=update)})
 
 
-def _names(chains: list[Chain]) -> tuple[str, ...]:
-    return tuple(chain.name for chain in chains)
+class Chain:
+    """An iterated dataset, and the way to count its elements."""
+
+    def __init__(self, name: str, dataset: tf.data.Dataset, count: Callable[[Count, Any], Count]) -> None:
+        self.name, self._dataset, self._count = name, dataset, count
+        self._source = self._deliveries()
+
+    def measure(self, seconds: float, warm_up_s: float = LEAD_IN_S) -> Segment:
+        """Measures a segment after a lead-in; from the beginning after an error that may pass."""
+
+        @retried
+        def attempt() -> Segment:
+            try:
+                return measure(self._source, seconds, warm_up_s)
+            except tf.errors.OpError:
+                self._source = self._deliveries()
+                raise
+
+        return attempt()
+
+    def _deliveries(self) -> Iterator[Count]:
+        done = Count()
+        for element in Cancellable(self._dataset):
+            done = self._count(done, element)
+            yield done
+
+
+def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
+    """Builds the chain up to each stage but the last: visit; + read; + crop; + batch."""
+    data, split = config.data, pipelines.split(config)
+
+    def visits() -> tf.data.Dataset:
+        return visit(split, pipelines.stream(pipelines.next_start(config)))
+
+    def encoded() -> tf.data.Dataset:
+        return read(visits(), split)
+
+    def crops() -> tf.data.Dataset:
+        return crop(encoded(), split)
+
+    def by_visit(_: Count, element: Any) -> Count:
+        return Count(pipelines.images_until(tf.reshape(element.visit.position, [1, 1])))
+
+    def by_crops(done: Count, element: Crops) -> Count:
+        # An image may yield no crop, and then no position.
+        return Count(pipelines.images_until(element.positions)) if len(element.labels) else done
+
+    def by_batch(done: Count, batch: tuple[tf.Tensor, ...]) -> Count:
+        return Count(pipelines.images_until(batch[2]), done.crops + len(batch[2]))
+
+    batches = finish(crops().rebatch(data.batch_size, drop_remainder=True), data, with_positions=True)
+    unbuffered = _unbuffered(config, pipelines)
+    return [
+        Chain("visit", _every(VISITS, visits()).with_options(unbuffered), by_visit),
+        Chain("read", _every(IMAGES, encoded()).with_options(unbuffered), by_visit),
+        Chain("crop", _every(IMAGES, crops()).with_options(unbuffered), by_crops),
+        Chain("batch", batches.with_options(unbuffered), by_batch),
+    ]
+
+
+def pieces(config: Config, pipelines: Pipelines) -> list[Chain]:
+    """Builds the pieces of `crop`, alone over the same images in memory: parse XMLs; decode and resize whole images."""
+    split = pipelines.split(config)
+    catalog, decoder = split.catalog, choose_decoder(config.data)
+    encoded = read(visit(split, pipelines.stream(0)), split)
+    # At least one batch, also of a list that is shorter: the stream is endless.
+    held = encoded.take(max(decoder.images, min(CACHED, len(catalog))))
+    files = held.batch(decoder.images, drop_remainder=True).cache().repeat()
+
+    def decode(images: Encoded) -> tf.Tensor:
+        numbers = tf.range(decoder.images, dtype=tf.int64)
+        full = Windows(numbers, 0 * numbers, full_windows(images.size), images.label)
+        return decoder.decode(images.jpeg, images.size, full, tf.zeros(0, tf.bool))
+
+    def parse(images: Encoded) -> tf.Tensor:
+        return parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes).boxes
+
+    parses = catalog.boxes is None and catalog.annotated.any()
+    works = {**({"parse XML": parse} if parses else {}), "decode and resize": decode}
+    return [
+        Chain(
+            name,
+            _every(
+                IMAGES,
+                files.map(tf.autograph.experimental.do_not_convert(work), num_parallel_calls=tf.data.AUTOTUNE),
+            ).with_options(_unbuffered(config, pipelines)),
+            lambda done, _: Count(done.images + IMAGES * decoder.images),
+        )
+        for name, work in works.items()
+    ]
+
+
+def _unbuffered(config: Config, pipelines: Pipelines) -> tf.data.Options:
+    result = options(config.data, pipelines.world)
+    result.experimental_optimization.inject_prefetch = False
+    return result
+
+
+def _every(count: int, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    return dataset.shard(count, count - 1)

@@ -7,21 +7,16 @@ memory. If the model runs on the CPUs that decode, most of the gain is CPU time 
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import cycle, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from tfpipe.config import Config
 from tfpipe.data.batch import Batch, weighed
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.loader import Loader
-from tfpipe.data.pipeline import build_batches
-from tfpipe.distributed import World
-from tfpipe.tools.bench.chains import Pipeline
-from tfpipe.tools.bench.segments import Count, Segment, Spread, measure, spread
-from tfpipe.tools.report.neighbour import SWEEP
+from tfpipe.tools.diagnosis import LITTLE, SWEEP, WAITS
+from tfpipe.tools.measure import Count, Pipelines, Segment, Spread, Work, measure, spread, spread_of
 
 TRAINING, REPLAY = "training", "training from memory"
 # Batches held in memory: enough that none stays in the CPU's caches.
@@ -30,12 +25,6 @@ BATCHES = 10
 WARM_UP_STEPS = 3
 # Uncounted steps before each segment: a new pipeline fills its buffers, and works harder than later.
 SETTLE_STEPS = 4
-# A smaller share cannot be distinguished from 0: a host's speed drifts more from turn to turn.
-LITTLE = 0.05
-# A step that waits a smaller share of its time does not wait for its input.
-WAITS = 0.05
-
-Work = Callable[[Any], object]
 
 
 class Headspace(NamedTuple):
@@ -77,47 +66,53 @@ def headspace(training: Sequence[Segment], replay: Sequence[Segment], batch_size
         spread([step_ms(segment) for segment in training]),
         spread([step_ms(segment) for segment in replay]),
         spread([1 - step_ms(b) / step_ms(a) for a, b in pairs]),
-        spread([segment.wait_share for segment in training]),
+        spread_of(training, "wait_share"),
     )
 
 
-def feeds(
-    config: Config, world: World, catalog: Catalog, warm_up_s: float, step: Work | None = None
-) -> dict[str, Callable[[float], Segment]]:
+def feeds(config: Config, pipelines: Pipelines, step: Work | None = None) -> dict[str, Callable[[float], Segment]]:
     """Returns, by the name of the feed, a function that measures a training segment of a given length in seconds.
 
-    `world` has one rank; `warm_up_s` is the shortest warm-up before each segment, in seconds, which slow steps prolong;
-    `step` trains a batch, None for the step of `config`.
+    `step` trains a batch, None for the step of `config`; there is one rank.
     """
-    step = step or training_step(config, world, catalog)
-    replay, settle_s = from_memory(config, world, catalog, warm_up_s, step)
-    # Starts elsewhere in the epoch than the pipeline alone, so that it does not find the files in the page cache.
-    fed = Pipeline(config, world, catalog, settle_s, share=0.25, work=step)
-    return {TRAINING: fed.measure, REPLAY: replay}
+    step = step or training_step(config, pipelines)
+    replay, settle_s = from_memory(config, pipelines, step)
+    return {TRAINING: pipelines.new(config, step, settle_s).measure, REPLAY: replay}
 
 
-def from_memory(
-    config: Config, world: World, catalog: Catalog, warm_up_s: float, step: Work
-) -> tuple[Callable[[float], Segment], float]:
+def from_memory(config: Config, pipelines: Pipelines, step: Work) -> tuple[Callable[[float], Segment], float]:
     """Warms `step` up; returns the measurement of it from memory, and the warm-up in seconds that a pipeline needs."""
-    dataset = build_batches(config, "train", world, catalog=catalog)
-    batches = list(islice(dataset, BATCHES))
+    batches = list(islice(pipelines.batches(config, pipelines.next_start(config)), BATCHES))
     for batch in islice(cycle(batches), WARM_UP_STEPS):
         start = time.perf_counter()
         step(batch)
-    settle_s = max(warm_up_s, SETTLE_STEPS * (time.perf_counter() - start))
-    return partial(_replayed, step, batches, world, warm_up_s), settle_s
+    settle_s = max(pipelines.warm_up_s, SETTLE_STEPS * (time.perf_counter() - start))
+    # Batches hold different numbers of crops per image: count images by the average over all batches.
+    crops = sum(len(batch.positions) for batch in batches)
+    before = pipelines.images_until(batches[0].positions[:1]) - 1
+    images = pipelines.images_until(batches[-1].positions) - before
+
+    def replayed() -> Iterator[Count]:
+        done = 0
+        for batch in cycle(batches):
+            step(batch)
+            done += len(batch.positions)
+            yield Count(done * images // crops, done)
+
+    return lambda seconds: measure(replayed(), seconds, pipelines.warm_up_s), settle_s
 
 
-def training_step(config: Config, world: World, catalog: Catalog) -> Work:
+def training_step(config: Config, pipelines: Pipelines) -> Work:
     """Builds a function that trains one step on a `Batch`, and waits for its end."""
     # These import Keras, which nothing else here needs.
     from tfpipe.training.checkpointing.start import Start, first_state
     from tfpipe.training.loop import compile_model
 
+    split = pipelines.split(config)
+    world, catalog = split.world, split.catalog
     # Used only by the learning rate schedule.
     steps = config.training.steps_per_epoch or max(1, catalog.samples // config.data.batch_size)
-    start = Start(first_state(Loader(config, "train", world, catalog=catalog), steps))
+    start = Start(first_state(Loader(config, "train", world, catalog=split), steps))
     model = compile_model(config, world, config.data.num_classes or len(catalog.classes), steps, start)
     step = tf.function(model.train_step, reduce_retracing=True, autograph=False)
     requests = tf.constant(model.requests, tf.float32)
@@ -127,18 +122,3 @@ def training_step(config: Config, world: World, catalog: Catalog) -> Work:
         granted.numpy()  # training waits for it too
 
     return train
-
-
-def _replayed(step: Work, batches: Sequence[Any], world: World, warm_up_s: float, seconds: float) -> Segment:
-    return measure(_replay(step, batches, world), seconds, warm_up_s)
-
-
-def _replay(step: Work, batches: Sequence[Any], world: World) -> Iterator[Count]:
-    # Batches hold different numbers of crops per image: count images by the average over all batches.
-    crops = sum(len(batch.positions) for batch in batches)
-    images = (int(batches[-1].positions[-1, 0]) - int(batches[0].positions[0, 0])) // world.size + 1
-    done = 0
-    for batch in cycle(batches):
-        step(batch)
-        done += len(batch.positions)
-        yield Count(done * images // crops, done)

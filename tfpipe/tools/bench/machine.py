@@ -1,25 +1,24 @@
 """The machine and its limit, measured by one thread that decodes and resizes files from memory."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple
+from itertools import cycle
+from typing import NamedTuple
 
-import cv2
-import simplejpeg
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.windows import DCT, resize
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.runtime.parallelism import calls_at_once, thread_budget
-from tfpipe.data.sources.source import Stores
+from tfpipe.data.sources.packed.stored import ShardSplit
+from tfpipe.data.split import Split, Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.native import decoder_name, missing
-from tfpipe.tools.bench.segments import Count
+from tfpipe.native import decoder_name, native
+from tfpipe.tools.measure import Count
 
 IMAGES = 300
 
@@ -50,8 +49,6 @@ def _decoder(data: DataConfig, stored: Stores) -> str:
         return "none: the packed crops are pixels"
     if stored == "images" and not data.native:
         return f'TensorFlow\'s ops; data.decoder is "{data.decoder}", data.resize "{data.resize}"'
-    if data.service is not None and missing():
-        return f"TensorFlow's ops; {missing()}"
     return decoder_name()
 
 
@@ -64,55 +61,48 @@ class Memory(NamedTuple):
 
 @dataclass(frozen=True)
 class DecodeLimit:
-    """Files that one thread decodes by simplejpeg and resizes by OpenCV; packed crops are only decoded or copied."""
+    """Files that one thread decodes as a whole by libjpeg-turbo and resizes; packed crops are decoded or copied."""
 
     images: int  # files held in memory
-    skipped: int  # files left out, since simplejpeg cannot read them
+    skipped: int  # files left out, since they cannot be decoded
 
 
-def limit(catalog: Catalog, config: DataConfig, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
+def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLimit]:
     """Returns an iterator that decodes and resizes complete files, over and over, or decodes or copies packed crops.
 
     Raises ConfigError if none of the files can be decoded.
     """
-    cv2.setNumThreads(1)
-    total = catalog.source.records(catalog)
-    count = min(images, total)
-    chosen = evenly_spaced(total, count)  # over the list, which may be sorted by class
-    work = _worker(config, catalog.source.stores)
-    files = list(_usable(work, catalog, chosen))
-    if not files:
-        raise ConfigError(f"none of {count} images of {catalog.source.place} can be read and decoded")
-    return _repeat(work, files), DecodeLimit(len(files), count - len(files))
-
-
-def _worker(config: DataConfig, stored: Stores) -> Callable[[bytes], Any]:
+    config, library = split.config, native()
     height, width = config.crop_image_size
-    colorspace = "GRAY" if config.num_channels == 1 else "RGB"
-    if stored == "crops":
-        return partial(simplejpeg.decode_jpeg, colorspace=colorspace)
-    if stored == "pixels":
-        return bytearray
 
-    def work(file: bytes) -> Any:
-        return cv2.resize(simplejpeg.decode_jpeg(file, colorspace), (width, height), interpolation=cv2.INTER_LINEAR)
+    # Eager, so that the ops run in the calling thread.
+    def work(file: bytes) -> object:
+        if split.stores == "pixels":
+            return bytearray(file)
+        image = tf.io.decode_jpeg(file, config.num_channels, dct_method=DCT)
+        if split.stores == "crops":
+            return image
+        if library is None:
+            return resize(image, config.crop_image_size)
+        window = [[0, 0, *image.shape[:2]]]
+        return library.resize(image, window, tf.zeros(0, tf.bool), height=height, width=width)
 
-    return work
-
-
-def _repeat(work: Callable[[bytes], Any], files: list[bytes]) -> Iterator[Count]:
-    done = 0
-    while True:
-        for file in files:
+    # Packed crops by their records, of which an image may have several.
+    read = split.shards.contents if isinstance(split, ShardSplit) else split.image
+    total = len(split.shards.records.image) if isinstance(split, ShardSplit) else len(split.catalog)
+    files = []
+    chosen = evenly_spaced(total, min(images, total))  # over the list, which may be sorted by class
+    for number in chosen:
+        with suppress(OSError, ValueError, TfpipeError, tf.errors.OpError):
+            file = read(number)
             work(file)
-            done += 1
+            files.append(file)
+    if not files:
+        raise ConfigError(f"none of {len(chosen)} images of {split.catalog.display_name} can be read and decoded")
+
+    def repeat() -> Iterator[Count]:
+        for done, file in enumerate(cycle(files), start=1):
+            work(file)
             yield Count(done)
 
-
-def _usable(work: Callable[[bytes], Any], catalog: Catalog, numbers: list[int]) -> Iterator[bytes]:
-    """Yields the contents of those records that can be read and worked on."""
-    for number in numbers:
-        with suppress(OSError, ValueError, TfpipeError):
-            file = catalog.source.record(catalog, number)
-            work(file)
-            yield file
+    return repeat(), DecodeLimit(len(files), len(chosen) - len(files))

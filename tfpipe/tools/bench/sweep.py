@@ -1,30 +1,30 @@
 """Sweeps keys of the config: the pipeline's rate, or that of a training step, at each value, in turns; and the knee."""
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfpipe.config import Config, DataConfig
-from tfpipe.data.catalog.types import Catalog
+from tfpipe.config import Config
 from tfpipe.data.runtime.parallelism import thread_budget
-from tfpipe.data.sources.registry import load_catalog
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import BenchPlan
-from tfpipe.tools.bench.chains import Pipeline, failures_named
-from tfpipe.tools.bench.headspace import REPLAY, Headspace, from_memory, headspace, training_step
-from tfpipe.tools.bench.segments import Segment, Spread, in_turns, spread
+from tfpipe.tools.bench.headspace import from_memory, headspace, training_step
+from tfpipe.tools.measure import Pipelines, Segment, Spread, in_turns, ratio_of, spread_of
+from tfpipe.tools.output import extent, line, open_figure, save_figure
 
 # A rate this much below the best one is as good: turns differ more.
 AS_GOOD = 0.03
 # Keys that divide the CPUs between pipeline and model: only a training step shows what they do.
 DIVIDING = ("data.cpu_fraction", "data.threads")
-# Keys of the data section that neither a catalog nor a batch depends on.
-RUNTIME = {"num_parallel_readers", "parallel", "prefetch_buffer_size", "threads", "cpu_fraction", "memory_budget"}
 # A step takes batches of these, and more would need another model.
-OF_BATCHES = ("crop_image_size", "num_channels", "dtype")
+OF_BATCHES = ("crop_image_size", "num_channels", "dtype", "batch_size")
+# Stands in place of a setting's values for the step that is fed from memory.
+MEMORY = ()
 
 
 class Axis(NamedTuple):
@@ -61,55 +61,38 @@ class Sweep:
     """The segments of each setting."""
 
     keys: tuple[str, ...]
-    settings: tuple[tuple[str, ...], ...]
-    """Values of the keys, by setting, in the order given."""
-    threads: tuple[int, ...]
-    """Threads of the pipeline, by setting."""
+    threads: dict[tuple[str, ...], int]
+    """Threads of the pipeline by setting, which is the values of the keys, in the order given."""
     segments: dict[tuple[str, ...], list[Segment]]
-    """Segments by setting; the n-th ones are of the same turn."""
-    memory: list[Segment] | None
-    """Segments of a training step from memory; None if the pipeline alone was measured."""
+    """Segments by setting, and of a training step from memory by MEMORY; the n-th ones are of the same turn."""
     batch_size: int
 
     @property
-    def unit(self) -> str:
-        """Unit of the rates."""
-        return "crops/s" if self.memory is None else "steps/s"
+    def trained(self) -> bool:
+        """True if a training step was measured, not the pipeline alone."""
+        return MEMORY in self.segments
 
-    def rates(self, setting: tuple[str, ...]) -> list[float]:
-        """Returns a setting's rate by turn."""
-        return [self._rate(segment) for segment in self.segments[setting]]
-
-    def of_memory(self, setting: tuple[str, ...]) -> Spread | None:
-        """Returns a setting's rate divided by that from memory, turn by turn; None if that was not measured."""
-        if self.memory is None:
-            return None
-        pairs = zip(self.rates(setting), self.memory, strict=True)
-        return spread([rate / self._rate(segment) for rate, segment in pairs])
+    def rate(self, setting: tuple[str, ...]) -> Spread:
+        """Returns a setting's steps/s if a training step was measured, else crops/s."""
+        batch_size = self.batch_size if self.trained else 1
+        return Spread(*(rate / batch_size for rate in spread_of(self.segments[setting], "crops_per_second")))
 
     def ratio(self, setting: tuple[str, ...], to: tuple[str, ...]) -> Spread:
         """Returns a setting's rate divided by another's, turn by turn."""
-        return spread([a / b for a, b in zip(self.rates(setting), self.rates(to), strict=True)])
+        return ratio_of(self.segments[setting], self.segments[to], "crops_per_second")
 
     @property
     def best(self) -> tuple[str, ...]:
         """The setting with the highest median rate."""
-        return max(self.settings, key=lambda setting: spread(self.rates(setting)).median)
+        return max(self.threads, key=lambda setting: self.rate(setting).median)
 
     @property
     def knee(self) -> tuple[str, ...]:
         """The first setting that is as good as the best; of two keys, the one with the fewest steps along both."""
-        good = [setting for setting in self.settings if self.ratio(setting, self.best).median >= 1 - AS_GOOD]
-        axes = [list(dict.fromkeys(values)) for values in zip(*self.settings, strict=True)]
+        good = [setting for setting in self.threads if self.ratio(setting, self.best).median >= 1 - AS_GOOD]
+        axes = [list(dict.fromkeys(values)) for values in zip(*self.threads, strict=True)]
         places = {s: [axis.index(value) for axis, value in zip(axes, s, strict=True)] for s in good}
         return min(good, key=lambda setting: (sum(places[setting]), places[setting]))
-
-    def headspace(self, setting: tuple[str, ...]) -> Headspace | None:
-        """Returns the headspace of a training step; None if none was measured."""
-        return None if self.memory is None else headspace(self.segments[setting], self.memory, self.batch_size)
-
-    def _rate(self, segment: Segment) -> float:
-        return segment.crops_per_second / (1 if self.memory is None else self.batch_size)
 
 
 def settings_of(axes: Sequence[Axis], load: Callable[[list[str]], Config]) -> list[Setting]:
@@ -131,56 +114,131 @@ def run(axes: Sequence[Axis], settings: Sequence[Setting], world: World, plan: B
         TfpipeError: a file cannot be used.
     """
     plan.check(world)
-    if plan.ranks is not None or world.size > 1:
-        raise ConfigError("--sweep is of one rank: leave out --ranks, or the launcher")
+    if world.size > 1:
+        raise ConfigError("--sweep is of one rank: leave out the launcher")
     with_step = plan.headspace or any(axis.key in DIVIDING for axis in axes)
-    catalogs = Catalogs(world)
-    first = settings[0].config
-    with failures_named(first, world, catalogs.of(first)):
-        measured, step, settle_s = {}, None, plan.warm_up_s
+    first, pipelines = settings[0].config, Pipelines(world, plan.warm_up_s)
+    measured: dict[tuple[str, ...], Callable[[float], Segment]] = {}
+    with pipelines.failures_named(first):
+        step = settle_s = None
         if with_step:
             _check_same_batches(settings)
-            step = training_step(first, world, catalogs.of(first))
-            replay, settle_s = from_memory(first, world, catalogs.of(first), plan.warm_up_s, step)
-            measured[REPLAY] = replay
-        for number, (values, config) in enumerate(settings):
-            # Each starts elsewhere in the epoch, so that files read by the one before are not in the page cache.
-            at = Pipeline(config, world, catalogs.of(config), settle_s, number / len(settings), step)
-            measured[json.dumps(values)] = at.measure
+            step = training_step(first, pipelines)
+            measured[MEMORY], settle_s = from_memory(first, pipelines, step)
+        measured |= {values: pipelines.new(config, step, settle_s).measure for values, config in settings}
         segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
-    return Sweep(
-        keys=tuple(axis.key for axis in axes),
-        settings=tuple(setting.values for setting in settings),
-        threads=tuple(thread_budget(setting.config.data, world) for setting in settings),
-        segments={setting.values: segments[json.dumps(setting.values)] for setting in settings},
-        memory=segments.get(REPLAY),
-        batch_size=first.data.batch_size,
-    )
-
-
-class Catalogs:
-    """Catalogs of the training data by config; configs that differ only in RUNTIME keys share one."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._loaded: dict[str, Catalog] = {}
-
-    def of(self, config: Config) -> Catalog:
-        """Returns the catalog of a config. Raises ConfigError as load_catalog does."""
-        key = _without_runtime(config.data)
-        if key not in self._loaded:
-            self._loaded[key] = load_catalog(config.data, "train", self._world)
-        return self._loaded[key]
-
-
-def _without_runtime(data: DataConfig) -> str:
-    return json.dumps(data.model_dump(mode="json", exclude=RUNTIME))
+    threads = {values: thread_budget(config.data, world) for values, config in settings}
+    return Sweep(tuple(axis.key for axis in axes), threads, segments, first.data.batch_size)
 
 
 def _check_same_batches(settings: Sequence[Setting]) -> None:
     def about(config: Config) -> list[Any]:
-        return [getattr(config.data, name) for name in (*OF_BATCHES, "batch_size")]
+        return [getattr(config.data, name) for name in OF_BATCHES]
 
     if any(about(setting.config) != about(settings[0].config) for setting in settings):
-        keys = ", ".join(f"data.{name}" for name in (*OF_BATCHES, "batch_size"))
+        keys = ", ".join(f"data.{name}" for name in OF_BATCHES)
         raise ConfigError(f"a training step is swept with batches of one shape: leave out {keys}, or --headspace")
+
+
+def render(sweep: Sweep) -> str:
+    """Returns a table with a line for each setting, the knee, and whether the pipeline slows the training step."""
+    names = {setting: _name(sweep, setting) for setting in sweep.threads}
+    widths = (max(24, *map(len, names.values())) + 2, 10, 18, 9, 9, 8, 11)
+    unit, *trained = ("steps/s", "wait", "of memory") if sweep.trained else ("crops/s",)
+    lines = [line(widths, "", unit, "min to max", "of best", "threads", *trained)]
+    for setting, threads in sweep.threads.items():
+        cells = [*extent(sweep.rate(setting), 2 if sweep.trained else 0)]
+        cells += [f"{sweep.ratio(setting, sweep.best).median:.2f}", str(threads)]
+        if sweep.trained:
+            wait = spread_of(sweep.segments[setting], "wait_share").median
+            cells += [f"{100 * wait:.0f} %", f"{sweep.ratio(setting, MEMORY).median:.2f}"]
+        knee = "   <- knee" if setting == sweep.knee else ""
+        lines.append(f"{line(widths, names[setting], *cells)}{knee}")
+    turns = len(sweep.segments[sweep.best])
+    lines.append(f"Medians of {turns} turns, in which all settings alternate; ratios turn by turn.")
+    return "\n\n".join(["\n".join(lines), *_conclusions(sweep)])
+
+
+def _conclusions(sweep: Sweep) -> list[str]:
+    best, knee, share = sweep.best, sweep.knee, f"{100 * AS_GOOD:.0f} %"
+    flags = " ".join(f"--set {key}={value}" for key, value in zip(sweep.keys, knee, strict=True))
+    told = f"no setting before it comes within {share} of it"
+    if knee != best:
+        ratio = sweep.ratio(knee, best).median
+        told = f"{ratio:.2f} of the best, {_name(sweep, best)}; less than {share} is won beyond it"
+    lines = [f"knee      {flags}: {told}"]
+    fullest = max(sweep.threads, key=lambda setting: (sweep.threads[setting], setting))
+    if sweep.trained:
+        room = headspace(sweep.segments[fullest], sweep.segments[MEMORY], sweep.batch_size)
+        if room.is_noisy:
+            gain = sweep.ratio(best, fullest)
+            lines.append(
+                f"NOISY NEIGHBOUR: at {_name(sweep, fullest)} a step waits {100 * room.wait.median:.0f} % of its time, "
+                f"and is still {100 * room.share.median:.0f} % slower than from memory:\n"
+                f"the pipeline takes the model's CPUs. {_name(sweep, best)} gives x {gain.median:.2f} ({gain.low:.2f} "
+                f"to {gain.high:.2f}) of its steps/s"
+            )
+    return lines
+
+
+def as_json(sweep: Sweep) -> dict[str, Any]:
+    """Returns all raw and derived numbers; rates in the sweep's unit."""
+
+    def raw(setting: tuple[str, ...]) -> list[dict[str, Any]]:
+        return [dataclasses.asdict(segment) for segment in sweep.segments[setting]]
+
+    return {
+        "keys": sweep.keys,
+        "unit": "steps/s" if sweep.trained else "crops/s",
+        "best": sweep.best,
+        "knee": sweep.knee,
+        "settings": [
+            {
+                "values": setting,
+                "rate": sweep.rate(setting)._asdict(),
+                "of_best": sweep.ratio(setting, sweep.best)._asdict(),
+                "threads": threads,
+                "segments": raw(setting),
+            }
+            for setting, threads in sweep.threads.items()
+        ],
+        "memory": raw(MEMORY) if sweep.trained else None,
+    }
+
+
+def plot(sweep: Sweep, path: Path) -> None:
+    """Draws the rates over the first key's values, a line for each value of the second, with the knee marked.
+
+    Raises ConfigError if matplotlib is not installed, or `path` cannot be written.
+    """
+    figure = open_figure(7, 4)
+    axes = figure.subplots()
+    values = list(dict.fromkeys(setting[0] for setting in sweep.threads))
+    for rest in dict.fromkeys(setting[1:] for setting in sweep.threads):
+        rates = [sweep.rate((value, *rest)) for value in values]
+        errors = [[rate.median - rate.low for rate in rates], [rate.high - rate.median for rate in rates]]
+        label = f"{sweep.keys[1]}={_plain(rest[0])}" if rest else None
+        medians = [rate.median for rate in rates]
+        axes.errorbar(range(len(values)), medians, yerr=errors, marker="o", capsize=3, label=label)
+    knee = sweep.rate(sweep.knee).median
+    axes.plot(values.index(sweep.knee[0]), knee, "o", ms=14, mfc="none", mec="#c44e52", label="knee")
+    if sweep.trained:
+        axes.axhline(sweep.rate(MEMORY).median, color="#8c8c8c", ls="--", label="from memory")
+    axes.set_xticks(range(len(values)), list(map(_plain, values)))
+    axes.set_xlabel(sweep.keys[0])
+    axes.set_ylabel(f"{'steps/s' if sweep.trained else 'crops/s'}, median and range")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    save_figure(figure, [axes], path)
+
+
+def _name(sweep: Sweep, setting: tuple[str, ...]) -> str:
+    return " ".join(f"{key}={_plain(value)}" for key, value in zip(sweep.keys, setting, strict=True))
+
+
+def _plain(value: str) -> str:
+    try:
+        loaded = json.loads(value)
+    except ValueError:
+        return value
+    return loaded if isinstance(loaded, str) else value

@@ -41,6 +41,8 @@ KINDS = {
     **{code: Kind("handled", meaning) for code, meaning in ODD.items()},
 }
 CODES = tuple(KINDS)
+# Codes of a file that cannot be read or decoded.
+UNUSABLE = ("missing", "unreadable", "empty", "no image", "truncated", "undecodable")
 STOPS = tuple(code for code in CODES if KINDS[code].harm == "stops")
 
 

@@ -1,4 +1,8 @@
-"""Reads and examines images and their XMLs; runs in many processes, without TensorFlow."""
+"""Reads and examines images and their XMLs.
+
+`look` runs in many processes, without TensorFlow; `recheck_with_tensorflow` decides, as the pipeline would, about the
+images that libjpeg-turbo doubts.
+"""
 
 import hashlib
 import io
@@ -6,19 +10,22 @@ import os
 import re
 import struct
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import repeat
 from typing import NamedTuple, TypeVar
 
 from PIL import Image
 
 from tfpipe.data.annotations.voc import NOTHING, VocObjects, find_objects
-from tfpipe.data.images.damage import Limits, find_damage, kind_of_other, kind_of_picture
+from tfpipe.data.images.damage import JPEG, Limits, describe, find_damage, kind_of_other, kind_of_picture
 from tfpipe.data.images.headers import Header, header_of
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
 from tfpipe.tools.check.kinds import HUGE_PIXELS
 from tfpipe.util.files import read_whole
+from tfpipe.util.progress import progress
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -27,7 +34,8 @@ NO_DIGEST = bytes(DIGEST_BYTES)
 FILE_NAME = re.compile(rb"<filename>([^<]*)</filename>")
 EXIF = b"Exif\0\0"
 ORIENTATION = 0x0112
-
+# Parts of the messages on a truncated JPEG: damage.CUT_OFF, and Pillow's.
+CUT_OFF = ("premature end", "truncated")
 
 Outcome = bytes | Exception
 """The contents of a file, or why it could not be read."""
@@ -48,10 +56,18 @@ class Seen(NamedTuple):
     reason: str  # reason that training would stop; "" if it would not
     digest: bytes  # digest of its contents; NO_DIGEST if it has none
     size: int  # size of the image file in bytes
-    damage: str  # libjpeg-turbo's complaint, "" if none; TensorFlow then decides whether it can decode the image
+    damage: str  # what is wrong with its data, "" if nothing; TensorFlow then decides whether it can decode the image
 
 
-class Batch(NamedTuple):
+class Note(NamedTuple):
+    """The findings on the XML of an image."""
+
+    code: str = ""  # key of kinds.KINDS, "" for none
+    reason: str = ""  # reason that training would stop; "" if it would not
+    objects: VocObjects = NOTHING
+
+
+class Chunk(NamedTuple):
     """Images to examine, and the contents of those that are not in a file each."""
 
     images: Images
@@ -59,39 +75,37 @@ class Batch(NamedTuple):
     texts: list[Outcome | None] | None = None  # of the XMLs, None for one that does not exist; likewise
 
 
-def look(batch: Batch, classes: dict[str, int], channels: int, limits: Limits) -> list[Seen]:
+def look(chunk: Chunk, classes: dict[str, int], limits: Limits) -> list[Seen]:
     """Decodes each image within `limits` completely, and parses its XML; reads each file once."""
-    images = batch.images
-    contents = map(attempt, repeat(read_whole), images.paths) if batch.contents is None else batch.contents
-    pictures = [_picture(file, path, channels, limits) for file, path in zip(contents, images.paths, strict=True)]
-    texts = map(attempt, repeat(_read_xml), images.annotations) if batch.texts is None else batch.texts
+    images = chunk.images
+    contents = map(attempt, repeat(read_whole), images.paths) if chunk.contents is None else chunk.contents
+    pictures = [_picture(file, path, limits) for file, path in zip(contents, images.paths, strict=True)]
+    texts = map(attempt, repeat(_read_xml), images.annotations) if chunk.texts is None else chunk.texts
     notes = [_annotation(*note) for note in zip(texts, images.annotations, images.paths, strict=True)]
-    missing = ["no xml" in note.codes for note, _ in notes]
-    existing = ["" if gone else xml for xml, gone in zip(images.annotations, missing, strict=True)]
-    images = images._replace(annotations=existing)
+    gone = [note.code == "no xml" for note in notes]
+    images = images._replace(annotations=["" if no else xml for xml, no in zip(images.annotations, gone, strict=True)])
     rows = RawAnnotations()
-    for (_, header), (_, objects), xml in zip(pictures, notes, images.annotations, strict=True):
+    for (_, header), note, xml in zip(pictures, notes, images.annotations, strict=True):
         rows.add_header(header or Header(1, 1, 3, "JPEG"))
         if xml:
-            rows.add_objects(objects)
+            rows.add_objects(note.objects)
     odd = tabulate(images, rows, classes)["odd"].to_pylist()
     return [_together(*parts) for parts in zip(pictures, notes, odd, strict=True)]
 
 
-def _together(picture: tuple[Seen, Header | None], note: tuple[Seen, VocObjects], odd: list[str]) -> Seen:
+def _together(picture: tuple[Seen, Header | None], note: Note, odd: list[str]) -> Seen:
     seen, header = picture
-    about, _ = note
     # For an unreadable file other oddities do not matter.
-    others = set(odd) if header and not about.reason else set()
-    reason = "; ".join(filter(None, (seen.reason, about.reason)))
-    return seen._replace(codes=seen.codes | about.codes | others, reason=reason)
+    others = set(odd) if header and not note.reason else set()
+    reason = "; ".join(filter(None, (seen.reason, note.reason)))
+    return seen._replace(codes=seen.codes | others | ({note.code} - {""}), reason=reason)
 
 
 def _read_xml(path: str) -> bytes | None:
     return read_whole(path) if path else None
 
 
-def _picture(contents: Outcome, path: str, channels: int, limits: Limits) -> tuple[Seen, Header | None]:
+def _picture(contents: Outcome, path: str, limits: Limits) -> tuple[Seen, Header | None]:
     nothing = Seen(set(), "", NO_DIGEST, 0, "")
     if isinstance(contents, Exception):
         gone = isinstance(contents, FileNotFoundError | NotADirectoryError) or getattr(contents, "missing", False)
@@ -116,7 +130,7 @@ def _picture(contents: Outcome, path: str, channels: int, limits: Limits) -> tup
     excess = limits.excess(contents, header.height * header.width)
     if excess:
         return seen._replace(codes={"undecodable"}, reason=excess), None
-    return seen._replace(codes=codes, damage=find_damage(contents, channels) or ""), header
+    return seen._replace(codes=codes, damage=find_damage(contents) or ""), header
 
 
 def _is_turned(contents: bytes) -> bool:
@@ -129,19 +143,48 @@ def _is_turned(contents: bytes) -> bool:
         return False  # nothing reads the EXIF data, and the pixels are not affected
 
 
-def _annotation(text: Outcome | None, xml: str, image: str) -> tuple[Seen, VocObjects]:
-    nothing = Seen(set(), "", NO_DIGEST, 0, "")
+def _annotation(text: Outcome | None, xml: str, image: str) -> Note:
     if text is None:
-        return nothing._replace(codes={"no xml"} if xml else set()), NOTHING
+        return Note("no xml" if xml else "")
     try:
         if isinstance(text, Exception):
             raise text
         objects = find_objects(text, xml)
     except (OSError, ValueError, FetchError) as error:
-        return nothing._replace(codes={"bad xml"}, reason=str(error)), NOTHING
+        return Note("bad xml", str(error))
     named = FILE_NAME.search(text)
     stem = os.path.splitext(os.path.basename(image))[0]
-    codes = set()
-    if named and os.path.splitext(os.path.basename(named[1].decode(errors="replace").strip()))[0] != stem:
-        codes.add("file name")
-    return nothing._replace(codes=codes), objects
+    other = named and os.path.splitext(os.path.basename(named[1].decode(errors="replace").strip()))[0] != stem
+    return Note("file name" if other else "", objects=objects)
+
+
+class Doubt(NamedTuple):
+    """An image that looks damaged."""
+
+    read: Callable[[], Outcome]  # reads the image again
+    damage: str  # what is wrong with it
+
+
+def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[str, str]]:
+    """Returns, for each doubt, its code of kinds.KINDS, "" for none, and the reason. Loads TensorFlow."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        decoded = pool.map(partial(_decode, channels=channels), doubts)
+        return list(progress(decoded, len(doubts), "trying the doubtful ones with TensorFlow", "image", show))
+
+
+def _decode(doubt: Doubt, channels: int) -> tuple[str, str]:
+    import tensorflow as tf
+
+    from tfpipe.data.images.windows import decode_image
+    from tfpipe.data.runtime.op_errors import reason
+
+    contents = doubt.read()
+    if isinstance(contents, Exception):
+        return "unreadable", str(contents)
+    try:
+        decode_image(tf.constant(contents), channels)
+    except tf.errors.OpError as error:
+        fault = describe(contents, reason(error))
+        return "truncated" if any(part in fault.lower() for part in CUT_OFF) else "undecodable", fault
+    # Other formats, e.g. a PNG, are doubtful only because they are no JPEGs.
+    return ("damaged", doubt.damage) if contents.startswith(JPEG) else ("", "")

@@ -1,23 +1,28 @@
-"""The result of checking a split: which images are odd, how, and the details."""
+"""The result of checking a split: which images are odd, how, its text and its JSON, and a list without them."""
 
+import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from tfpipe.data.catalog.filelist import read_lines, write_filelist
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.tools.check.kinds import CODES, bits
+from tfpipe.errors import ConfigError
+from tfpipe.tools.check.kinds import CODES, KINDS, STOPS, Harm, Kind, bits
 
 # Images named for each kind of oddity.
 EXAMPLES = 5
-
-
-class Example(NamedTuple):
-    """One odd image."""
-
-    path: str
-    reason: str  # details of its fault, if they say more than the kind; else ""
+WIDTH = 120
+HEADINGS: dict[Harm, str] = {
+    "stops": "stops training",
+    "wrong": "wrong, though training goes on",
+    "handled": "odd, and handled as it should be",
+}
+INDENT = 27
 
 
 @dataclass(frozen=True)
@@ -26,7 +31,13 @@ class Oddity:
 
     code: str  # key of kinds.KINDS
     count: int
-    examples: list[Example]  # the first images of this kind, in the list's order
+    examples: list[dict[str, str]]
+    """The first images of this kind, in the list's order: "path", and "reason" if it says more than the kind, or ""."""
+
+    @property
+    def kind(self) -> Kind:
+        """The kind."""
+        return KINDS[self.code]
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,7 @@ class Checked:
     split: str
     place: str  # the filelist, or the source of the data
     listed: bool  # True if `place` is a filelist
+    by_path: bool  # True if the images' names are paths or URLs, which tell images apart
     catalog: Catalog
     bytes: int  # total size of the image files
     reads_xmls: bool  # True if training with this config uses boxes
@@ -51,12 +63,117 @@ class Checked:
         for number, code in enumerate(CODES):
             items = np.flatnonzero(self.codes >> number & 1)
             if items.size:
-                examples = [
-                    Example(self.catalog.paths[item], self.reasons.get(item, "")) for item in items[:EXAMPLES].tolist()
-                ]
+                paths, first = self.catalog.paths, items[:EXAMPLES].tolist()
+                examples = [{"path": paths[item], "reason": self.reasons.get(item, "")} for item in first]
                 result.append(Oddity(code, int(items.size), examples))
         return result
 
     def having(self, codes: Sequence[str]) -> np.ndarray:
         """Returns bool [n]: the images that have one of these codes."""
         return self.codes & bits(set(codes)) != 0
+
+
+def render(checked: Sequence[Checked]) -> str:
+    """Returns a text with each kind of oddity, its count, training's reaction, and some examples."""
+    return "\n".join(line for result in checked for line in _lines(result))
+
+
+def conclusion(checked: Sequence[Checked]) -> str | None:
+    """Returns the problems to fix; None if there are none."""
+    problems = []
+    for result in checked:
+        for harm, effect in (("stops", "would stop training"), ("wrong", "are wrong")):
+            noun = "list" if result.listed else "data"
+            images = int(result.having([code for code, kind in KINDS.items() if kind.harm == harm]).sum())
+            if images:
+                problems.append(f"{images} of {len(result.catalog)} images of the {result.split} {noun} {effect}")
+    return "; ".join(problems) or None
+
+
+def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
+    """Returns all results as nested dicts with descriptive keys."""
+    return {
+        "clean": conclusion(checked) is None,
+        "lists": [
+            {
+                "split": result.split,
+                "filelist": result.place,
+                "images": len(result.catalog),
+                "annotated": int(result.catalog.annotated.sum()),
+                "reads_xmls": result.reads_xmls,
+                "bytes": result.bytes,
+                "images_of_class": result.classes,
+                "not_used": list(result.catalog.left_out),
+                "oddities": [
+                    {**vars(oddity), "harm": oddity.kind.harm, "said": oddity.kind.meaning}
+                    for oddity in result.oddities
+                ],
+            }
+            for result in checked
+        ],
+    }
+
+
+def _lines(checked: Checked) -> list[str]:
+    catalog = checked.catalog
+    annotated = f", {int(catalog.annotated.sum()):,} with {'an XML' if checked.reads_xmls else 'boxes'}"
+    if checked.listed and not checked.reads_xmls:
+        annotated = ", XMLs not read"
+    lines = [f"{checked.split}: {len(catalog):,} images of {checked.place}{annotated}, {checked.bytes / 1e9:.3g} GB"]
+    lines += _classes(checked.classes)
+    lines += [f"  not used: {text}" for text in catalog.left_out]
+    oddities = checked.oddities
+    for harm, heading in HEADINGS.items():
+        of_this = [oddity for oddity in oddities if oddity.kind.harm == harm]
+        if of_this:
+            lines.append(f"  {heading}:")
+        for oddity in of_this:
+            lines += _described(oddity, in_full=harm != "handled")
+    return lines if oddities or catalog.left_out else [*lines, "  nothing odd"]
+
+
+def _described(oddity: Oddity, in_full: bool) -> list[str]:
+    text = textwrap.wrap(oddity.kind.meaning, WIDTH - INDENT)
+    head = f"{oddity.count:>9,} {oddity.code:<16} {text[0]}"
+    blank = " " * INDENT
+    rest = [blank + line for line in text[1:]]
+    ellipsis = ["..."] if oddity.count > EXAMPLES else []
+    if in_full:
+        examples = [": ".join(filter(None, example.values())) for example in oddity.examples]
+        return [head, *rest, *(blank + line for line in [*examples, *ellipsis])]
+    names = ", ".join([os.path.basename(example["path"]) for example in oddity.examples] + ellipsis)
+    return [head, *rest, *textwrap.wrap(names, WIDTH, initial_indent=blank, subsequent_indent=blank)]
+
+
+def _classes(counts: dict[str, int]) -> list[str]:
+    """Returns lines on the distribution of images over the classes."""
+    if not counts:
+        return []
+    used = {name: count for name, count in counts.items() if count}
+    lines = [f"  {len(counts):,} classes"]
+    if used:
+        least, most = min(used, key=used.__getitem__), max(used, key=used.__getitem__)
+        lines[0] += f": from {used[least]:,} images ({least}) to {used[most]:,} ({most})"
+    without = [name for name in counts if name not in used]
+    if without:
+        names = ", ".join(without[:EXAMPLES] + ["..."] * (len(without) > EXAMPLES))
+        lines.append(f"  {len(without):,} of them without an image: {names}")
+    return lines
+
+
+def write_clean_list(checked: Checked, out: Path) -> int:
+    """Writes the usable lines of a list in its order; returns the number of lines left out.
+
+    Lines stay unchanged if `out` is in the list's folder; elsewhere they become absolute. Raises ConfigError if no line
+    is left, or `out` cannot be written.
+    """
+    filelist, paths = Path(checked.place), checked.catalog.paths
+    if filelist.is_file() and out.parent.absolute() == filelist.parent.absolute():
+        lines = [line for chunk in read_lines(filelist) for line in chunk]
+    else:
+        lines = [path if paths.remote else os.path.normpath(path) for path in paths]
+    dropped = checked.having([*STOPS, "listed twice"])
+    if dropped.all():
+        raise ConfigError(f"no line of {checked.place} is left, so {out} is not written")
+    write_filelist(out, (line for line, drop in zip(lines, dropped.tolist(), strict=True) if not drop))
+    return int(dropped.sum())

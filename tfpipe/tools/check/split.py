@@ -1,7 +1,7 @@
 """Checks whether training can use the images of a split: reads each once, decodes it completely, and parses its XML.
 
 `check` divides the images among ranks and processes (reading.py), whichever source they come from. TensorFlow decides
-about images that the libraries doubt (doubts.py). lists.py compares images and splits with each other, and kinds.py
+about images that the libraries doubt. lists.py compares images and splits with each other, and kinds.py
 defines the kinds of oddity.
 """
 
@@ -25,17 +25,17 @@ from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.damage import Limits
-from tfpipe.data.sources.files import Files
-from tfpipe.data.sources.listed import Listed
+from tfpipe.data.sources.files import Files, FileSplit, kind_of, storage_of
 from tfpipe.data.sources.registry import open_source
-from tfpipe.data.sources.source import Source
+from tfpipe.data.sources.remote.source import UrlSplit
+from tfpipe.data.sources.source import BaseSource
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import images_of
-from tfpipe.tools.check.doubts import Doubt, recheck_with_tensorflow
 from tfpipe.tools.check.kinds import STOPS, bits
 from tfpipe.tools.check.lists import first_places, identities, in_other, shared, twice
-from tfpipe.tools.check.reading import DIGEST_BYTES, Batch, Outcome, Seen, attempt, look
+from tfpipe.tools.check.reading import DIGEST_BYTES, Chunk, Doubt, Outcome, Seen, attempt, look, recheck_with_tensorflow
 from tfpipe.tools.check.result import Checked
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
@@ -49,7 +49,7 @@ class Subject(NamedTuple):
     """A split to check."""
 
     place: str  # the filelist, or the source of the data
-    catalog: Catalog
+    split: Split
     reads_xmls: bool  # True if training with this config uses boxes of XMLs or a table
     labels: Labels | None = None  # of a filelist; those of other sources are all known
     table: BoxTable | None = None  # boxes of a filelist that take the XMLs' place
@@ -68,11 +68,11 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
     config = config.model_copy(update={"unit": "image", "scope": "global"})
     source = open_source(config)
     source.check_use("check")
-    if source.listed:
+    if isinstance(source, Files):
         for split in splits:
             _single_list(config, split)
-    results = [_check_split(config, _subject(source, config, split, world), world, processes) for split in splits]
-    others = [_other_paths(source, config, result, results, world) for result in results]
+    results = [_check_split(_subject(source, split, world), processes) for split in splits]
+    others = [_other_paths(source, result, results, world) for result in results]
     if world.rank > 0:
         return results
     for number, other in enumerate(others):
@@ -93,18 +93,17 @@ def _single_list(config: DataConfig, split: str) -> Path:
     return filelist
 
 
-def _other_paths(
-    source: Source, config: DataConfig, checked: Checked, results: list[Checked], world: World
-) -> FileList | None:
+def _other_paths(source: BaseSource, checked: Checked, results: list[Checked], world: World) -> FileList | None:
     """Returns the paths of the split that is not `checked`; None if there is none, or the names tell no image apart."""
-    if not isinstance(checked.catalog.source, Listed):
+    if not checked.by_path:
         return None
+    config = source.config
     other = "test" if checked.split == "train" else "train"
     known = next((result.catalog.paths for result in results if result.split == other), None)
     if known is not None or (other == "test" and not source.has_test()):
         return known
-    if not source.listed:
-        return source.catalog(other, world).paths
+    if not isinstance(source, Files):
+        return source.open(other, world).catalog.paths
     filelist = config.train_filelist if other == "train" else config.test_filelist
     return read_filelist(filelist) if isinstance(filelist, Path) and world.rank == 0 else None
 
@@ -113,15 +112,15 @@ def _with_code(checked: Checked, mask: np.ndarray, code: str) -> Checked:
     return replace(checked, codes=checked.codes | mask.astype(np.int64) * bits({code}))
 
 
-def _check_split(config: DataConfig, subject: Subject, world: World, processes: int | None) -> Checked:
-    catalog = subject.catalog
-    size = CHUNK if _reads_paths(catalog) else HANDED_OVER
+def _check_split(subject: Subject, processes: int | None) -> Checked:
+    split, catalog, world = subject.split, subject.split.catalog, subject.split.world
+    size = CHUNK if isinstance(split, FileSplit) else HANDED_OVER
     chunks = [range(start, min(start + size, len(catalog))) for start in range(0, len(catalog), size)]
     mine = world.mine(chunks)
     items = [item for chunk in mine for item in chunk]
 
     def examine() -> _Packed:
-        return _packed(_settled(config, catalog, items, _look(config, subject, mine, world, processes), world))
+        return _packed(_settled(split, items, _look(subject, mine, processes)))
 
     gathered = world.on_all(examine)
     codes, digests = np.zeros(len(catalog), np.int64), np.zeros(len(catalog), f"V{DIGEST_BYTES}")
@@ -133,7 +132,8 @@ def _check_split(config: DataConfig, subject: Subject, world: World, processes: 
         reasons |= {where[place]: reason for place, reason in packed.reasons.items()}
         size += packed.bytes
     listed = subject.labels is not None
-    about = catalog.split, subject.place, listed, catalog, size, subject.reads_xmls
+    by_path = isinstance(split, FileSplit | UrlSplit)
+    about = catalog.split, subject.place, listed, by_path, catalog, size, subject.reads_xmls
     checked = Checked(*about, {}, codes, digests, reasons)
     return checked if world.rank > 0 else _together(checked, subject)
 
@@ -146,8 +146,7 @@ def _together(checked: Checked, subject: Subject) -> Checked:
         unknown[labels.unknown] = True
         for item in labels.unknown.tolist():
             reasons[item] = "; ".join(filter(None, (reasons.get(item), labels.spelt(item))))
-    by_path = isinstance(catalog.source, Listed)
-    again, first = first_places(catalog.paths if by_path else identities(catalog.paths, checked.digests))
+    again, first = first_places(catalog.paths if checked.by_path else identities(catalog.paths, checked.digests))
     where = "as on line {}" if checked.listed else "as image {}"
     reasons |= {item: where.format(first[item] + 1) for item in first if item not in reasons}
     same = twice(checked.digests, again)
@@ -165,80 +164,73 @@ def _together(checked: Checked, subject: Subject) -> Checked:
     return checked
 
 
-def _subject(source: Source, config: DataConfig, split: str, world: World) -> Subject:
-    if source.listed:
-        return _listed(source, config, split, world)
-    catalog = source.catalog(split, world)
-    if catalog.source.stores != "images":
+def _subject(source: BaseSource, name: str, world: World) -> Subject:
+    if isinstance(source, Files):
+        return _listed(source.config, name, world)
+    split = source.open(name, world)
+    if split.stores != "images":
         raise ConfigError(
-            f"{source.place} holds {catalog.source.stores}, and check reads whole images: check the images before they "
-            f"are packed; of what is packed, tfpipe pack --verify {source.place} compares the checksums"
+            f"{source.display_name} holds {split.stores}, and check reads whole images: check the images before they "
+            f"are packed; of what is packed, tfpipe pack --verify {source.display_name} compares the checksums"
         )
-    return Subject(source.place, catalog, reads_xmls=False)
+    return Subject(source.display_name, split, reads_xmls=False)
 
 
-def _listed(source: Source, config: DataConfig, split: str, world: World) -> Subject:
+def _listed(config: DataConfig, split: str, world: World) -> Subject:
     """Builds the catalog like catalog.load_listed, but without an index, and even if labels are unknown classes."""
     filelist = _single_list(config, split)
     paths = read_filelist(filelist)
     classes = classes_of(config, split, paths)
     labels = find_labels(paths, classes, config, config.label_file_for(split))
     none = np.zeros(len(paths), bool)
-    catalog = Catalog(split, source.of(paths), paths, [""] * len(paths.folders), none, labels.numbers, classes)
+    catalog = Catalog(split, paths, [""] * len(paths.folders), none, labels.numbers, classes)
+    opened: Split = kind_of(paths)(config, catalog, world)
     box_file = config.box_file_for(split)
     if not reads_boxes(config, split, paths):
-        return Subject(str(filelist), catalog, False, labels)
+        return Subject(str(filelist), opened, reads_xmls=False, labels=labels)
     if box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
-        return Subject(str(filelist), catalog, True, labels, table)
+        return Subject(str(filelist), opened, reads_xmls=True, labels=labels, table=table)
     layout = find_layout(config.layout, paths)
-    annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, catalog.source.list_folders))
+    names = storage_of(config, paths).names
+    annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, names))
     catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout), annotated=annotated)
-    return Subject(str(filelist), catalog, True, labels)
+    return Subject(str(filelist), replace(opened, catalog=catalog), reads_xmls=True, labels=labels)
 
 
-def _reads_paths(catalog: Catalog) -> bool:
-    """Returns whether the images are files, which other processes can read; only this one has the source."""
-    return type(catalog.source).image is Files.image
-
-
-def _batches(subject: Subject, chunks: list[range]) -> Iterator[Batch]:
-    catalog = subject.catalog
+def _chunks(subject: Subject, chunks: list[range]) -> Iterator[Chunk]:
+    split, catalog = subject.split, subject.split.catalog
     if not subject.reads_xmls:
-        catalog = replace(catalog, annotated=np.zeros(len(catalog), bool))
-    if _reads_paths(catalog):
-        yield from (Batch(images_of(catalog, subject.table, chunk)) for chunk in chunks)
+        split = replace(split, catalog=replace(catalog, annotated=np.zeros(len(catalog), bool)))
+    if isinstance(split, FileSplit):  # other processes can read files; only this one has another kind's access
+        yield from (Chunk(images_of(split, subject.table, chunk)) for chunk in chunks)
         return
     with ThreadPoolExecutor(HANDED_OVER) as pool:
         for chunk in chunks:
-            images = images_of(catalog, subject.table, chunk)
-            contents = pool.map(partial(_read_image, catalog), chunk)
-            texts = pool.map(partial(_read_xml, catalog), images.annotations)
-            yield Batch(images, list(contents), list(texts))
+            images = images_of(split, subject.table, chunk)
+            contents = pool.map(partial(attempt, split.image), chunk)
+            texts = pool.map(partial(_read_xml, split), images.annotations)
+            yield Chunk(images, list(contents), list(texts))
 
 
-def _read_image(catalog: Catalog, item: int) -> Outcome:
-    return attempt(partial(catalog.source.image, catalog), item)
+def _read_xml(split: Split, path: str) -> Outcome | None:
+    storage = split.storage
+    return attempt(lambda path: storage.contents([path])[0], path) if path and storage is not None else None
 
 
-def _read_xml(catalog: Catalog, path: str) -> Outcome | None:
-    return attempt(lambda path: catalog.source.contents([path])[0], path) if path else None
-
-
-def _look(config: DataConfig, subject: Subject, chunks: list[range], world: World, processes: int | None) -> list[Seen]:
+def _look(subject: Subject, chunks: list[range], processes: int | None) -> list[Seen]:
     """Reads the images of `chunks`."""
-    catalog = subject.catalog
+    config, catalog, world = subject.split.config, subject.split.catalog, subject.split.world
     work = partial(
         look,
         classes={name: number for number, name in enumerate(catalog.classes)},
-        channels=config.num_channels,
         limits=Limits(config.max_pixels, config.max_scans),
     )
     processes = min(processes or world.threads or len(os.sched_getaffinity(0)), max(1, len(chunks)))
     label = f"checking {catalog.split} data ({max(map(len, chunks), default=0)} images each)"
     try:
         chunks_seen = progress(
-            parallel(work, _batches(subject, chunks), processes, look.__module__),
+            parallel(work, _chunks(subject, chunks), processes, look.__module__),
             len(chunks),
             label,
             "chunk",
@@ -249,15 +241,15 @@ def _look(config: DataConfig, subject: Subject, chunks: list[range], world: Worl
         raise TfpipeError("a process was killed; if memory was short, use fewer: --processes") from error
 
 
-def _settled(config: DataConfig, catalog: Catalog, items: list[int], seen: list[Seen], world: World) -> list[Seen]:
+def _settled(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
     """Adds TensorFlow's verdict on the doubtful images."""
     doubts = {
-        place: Doubt(partial(_read_image, catalog, item), entry.damage)
+        place: Doubt(partial(attempt, split.image, item), entry.damage)
         for place, (item, entry) in enumerate(zip(items, seen, strict=True))
         if entry.damage
     }
     if doubts:
-        verdicts = recheck_with_tensorflow(list(doubts.values()), config.num_channels, show=world.rank == 0)
+        verdicts = recheck_with_tensorflow(list(doubts.values()), split.config.num_channels, show=split.world.rank == 0)
         for place, (code, reason) in zip(doubts, verdicts, strict=True):
             entry = seen[place]
             reasons = "; ".join(filter(None, (entry.reason, reason)))

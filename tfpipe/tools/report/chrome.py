@@ -9,15 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from tfpipe.data.runtime.recording import Recording, TracedBatch
 from tfpipe.errors import ConfigError
-from tfpipe.native import EVENT
-from tfpipe.tools.report.batches import name_positions, slowest_sample
-from tfpipe.tools.report.lanes import lanes_of_threads, located, outermost, reads
+from tfpipe.tools.report import samples
 from tfpipe.tools.report.runs import Ranks
-from tfpipe.tools.report.samples import Decoded, SampleTime, decoded_images, decoder_calls, sample_times
+from tfpipe.tools.report.samples import Decoded, SampleTime
 from tfpipe.tools.report.stages import CROP, Span
 from tfpipe.tools.report.trace import WAIT, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
@@ -50,14 +46,8 @@ class Process(NamedTuple):
 
     def flow(self, phase: str, tid: int, number: int, at_ns: int) -> Event:
         """Returns the begin ("s") or the end ("f") of an arrow, at nanoseconds since 1970."""
-        where = {
-            "ph": phase,
-            "pid": self.pid,
-            "tid": tid,
-            "ts": self._us(at_ns),
-            **({"bp": "e"} if phase == "f" else {}),
-        }
-        return {"name": "batch", "cat": "batch", "id": f"{self.pid}-{number}", **where}
+        where = {"pid": self.pid, "tid": tid, "ts": self._us(at_ns), **({"bp": "e"} if phase == "f" else {})}
+        return {"ph": phase, "name": "batch", "cat": "batch", "id": f"{self.pid}-{number}", **where}
 
     def label(self, tid: int, kind: str, value: Any) -> Event:
         """Returns the name or the place of the process, or of a lane: `kind` is e.g. "thread_name"."""
@@ -86,15 +76,11 @@ def chrome_events(runs: Sequence[Ranks]) -> Iterator[Event]:
         raise ConfigError("--trace cannot put these traces on one clock: one of them does not say when it began")
     for pid, (ranks, trace) in enumerate(traces):
         process, recording = Process(pid, base_ns), trace.recording
-        name = f"{ranks.folder.name}: {'trace' if recording is None else f'rank {recording.rank} on {recording.host}'}"
-        yield process.label(0, "process_name", name)
+        yield process.label(0, "process_name", f"{ranks.folder.name}: rank {recording.rank} on {recording.host}")
         yield process.label(0, "process_sort_index", pid)
         yield process.label(STEPS, "thread_name", "training steps")
-        if recording is not None and recording.batches:
-            yield process.label(READY, "thread_name", "batches ready")
-            yield from _batches(process, recording)
-        else:
-            yield from _steps(process, trace)
+        yield process.label(READY, "thread_name", "batches ready")
+        yield from _batches(process, recording)
         yield from _nested(_threads(process, trace))
 
 
@@ -117,18 +103,11 @@ def _nested(events: Iterable[Event]) -> list[Event]:
     return ordered
 
 
-def _steps(process: Process, trace: Trace) -> Iterator[Event]:
-    for step in trace.steps:
-        start_ns, end_ns = (trace.origin_ns + round(1e9 * s) for s in (step.start_s, step.start_s + step.seconds))
-        yield process.slice(STEPS, f"step {step.number}", start_ns, end_ns)
-        yield process.slice(STEPS, WAIT, start_ns, min(end_ns, start_ns + round(1e9 * step.wait_s)))
-
-
 def _batches(process: Process, recording: Recording) -> Iterator[Event]:
     """Yields the steps with their parts, the ready batches, and an arrow from each to its step."""
-    times, batches = sample_times(recording), recording.batches
+    times, batches = samples.sample_times(recording), recording.batches
     for batch, following in zip(batches, [*batches[1:], None], strict=True):
-        args = _about(recording, batch, slowest_sample(batch, times))
+        args = _about(recording, batch, samples.slowest_sample(batch, times))
         began, ready, taken, ended = (
             round(1e9 * seconds) for seconds in (batch.began_s, batch.ready_s, batch.taken_s, batch.ended_s)
         )
@@ -147,7 +126,7 @@ def _batches(process: Process, recording: Recording) -> Iterator[Event]:
 
 def _about(recording: Recording, batch: TracedBatch, slowest: SampleTime | None) -> dict[str, Any]:
     """Returns what is known of a batch, as arguments of its events."""
-    args: dict[str, Any] = {"batch": batch.number, "positions": name_positions(batch)}
+    args: dict[str, Any] = {"batch": batch.number, "positions": samples.name_positions(batch)}
     args |= {"wait_ms": round(1000 * batch.wait_s, 3), "delay_ms": round(1000 * batch.delay_s, 3)}
     if slowest is not None:
         file = recording.files.get(slowest.position, "")
@@ -157,11 +136,11 @@ def _about(recording: Recording, batch: TracedBatch, slowest: SampleTime | None)
 
 def _threads(process: Process, trace: Trace) -> Iterator[Event]:
     """Yields the lanes of the pipeline's threads, those of a stage one below the other, and of the GPUs."""
-    calls = outermost(trace)
-    lanes = lanes_of_threads(trace, calls)
-    positions = reads(trace, calls, lanes)
-    events = np.zeros(0, EVENT) if trace.recording is None else trace.recording.events
-    decoded = list(located(decoded_images(events), calls, lanes))
+    calls = samples.outermost(trace)
+    lanes = samples.lanes_of_threads(trace, calls)
+    positions = samples.reads(trace, calls, lanes)
+    events = trace.recording.events
+    decoded = list(samples.located(samples.decoded_images(events), calls, lanes))
     inside = {lane for lane, _ in decoded}
     tids = {}
     for tid, (lane, name) in enumerate(_names(trace), FIRST_THREAD):
@@ -175,7 +154,7 @@ def _threads(process: Process, trace: Trace) -> Iterator[Event]:
         yield process.slice(tids[span.lane], _name(span, span.lane in inside), start_ns, end_ns, op=span.op, **args)
     for lane, image in decoded:
         yield from _image(process, trace, tids[lane], image)
-    for lane, call in located(decoder_calls(events), calls, lanes):
+    for lane, call in samples.located(samples.decoder_calls(events), calls, lanes):
         freed_ns = call.start_ns + call.ns - call.parts_ns[2]
         yield process.slice(tids[lane], "allocate", call.start_ns, call.start_ns + call.parts_ns[0])
         yield process.slice(tids[lane], "free", freed_ns, call.start_ns + call.ns)
@@ -214,7 +193,7 @@ def _names(trace: Trace) -> list[tuple[str, str]]:
 
 
 def _sample(trace: Trace, position: int) -> dict[str, Any]:
-    file = None if trace.recording is None else trace.recording.files.get(position)
+    file = trace.recording.files.get(position)
     return {"position": position} | ({} if file is None else {"file": file})
 
 

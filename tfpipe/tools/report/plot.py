@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfpipe.errors import ConfigError
+from tfpipe.tools.output import open_figure, save_figure
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import TRAIN, WAIT, Span, Trace
 
@@ -36,18 +37,11 @@ def plot(runs: Sequence[Run], path: Path) -> None:
     without = [str(run.folder) for run in runs if run.trace is None]
     if without:
         raise ConfigError(f"--plot draws traces, and there is none in {', '.join(without)}: record one with --profile")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-        from matplotlib.patches import Patch
-    except ImportError as error:
-        raise ConfigError(f"--plot needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
     traces = [run.trace for run in runs if run.trace is not None]
     seconds = min(SECONDS, max(trace.seconds for trace in traces))
     lanes = [_lanes(trace, seconds) for trace in traces]
     heights = [max(3, len(threads)) for threads in lanes]
-    figure = Figure((WIDTH_INCH, LANE_INCH * sum(heights) + 1.1 * len(runs) + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = open_figure(WIDTH_INCH, LANE_INCH * sum(heights) + 1.1 * len(runs) + 0.5)
     axes = figure.subplots(len(runs), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     drawn: dict[str, None] = {}
     for run, trace, threads, ax in zip(runs, traces, lanes, axes, strict=True):
@@ -55,12 +49,11 @@ def plot(runs: Sequence[Run], path: Path) -> None:
         drawn |= dict.fromkeys(span.stage for spans in threads for span in spans)
         ax.set_title(_title(run.folder.name, trace, len(threads) - 1), loc="left", size=10)
     axes[-1].set_xlabel("seconds")
+    from matplotlib.patches import Patch
+
     handles = [Patch(color=colour, label=stage) for stage, colour in COLOURS.items() if stage in drawn]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
-    try:
-        figure.savefig(path, dpi=110)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot write {path}: {error}") from error
+    save_figure(figure, list(axes), path)
 
 
 def _title(name: str, trace: Trace, drawn: int) -> str:
@@ -93,5 +86,3 @@ def _draw(ax, lanes: list[list[Span]], seconds: float) -> None:
     ax.set_xlim(0, seconds)
     ax.set_ylim(len(lanes) - 0.4, -0.6)
     ax.set_yticks([0], ["training"])
-    for side in ("top", "right"):
-        ax.spines[side].set_visible(False)

@@ -10,8 +10,10 @@ from tfpipe.config import DataConfig, load_config
 from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.tools.diagnosis import Load, RunFigures, StageUse
 from tfpipe.tools.report.trace import Trace, find_trace, read_trace
 from tfpipe.training.monitor.metrics import METRICS, read
+from tfpipe.training.monitor.stragglers import describe_stragglers
 
 CONFIG = "config.json"
 # Written by tfpipe bench --profile instead of the accounting.
@@ -46,6 +48,30 @@ class Run:
             return self.at_once.get("crop", 1)
         return thread_budget(self.data, World(threads=self.intervals[-1]["cores"] if self.intervals else 0))
 
+    @property
+    def figures(self) -> RunFigures:
+        """The figures that a diagnosis takes."""
+        stages, rate, load = [], 0.0, None
+        if self.trace is not None:
+            seconds, rate = self.trace.seconds, self.trace.images / self.trace.seconds
+            stages = [StageUse(stage.name, stage.busy_s / seconds, stage.by_python) for stage in self.trace.stages]
+        if self.intervals:
+            shares = self.mean("cpu_fraction"), self.mean("queued_fraction")
+            load = Load(self.intervals[-1]["cores"], *shares, self._pipeline_threads())
+        straggling = describe_stragglers(self.intervals)
+        reads = self.at_once.get("read", 1)
+        return RunFigures(self.data, self.wait_fraction, self.threads, reads, rate, stages, load, straggling)
+
+    def _pipeline_threads(self) -> float:
+        """Returns the threads of the pipeline that were busy or queued, on average, but for those that read."""
+        busy_ms = sum(
+            stage["elements"] * stage["busy_ms"]
+            for interval in self.intervals
+            for stage in interval["stages"]
+            if stage["stage"] != "read"
+        )
+        return busy_ms / 1e3 / self.total("seconds")
+
     def mean(self, name: str, part: str | None = None) -> float:
         """Returns the mean of a figure over intervals, weighted by seconds, or of its `part`, e.g. "p90", by steps."""
         weights = [interval["seconds" if part is None else "steps"] for interval in self.intervals]
@@ -67,12 +93,14 @@ class Ranks(NamedTuple):
 def load_ranks(folder: Path) -> Ranks:
     """Reads the traces in a run's directory: that of rank 0 and those in the other ranks' folders.
 
-    Raises ConfigError if there is none.
+    Raises ConfigError if there is none, or one whose batches were not recorded.
     """
     found = [find_trace(folder), *(find_trace(path) for path in sorted(folder.glob(OF_RANK), key=_rank))]
     traces = tuple(read_trace(path) for path in found if path is not None)
-    if not traces:
-        raise ConfigError(f"{folder} has no trace: record it with --profile FIRST:END of train.py or of tfpipe bench")
+    if not traces or not all(trace.recording.batches for trace in traces):
+        raise ConfigError(
+            f"{folder} has no trace with its batches: record it with --profile FIRST:END of train.py or of tfpipe bench"
+        )
     return Ranks(folder, traces)
 
 

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfpipe.tools.diagnosis import diagnose_run
+from tfpipe.tools.output import autotuned, line
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import Trace
-from tfpipe.tools.report.verdict import diagnose
 
 Row = tuple[str, str]
 LABEL, COLUMN = 24, 22
@@ -21,7 +22,7 @@ def as_json(run: Run) -> dict[str, Any]:
     trace = run.trace
     return {
         "run": str(run.folder),
-        "verdict": diagnose(run)._asdict(),
+        "verdict": diagnose_run(run.figures)._asdict(),
         "input_wait_fraction": run.wait_fraction,
         "at_once": dict(run.at_once),
         "intervals": list(run.intervals),
@@ -45,7 +46,7 @@ def us_per_image(trace: Trace, stage: str) -> float | None:
 
 
 def _one(run: Run) -> str:
-    verdict = diagnose(run)
+    verdict = diagnose_run(run.figures)
     head = [verdict.headline, f"  because  {verdict.because}", f"  change   {verdict.advice}"]
     parts = [f"{run.folder}{_what(run)}", "\n".join(head)]
     if run.intervals:
@@ -70,7 +71,8 @@ def _what(run: Run) -> str:
 
 
 def _steps(run: Run) -> list[str]:
-    lines = [f"{'of a step, in ms':{LABEL}}{'mean':>9}{'p50':>9}{'p90':>9}{'p99':>9}"]
+    widths, parts = (LABEL, 9, 9, 9, 9), ("mean", "p50", "p90", "p99")
+    lines = [line(widths, "of a step, in ms", *parts)]
     names = ("step", "wait", "compute", "reduce", "delay")
     notes = {
         "wait": "for its batch",
@@ -81,8 +83,8 @@ def _steps(run: Run) -> list[str]:
     for name in names:
         if name == "reduce" and len(run.intervals[-1]["ranks"]) == 1:
             continue
-        figures = "".join(f"{run.mean(f'{name}_ms', part):9.1f}" for part in ("mean", "p50", "p90", "p99"))
-        lines.append(f"  {name:{LABEL - 2}}{figures}   {notes.get(name, '')}".rstrip())
+        figures = (f"{run.mean(f'{name}_ms', part):.1f}" for part in parts)
+        lines.append(line(widths, f"  {name}", *figures, f"   {notes.get(name, '')}"))
     return lines
 
 
@@ -94,14 +96,14 @@ def _traced_steps(trace: Trace) -> list[str]:
 
 def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
     total_s = sum(stage.busy_s for stage in trace.stages)
-    lines = [f"{'stage':12}{'calls':>8}{'us an image':>13}{'busy s':>9}{'share':>8}{'at once':>9}{'of':>5}"]
+    widths = (12, 8, 13, 9, 8, 9, 5)
+    lines = [line(widths, "stage", "calls", "us an image", "busy s", "share", "at once", "of")]
     for stage in trace.stages:
         us = us_per_image(trace, stage.name)
-        lines.append(
-            f"  {stage.name:10}{stage.calls or '':>8}{'' if us is None else f'{us:.1f}':>13}{stage.busy_s:9.3f}"
-            f"{100 * stage.busy_s / total_s:7.1f}%{stage.busy_s / trace.seconds:9.2f}{at_once.get(stage.name, ''):>5}"
-            f"{'   in Python' if stage.by_python else ''}"
-        )
+        figures = stage.calls or "", "" if us is None else f"{us:.1f}", f"{stage.busy_s:.3f}"
+        shares = f"{100 * stage.busy_s / total_s:.1f}%", f"{stage.busy_s / trace.seconds:.2f}"
+        note = "   in Python" if stage.by_python else ""
+        lines.append(line(widths, f"  {stage.name}", *figures, *shares, at_once.get(stage.name, ""), note))
     lines.append(
         f"busy: of all threads, in {trace.seconds:.2f} s; at once: busy threads on average, of so many calls allowed"
     )
@@ -111,48 +113,39 @@ def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
 def _process(run: Run) -> list[str]:
     last, seconds = run.intervals[-1], run.total("seconds")
     read, from_storage = (1e-6 * run.total(name) / seconds for name in ("read_bytes", "storage_bytes"))
-    chosen = ", ".join(f"{knob['stage']} {knob['value']:.0f} {_unit(knob['parameter'])}" for knob in last["autotune"])
-    lines = [
-        f"{'AUTOTUNE chose':{LABEL}}{chosen or 'nothing'}",
-        f"{'images/s':{LABEL}}{run.mean('images_per_second'):.0f}, over {len(last['ranks'])} rank(s)",
-        f"{'CPU':{LABEL}}{100 * run.mean('cpu_fraction'):.0f} % of {last['cores']} CPUs; "
+    chosen = autotuned((knob["stage"], knob["parameter"], knob["value"]) for knob in last["autotune"])
+    facts = {
+        "AUTOTUNE chose": chosen or "nothing",
+        "images/s": f"{run.mean('images_per_second'):.0f}, over {len(last['ranks'])} rank(s)",
+        "CPU": f"{100 * run.mean('cpu_fraction'):.0f} % of {last['cores']} CPUs; "
         f"{run.mean('queued_fraction') * last['cores']:.1f} more threads could have run",
-        f"{'memory':{LABEL}}{last['memory_bytes'] / 1e9:.2f} GB",
-        f"{'read':{LABEL}}{run.total('files') / seconds:.0f} files/s, {read:.1f} MB/s, {from_storage:.1f} from storage",
-    ]
+        "memory": f"{last['memory_bytes'] / 1e9:.2f} GB",
+        "read": f"{run.total('files') / seconds:.0f} files/s, {read:.1f} MB/s, {from_storage:.1f} from storage",
+    }
     if len(last["ranks"]) > 1:
-        for part, what in (("wait_ms", "waits for input"), ("own_ms", "step less allreduce")):
-            low, mid, high = (_mean([entry["spread"][part][key] for entry in run.intervals]) for key in SPREAD)
-            lines.append(f"{what + ', ms':{LABEL}}{low:.1f} min, {mid:.1f} median, {high:.1f} max over ranks")
-    return lines
-
-
-SPREAD = ("min", "median", "max")
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _unit(parameter: str) -> str:
-    return {"parallelism": "at once", "buffer_size": "buffered"}.get(parameter, parameter)
+        for part, what in (("wait_ms", "waits for input, ms"), ("own_ms", "step less allreduce, ms")):
+            low, mid, high = (
+                sum(entry["spread"][part][key] for entry in run.intervals) / len(run.intervals)
+                for key in ("min", "median", "max")
+            )
+            facts[what] = f"{low:.1f} min, {mid:.1f} median, {high:.1f} max over ranks"
+    return [line((LABEL,), label, fact) for label, fact in facts.items()]
 
 
 def _beside(runs: Sequence[Run]) -> str:
     tables = [dict(_rows(run)) for run in runs]
     labels = list(dict.fromkeys(label for table in tables for label in table))
-    lines = [f"{'':{LABEL}}" + "".join(f"{str(run.folder)[-COLUMN + 2 :]:>{COLUMN}}" for run in runs)]
-    lines += [
-        f"{label:{LABEL}}" + "".join(f"{table.get(label, '-'):>{COLUMN}}" for table in tables) for label in labels
-    ]
+    widths = (LABEL, *[COLUMN] * len(runs))
+    lines = [line(widths, "", *(str(run.folder)[-COLUMN + 2 :] for run in runs))]
+    lines += [line(widths, label, *(table.get(label, "-") for table in tables)) for label in labels]
     for run in runs:
-        result = diagnose(run)
+        result = diagnose_run(run.figures)
         lines += ["", f"{run.folder}: {result.headline}", f"  because  {result.because}", f"  change   {result.advice}"]
     return "\n".join(lines)
 
 
 def _rows(run: Run) -> list[Row]:
-    rows = [("verdict", diagnose(run).kind), ("input wait", f"{100 * run.wait_fraction:.1f} %")]
+    rows = [("verdict", diagnose_run(run.figures).kind), ("input wait", f"{100 * run.wait_fraction:.1f} %")]
     if run.intervals:
         rows.append(("images/s", f"{run.mean('images_per_second'):.0f}"))
         rows += [

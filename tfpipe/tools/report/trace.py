@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from tfpipe.data.runtime.recording import Recording, read_recording
 from tfpipe.errors import ConfigError
+from tfpipe.native import EVENT
 from tfpipe.tools.report.stages import ROOT, Event, Span, StageTime, merged, pieces, stage_of_runs, stage_times
 
 # Spans of the main thread.
@@ -14,6 +17,8 @@ TRAIN, WAIT = "training step", "wait for input"
 STEP_MARK = "train"
 # Prefix of the profiler's planes of GPUs, and the stat with the time of its start.
 DEVICE, STARTED = "/device:", "profile_start_time"
+# Stands for the recording of a trace that neither train.py nor tfpipe bench has taken.
+UNRECORDED = Recording(0, "", (), {}, np.zeros(0, EVENT))
 
 
 class Step(NamedTuple):
@@ -41,8 +46,8 @@ class Trace:
     """Work of GPUs; a span's `stage` is the kernel's name."""
     origin_ns: int = 0
     """Nanoseconds from 1970 to the first step's beginning; 0 if the trace does not say."""
-    recording: Recording | None = None
-    """Batches and samples; None for a trace of an earlier version."""
+    recording: Recording = UNRECORDED
+    """Batches and samples."""
 
     @property
     def wait_fraction(self) -> float:
@@ -102,7 +107,7 @@ def read_trace(path: Path) -> Trace:
         shifted(piece.span for piece in found),
         shifted(kernels),
         started_ns and started_ns + round(1e9 * begin_s),
-        read_recording(path.parent),
+        read_recording(path.parent) or UNRECORDED,
     )
 
 

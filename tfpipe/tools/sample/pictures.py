@@ -1,46 +1,182 @@
-"""Draws the sample images as stylised photographs, and compresses them to a planned size."""
+"""Plans and draws the sample images: stylised photographs of eight classes.
+
+The generators are seeded only with (seed, split, index). Colour reveals no class: a class is an outline and a pattern.
+"""
 
 import colorsys
 import io
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFilter
+from PIL import Image, ImageDraw
 
-from tfpipe.tools.sample.plan import SPLITS, WNIDS, Array, ImagePlan, Thing, outline
+Array = np.ndarray
+SPLITS = ("train", "val")
+ANNOTATED = 0.425  # share of train images: 544 546 of ILSVRC2012's 1 281 167
+GRAY = 0.02
+COMMON_SIZES = ((500, 375), (375, 500), (500, 333), (333, 500), (500, 500))  # pixels, as in ILSVRC2012
+BYTES_PER_PIXEL = 0.62  # median: 116 KB for 500 x 375
 
-TEXTURE_SIDE = 288  # pixels; larger objects are textured at this size and enlarged
-RAMPS = (  # of natural surfaces, dark to light: meadow, leaves, sea, sand, stone, wood, dusk, lichen
-    "1d2a14 3f5a26 7d9447 c9cf94, 2a1a10 6b4423 a9743c dcb98a, 14263a 2f5d7c 6fa3b5 cfe3e2,"
-    "57432f 96784f c6a97a eadcb8, 23252a 55585c 8d8f8e cbcac4, 2b1d1a 5d3b30 94654b cda583,"
-    "1c1f2e 4a4a68 93829a dcc3b8, 22301f 51684a 8ea07f d5dcc8"
-)
-PALETTES = np.array([[list(bytes.fromhex(c)) for c in ramp.split()] for ramp in RAMPS.split(",")], np.float32)
+
+class Thing(NamedTuple):
+    """One object: its tight box in pixel edges (0 <= xmin < xmax <= width) and its pose (turn in radians)."""
+
+    box: tuple[int, int, int, int]
+    turn: float
+    stretch: float
+
+
+class ImagePlan(NamedTuple):
+    """The content of one image; `stem` is its path without suffix, `bytes` the target file size."""
+
+    stem: str
+    wnid: str
+    width: int
+    height: int
+    gray: bool
+    annotated: bool
+    things: tuple[Thing, ...]
+    bytes: int
+
+
+class Look(NamedTuple):
+    """The look of a class's objects, within about -1..1, y down."""
+
+    names: str  # as in LOC_synset_mapping.txt
+    turn: float  # greatest turn in radians, either way
+    outline: str | Callable[[Array], Array]
+    """Corners, of the right half if all are on it; or the radius by angle."""
+    pattern: Callable[[Array, Array], Array]  # by x and y; above 0 in the second colour
+
+
+CLASSES = {
+    "n01440764": Look(
+        "tench, Tinca tinca",
+        0.6,
+        "-1 -.75-.3j -.4-.42j -.1-.66j .3-.5j .62-.13j 1.04-.5j .86 1.04+.5j .62+.13j .34+.5j -.1+.42j -.75+.3j",
+        lambda x, y: np.cos(22 * x) * np.cos(22 * y) + 0.2 * np.sign(x + 0.55),  # scales behind the gill
+    ),
+    "n01944390": Look(
+        "snail",
+        0.5,
+        "-.9+.62j -1.05+.3j -1.1-.28j -.9-.2j -.6+.25j -.56-.1j -.4-.55j 0-.78j .4-.75j .72-.45j .75+.2j 1.2+.62j",
+        lambda x, y: np.cos(np.arctan2(y + 0.12, x - 0.12) + 12 * np.hypot(x - 0.12, y + 0.12)),  # a spiral
+    ),
+    "n02165456": Look(
+        "ladybug, ladybeetle, lady beetle, ladybird, ladybird beetle",
+        0.9,
+        lambda angle: 0.76 + 0.24 * np.cos(3.5 * (abs(angle) - 1.5)) ** 8,  # legs
+        lambda x, y: np.cos(7 * x) * np.cos(8 * abs(y) - 2) - 0.45,  # spots
+    ),
+    "n02279972": Look(
+        "monarch, monarch butterfly, milkweed butterfly, Danaus plexippus",
+        0.8,
+        ".04-.42j .4-.78j .85-.95j 1.05-.75j .9-.2j .6+.02j .85+.25j .75+.7j .4+.8j .05+.6j",
+        lambda x, y: np.cos(np.arctan2(y + 0.05, abs(x)) * 13) - 0.5,  # veins
+    ),
+    "n02327028": Look(
+        "starfish, sea star",
+        3.1,
+        lambda angle: 0.4 + 0.6 * (0.5 + 0.5 * np.cos(5 * angle)) ** 1.6,
+        lambda x, y: np.cos(17 * x) * np.cos(17 * y) - 0.3,  # bumps
+    ),
+    "n02782093": Look(
+        "balloon",
+        0.3,
+        ".1-1j .4-.93j .66-.7j .77-.35j .7+.05j .22+.55j .11+.67j .19+.7j .19+1j .1+1.02j",
+        lambda x, y: np.sin(10 * x / (1.1 - 0.5 * np.clip(y, -1, 1) ** 2)),  # gores
+    ),
+    "n04192698": Look(
+        "shield, buckler",
+        3.1,
+        lambda angle: np.ones_like(angle),
+        lambda x, y: np.cos(16 * np.hypot(x, y)),  # rings
+    ),
+    "n11939491": Look(
+        "daisy",
+        3.1,
+        lambda angle: 0.58 + 0.42 * abs(np.cos(5.5 * angle)) ** 0.7,
+        lambda x, y: 0.34 - np.hypot(x, y),  # the disk of florets
+    ),
+}
+WNIDS = tuple(CLASSES)
+
+
+def plan(seed: int, split: str, index: int, scale: float = 1.0) -> ImagePlan:
+    """Draws the content of image `index` (from 0) of a split; `scale` multiplies its width and height."""
+    rng = np.random.default_rng([seed, SPLITS.index(split), index])
+    wnid = WNIDS[(index + index // 8 * 3) % len(WNIDS)]  # every 8 images hold each class once, in varying order
+    width, height = (max(16, round(side * scale)) for side in _draw_size(rng))
+    annotated = split == "val" or bool(rng.random() < ANNOTATED)
+    count = int(rng.choice((1, 2, 3), p=(0.75, 0.17, 0.08))) if annotated else 1
+    low, high = (0.76, 0.94) if not annotated else ((0.6, 0.94), (0.4, 0.52), (0.32, 0.42))[count - 1]
+    things: list[Thing] = []
+    for _ in range(count * 12):  # tries; a thing that finds no free place is left out
+        if len(things) == count:
+            break
+        pose = rng.uniform(-1, 1) * CLASSES[wnid].turn, rng.uniform(0.85, 1.18)
+        corners = outline(wnid, Thing((0, 0, 0, 0), *pose))
+        across, down = np.ptp(corners.real), np.ptp(corners.imag)
+        unit = rng.uniform(low, high) * min(width / across, height / down)  # pixels
+        w, h = max(4, round(across * unit)), max(4, round(down * unit))
+        # The mean of two uniforms: photographers centre one object, but not several.
+        where = rng.random((2, 2)).mean(0) if count == 1 else rng.random(2)
+        left, top = round((width - w) * where[0]), round((height - h) * where[1])
+        thing = Thing((left, top, left + w, top + h), *pose)
+        if all(_overlap(thing.box, other.box) < 0.05 for other in things):
+            things.append(thing)
+    area = width * height / scale**2
+    density = BYTES_PER_PIXEL * np.exp(rng.normal(0, 0.4)) * (area / 187500) ** -0.38
+    name = f"{wnid}/{wnid}_{index}" if split == "train" else f"ILSVRC2012_val_{index + 1:08d}"
+    size = int(width * height * np.clip(density, 0.15, 1.6))
+    gray = bool(rng.random() < GRAY)
+    return ImagePlan(f"{split}/{name}", wnid, width, height, gray, annotated, tuple(things), size)
+
+
+def _draw_size(rng: np.random.Generator) -> tuple[int, int]:
+    kind = rng.random()
+    if kind < 0.56:
+        return COMMON_SIZES[rng.choice(5, p=(0.46, 0.18, 0.18, 0.09, 0.09))]
+    if kind < 0.82:  # the web's other thumbnails
+        long, short = 500, int(rng.integers(300, 480))
+    else:
+        low, high = (75, 500) if kind < 0.945 else (501, 1280) if kind < 0.993 else (1281, 2400)
+        long = int(np.exp(rng.uniform(np.log(low), np.log(high))))
+        short = round(long / (1.5 if long > 1280 else rng.choice((1.0, 4 / 3, 1.5))))
+    return (long, short) if rng.random() < 0.7 else (short, long)
+
+
+def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> float:
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
+    return max(width, 0) * max(height, 0) / min((a[2] - a[0]) * (a[3] - a[1]), (b[2] - b[0]) * (b[3] - b[1]))
+
+
+def outline(wnid: str, thing: Thing) -> Array:
+    """Returns the posed silhouette as a closed polygon of complex x + iy, within about -1..1, y down."""
+    drawn, angle = CLASSES[wnid].outline, np.linspace(-np.pi, np.pi, 360, endpoint=False)
+    if isinstance(drawn, str):
+        shape = np.array(drawn.split(), complex)
+        if shape.real.min() > 0:
+            shape = np.concatenate([shape, -shape[::-1].conjugate()])
+    else:
+        shape = drawn(angle) * np.exp(1j * angle)
+    return (shape.real * thing.stretch + 1j * shape.imag) * np.exp(1j * thing.turn)
 
 
 def render(seed: int, split: str, index: int, image: ImagePlan) -> bytes:
     """Draws a planned image and returns the JPEG file's bytes, about as many as planned."""
     rng = np.random.default_rng([seed, SPLITS.index(split), index, 1])
     size = (image.width, image.height)
-    light = -np.exp(1j * rng.uniform(0.2, np.pi - 0.2))  # towards the light, from above
-    fading = rng.uniform(0.05, 0.25)
     picture = _background(rng, size)
     # Target bytes per pixel; detail and noise scale with it, otherwise no JPEG quality would reach it.
     density = image.bytes / (image.width * image.height)
     picture *= 1 + 0.18 * density * _cloud(rng, size, rng.uniform(0, 0.3))[..., None]
-    objects = [(thing.box, *_object(rng, image.wnid, thing, light)) for thing in image.things]
-    shadow = Image.new("L", [max(8, side // 4) for side in size])  # soft, so a quarter of the size suffices
-    for (left, top, right, bottom), _, alpha in objects:
-        away = light * (right - left) * -0.06
-        part = Image.fromarray((alpha[..., 0] * 150).astype(np.uint8))
-        part = part.resize(((right - left) // 4 + 1, (bottom - top) // 4 + 1))
-        shadow.paste(part, (int(left + away.real) // 4, int(top + away.imag) // 4), part)
-    shadow = shadow.filter(ImageFilter.GaussianBlur(max(shadow.size) / 40))
-    picture *= (1 - _resized(np.asarray(shadow), size) / 255)[..., None]
-    for (left, top, right, bottom), color, alpha in objects:
+    for thing in image.things:
+        color, alpha = _object(rng, image.wnid, thing)
+        left, top, right, bottom = thing.box
         region = picture[top:bottom, left:right]
         region += alpha * (color - region)
-    x, y = (np.linspace(-1, 1, side, dtype=np.float32) for side in size)
-    picture *= 1 + fading * (light.real * x[None, :, None] + light.imag * y[:, None, None])
     picture += (1 + 12 * density) * rng.standard_normal((*size[::-1], 1), np.float32)
     final = Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8))
     return _compressed(final.convert("L") if image.gray else final, image.bytes)
@@ -58,145 +194,50 @@ def _compressed(picture: Image.Image, target: int) -> bytes:
     return encoded(np.clip(101 - 23 * (7 / 23) ** position, 75, 98))
 
 
-def _step(value: Array, width: float = 0.05) -> Array:
-    return np.clip(value / width + 0.5, 0, 1)
-
-
-def _surface(wnid: str, x: Array, y: Array, depth: Array, variant: int) -> tuple[Array, Array]:
-    """Returns the weights (0..1) of the object's second and dark colour at x, y of the unposed outline.
-
-    `depth` is about 0.4 on the outline and 1 well inside.
-    """
-    r, angle = np.hypot(x, y), np.arctan2(y, x)
-    match WNIDS.index(wnid):
-        case 0:  # scales on the body, rays on the fins, eye and gill
-            row = np.floor(y * 9)
-            scales = _step(0.6 - np.hypot(np.mod(x * 7 + row % 2 / 2, 1) - 0.7, y * 9 - row - 0.5), 0.15)
-            body = _step(0.4 - 0.35 * x * x - abs(y)) * _step(0.62 - x)
-            rays = 0.6 + 0.4 * _step(np.sin(np.arctan2(y, x - 0.3) * 26), 1.0)
-            gill = _step(0.02 - abs(np.hypot(x + 0.95, y) - 0.42)) * body
-            return body * scales * _step(x + 0.53) + (1 - body) * rays, np.maximum(
-                gill, _step(0.08 - np.hypot(x + 0.78, y + 0.07))
-            )
-        case 1:  # a spiral on the shell
-            r = np.hypot(x - 0.12, y + 0.12)
-            turns = np.log(r + 0.03) * (1.4 + 0.2 * variant) - np.arctan2(y + 0.12, x - 0.12) / (2 * np.pi)
-            shell = _step(0.64 - r)
-            return shell * _step(np.cos(turns * 2 * np.pi), 1.2), shell * _step(np.sin(turns * 2 * np.pi) - 0.9, 0.2)
-        case 2:  # spots, the seam of the wings, a dark head with white cheeks
-            spots = ((-0.25, 0.28), (0.08, 0.52), (0.2, 0.22), (0.5, 0.33), (-0.5, 0))
-            dark = [_step(0.13 + 0.02 * variant - np.hypot(x - u, abs(y) - v)) for u, v in spots]
-            head = 1 - _step(0.79 - r) * _step(x + 0.58)
-            cheeks = _step(0.13 - np.hypot(x + 0.72, abs(y) - 0.3))
-            return cheeks, np.max([*dark, head, _step(0.02 - abs(y))], axis=0) * (1 - cheeks)
-        case 3:  # veins, a dark margin with light dots, the body
-            angle = np.arctan2(y + 0.05, abs(x))
-            dots = _step(np.cos(angle * 24), 0.5) * _step(0.05 - abs(depth - 0.62))
-            veins = _step(0.025 - r * abs(np.sin(angle * (5 + variant % 2) + 0.4)) / 6, 0.03)
-            return dots, np.max([veins, _step(0.76 - depth, 0.1), _step(0.06 - abs(x))], axis=0) * (1 - dots)
-        case 4:  # bumps, a ridge along each arm
-            bumps = _step(np.cos((16 + 2 * variant) * x) * np.cos((16 + 2 * variant) * y) - 0.3, 0.4)
-            return np.maximum(bumps, _step(0.05 - r * abs(np.sin(angle * 2.5)))), 0.4 * _step(0.6 - depth, 0.2)
-        case 5:  # gores, the woven basket
-            half = np.where(y < 0.1, np.sqrt(np.maximum(0.57 - (y + 0.25) ** 2, 0.01)), 0.65 - (y - 0.1) * 1.05)
-            gores = np.sin(np.arcsin(np.clip(x / np.maximum(half, 0.1), -1, 1)) * (4 + variant) + 0.3)
-            return _step(gores, 0.25) * _step(0.66 - y), _step(y - 0.66) * (
-                0.8 + 0.2 * np.sign(np.sin(x * 50) * np.sin(y * 50))
-            )
-        case 6:  # rings, rivets, a boss
-            rings = _step(np.cos(r * (14 + 2 * variant)), 0.3) * _step(r - 0.22)
-            rivets = _step(0.045 - np.hypot(r - 0.9, (np.mod(angle * 8 / np.pi, 1) - 0.5) * 0.35))
-            return rings, np.maximum(rivets, 0.7 * _step(0.02 - abs(r - 0.22)))
-    disk, petals = _step(0.34 - r), 9 + 2 * variant  # a disk of florets, dark gaps between the petals
-    gaps = _step(0.12 - r * abs(np.cos(angle * petals / 2)), 0.15) * (1 - disk)
-    florets = 0.55 + 0.45 * _step(np.sin(r * 70) * np.sin(angle * 14), 0.8)
-    return disk * florets, 0.85 * np.maximum(gaps, _step(0.03 - abs(r - 0.35)))
-
-
-def _polygon(points: Array, size: tuple[int, int], finer: int) -> Image.Image:
-    """Returns an antialiased mask; `points` are complex, 0..1 of the mask's width and height."""
-    mask = Image.new("L", (size[0] * finer, size[1] * finer))
-    xy = np.stack([points.real * mask.width, points.imag * mask.height], 1) - 0.5
-    ImageDraw.Draw(mask).polygon(xy.ravel().tolist(), fill=255)
-    return mask.reduce(finer)
-
-
-def _resized(values: Array, size: tuple[int, int]) -> Array:
-    return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.BICUBIC), np.float32)
-
-
 def _cloud(rng: np.random.Generator, size: tuple[int, int], roughness: float) -> Array:
     """Returns noise of amplitude ~ 1 / frequency**roughness, mean 0 and deviation 1, float32 (height, width)."""
     octaves = max(1, max(size).bit_length() - 2)
     field = np.zeros((2, 2), np.float32)
     for k in range(octaves, -1, -1):
         step = (max(2, size[0] >> k), max(2, size[1] >> k))
-        field = _resized(field, step) + 2 ** (roughness * (k - octaves)) * rng.standard_normal(step[::-1], np.float32)
+        field = np.asarray(Image.fromarray(field).resize(step, Image.Resampling.BICUBIC))
+        field = field + 2 ** (roughness * (k - octaves)) * rng.standard_normal(step[::-1], np.float32)
     return (field - field.mean()) / (field.std() + 1e-6)
 
 
+def _color(rng: np.random.Generator, value: float) -> Array:
+    return np.array(colorsys.hsv_to_rgb(rng.random(), rng.uniform(0.1, 0.9), value), np.float32) * 255
+
+
 def _background(rng: np.random.Generator, size: tuple[int, int]) -> Array:
-    """Draws a landscape, a surface or a blurred scene with lights: float32 (height, width, 3), 0..255."""
-    half = (max(8, size[0] // 2), max(8, size[1] // 2))
-    steps = np.linspace(0, 3, 256)
-    ramps = [
-        np.stack([np.interp(steps, range(4), p[:, c]) for c in range(3)], 1)
-        for p in (PALETTES[rng.choice(len(PALETTES))], PALETTES[rng.choice([2, 2, 3, 4, 6])])
-    ]
-    cloud = _cloud(rng, half, rng.uniform(0.6, 1.1))
-    scene = ramps[0][np.clip(cloud * 30 + rng.uniform(70, 170), 0, 255).astype(np.uint8)]
-    kind = rng.random()
-    if kind < 0.4:
-        horizon = half[1] * rng.uniform(0.25, 0.55) + half[1] * 0.02 * cloud[half[1] // 2]
-        far = ramps[1][np.clip(_cloud(rng, half, 1.5) * 14 + 205, 0, 255).astype(np.uint8)]
-        sky = _step(horizon - np.arange(half[1])[:, None], 3.0)[..., None]
-        scene = scene + sky * (far - scene)
-    picture = Image.fromarray(scene.astype(np.uint8))
-    if kind > 0.7:
-        lights = Image.new("L", half)
-        for _ in range(rng.integers(8, 25)):
-            (x, y), radius = rng.uniform(0, half), max(half) * rng.uniform(0.02, 0.07)
-            circle = (x - radius, y - radius, x + radius, y + radius)
-            ImageDraw.Draw(lights).ellipse(circle, int(rng.integers(20, 90)))
-        picture = picture.filter(ImageFilter.GaussianBlur(max(half) / 60))
-        warm = tuple(int(c) for c in ramps[0][240])
-        picture.paste(warm, mask=lights.filter(ImageFilter.GaussianBlur(max(half) / 200)))
-    return np.array(picture.resize(size, Image.Resampling.BICUBIC), np.float32)
+    """Draws a cloudy surface, in two of five images below a horizon: float32 (height, width, 3), 0..255."""
+    dark, bright = _color(rng, rng.uniform(0.1, 0.4)), _color(rng, rng.uniform(0.6, 0.9))
+    cloud = _cloud(rng, size, rng.uniform(0.6, 1.1))[..., None]
+    if rng.random() < 0.4:
+        horizon = round(size[1] * rng.uniform(0.25, 0.55))
+        cloud[:horizon] = 0.2 * cloud[:horizon] + 2
+    return np.clip(dark + (0.5 + 0.25 * cloud) * (bright - dark), 0, 255).astype(np.float32)
 
 
-def _object(rng: np.random.Generator, wnid: str, thing: Thing, light: complex) -> tuple[Array, Array]:
+def _object(rng: np.random.Generator, wnid: str, thing: Thing) -> tuple[Array, Array]:
     """Returns colour (height, width, 3) and opacity 0..1 (height, width, 1) of the object, at its box's size."""
     size = (thing.box[2] - thing.box[0], thing.box[3] - thing.box[1])
     shape = outline(wnid, thing)
-    low = complex(shape.real.min(), shape.imag.min())
-    span = complex(np.ptp(shape.real), np.ptp(shape.imag))
-    points = (shape.real - low.real) / span.real + 1j * (shape.imag - low.imag) / span.imag
-    alpha = np.asarray(_polygon(points, size, 3 if max(size) < 400 else 2), np.float32)[..., None] / 255
-    # The blurred silhouette serves as height: its slope against the light shades the object.
-    mask = _polygon(points * 0.8 + 0.1 + 0.1j, (120, 120), 2)
-    blurred = [np.asarray(mask.filter(ImageFilter.GaussianBlur(b)), np.float32) for b in (3, 7, 14)]
-    height = (blurred[0] + blurred[1] + blurred[2]) / 765
-    slope_y, slope_x = np.asarray(np.gradient(height))
-    shade = (slope_x * light.real + slope_y * light.imag) * -9
-    fine = min(1.0, TEXTURE_SIDE / max(size))
-    grid = (max(4, round(size[0] * fine)), max(4, round(size[1] * fine)))
-    depth, shade = (_resized(np.ascontiguousarray(m[12:108, 12:108]), grid)[..., None] for m in (height, shade))
-    u, v = (((np.arange(n) + 0.5) / n).astype(np.float32) for n in grid)
-    posed_x, posed_y = (u * span.real + low.real)[None], (v * span.imag + low.imag)[:, None]
+    left, top, across, down = shape.real.min(), shape.imag.min(), np.ptp(shape.real), np.ptp(shape.imag)
+    finer = 3 if max(size) < 400 else 2  # antialiased
+    mask = Image.new("L", (size[0] * finer, size[1] * finer))
+    corners = np.stack([(shape.real - left) / across * mask.width, (shape.imag - top) / down * mask.height], 1) - 0.5
+    ImageDraw.Draw(mask).polygon(corners.ravel().tolist(), fill=255)
+    alpha = np.asarray(mask.reduce(finer), np.float32)[..., None] / 255
+    # From the pixels of the box back to the coordinates of the class's unposed outline.
+    u, v = ((np.arange(n, dtype=np.float32) + 0.5) / n for n in size)
+    posed_x, posed_y = (u * across + left)[None], (v * down + top)[:, None]
     cos, sin = np.cos(thing.turn), np.sin(thing.turn)
     x, y = (posed_x * cos + posed_y * sin) / thing.stretch, posed_y * cos - posed_x * sin
-    second, dark = _surface(wnid, x.astype(np.float32), y.astype(np.float32), depth[..., 0], thing.variant)
-    # Hues are independent of the class, so that colour reveals nothing; the two colours differ clearly in brightness.
+    pattern = np.clip(CLASSES[wnid].pattern(x, y) * 4 + 0.5, 0, 1)[..., None]
+    # The two colours differ clearly in brightness; the light comes from above.
     value = rng.uniform(0.5, 0.95)
-    other = value - 0.4 if value > 0.72 else value + 0.4
-    hsv = (
-        (rng.random(), rng.uniform(0.3, 0.9), value),
-        (rng.random(), rng.uniform(0.1, 0.7), other),
-        (rng.random(), 0.4, 0.13),
-    )
-    main, mate, black = (np.array(colorsys.hsv_to_rgb(*c), np.float32) * 255 for c in hsv)
-    color = main + second[..., None] * (mate - main)
-    color += dark[..., None] * (black - color)
-    grain = 1 + 0.06 * _cloud(rng, grid, 0.7)[..., None]
-    color = color * (0.72 + 0.3 * depth + shade) * grain + 420 * np.clip(shade - 0.16, 0, 0.2)
-    return _resized(np.clip(color, 0, 255).astype(np.uint8), size), alpha
+    main, mate = _color(rng, value), _color(rng, value - 0.4 if value > 0.72 else value + 0.4)
+    light = 1 - rng.uniform(0.05, 0.25) * (posed_y + rng.uniform(-1, 1) * posed_x)[..., None]
+    grain = 1 + 0.06 * _cloud(rng, size, 0.7)[..., None]
+    return np.clip((main + pattern * (mate - main)) * light * grain, 0, 255).astype(np.float32), alpha

@@ -1,7 +1,6 @@
 """Writes a synthetic data set in the layout of ILSVRC2012 CLS-LOC: photograph-like images of eight classes.
 
-`sample_plan` draws an image's content and `sample_pictures` its look, both from generators seeded only with (seed,
-split, index), so the bytes do not depend on the number of workers.
+Each image depends only on its split, its index and the seed, so the bytes do not depend on the number of workers.
 """
 
 import json
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tfpipe.errors import ConfigError
-from tfpipe.tools.sample.pictures import render
-from tfpipe.tools.sample.plan import CLASSES, WNIDS, ImagePlan, plan
+from tfpipe.tools.sample.pictures import CLASSES, ImagePlan, plan, render
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
 
-VERSION = 1  # of the pictures: increase it when the same arguments yield other bytes
+VERSION = 2  # of the pictures: increase it when the same arguments yield other bytes
 MARKER, PARTIAL = "sample.json", "sample.json.partial"  # PARTIAL becomes MARKER when all files are written
 
 
@@ -32,23 +30,22 @@ class SampleSummary(NamedTuple):
     bytes: int
 
 
+OBJECT = (
+    "\t<object>\n\t\t<name>{}</name>\n\t\t<pose>Unspecified</pose>\n\t\t<truncated>0</truncated>\n"
+    "\t\t<difficult>0</difficult>\n\t\t<bndbox>\n\t\t\t<xmin>{}</xmin>\n\t\t\t<ymin>{}</ymin>\n"
+    "\t\t\t<xmax>{}</xmax>\n\t\t\t<ymax>{}</ymax>\n\t\t</bndbox>\n\t</object>\n"
+)
+
+
 def _annotation(image: ImagePlan) -> str:
     folder = image.wnid if image.stem.startswith("train") else "val"
-    head = (
+    objects = "".join(OBJECT.format(image.wnid, *thing.box) for thing in image.things)
+    return (
         f"<annotation>\n\t<folder>{folder}</folder>\n\t<filename>{Path(image.stem).name}</filename>\n"
         "\t<source>\n\t\t<database>ImageNet database</database>\n\t</source>\n"
         f"\t<size>\n\t\t<width>{image.width}</width>\n\t\t<height>{image.height}</height>\n"
-        f"\t\t<depth>{1 if image.gray else 3}</depth>\n\t</size>\n\t<segmented>0</segmented>\n"
+        f"\t\t<depth>{1 if image.gray else 3}</depth>\n\t</size>\n\t<segmented>0</segmented>\n{objects}</annotation>\n"
     )
-    for thing in image.things:
-        edges = zip(("xmin", "ymin", "xmax", "ymax"), thing.box, strict=True)
-        head += (
-            f"\t<object>\n\t\t<name>{image.wnid}</name>\n\t\t<pose>Unspecified</pose>\n"
-            "\t\t<truncated>0</truncated>\n\t\t<difficult>0</difficult>\n\t\t<bndbox>\n"
-            + "".join(f"\t\t\t<{edge}>{value}</{edge}>\n" for edge, value in edges)
-            + "\t\t</bndbox>\n\t</object>\n"
-        )
-    return head + "</annotation>\n"
 
 
 def _write_image(out: Path, seed: int, scale: float, item: tuple[str, int]) -> tuple[ImagePlan, int]:
@@ -95,19 +92,15 @@ def write_sample(
     out.mkdir(parents=True, exist_ok=True)
     (out / PARTIAL).write_text(json.dumps({"arguments": arguments}))
     for folder in ("Data", "Annotations"):
-        for part in ("val", *(f"train/{wnid}" for wnid in WNIDS)):
+        for part in ("val", *(f"train/{wnid}" for wnid in CLASSES)):
             (out / folder / "CLS-LOC" / part).mkdir(parents=True, exist_ok=True)
     items = [("train", k) for k in range(images)] + [("val", k) for k in range(val_images)]
-    annotated, boxes, size, val = 0, 0, 0, []
     written = parallel(partial(_write_image, out, seed, scale), items, workers, __name__)
-    for image, image_size in progress(written, len(items), "writing sample images", "image"):
-        size += image_size
-        if image.stem.startswith("val/"):
-            val.append(image)
-        elif image.annotated:
-            annotated, boxes = annotated + 1, boxes + len(image.things)
+    drawn = list(progress(written, len(items), "writing sample images", "image"))
+    train, val = ([image for image, _ in part] for part in (drawn[:images], drawn[images:]))
     _write_labels(out, val)
-    val_boxes = sum(len(image.things) for image in val)
+    boxes, val_boxes = (sum(len(image.things) for image in part if image.annotated) for part in (train, val))
+    annotated, size = sum(image.annotated for image in train), sum(size for _, size in drawn)
     summary = SampleSummary(images, val_images, len(CLASSES), annotated, boxes, val_boxes, size)
     text = json.dumps({"arguments": arguments, "summary": summary._asdict()}, indent=1)
     (out / PARTIAL).write_text(text + "\n")
@@ -141,7 +134,7 @@ def _write_labels(out: Path, val: list[ImagePlan]) -> None:
     for image in val:  # a space follows every box, even the last, as in Kaggle's file
         boxes = "".join("{} {} {} {} {} ".format(image.wnid, *thing.box) for thing in image.things)
         rows.append(f"{Path(image.stem).name},{boxes}")
-    names = [f"{wnid} {names}" for wnid, (names, _) in CLASSES.items()]
+    names = [f"{wnid} {look.names}" for wnid, look in CLASSES.items()]
     for file, lines in (
         ("LOC_val_solution.csv", rows),
         ("LOC_synset_mapping.txt", names),

@@ -1,4 +1,4 @@
-"""Measures settings in turns, tries moves on them, and confirms the end against the start."""
+"""Measures settings in turns, tries moves on them, confirms the end against the start, and tells the result."""
 
 import hashlib
 import logging
@@ -15,18 +15,14 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.pipeline import build_batches
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import build_index
-from tfpipe.tools.bench.chains import Pipeline, failures_named
-from tfpipe.tools.bench.headspace import Work, from_memory, training_step
-from tfpipe.tools.bench.segments import Spread, spread, wait_until_idle
-from tfpipe.tools.bench.sweep import Catalogs
-from tfpipe.tools.tune.moves import DEFAULTS, Setting, fractions, moves
-from tfpipe.tools.tune.search import LAST_TURNS, TURNS, Search, Trial, wins
+from tfpipe.tools.bench.headspace import from_memory, training_step
+from tfpipe.tools.measure import Pipeline, Pipelines, Spread, Work, in_turns, spread
+from tfpipe.tools.tune.search import DEFAULTS, GAIN, LAST_TURNS, TURNS, Search, Setting, Trial, fractions, moves, wins
 
 logger = logging.getLogger(__name__)
 
@@ -67,59 +63,31 @@ class Tuning:
         """Ratio of the end's rate to the start's, turn by turn."""
         return spread([b / a for a, b in zip(self.start, self.end, strict=True)])
 
-    @property
-    def start_rate(self) -> float:
-        """Median crops/s at the start's setting."""
-        return median(self.start)
 
-    @property
-    def step_gain(self) -> float:
-        """Median ratio of training steps/s."""
-        return median(self.steps or [1.0])
+class Races:
+    """Measures settings in turns: crops/s of the pipeline alone, or of a training step fed by it."""
 
-    def median_of(self, name: str) -> float:
-        """Returns the median ratio of one of `besides`."""
-        return median(self.besides[name])
-
-    def pays(self, name: str) -> bool:
-        """Returns whether one of `besides` gains."""
-        return wins(self.besides[name])
-
-
-class Measure:
-    """Measures settings: crops/s of the pipeline alone, or of a training step fed by it."""
-
-    def __init__(self, load: Load, world: World, step: Work | None = None, warm_up_s: float = WARM_UP_S) -> None:
-        self._load, self._world, self._step, self._warm_up_s = load, world, step, warm_up_s
-        self._catalogs, self._pipelines = Catalogs(world), dict[Setting, Pipeline]()
+    def __init__(self, load: Load, pipelines: Pipelines, step: Work | None = None, warm_up_s: float = WARM_UP_S):
+        self._load, self._pipelines, self._step, self._warm_up_s = load, pipelines, step, warm_up_s
+        self._made = dict[Setting, Pipeline]()
         self._spent_s, self._measured = 0.0, 0
 
     def turn(self, settings: Sequence[Setting]) -> list[float]:
         """Measures each setting once: a `Race`."""
-        return [self._rate(setting) for setting in settings]
+        for setting in settings:
+            if setting not in self._made:
+                config = self._load(_texts(setting))
+                self._made[setting] = self._pipelines.new(config, self._step, self._warm_up_s)
+        begin_s = time.monotonic()
+        segments = in_turns({setting: self._made[setting].measure for setting in settings}, 1, SEGMENT_S, show=False)
+        self._spent_s += time.monotonic() - begin_s
+        self._measured += len(settings)
+        return [segments[setting][0].crops_per_second for setting in settings]
 
     def seconds_of(self, measurements: int) -> float:
         """Returns how long so many measurements take, as far as is known."""
         first_s = self._warm_up_s + 2 * SEGMENT_S
         return measurements * (self._spent_s / self._measured if self._measured else first_s)
-
-    def catalog(self, config: Config) -> Catalog:
-        """Returns the catalog of a config's training data."""
-        return self._catalogs.of(config)
-
-    def _rate(self, setting: Setting) -> float:
-        if setting not in self._pipelines:
-            config = self._load(_texts(setting))
-            # Each starts elsewhere in the epoch, so that files read by another are not in the page cache.
-            share = 0.618 * len(self._pipelines) % 1
-            catalog = self.catalog(config)
-            self._pipelines[setting] = Pipeline(config, self._world, catalog, self._warm_up_s, share, self._step)
-        begin_s = time.monotonic()
-        wait_until_idle()
-        segment = self._pipelines[setting].measure(SEGMENT_S)
-        self._spent_s += time.monotonic() - begin_s
-        self._measured += 1
-        return segment.crops_per_second
 
 
 def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
@@ -131,44 +99,39 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
     """
     if world.size > 1:
         raise ConfigError("tfpipe tune measures one rank: leave out the launcher")
-    end_s, config, measure = time.monotonic() + 60 * minutes, load([]), Measure(load, world)
-    catalog = measure.catalog(config)
-    with failures_named(config, world, catalog):
+    end_s, config, pipelines = time.monotonic() + 60 * minutes, load([]), Pipelines(world, WARM_UP_S)
+    races, split = Races(load, pipelines), pipelines.split(config)
+    with pipelines.failures_named(config):
         # The batches in memory come sooner by the defaults.
-        training = _training(load(_texts(tuple(DEFAULTS.items()))), world, catalog, load) if with_step else None
-        last_s = measure.seconds_of(2 * LAST_TURNS) + (training.seconds_of(2 * TURNS) if training else 0.0)
+        training = _training(load(_texts(tuple(DEFAULTS.items()))), load, pipelines) if with_step else None
+        last_s = races.seconds_of(2 * LAST_TURNS) + (training.seconds_of(2 * TURNS) if training else 0.0)
 
         def has_time(measurements: int) -> bool:
-            return time.monotonic() + measure.seconds_of(measurements) < end_s - last_s
+            return time.monotonic() + races.seconds_of(measurements) < end_s - last_s
 
-        search = Search(measure.turn, has_time)
-        won = search.climb(moves(config.data, catalog, world))
+        search = Search(races.turn, has_time)
+        images = {"loose": split.stores == "images", "remote": split.catalog.paths.remote}
+        won = search.climb(moves(config.data, world, **images))
         if training is not None:
             search.race = training.turn
             search.climb([fractions(load(_texts(search.setting)).data, world)])
-            search.race = measure.turn
-        besides = _besides(load, search.setting, config, catalog, world, has_time)
+            search.race = races.turn
+        besides = _besides(load, search.setting, pipelines, has_time)
         while won and search.in_time:
-            won = search.climb(moves(config.data, catalog, world))
-        return _confirmed(search, measure, training, load, world, besides)
+            won = search.climb(moves(config.data, world, **images))
+        return _confirmed(search, training, load, world, besides)
 
 
 def _confirmed(
-    search: Search,
-    measure: Measure,
-    training: Measure | None,
-    load: Load,
-    world: World,
-    besides: dict[str, list[float]],
+    search: Search, training: Races | None, load: Load, world: World, besides: dict[str, list[float]]
 ) -> Tuning:
     """Compares the end with the start once more, in turns, and their batches; the start stays if it is as fast."""
     _check_same_batches(load, search.setting, world)
-    turns = [measure.turn([(), search.setting]) for _ in range(LAST_TURNS)] if search.setting else [[1.0, 1.0]]
+    turns = [search.race([(), search.setting]) for _ in range(LAST_TURNS)] if search.setting else [[1.0, 1.0]]
     start, end = (list(rates) for rates in zip(*turns, strict=True))
     steps = None
     if training is not None and search.setting:
-        pairs = [training.turn([(), search.setting]) for _ in range(TURNS)]
-        steps = [b / a for a, b in pairs]
+        steps = [b / a for a, b in (training.turn([(), search.setting]) for _ in range(TURNS))]
     faster_alone = median(b / a for a, b in zip(start, end, strict=True)) > 1
     faster_step = steps is not None and wins(steps)
     confirmed = (faster_alone or faster_step) and (steps is None or median(steps) >= NOT_SLOWER)
@@ -177,23 +140,22 @@ def _confirmed(
     return Tuning(setting, rejected, start, end, steps, search.trials, search.in_time, besides)
 
 
-def _training(config: Config, world: World, catalog: Catalog, load: Load) -> Measure | None:
-    """Returns the measurement of the config's training step; None if the step is too slow for turns."""
-    step = training_step(config, world, catalog)
-    _, settle_s = from_memory(config, world, catalog, 0.0, step)
+def _training(config: Config, load: Load, pipelines: Pipelines) -> Races | None:
+    """Returns the races of the config's training step; None if the step is too slow for turns."""
+    step = training_step(config, pipelines)
+    _, settle_s = from_memory(config, pipelines, step)
     if settle_s > SLOWEST_WARM_UP_S:
         logger.warning("a training step takes too long for turns: data.cpu_fraction is not tried")
         return None
-    return Measure(load, world, step, max(WARM_UP_S, settle_s))
+    return Races(load, pipelines, step, settle_s)
 
 
 def _check_same_batches(load: Load, setting: Setting, world: World) -> None:
     """Raises TfpipeError if a setting changes pixels, labels or order; no move does."""
 
     def digest(overrides: Setting) -> str:
-        config = load(_texts(overrides))
         parts: Any = hashlib.sha256()
-        for batch in islice(build_batches(config, "train", world), COMPARED_BATCHES):
+        for batch in islice(build_batches(load(_texts(overrides)), "train", world), COMPARED_BATCHES):
             for tensor in tf.nest.flatten(batch):
                 parts.update(tensor.numpy().tobytes())
         return parts.hexdigest()
@@ -203,10 +165,11 @@ def _check_same_batches(load: Load, setting: Setting, world: World) -> None:
 
 
 def _besides(
-    load: Load, setting: Setting, config: Config, catalog: Catalog, world: World, has_time: Callable[[int], bool]
+    load: Load, setting: Setting, pipelines: Pipelines, has_time: Callable[[int], bool]
 ) -> dict[str, list[float]]:
     """Tries an index and a cache on a part of the list, in a temporary folder; they cost a file and memory."""
-    data, found = config.data, dict[str, list[float]]()
+    config, found = load([]), dict[str, list[float]]()
+    data, catalog = config.data, pipelines.split(config).catalog
     if data.source is not None or data.service is not None or catalog.paths.remote or data.train_box_file is not None:
         return found
     with tempfile.TemporaryDirectory(prefix="tfpipe-tune-") as folder:
@@ -225,11 +188,11 @@ def _besides(
                 break
             try:
                 if annotated:
-                    build_index(load(_texts(base)).data, "train", world, 1)
+                    build_index(load(_texts(base)).data, "train", pipelines.world, 1)
                 if name == "cache":
-                    _fill(load(_texts((*base, *with_it))), world, len(chosen))
-                measure = Measure(load, world)
-                turns = [measure.turn([(*base, *without), (*base, *with_it)]) for _ in range(TURNS)]
+                    _fill(load(_texts((*base, *with_it))), pipelines.world, len(chosen))
+                races = Races(load, pipelines)
+                turns = [races.turn([(*base, *without), (*base, *with_it)]) for _ in range(TURNS)]
             except TfpipeError as error:  # e.g. a damaged XML, or no room in the temporary folder
                 logger.warning("the %s is not tried: %s", name, error)
             else:
@@ -237,12 +200,64 @@ def _besides(
     return found
 
 
-def _texts(setting: Setting) -> list[str]:
-    return [f"{key}={value}" for key, value in setting]
-
-
 def _fill(config: Config, world: World, images: int) -> None:
     """Reads an epoch, so that all its files are cached."""
     for batch in build_batches(config, "train", world):
         if int(batch.positions[-1, 0]) >= images:
             return
+
+
+def render(tuning: Tuning, config: Path) -> str:
+    """Returns what each change gave, the gain of all together, and, as the last line, the arguments to use."""
+    lines = []
+    for name, trials in tuning.trials:
+        others = ", ".join(
+            f"{', '.join(_texts(trial.change)) if len(trial.change) > 1 else trial.change[0][1]} x {trial.ratio:.2f}"
+            for trial in trials
+            if not trial.kept
+        )
+        kept = [f"{', '.join(_texts(trial.change))}: x {trial.ratio:.2f}" for trial in trials if trial.kept]
+        aside = f" (others: {others})" if others else ""
+        lines += [f"kept      {text}{aside}" for text in kept] or [f"no gain   {name}: {others}"]
+    if not tuning.in_time:
+        lines.append("          the rest was not tried: the time was up (--minutes)")
+    gain, low, high = tuning.gain
+    together = (
+        f"x {gain:.2f} ({low:.2f} to {high:.2f}), in {len(tuning.start)} turns from {median(tuning.start):.0f} crops/s"
+    )
+    together += "" if tuning.steps is None else f", training steps x {median(tuning.steps):.2f}"
+    if tuning.rejected:
+        together += ": not faster than at the start, so nothing is changed"
+    elif not tuning.setting:
+        together = f"nothing won {100 * GAIN:.0f} %: the setting is as fast as any that was tried"
+    lines.append(f"together  {together}")
+    besides = {
+        "index": f"tfpipe index -c {config}, once: no XML is opened or parsed any more",
+        "cache": "--set data.cache=memory, or a folder on a local disk: epochs after the first",
+    }
+    for name, ratios in tuning.besides.items():
+        pays = "" if wins(ratios) else ", no gain"
+        lines.append(f"besides   {besides[name]}: x {median(ratios):.2f}{pays}")
+    return "\n".join([*lines, "", " ".join(f"--set {text}" for text in _texts(tuning.setting)) or "change nothing"])
+
+
+def as_json(tuning: Tuning) -> dict[str, Any]:
+    """Returns all raw and derived numbers; rates in crops/s."""
+    return {
+        "setting": dict(tuning.setting),
+        "gain": tuning.gain._asdict(),
+        "start_crops_per_second": tuning.start,
+        "end_crops_per_second": tuning.end,
+        "step_ratios": tuning.steps,
+        "trials": [
+            {"key": name, "change": dict(trial.change), "ratios": trial.ratios, "kept": trial.kept}
+            for name, trials in tuning.trials
+            for trial in trials
+        ],
+        "besides": dict(tuning.besides),
+        "in_time": tuning.in_time,
+    }
+
+
+def _texts(setting: Setting) -> list[str]:
+    return [f"{key}={value}" for key, value in setting]

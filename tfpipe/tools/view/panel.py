@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from tfpipe.tools.view import sheet
-from tfpipe.tools.view.sheet import GAP_PX, INK, LINE_PX, PAPER, TEXT_PX, Color
+from tfpipe.tools.view.sheet import GAP_PX, INK, LINE_PX, PAPER, TEXT_PX, Color, Grid, Tile
 
 WIDTH_PX, HEIGHT_PX = 440, 330
 # Four crops in a row; more if they are small, but columns stay wide enough for class names.
@@ -39,34 +39,23 @@ def draw_panel(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Imag
     With `numbered`, numbers boxes and crops, so that a crop can be matched to its box.
     """
     image = draw_boxes(scene, names, numbered)
-    below = _draw_crops(scene, names, numbered)
-    top = HEADING_PX + image.height + GAP_PX
-    panel = Image.new("RGB", (WIDTH_PX, top + below.height), PAPER)
-    ImageDraw.Draw(panel).text((0, 0), sheet.shorten(scene.path, WIDTH_PX, keep="end"), INK, sheet.font())
-    panel.paste(image, (0, HEADING_PX))
-    panel.paste(below, (0, top))
-    return panel
-
-
-def _draw_crops(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
     crops = [sheet.magnified(crop, CROP_PX) for crop in scene.crops]
     crops = [sheet.fitted(crop, CROP_PX, CROP_PX) if max(crop.size) > CROP_PX else crop for crop in crops]
-    width, height = crops[0].size if crops else (0, 0)
-    in_a_row = (WIDTH_PX + GAP_PX) // (max(width, LEAST_PX) + GAP_PX)
-    column, row = (WIDTH_PX + GAP_PX) // in_a_row, height + LINE_PX + GAP_PX
-    drawn = Image.new("RGB", (WIDTH_PX, row * max(1, -(-len(crops) // in_a_row))), PAPER)
-    pen = ImageDraw.Draw(drawn)
-    if not crops:
-        pen.text((0, 0), "no crop: no box of a known class", INK, sheet.font())
-    for place, (crop, label, number) in enumerate(
-        zip(crops, scene.crop_labels.tolist(), scene.numbers.tolist(), strict=True)
-    ):
-        left, top = place % in_a_row * column, place // in_a_row * row
-        drawn.paste(crop, (left, top))
-        pen.rectangle((left, top + height, left + width - 1, top + height + 2), sheet.class_color(label))
-        name = f"{number + 1} {names[label]}" if numbered else names[label]
-        pen.text((left, top + height + 4), sheet.shorten(name, column - GAP_PX), INK, sheet.font())
-    return drawn
+    tiles = [
+        Tile(crop, (f"{number + 1} {names[label]}" if numbered else names[label],), sheet.class_color(label))
+        for crop, label, number in zip(crops, scene.crop_labels.tolist(), scene.numbers.tolist(), strict=True)
+    ]
+    in_a_row = (WIDTH_PX + GAP_PX) // (max([LEAST_PX, *(crop.width for crop in crops)]) + GAP_PX)
+    top = HEADING_PX + image.height + GAP_PX
+    grid = Grid.of(tiles, in_a_row, (WIDTH_PX + GAP_PX) // in_a_row - GAP_PX, 0, top)
+    panel = Image.new("RGB", (WIDTH_PX, max(grid.tops[-1], top + LINE_PX)), PAPER)
+    pen = ImageDraw.Draw(panel)
+    pen.text((0, 0), sheet.shorten(scene.path, WIDTH_PX, keep="end"), INK, sheet.font())
+    panel.paste(image, (0, HEADING_PX))
+    grid.draw(tiles, panel)
+    if not tiles:
+        pen.text((0, top), "no crop: no box of a known class", INK, sheet.font())
+    return panel
 
 
 def draw_boxes(scene: Scene, names: Sequence[str], numbered: bool) -> Image.Image:
@@ -93,14 +82,22 @@ def place_labels(
 ) -> Iterator[tuple[int, str, Rectangle]]:
     """Places labels at boxes without overlap, inside an image of `size`; yields box number, text and rectangle.
 
-    A box's label is the first of its `texts` that fits; a box without room gets none.
+    A box's label is the first of its `texts` that fits above it, below it or inside it; a box without room gets none.
     """
     taken: list[Rectangle] = []
-    for number, (box, wanted) in enumerate(zip(boxes, texts, strict=True)):
-        placed = next(_free_places(wanted, box, size, taken), None)
-        if placed is not None:
-            taken.append(placed[1])
-            yield number, *placed
+    for number, ((left, top, right, bottom), wanted) in enumerate(zip(boxes, texts, strict=True)):
+        places = (
+            (text, (x, y, x + width, y + LABEL_PX))
+            for text, width in ((text, sheet.text_width(text) + 2 * PAD_PX) for text in wanted)
+            for y in (top - LABEL_PX, bottom, top, bottom - LABEL_PX)
+            for x in (left, right - width)
+        )
+        for text, place in places:
+            inside = min(place) >= 0 and place[2] <= size[0] and place[3] <= size[1]
+            if inside and not any(_overlap(place, other) for other in taken):
+                taken.append(place)
+                yield number, text, place
+                break
 
 
 def to_pixels(box: Sequence[float], size: tuple[int, int]) -> Rectangle:
@@ -116,27 +113,6 @@ def _outline(pen: ImageDraw.ImageDraw, box: Rectangle, color: Color) -> None:
     right, bottom = max(left, right - 1), max(top, bottom - 1)
     pen.rectangle((left - 1, top - 1, right + 1, bottom + 1), outline=INK)
     pen.rectangle((left, top, right, bottom), outline=color, width=2)
-
-
-def _free_places(
-    texts: Sequence[str], box: Rectangle, size: tuple[int, int], taken: Sequence[Rectangle]
-) -> Iterator[tuple[str, Rectangle]]:
-    """Yields texts and rectangles at which a label of `box` overlaps no other, the best first."""
-    for text in texts:
-        width = sheet.text_width(text) + 2 * PAD_PX
-        for left, top in _candidates(box, width):
-            place = left, top, left + width, top + LABEL_PX
-            inside = left >= 0 and top >= 0 and place[2] <= size[0] and place[3] <= size[1]
-            if inside and not any(_overlap(place, other) for other in taken):
-                yield text, place
-
-
-def _candidates(box: Rectangle, width: int) -> Iterator[tuple[int, int]]:
-    """Yields left-top corners for a label of that width: above the box, below it, inside it."""
-    left, top, right, bottom = box
-    for y in (top - LABEL_PX, bottom, top, bottom - LABEL_PX):
-        yield left, y
-        yield right - width, y
 
 
 def _overlap(a: Rectangle, b: Rectangle) -> bool:

@@ -37,54 +37,61 @@ class Tile(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Positions of a sheet's tiles in pixels; the tiles of a row share their top."""
+    """Positions of tiles in pixels; the tiles of a row share their top."""
 
     columns: int
     width: int  # width of a column
+    left: int
     tops: tuple[int, ...]  # tops of the rows, and of the row after the last
+
+    @classmethod
+    def of(cls, tiles: Sequence[Tile], columns: int, width: int, left: int, top: int) -> "Grid":
+        """Returns the grid of tiles, from a corner of the picture on."""
+        tops = [top]
+        for start in range(0, len(tiles), columns):
+            tops.append(tops[-1] + max(map(_height, tiles[start : start + columns])) + GAP_PX)
+        return cls(columns, width, left, tuple(tops))
 
     def corner(self, number: int) -> tuple[int, int]:
         """Returns left and top of a tile."""
         row, column = divmod(number, self.columns)
-        return MARGIN_PX + column * (self.width + GAP_PX), self.tops[row]
+        return self.left + column * (self.width + GAP_PX), self.tops[row]
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height of the sheet."""
-        return 2 * MARGIN_PX + self.columns * (self.width + GAP_PX) - GAP_PX, self.tops[-1] - GAP_PX + MARGIN_PX
+    def draw(self, tiles: Sequence[Tile], image: Image.Image) -> None:
+        """Draws the tiles on an image."""
+        pen = ImageDraw.Draw(image)
+        for number, tile in enumerate(tiles):
+            left, top = self.corner(number)
+            image.paste(tile.picture, (left, top))
+            top += tile.picture.height + 5
+            if tile.color is not None and tile.caption:
+                pen.rectangle((left, top + 3, left + SWATCH_PX - 1, top + 2 + SWATCH_PX), tile.color)
+            indent = 0 if tile.color is None else SWATCH_PX + 5
+            for line in tile.caption:
+                pen.text((left + indent, top), shorten(line, self.width - indent), INK, font())
+                top += LINE_PX
+
+
+def _height(tile: Tile) -> int:
+    return tile.picture.height + 5 + LINE_PX * len(tile.caption)
 
 
 def lay_out(tiles: Sequence[Tile]) -> Grid:
-    """Computes the grid: columns as wide as the widest tile, as many as make the sheet about 4:3."""
+    """Computes the grid of a sheet: columns as wide as the widest tile, as many as make the sheet about 4:3."""
     width = max(tile.picture.width for tile in tiles)
-    heights = [tile.picture.height + 5 + LINE_PX * len(tile.caption) for tile in tiles]
-    across = (width + GAP_PX) / (sum(heights) / len(tiles) + GAP_PX)
+    across = (width + GAP_PX) / (sum(map(_height, tiles)) / len(tiles) + GAP_PX)
     rows = math.ceil(len(tiles) / max(1, round(math.sqrt(SHAPE * len(tiles) / across))))
-    columns = math.ceil(len(tiles) / rows)
-    tops = [MARGIN_PX + TITLE_PX + GAP_PX]
-    for start in range(0, len(tiles), columns):
-        tops.append(tops[-1] + max(heights[start : start + columns]) + GAP_PX)
-    return Grid(columns, width, tuple(tops))
+    return Grid.of(tiles, math.ceil(len(tiles) / rows), width, MARGIN_PX, MARGIN_PX + TITLE_PX + GAP_PX)
 
 
 def draw(title: str, tiles: Sequence[Tile]) -> Image.Image:
     """Draws an RGB sheet: `title` on top, then the tiles row by row; there must be at least one tile."""
     grid = lay_out(tiles)
-    sheet = Image.new("RGB", grid.size, PAPER)
-    pen = ImageDraw.Draw(sheet)
-    inner = grid.size[0] - 2 * MARGIN_PX
-    pen.text((MARGIN_PX, MARGIN_PX - 4), shorten(title, inner, TITLE_PX), INK, font(TITLE_PX))
-    for number, tile in enumerate(tiles):
-        left, top = grid.corner(number)
-        sheet.paste(tile.picture, (left, top))
-        top += tile.picture.height + 5
-        indent = 0
-        if tile.color is not None and tile.caption:
-            pen.rectangle((left, top + 3, left + SWATCH_PX - 1, top + 2 + SWATCH_PX), tile.color)
-            indent = SWATCH_PX + 5
-        for line in tile.caption:
-            pen.text((left + indent, top), shorten(line, grid.width - indent), INK, font())
-            top += LINE_PX
+    inner = grid.columns * (grid.width + GAP_PX) - GAP_PX
+    sheet = Image.new("RGB", (inner + 2 * MARGIN_PX, grid.tops[-1] - GAP_PX + MARGIN_PX), PAPER)
+    place = (MARGIN_PX, MARGIN_PX - 4)
+    ImageDraw.Draw(sheet).text(place, shorten(title, inner, TITLE_PX), INK, font(TITLE_PX))
+    grid.draw(tiles, sheet)
     return sheet
 
 

@@ -13,26 +13,28 @@ from PIL import Image, ImageDraw
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import weighed
-from tfpipe.data.catalog.boxes import count_crops
+from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.labels import read_words
-from tfpipe.data.catalog.lists import read_lists
 from tfpipe.data.catalog.locate import known_targets
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.images.crops import Targets, choose_windows, from_first
-from tfpipe.data.images.windows import decode_image
+from tfpipe.data.images.windows import DCT, decode_image
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
 from tfpipe.data.runtime.cancellable import Cancellable
-from tfpipe.data.sources.registry import load_catalog, open_source
-from tfpipe.data.sources.source import Failure
+from tfpipe.data.sources.registry import load_split, open_source
+from tfpipe.data.split import Failure, Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.tools.check.kinds import UNUSABLE
+from tfpipe.tools.check.split import check
 from tfpipe.tools.view import sheet
-from tfpipe.tools.view.broken import decode_in_part, find_broken
 from tfpipe.tools.view.panel import Scene, draw_panel
 from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Tile
+from tfpipe.util.files import read_whole
 from tfpipe.util.retry import retried
 
 SYNSETS = "LOC_synset_mapping.txt"
@@ -90,10 +92,11 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     # A cache does not change the pixels, and would be filled for only a few images.
     data = config.data.model_copy(update={"dtype": "uint8", "cache": None})
     config = config.model_copy(update={"data": data})
-    catalog = load_catalog(data, what.split, ALONE)
+    split = load_split(data, what.split, ALONE)
+    catalog = split.catalog
     if what.split == "test" and what.first >= len(catalog):
         raise ConfigError(f"--first must be below the {len(catalog)} images of the test data, received {what.first}")
-    if catalog.by_object and count_crops(catalog, data, ALONE).crops == 0:
+    if catalog.by_object and count_crops(split).crops == 0:
         raise ConfigError(
             f"the {what.split} data gives no crop: none of its {len(catalog)} images has an XML with an object of the "
             f"classes {', '.join(catalog.classes)}"
@@ -102,26 +105,26 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     names = class_names(data, catalog)
     try:
         if what.kind == "batch":
-            shown = _batch(config, catalog, stream, count, names)
+            shown = _batch(config, split, stream, count, names)
         else:
-            scenes = retried(find_scenes)(data, catalog, stream, count)
+            scenes = retried(find_scenes)(split, stream, count)
             shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
     except tf.errors.OpError as error:
-        raise to_named_error(error, catalog, data, ALONE, stream, None) from error
+        raise to_named_error(error, split, stream, None) from error
     height, width = data.crop_image_size
     things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
     seen = "training" if what.split == "train" else "testing"
     cut = data.crop_for(catalog.split)
     size = f"{height}x{width}x{data.num_channels}"
-    frames = "; in white, what is cut out" if what.kind == "boxes" and _framed(data, catalog) else ""
+    frames = "; in white, what is cut out" if what.kind == "boxes" and _framed(split) else ""
     return f'{things}, {size}, as {seen} sees them: "{cut}", from position {what.first}{frames}', shown
 
 
-def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
+def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
     def build(rest: Stream) -> tf.data.Dataset:
-        return build_batches(config, catalog.split, ALONE, rest, catalog)
+        return build_batches(config, split.catalog.split, ALONE, rest, split)
 
-    batches = Batches(build, catalog, config.data, ALONE, stream)
+    batches = Batches(build, split, stream)
     parts = (weighed(batch.data, "tfpipe view") for batch in batches)
     crops = ((image, int(label)) for images, labels, _ in parts for image, label in zip(images, labels, strict=True))
     return [
@@ -130,15 +133,16 @@ def _batch(config: Config, catalog: Catalog, stream: Stream, count: int, names: 
     ]
 
 
-def find_scenes(config: DataConfig, catalog: Catalog, stream: Stream, count: int) -> list[Scene]:
+def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
     """Returns the next `count` images of a one-rank `stream` with their boxes and crops."""
-    encoded = read(visit(catalog, config, ALONE, stream).take(count), catalog, config)
-    crops = Crops(*map(np.concatenate, zip(*Cancellable(crop(encoded, catalog, config)), strict=True)))
+    config, catalog = split.config, split.catalog
+    encoded = read(visit(split, stream).take(count), split)
+    crops = Crops(*map(np.concatenate, zip(*Cancellable(crop(encoded, split)), strict=True)))
     images: Encoded = next(Cancellable(encoded.batch(count)))
     targets = _targets(images, catalog)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, catalog.by_object)
     windows = from_first(chosen, images.visit.first_crop)
-    framed = _framed(config, catalog)
+    framed = _framed(split)
     scenes = []
     for number, position in enumerate(images.visit.position.numpy()):
         item, _ = catalog.image_and_box(int(images.visit.item[number]))
@@ -168,26 +172,40 @@ def _targets(images: Encoded, catalog: Catalog) -> Targets:
     return parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes)
 
 
-def _framed(config: DataConfig, catalog: Catalog) -> bool:
+def _framed(split: Split) -> bool:
     """Returns whether to draw windows: if they are not the boxes, and one per image; more would hide the image."""
-    return config.crop_for(catalog.split) != "boxes" and not catalog.by_object
+    return split.config.crop_for(split.catalog.split) != "boxes" and not split.catalog.by_object
+
+
+def find_broken(config: DataConfig, split: str) -> tuple[list[Failure], int]:
+    """Returns the files of a split that cannot be read or decoded, in the list's order, and the number of all files.
+
+    Raises ConfigError as `check` does, and if the data is not in files.
+    """
+    open_source(config).check_use("view --errors")
+    lists: list[Path] = config.train_lists if split == "train" else [path for path in [config.test_filelist] if path]
+    if not lists:
+        raise ConfigError(f"no {split} data: data.{split}_filelist is not set")
+    failures, total = list[Failure](), 0
+    for path in lists:
+        if read_filelist(path).remote:
+            raise ConfigError("the filelist holds URLs, and --errors reads files: copy them with `tfpipe stage` first")
+        update = {f"{split}_filelist": path, "annotations": "none"}
+        (checked,) = check(config.model_copy(update=update), [split], ALONE)
+        paths = checked.catalog.paths
+        total += len(paths)
+        items = np.flatnonzero(checked.having(UNUSABLE)).tolist()
+        failures += [Failure(paths[item], checked.reasons.get(item, "no image")) for item in items]
+    return failures, total
 
 
 def _errors(config: DataConfig, split: str, count: int) -> tuple[str, list[Tile]]:
-    open_source(config).check_use("view --errors")
-    filelist = config.train_filelist if split == "train" else config.test_filelist
-    if filelist is None:
-        raise ConfigError(f"no {split} data: data.{split}_filelist is not set")
-    paths, _ = read_lists(filelist)
-    if paths.remote:
-        raise ConfigError("the filelist holds URLs, and --errors reads files: copy them with `tfpipe stage` first")
-    failures = find_broken(paths, config.num_channels)
-    tiles = [_broken(failure, config.num_channels) for failure in islice(failures, count)]
-    hidden = sum(1 for _ in failures)
-    if not tiles:
-        return f"no file failed: all {len(paths)} images of the {split} data can be read and decoded", []
-    drawn = f", the first {count} of them shown" if hidden else ""
-    return f"{len(tiles) + hidden} of {len(paths)} images of the {split} data cannot be read or decoded{drawn}", tiles
+    failures, total = find_broken(config, split)
+    if not failures:
+        return f"no file failed: all {total} images of the {split} data can be read and decoded", []
+    drawn = f", the first {count} of them shown" if len(failures) > count else ""
+    title = f"{len(failures)} of {total} images of the {split} data cannot be read or decoded{drawn}"
+    return title, [_broken(failure, config.num_channels) for failure in failures[:count]]
 
 
 def _broken(failure: Failure, channels: int) -> Tile:
@@ -202,3 +220,14 @@ def _broken(failure: Failure, channels: int) -> Tile:
         image = sheet.fitted(sheet.picture(seen), width, height)
         shown.paste(image, ((width - image.width) // 2, (height - image.height) // 2))
     return Tile(shown, (sheet.shorten(failure.path, width, keep="end"), *sheet.wrap(failure.reason, width, 3)))
+
+
+def decode_in_part(path: str, channels: int) -> np.ndarray | None:
+    """Decodes a JPEG up to where it is cut off, to uint8 [height, width, channels]; None if nothing is decodable."""
+    try:
+        contents = read_whole(path)
+        return tf.io.decode_jpeg(
+            contents, channels, try_recover_truncated=True, acceptable_fraction=0.0, dct_method=DCT
+        ).numpy()
+    except (OSError, tf.errors.OpError):
+        return None

@@ -23,19 +23,10 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "checkpoints"
 FORMAT = 2
+# Begin of the names of the metrics' arrays.
+METRIC = "metrics."
 # Fields of State that a checkpoint's JSON has as they are.
-PLAIN = (
-    "epoch",
-    "step",
-    "total_steps",
-    "batch",
-    "contract",
-    "untested",
-    "epoch_steps",
-    "dropped",
-    "metric_sizes",
-    "settings",
-)
+PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped", "settings")
 # Sections and keys that a continuation may change at will: neither training's result nor its course depends on them.
 FREE = ("training.status", "training.interval", "training.checkpoint", "training.log_positions", "model.weights")
 
@@ -50,6 +41,9 @@ class GlobalBatch(NamedTuple):
     def crops(self) -> int:
         """Crops over all ranks."""
         return self.size * self.per_rank
+
+    def __str__(self) -> str:
+        return f"{self.size} ranks x {self.per_rank}"
 
 
 @dataclass(frozen=True)
@@ -70,10 +64,8 @@ class State:
     """Metrics of the last complete epoch, if its test pass is still missing; else None."""
     seeds: np.ndarray = field(default_factory=lambda: np.zeros((0, 0, 2), np.int64))
     """int64 [ranks, generators, 2]: states of the random generators of dropout and the like."""
-    metrics: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    """float64 [k]: the running metrics of the current epoch, summed over ranks."""
-    metric_sizes: list[tuple[str, int]] = field(default_factory=list)
-    """Path of each variable in `metrics`, and its number of values."""
+    metrics: dict[str, np.ndarray] = field(default_factory=dict)
+    """float64: the variables of the current epoch's running metrics, e.g. "top1/total", summed over ranks."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of the model and its training, by key."""
     epoch_steps: int = 1
@@ -106,7 +98,8 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
         "frontiers": state.stream.frontiers,
         "rest": state.stream.rest,
     }
-    arrays = {"pending": state.stream.pending, "seeds": state.seeds, "metrics": state.metrics}
+    arrays = {"pending": state.stream.pending, "seeds": state.seeds}
+    arrays |= {f"{METRIC}{path}": values for path, values in state.metrics.items()}
     for kind in ("weights", "optimizer"):
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
@@ -152,11 +145,11 @@ def read(path: Path) -> Checkpoint:
         )
         stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["pending"])
         fields = {name: about[name] for name in PLAIN}
-        arrays = {name: file[name] for name in ("seeds", "metrics")}
+        metrics = {name.removeprefix(METRIC): file[name] for name in file.files if name.startswith(METRIC)}
         fields["batch"] = GlobalBatch(*fields["batch"])
         if fields["untested"]:
             fields["untested"] = {name: math.nan if v is None else v for name, v in fields["untested"].items()}
-        return Checkpoint(State(**fields, **arrays, stream=stream), weights, optimizer)
+        return Checkpoint(State(**fields, stream=stream, seeds=file["seeds"], metrics=metrics), weights, optimizer)
 
 
 def _paths(run_dir: Path) -> list[Path]:
@@ -201,7 +194,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
     """
     different = breaches(state.contract, contract)
     if batch.crops != state.batch.crops and batch.per_rank != state.batch.per_rank:
-        different.append(f"data.batch_size: {_say(state.batch)} then, {_say(batch)} now")
+        different.append(f"data.batch_size: {state.batch} then, {batch} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:
         raise ConfigError(
             f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks goes on '
@@ -225,8 +218,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
     if batch.crops != state.batch.crops:
         logger.warning(
             "a step was %s, it is now %s; the learning rate's schedule continues from the same share of an epoch",
-            _say(state.batch),
-            _say(batch),
+            *(state.batch, batch),
         )
 
 
@@ -240,7 +232,3 @@ def carried_over(state: State, batch: GlobalBatch, steps: int, fixed: bool) -> t
     """
     scale = steps / state.epoch_steps if fixed else state.batch.crops / batch.crops
     return min(round(state.step * scale), steps - 1), scale
-
-
-def _say(batch: GlobalBatch) -> str:
-    return f"{batch.size} ranks x {batch.per_rank}"

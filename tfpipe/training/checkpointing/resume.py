@@ -46,19 +46,20 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         # Adds the metrics of an interrupted epoch after its first step, in which Keras creates their variables.
-        if len(self.state.metrics):
+        if self.state.metrics:
             _restore_metrics(self.model, self.state, self.world)
         state = self.state
-        self.state = replace(
-            state, step=state.step + 1, total_steps=state.total_steps + 1, metrics=np.zeros(0), untested=None
-        )
+        self.state = replace(state, step=state.step + 1, total_steps=state.total_steps + 1, metrics={}, untested=None)
         if self.state.step == self.state.epoch_steps:
             # fit would run a full epoch, but only the rest of an interrupted one is left.
             self.model.stop_training = True
             self.model.settle()
         elif self.model.granted.stop or self.model.granted.save:
-            metrics = self.world.sum(_take_metrics(self.model))
-            self._settle(replace(self.state, metrics=metrics, metric_sizes=_sizes(self.model)))
+            metrics = {
+                variable.path: self.world.sum(np.array(variable, np.float64))
+                for variable in self.model.metrics_variables
+            }
+            self._settle(replace(self.state, metrics=metrics))
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         self.model.stop_training = self.ended
@@ -209,28 +210,18 @@ def _generators(model: RunModel) -> list[keras.Variable]:
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
-def _take_metrics(model: RunModel) -> np.ndarray:
-    return np.concatenate([np.ravel(variable.numpy()) for variable in model.metrics_variables]).astype(np.float64)
-
-
-def _sizes(model: RunModel) -> list[tuple[str, int]]:
-    """Returns the path of each of the metrics' variables, e.g. "top1/total", and its number of values."""
-    return [(variable.path, int(np.prod(variable.shape))) for variable in model.metrics_variables]
-
-
 def _restore_metrics(model: RunModel, state: State, world: World) -> None:
     """Adds the sums of the interrupted epoch to the metrics that it had; a warning names the others.
 
     A metric that has other variables than it had is another one.
     """
-    ours, theirs = _sizes(model), [(path, size) for path, size in state.metric_sizes]
-    ends = np.cumsum([size for _, size in theirs])
-    saved = {path: state.metrics[end - size : end] / world.size for (path, size), end in zip(theirs, ends, strict=True)}
+    shapes = {variable.path: tuple(variable.shape) for variable in model.metrics_variables}
+    others = {*shapes.items()} ^ {(path, values.shape) for path, values in state.metrics.items()}
     # The variable "top1/total" is one of the metric top1.
-    changed = sorted({path.partition("/")[0] for path, _ in {*ours} ^ {*theirs}})
+    changed = sorted({path.partition("/")[0] for path, _ in others})
     for variable in model.metrics_variables:
         if variable.path.partition("/")[0] not in changed:
-            variable.assign_add(saved[variable.path].reshape(variable.shape).astype(variable.dtype))
+            variable.assign_add((state.metrics[variable.path] / world.size).astype(variable.dtype))
     if changed and world.rank == 0:
         logger.warning(
             "metrics that differ from those of the interrupted epoch: %s; their values in epoch %d are from step %d on",

@@ -47,7 +47,7 @@ def stop_on_signals() -> Iterator[Stop]:
         yield stop
         return
     ours, theirs = socket.socketpair()
-    theirs.setblocking(False)
+    theirs.settimeout(0)
 
     terminals = [number for number in (1, 2) if os.isatty(number)]
 

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.stream import Stream
-from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.training.checkpointing.checkpoints import (

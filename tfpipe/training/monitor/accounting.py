@@ -18,7 +18,7 @@ from tfpipe.data.runtime.meter import StepTimes, Times
 from tfpipe.distributed import World
 from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
-from tfpipe.training.monitor.samples import SampleCounter, SampleCounts
+from tfpipe.training.monitor.samples import SampleCounter
 from tfpipe.training.monitor.stragglers import describe_stragglers, find_straggler
 from tfpipe.util.schedstat import queued_s, queued_since
 
@@ -45,13 +45,12 @@ class RankFigures(NamedTuple):
     memory_bytes: float
 
 
-class RankUsage(NamedTuple):
-    """Resources that rank 0 used in an interval; the other ranks do not report theirs."""
+class Readings(NamedTuple):
+    """Counters of this process at the begin of an interval; the stages are those of rank 0 alone."""
 
     used: Usage
-    visited: SampleCounts
     stages: Sequence[Stage]
-    queued_s: float  # seconds that its threads were runnable but had no CPU, summed over threads
+    queued: Mapping[str, float]  # seconds that a thread was runnable but had no CPU
 
 
 class Accounting(keras.callbacks.Callback):
@@ -73,11 +72,11 @@ class Accounting(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         self.loader.meter.begin_epoch(epoch + 1)
         self.of_epoch: list[dict[str, Any]] = []
-        self._begin(usage(), self._stages(), queued_s())
+        self._begin(self._read())
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         if self.throughput.steps == 0:
-            self._begin(usage(), self._stages(), queued_s())
+            self._begin(self._read())
             return
         assert self.loader.meter.last is not None, "a step has ended"
         self.times.append(self.loader.meter.last)
@@ -92,35 +91,30 @@ class Accounting(keras.callbacks.Callback):
         if straggling is not None:
             logger.warning("%s", straggling)
 
-    def _begin(self, used: Usage, stages: Sequence[Stage], queued: Mapping[str, float]) -> None:
-        self.used, self.stages, self.queued = used, stages, queued
+    def _read(self) -> Readings:
+        stages_now = [] if self.record is None else stages(self.loader.iterator, self.names)
+        return Readings(usage(), stages_now, queued_s())
+
+    def _begin(self, readings: Readings) -> None:
+        self.readings = readings
         self.times: list[Times] = []
         self.positions: list[np.ndarray] = []
 
     def _close(self) -> None:
-        used, stages_now, queued = usage(), self._stages(), queued_s()
+        before, now = self.readings, self._read()
         steps = [times.read() for times in self.times]
+        cpu_s = now.used.cpu_s - before.used.cpu_s
         seconds = sum(step.step_s for step in steps)
-        cpu_s = used.cpu_s - self.used.cpu_s
         own = rank_figures(steps, cpu_s / (seconds * allowed_cores(self.world)), resident_bytes())
         ranks = self._share(own)
         if self.record is not None:
-            spent = RankUsage(
-                Usage._make(b - a for a, b in zip(self.used, used, strict=True)),
-                self.visits.count(self.positions),
-                since(self.stages, stages_now),
-                queued_since(self.queued, queued),
-            )
-            interval = self._describe(steps, ranks, spent)
+            interval = self._describe(steps, ranks, before, now)
             self.of_epoch.append(interval)
             meter = self.loader.meter
             append(self.record.path, {"epoch": meter.epoch, "step": meter.steps, "interval": interval})
             self.record.draw(curves(interval))
         # The next interval begins where this one ended, so that all work counts, including this summary.
-        self._begin(used, stages_now, queued)
-
-    def _stages(self) -> list[Stage]:
-        return [] if self.record is None else stages(self.loader.iterator, self.names)
+        self._begin(now)
 
     def _share(self, own: RankFigures) -> list[RankFigures]:
         """Returns every rank's figures by one allreduce of a table with a row per rank, twice as fast as a gather."""
@@ -128,7 +122,9 @@ class Accounting(keras.callbacks.Callback):
         table[self.world.rank] = own
         return [RankFigures(*row) for row in self.world.sum(table).tolist()]
 
-    def _describe(self, steps: Sequence[StepTimes], ranks: Sequence[RankFigures], spent: RankUsage) -> dict[str, Any]:
+    def _describe(
+        self, steps: Sequence[StepTimes], ranks: Sequence[RankFigures], before: Readings, now: Readings
+    ) -> dict[str, Any]:
         seconds, cores = sum(step.step_s for step in steps), allowed_cores(self.world)
         described = [
             {
@@ -150,13 +146,13 @@ class Accounting(keras.callbacks.Callback):
             **distributions(steps),
             "cpu_fraction": described[self.world.rank]["cpu_fraction"],
             "cores": cores,
-            "queued_fraction": round(spent.queued_s / (seconds * cores), FRACTION_DIGITS),
+            "queued_fraction": round(queued_since(before.queued, now.queued) / (seconds * cores), FRACTION_DIGITS),
             "memory_bytes": described[self.world.rank]["memory_bytes"],
-            "read_bytes": spent.used.read_bytes,
-            "storage_bytes": spent.used.storage_bytes,
-            **spent.visited._asdict(),
+            "read_bytes": now.used.read_bytes - before.used.read_bytes,
+            "storage_bytes": now.used.storage_bytes - before.used.storage_bytes,
+            **self.visits.count(self.positions)._asdict(),
             "autotune": [vars(choice) for choice in tuned(self.loader.iterator, self.names)],
-            "stages": [_per_element(stage) for stage in spent.stages if stage.elements],
+            "stages": [_per_element(stage) for stage in since(before.stages, now.stages) if stage.elements],
             "ranks": described,
             "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},
             "straggler": None

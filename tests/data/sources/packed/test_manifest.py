@@ -10,11 +10,11 @@ import shutil
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import simplejpeg
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ from PIL import Image
 from tests.support.batches import KNOWN_STEPS, crops, known_crops
 from tests.support.commands import ROOT, run
 from tests.support.examples import examples
-from tests.support.images import encoded
+from tests.support.images import decoded, encoded
 from tests.support.packs import config_of, packed
 from tests.support.ranks import Ranks
 from tests.support.runs import read_metrics
@@ -32,16 +32,17 @@ from tfpipe import Config, Cursor, Stream, World, build_dataset
 from tfpipe.config import make_config
 from tfpipe.data.annotations.cleaning import Boxes
 from tfpipe.data.catalog import table
-from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.diagnose import to_named_error
 from tfpipe.data.sources.packed import manifest
 from tfpipe.data.sources.packed.crops import loader
 from tfpipe.data.sources.packed.manifest import verify
 from tfpipe.data.sources.packed.shards import Records, Shards
-from tfpipe.data.sources.packed.source import Packed
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.packed.source import PackedSplit
+from tfpipe.data.sources.registry import load_split
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.training.checkpointing.checkpoints import contract_of
 
@@ -128,13 +129,13 @@ def test_large_tables_are_mapped_and_give_the_same(
     config = config_of(sample, tmp_path, "packed", copy[kind])
     expected = crops(config, "train", World(), 4)
     files = sorted(copy[kind].iterdir())
-    held = load_catalog(config.data, "train", World())
+    held = load_split(config.data, "train", World()).catalog
     assert sorted(copy[kind].iterdir()) == files
     monkeypatch.setattr(table, "SMALL_BYTES", 0)
     for _ in range(2):
         assert crops(config, "train", World(), 4) == expected
         monkeypatch.setattr(manifest, "_read_table", None)
-    mapped = load_catalog(config.data, "train", World())
+    mapped = load_split(config.data, "train", World()).catalog
     assert isinstance(mapped.paths.names, np.ndarray) and mapped.paths.digest == held.paths.digest
     assert list(mapped.paths) == list(held.paths)
     monkeypatch.undo()
@@ -143,7 +144,7 @@ def test_large_tables_are_mapped_and_give_the_same(
     about = json.loads(path.read_text())
     about["tables"][0]["sha256"] = "0" * 64
     path.write_text(json.dumps(about))
-    load_catalog(config.data, "train", World())
+    load_split(config.data, "train", World())
     assert len(list(copy[kind].glob("train.catalog/packed-*"))) == 2
 
 
@@ -165,7 +166,7 @@ def test_original_files_are_cropped_in_any_way(
     loose = config_of(sample, tmp_path, index=index, **how)
     config = config_of(sample, tmp_path, "packed", folders["original"], **how)
     assert crops(config, split, World(1, 2), 8) == crops(loose, split, World(1, 2), 8)
-    counts = [count_crops(load_catalog(each.data, "train", World()), each.data, World()) for each in (loose, config)]
+    counts = [count_crops(load_split(each.data, "train", World())) for each in (loose, config)]
     assert counts[0] == counts[1]
 
 
@@ -245,7 +246,7 @@ def test_a_checkpoint_tells_crops_as_jpeg_from_the_files(
     sample: SampleData, index: str, tmp_path: Path, folders: dict[str, Path], kind: str
 ) -> None:
     configs = config_of(sample, tmp_path, index=index), config_of(sample, tmp_path, "packed", folders[kind])
-    contracts = [contract_of(each, load_catalog(each.data, "train", World())) for each in configs]
+    contracts = [contract_of(each, load_split(each.data, "train", World())) for each in configs]
     different = {name for name in contracts[0] if contracts[0][name] != contracts[1][name]}
     # A layout is not compared if the boxes are known, which are the same.
     assert different - {"layout"} == ({"crops as JPEG"} if kind == "crops" else set())
@@ -262,12 +263,12 @@ def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObjec
     if scope == "shard":
         counts += counts == 0
     with tempfile.TemporaryDirectory() as folder:
-        catalog = numbered(counts, Path(folder), by_box)
-        size = min(size, catalog.samples)
+        split = numbered(counts, Path(folder), by_box)
+        size = min(size, split.catalog.samples)
         how = {"crop_image_size": [1, 1], "batch_size": data.draw(st.integers(1, 9)), "scope": scope}
         config = Config.model_validate_json(json.dumps({"data": {"train_filelist": "none", **how}}))
-        order = catalog.order(config.data)
-        per_sample = np.ones(catalog.samples, int) if by_box else counts
+        order = replace(split, config=config.data).order
+        per_sample = np.ones(split.catalog.samples, int) if by_box else counts
         stream = Stream.start(size)
         steps = data.draw(st.integers(0, 6))
         ran = Ranks(stream, order, per_sample, config.data.batch_size)
@@ -276,7 +277,7 @@ def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObjec
             stream = stream.over(data.draw(st.integers(1, 3)))
         rank = data.draw(st.integers(0, stream.size - 1))
         expected = Ranks(stream, order, per_sample, config.data.batch_size).steps(5)[rank]
-        dataset = build_dataset(config, "train", World(rank, stream.size), True, stream, catalog)
+        dataset = build_dataset(config, "train", World(rank, stream.size), True, stream, split)
         batches = list(dataset.take(5).as_numpy_iterator())
         places = [tuple(map(int, place)) for _, _, positions in batches for place in positions]
         assert places == expected
@@ -287,8 +288,8 @@ def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObjec
         assert [int(label) for _, labels, _ in batches for label in labels] == [number % 7 for number in numbers]
 
 
-def numbered(counts: np.ndarray, folder: Path, by_box: bool) -> Catalog:
-    """A catalog of images with so many raw crops, of one pixel that is their number, in two shards."""
+def numbered(counts: np.ndarray, folder: Path, by_box: bool) -> Split:
+    """Training data of images with so many raw crops, of one pixel that is their number, in two shards."""
     total = int(counts.sum())
     pixels = np.arange(total, dtype="<u4").view(np.uint8).reshape(-1, 4)[:, :3].reshape(-1, 1, 1, 3)
     half = total // 2
@@ -305,8 +306,8 @@ def numbered(counts: np.ndarray, folder: Path, by_box: bool) -> Catalog:
     whose = np.zeros(len(counts), np.int32)
     where = Shards("raw", [str(folder / "0"), str(folder / "1")], records)
     data = {"source": {"kind": "packed", "path": str(folder)}}
-    source = Packed(make_config({"data": data}).data).of_shards(where)
-    return Catalog("train", source, paths, [""], whose > 0, whose, tuple("abcdefg"), boxes, by_box=by_box)
+    catalog = Catalog("train", paths, [""], whose > 0, whose, tuple("abcdefg"), boxes, by_box=by_box)
+    return PackedSplit(make_config({"data": data}).data, catalog, World(), where)
 
 
 @pytest.mark.parametrize(
@@ -359,10 +360,10 @@ def test_shards_that_are_not_whole_are_named(
 def test_a_damaged_record_is_named(sample: SampleData, tmp_path: Path, copy: dict[str, Path], kind: str) -> None:
     """With its shard, its number there, and the file that it was."""
     config = config_of(sample, tmp_path, "packed", copy[kind], shuffle_buffer=0)
-    catalog = load_catalog(config.data, "train", World())
-    records = catalog.source.shards.records
+    split = load_split(config.data, "train", World())
+    records = split.shards.records
     bad = 40
-    shard = Path(catalog.source.shards.paths[records.shard[bad]])
+    shard = Path(split.shards.paths[records.shard[bad]])
     contents = bytearray(shard.read_bytes())
     begin = int(records.offset[bad])
     contents[begin : begin + int(records.length[bad])] = bytes(int(records.length[bad]))
@@ -370,8 +371,8 @@ def test_a_damaged_record_is_named(sample: SampleData, tmp_path: Path, copy: dic
     number = sorted(records.offset[records.shard == records.shard[bad]].tolist()).index(begin)
     with pytest.raises(tf.errors.OpError) as raised:
         crops(config, "train", steps=12)
-    said = str(to_named_error(raised.value, catalog, config.data, World(), Stream.start(1), None))
-    assert f"record {number} of {shard}, of {catalog.paths[int(records.image[bad])]}" in said
+    said = str(to_named_error(raised.value, split, Stream.start(1), None))
+    assert f"record {number} of {shard}, of {split.catalog.paths[int(records.image[bad])]}" in said
     assert "tfpipe pack --verify" in said and "Traceback" not in said
     with pytest.raises(ConfigError, match=f"1 of 14 files are not as packed:\n  {shard} is not what was packed"):
         verify(copy[kind])
@@ -387,26 +388,26 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
     """This is where memory does not hold them all; where it does, the same records are mapped."""
     for kind in ("raw", "crops"):
         config = config_of(sample, tmp_path, "packed", copy[kind])
-        catalog = load_catalog(config.data, "train", World())
-        shards = catalog.source.shards
-        mapped = loader(shards, catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
+        split = load_split(config.data, "train", World())
+        shards = split.shards
+        mapped = loader(shards, split.catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
         with monkeypatch.context() as small:
             small.setattr("tfpipe.data.sources.packed.pixels.free_memory", lambda: 0)
-            load = loader(shards, catalog.paths, (32, 32, 3))
+            load = loader(shards, split.catalog.paths, (32, 32, 3))
         whole = load(np.arange(20), np.zeros(0, bool))
         with monkeypatch.context() as without:
             without.setattr("tfpipe.data.sources.packed.pixels.native", lambda: None)
-            plain = loader(shards, catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
+            plain = loader(shards, split.catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool))
         assert whole.tobytes() == mapped.tobytes() == plain.tobytes()
-        contents = [catalog.source.shards.contents(record) for record in range(20)]
-        expected = contents if kind == "raw" else [simplejpeg.decode_jpeg(each).tobytes() for each in contents]
+        contents = [split.shards.contents(record) for record in range(20)]
+        expected = contents if kind == "raw" else [decoded(each).tobytes() for each in contents]
         assert whole.tobytes() == b"".join(expected)
-        last = int(np.argmax(catalog.source.shards.records.offset * (catalog.source.shards.records.shard == 2)))
-        Path(catalog.source.shards.paths[2]).write_bytes(Path(catalog.source.shards.paths[2]).read_bytes()[:-600])
+        last = int(np.argmax(split.shards.records.offset * (split.shards.records.shard == 2)))
+        Path(split.shards.paths[2]).write_bytes(Path(split.shards.paths[2]).read_bytes()[:-600])
         with pytest.raises(ValueError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
             load(np.array([0, last]), np.zeros(0, bool))
         with pytest.raises(TfpipeError, match=r"record \d+ of .*train-00002-of-00005.*: the shard ends within it"):
-            loader(shards, catalog.paths, (32, 32, 3))
+            loader(shards, split.catalog.paths, (32, 32, 3))
 
 
 @pytest.mark.parametrize("memory", [0, 2**40], ids=["read", "mapped"])
@@ -415,8 +416,8 @@ def test_crops_that_the_decoder_in_c_refuses_are_decoded_all_the_same(
 ) -> None:
     """A progressive JPEG among others; mirrored ones of both kinds."""
     monkeypatch.setattr("tfpipe.data.sources.packed.pixels.free_memory", lambda: memory)
-    catalog = load_catalog(config_of(sample, tmp_path, "packed", copy["crops"]).data, "train", World())
-    shards = catalog.source.shards
+    split = load_split(config_of(sample, tmp_path, "packed", copy["crops"]).data, "train", World())
+    shards = split.shards
     contents = [shards.contents(record) for record in range(4)]
     for record in (1, 2):
         other = encoded(Image.open(io.BytesIO(contents[record])), progressive=True, quality=30)
@@ -424,9 +425,9 @@ def test_crops_that_the_decoder_in_c_refuses_are_decoded_all_the_same(
         with open(shards.paths[shards.records.shard[record]], "r+b") as file:
             file.seek(shards.records.offset[record])
             file.write(contents[record])
-    expected = np.array([simplejpeg.decode_jpeg(each) for each in contents])
+    expected = np.array([decoded(each) for each in contents])
     flips = np.array([True, True, False, False])
-    load = loader(shards, catalog.paths, (32, 32, 3))
+    load = loader(shards, split.catalog.paths, (32, 32, 3))
     assert (load(np.arange(4), flips) == np.where(flips[:, None, None, None], expected[:, :, ::-1], expected)).all()
     assert (load(np.arange(4), np.zeros(0, bool)) == expected).all()
 
@@ -434,14 +435,14 @@ def test_crops_that_the_decoder_in_c_refuses_are_decoded_all_the_same(
 def test_a_shard_that_cannot_be_mapped_for_a_while_is_tried_again_and_one_for_ever_is_named(
     sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = load_catalog(config_of(sample, tmp_path, "packed", copy["raw"]).data, "train", World())
-    shards, failures, pauses = catalog.source.shards, [OSError(errno.EMFILE, os.strerror(errno.EMFILE))], []
+    split = load_split(config_of(sample, tmp_path, "packed", copy["raw"]).data, "train", World())
+    shards, failures, pauses = split.shards, [OSError(errno.EMFILE, os.strerror(errno.EMFILE))], []
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(builtins, "open", lambda *args, open=open: open(*args) if not failures else fail(failures))
-    assert loader(shards, catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool)).any() and pauses == [1]
+    assert loader(shards, split.catalog.paths, (32, 32, 3))(np.arange(20), np.zeros(0, bool)).any() and pauses == [1]
     Path(shards.paths[1]).unlink()
     with pytest.raises(TfpipeError, match=f"cannot read {shards.paths[1]}: No such file or directory"):
-        loader(shards, catalog.paths, (32, 32, 3))
+        loader(shards, split.catalog.paths, (32, 32, 3))
 
 
 def fail(failures: list[OSError]) -> None:
@@ -452,9 +453,9 @@ def test_a_packed_split_holds_the_paths_it_was_made_of(
     sample: SampleData, tmp_path: Path, folders: dict[str, Path]
 ) -> None:
     for split in ("train", "test"):
-        loose = load_catalog(config_of(sample, tmp_path).data, split, World())
+        loose = load_split(config_of(sample, tmp_path).data, split, World()).catalog
         for kind in KINDS:
-            catalog = load_catalog(config_of(sample, tmp_path, "packed", folders[kind]).data, split, World())
+            catalog = load_split(config_of(sample, tmp_path, "packed", folders[kind]).data, split, World()).catalog
             assert catalog.paths == loose.paths and catalog.paths.digest == loose.paths.digest
             assert catalog.classes == loose.classes and np.array_equal(catalog.labels, loose.labels)
             assert np.array_equal(catalog.annotated, loose.annotated)
@@ -469,7 +470,8 @@ def test_crops_are_the_jpegs_that_the_manifest_says(folders: dict[str, Path]) ->
     assert count == sum(each["records"] for each in manifest["shards"])
     example = tf.train.Example.FromString(next(iter(tf.data.TFRecordDataset(str(shards[0])))).numpy())
     jpeg = example.features.feature["image/encoded"].bytes_list.value[0]
-    assert simplejpeg.decode_jpeg_header(jpeg)[:4] == (32, 32, "YCbCr", "420")
+    image = Image.open(io.BytesIO(jpeg))
+    assert image.size == (32, 32) and [layer[1:3] for layer in image.layer] == [(2, 2), (1, 1), (1, 1)]
 
 
 def test_a_model_trains_and_is_tested_on_packed_data(

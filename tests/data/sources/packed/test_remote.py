@@ -13,7 +13,7 @@ from tests.support.sample import SampleData
 from tests.support.server import Server, serving
 from tfpipe import Config, Loader, World, make_config
 from tfpipe.cli import main
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.remote import fetcher
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.stage import stage
@@ -86,12 +86,12 @@ def test_tar_shards_on_a_web_server_are_named_by_a_pattern(tmp_path: Path) -> No
         server.ranges = True
         source = {"kind": "webdataset", "path": f"{server.url}/train-{{0000..0002}}.tar"}
         config = make_config({"data": {**SMALL, "source": source, "index": str(tmp_path)}})
-        catalog = load_catalog(config.data, "train", World())
-        assert [catalog.source.image(catalog, item) for item in range(12)] == [each.file for each in samples(12)]
+        split = load_split(config.data, "train", World())
+        assert [split.image(item) for item in range(12)] == [each.file for each in samples(12)]
         assert not open_source(config.data).has_test()
         missing = make_config({"data": {**SMALL, "source": source}})
         with pytest.raises(ConfigError, match=r"data\.index must name a local folder"):
-            load_catalog(missing.data, "train", World())
+            load_split(missing.data, "train", World())
 
 
 @pytest.mark.parametrize("header", ["ETag", "Last-Modified"])
@@ -109,8 +109,8 @@ def test_a_shard_on_a_server_that_changed_is_scanned_and_cached_again(tmp_path: 
             server.headers = {header: version}
             shard.write_bytes(shard.read_bytes().replace(b'"bird"', f'"{label}"'.encode()).replace(sample.file, image))
             for _ in range(2):
-                catalog = load_catalog(config.data, "train", World())
-                assert (catalog.classes, catalog.source.image(catalog, 0)) == ((label,), image)
+                split = load_split(config.data, "train", World())
+                assert (split.catalog.classes, split.image(0)) == ((label,), image)
 
 
 def test_stage_copies_packed_data_from_a_server(
@@ -133,15 +133,15 @@ def test_what_is_missing_or_damaged_is_named(sample: SampleData, folders: Path, 
     shard = sorted(path.name for path in (folders / "crops").glob("train-*"))[0]
     server.fail = lambda path: 503 if path.endswith(shard) else None
     with pytest.raises(ConfigError, match=f"cannot read {server.url}/crops/{shard}, named in the manifest"):
-        load_catalog(config.data, "train", World())
+        load_split(config.data, "train", World())
     server.fail = lambda path: None
-    catalog = load_catalog(config.data, "train", World())
+    split = load_split(config.data, "train", World())
     server.fail = lambda path: 404
     with pytest.raises(ValueError, match=f"cannot fetch {server.url}/crops/train-"):
-        catalog.source.image(catalog, 0)
+        split.image(0)
     with (
         pytest.raises(TfpipeError, match=r"record \d+ of http.*cannot fetch"),
-        Loader(config, catalog=catalog) as loader,
+        Loader(config, catalog=split) as loader,
     ):
         next(loader)
 
@@ -174,8 +174,8 @@ def test_a_server_that_cannot_be_reached_is_no_missing_file(
         open_source(packed.data).check()
     for config in (packed, shards):
         with pytest.raises(ConfigError, match=rf"cannot read {server.url}/.*: {says}"):
-            load_catalog(config.data, "train", World())
+            load_split(config.data, "train", World())
     server.start()
     server.fail = lambda path: 0 if path.startswith("crops/train-") else None
     with pytest.raises(ConfigError, match=r"named in the manifest: .*; tried 2 times .*; see to the server"):
-        load_catalog(packed.data, "train", World())
+        load_split(packed.data, "train", World())

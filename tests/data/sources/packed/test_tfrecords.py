@@ -19,7 +19,7 @@ from tests.support.sample import SampleData
 from tfpipe import Config, World
 from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.sources.packed import tfrecords as module
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -38,7 +38,7 @@ def _bytes_feature(value):
 
 def write_as_slim(config: Config, split: str, out: Path, shards: int, leave_out: tuple[str, ...] = ()) -> list[str]:
     """As build_imagenet_data.py: shuffled, labels from 1, one label a box. Returns the files, in their order there."""
-    catalog = load_catalog(config.data, split, World())
+    catalog = load_split(config.data, split, World()).catalog
     items = list(range(len(catalog)))
     random.Random(12345).shuffle(items)
     bounds = np.linspace(0, len(items), shards + 1).astype(int)
@@ -126,7 +126,7 @@ def test_they_give_what_the_same_files_give(
     assert [each[:3] for each in got] == [each[:3] for each in expected]
     same = [one[3] == other[3] for one, other in zip(got, expected, strict=True)]
     assert np.mean(same) > 0.95
-    catalogs = [load_catalog(each.data, split, World()) for each in (loose, config)]
+    catalogs = [load_split(each.data, split, World()).catalog for each in (loose, config)]
     assert catalogs[0].classes == catalogs[1].classes
     assert np.array_equal(catalogs[0].annotated, catalogs[1].annotated)
 
@@ -139,20 +139,20 @@ def test_they_are_scanned_once(
     scan = module._scan_shard
     monkeypatch.setattr(module, "_scan_shard", lambda path, size: scanned.append(path.name) or scan(path, size))
     config = config_of(sample, tmp_path, "tfrecord", records)
-    first = load_catalog(config.data, "train", World())
+    first = load_split(config.data, "train", World()).catalog
     assert len(scanned) == 4 and len(list(records.glob("train.catalog/tfrecord-*"))) == 1
-    again = load_catalog(config.data, "train", World())
+    again = load_split(config.data, "train", World()).catalog
     assert len(scanned) == 4 and again.paths == first.paths and np.array_equal(again.labels, first.labels)
     assert all(np.array_equal(a, b) for a, b in zip(again.boxes, first.boxes, strict=True))
     kept = next(iter(tf.data.TFRecordDataset(str(records / "train-00000-of-00004")))).numpy()
     with tf.io.TFRecordWriter(str(records / "train-00002-of-00004")) as writer:
         writer.write(kept)
     with caplog.at_level(logging.WARNING):
-        changed = load_catalog(config.data, "train", World())
+        changed = load_split(config.data, "train", World()).catalog
     assert "train-00002-of-00004 had 134525 bytes then, has 4593 now; it is made again" in caplog.text
     assert len(scanned) == 8 and len(changed) == len(first) - 23
     (tmp_path / "indexes").mkdir()
-    load_catalog(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())
+    load_split(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())
     names = sorted(re.sub("-[0-9a-f]{8}", "", each.name) for each in (tmp_path / "indexes").iterdir())
     assert names == ["test.catalog", "train.catalog"]
 
@@ -173,18 +173,18 @@ def test_a_record_with_a_damaged_head_is_named(
     start = 12 + int.from_bytes(contents[:8], "little") + 4
     shard.write_bytes(contents[:start] + damage(contents[start:]))
     with pytest.raises(ConfigError, match=rf"record 1 of {shard}: {problem.format(start=start)}.*; copy it again"):
-        load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+        load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
     assert not list(records.glob("train.catalog/tfrecord-*"))
 
 
 def test_a_changed_shard_of_the_same_size_is_scanned_again(sample: SampleData, tmp_path: Path, records: Path) -> None:
     config = config_of(sample, tmp_path, "tfrecord", records).data
-    before = load_catalog(config, "train", World())
+    before = load_split(config, "train", World()).catalog
     first, *_, last = (name.encode() for name in before.classes)
     assert len(first) == len(last)
     for path in records.glob("train-*-of-*"):
         path.write_bytes(path.read_bytes().replace(first, last))
-    after = load_catalog(config, "train", World())
+    after = load_split(config, "train", World()).catalog
     moved = np.where(before.labels == 0, len(before.classes) - 1, before.labels)
     assert (before.labels == 0).any()
     assert [after.classes[label] for label in after.labels] == [before.classes[label] for label in moved]
@@ -195,29 +195,29 @@ def test_files_are_split_by_the_words_in_their_names(
     sample: SampleData, tmp_path: Path, records: Path, train: str, test: str
 ) -> None:
     counts = [
-        len(load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, split, World()))
+        len(load_split(config_of(sample, tmp_path, "tfrecord", records).data, split, World()).catalog)
         for split in ("train", "test")
     ]
     for path in records.glob("*-of-*"):
         split, rest = path.name.split("-", 1)
         path.rename(records / f"{train if split == 'train' else test}-{rest}.tfrecord")
     config = config_of(sample, tmp_path, "tfrecord", records).data
-    assert [len(load_catalog(config, split, World())) for split in ("train", "test")] == counts
+    assert [len(load_split(config, split, World()).catalog) for split in ("train", "test")] == counts
 
 
 def test_without_synsets_labels_go_by_number(sample: SampleData, config: Config, tmp_path: Path) -> None:
     left_out = ("image/class/synset", "image/filename", "image/object/bbox/label")
     files = write_as_slim(config, "train", tmp_path / "plain", 2, left_out)
-    loose = load_catalog(config.data, "train", World())
+    loose = load_split(config.data, "train", World()).catalog
     expected = dict(zip(loose.paths, loose.labels.tolist(), strict=True))
-    catalog = load_catalog(config_of(sample, tmp_path, "tfrecord", tmp_path / "plain").data, "train", World())
+    catalog = load_split(config_of(sample, tmp_path, "tfrecord", tmp_path / "plain").data, "train", World()).catalog
     assert catalog.labels.tolist() == [expected[path] for path in files]
     assert catalog.classes == tuple("12345678")
     assert catalog.paths[50] == "train-00001-of-00002:2"
     assert len(catalog.boxes.labels) > len(catalog)
     some = config_of(sample, tmp_path, "tfrecord", tmp_path / "plain", classes=["a", "b"])
     with pytest.raises(ConfigError, match=r"\d+ of 96 records in .* have a label that is no class"):
-        load_catalog(some.data, "train", World())
+        load_split(some.data, "train", World())
 
 
 def test_odd_boxes_become_sound_ones(sample: SampleData, tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_odd_boxes_become_sound_ones(sample: SampleData, tmp_path: Path) -> None
         for edge in boxes:
             features[f"image/object/bbox/{edge}"].float_list.value[:] = [0.5] * 4
         writer.write(tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString())
-    found = load_catalog(config_of(sample, tmp_path, "tfrecord", tmp_path / "odd").data, "train", World()).boxes
+    found = load_split(config_of(sample, tmp_path, "tfrecord", tmp_path / "odd").data, "train", World()).catalog.boxes
     assert found.images.tolist() == [0, 0, 1]
     np.testing.assert_allclose(found.boxes, [[0.1, 0.2, 0.5, 0.4], [0, 0, 0.5, 1], [0, 0, 1, 1]])
 
@@ -262,7 +262,7 @@ def test_odd_boxes_become_sound_ones(sample: SampleData, tmp_path: Path) -> None
 def test_damage_is_named(sample: SampleData, tmp_path: Path, records: Path, spoil, said: str) -> None:
     spoil(records / "train-00003-of-00004")
     with pytest.raises(ConfigError, match=said):
-        load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+        load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
 
 
 def write_other(shard: Path, data: bytes) -> None:
@@ -273,7 +273,7 @@ def write_other(shard: Path, data: bytes) -> None:
 def test_objects_classes_are_not_in_them(sample: SampleData, tmp_path: Path, records: Path) -> None:
     data = {"label_source": "object", "classes": ["a"]}
     with pytest.raises(ConfigError, match="is not for TFRecords of ImageNet"):
-        load_catalog(config_of(sample, tmp_path, "tfrecord", records, **data).data, "train", World())
+        load_split(config_of(sample, tmp_path, "tfrecord", records, **data).data, "train", World())
     assert json.loads((tmp_path / "config.json").read_text())["data"]["label_source"] == "object"
 
 
@@ -281,11 +281,11 @@ def test_shards_may_end_with_tfrecord(sample: SampleData, tmp_path: Path, record
     for shard in list(records.iterdir()):
         shard.rename(f"{shard}.tfrecord")
     (records / "train-notes-of-all.txt").write_text("no shard")
-    assert len(load_catalog(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())) == 96
+    assert len(load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World()).catalog) == 96
 
 
 def test_shards_without_a_record_are_named(sample: SampleData, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     (tmp_path / "none/train-00000-of-00001").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"the TFRecords in .*none hold no record of the train data"):
-        load_catalog(config_of(sample, tmp_path, "tfrecord", tmp_path / "none").data, "train", World())
+        load_split(config_of(sample, tmp_path, "tfrecord", tmp_path / "none").data, "train", World())

@@ -14,16 +14,21 @@ from tests.support.routes import CLASSES, HEIGHT, SMALL, WIDTH, samples, write_t
 from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.config import make_config
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed import webdataset as module
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
 
 SAMPLES = samples(12)
 
 
-def catalog_of(folder: Path, split: str = "train", world: World = World(), source: dict | None = None, **data: object):
+def split_of(folder: Path, split: str = "train", world: World = World(), source: dict | None = None, **data: object):
     source = {"kind": "webdataset", "path": str(folder), **(source or {})}
-    return load_catalog(make_config({"data": {**SMALL, "source": source, **data}}).data, split, world)
+    return load_split(make_config({"data": {**SMALL, "source": source, **data}}).data, split, world)
+
+
+def catalog_of(folder: Path, split: str = "train", world: World = World(), **keys: object) -> Catalog:
+    return split_of(folder, split, world, **keys).catalog
 
 
 def write(path: Path, **members: bytes) -> Path:
@@ -39,9 +44,10 @@ def write(path: Path, **members: bytes) -> Path:
 @pytest.mark.parametrize("notes", ["json", "cls and xml"])
 def test_labels_and_boxes_are_beside_the_images(tmp_path: Path, notes: str) -> None:
     write_tars(tmp_path, SAMPLES, notes=notes)
-    catalog = catalog_of(tmp_path, classes=list(CLASSES))
+    split = split_of(tmp_path, classes=list(CLASSES))
+    catalog = split.catalog
     assert list(catalog.paths) == [f"{sample.label}/{sample.name}.jpg" for sample in SAMPLES]
-    assert [catalog.source.image(catalog, item) for item in range(12)] == [sample.file for sample in SAMPLES]
+    assert [split.image(item) for item in range(12)] == [sample.file for sample in SAMPLES]
     assert [catalog.classes[label] for label in catalog.labels] == [sample.label for sample in SAMPLES]
     edges = [box for sample in SAMPLES for box in sample.boxes or [[0, 0, WIDTH, HEIGHT]]]
     wanted = np.array(edges)[:, [1, 0, 3, 2]] / [HEIGHT, WIDTH, HEIGHT, WIDTH]
@@ -57,7 +63,7 @@ def test_an_error_that_may_pass_costs_a_scan_a_pause(
     pauses = fail_once(monkeypatch, module, name)
     catalog = catalog_of(tmp_path)
     assert (list(catalog.paths), pauses) == (["a.jpg"], [1])
-    assert catalog.source.left_out == ["1 .txt (e.g. a.txt)"]
+    assert catalog.left_out == ("1 .txt (e.g. a.txt)",)
     assert "train-0.tar" in caplog.text or name == "check_end"
 
 
@@ -136,7 +142,7 @@ def test_shards_of_no_split_are_told(tmp_path: Path, caplog: pytest.LogCaptureFi
     write_tars(tmp_path, SAMPLES)
     write(tmp_path / "more.tar", x__jpg=b"x")
     catalog = catalog_of(tmp_path)
-    assert len(catalog) == 12 and list(catalog.source.left_out) == [f"1 files of no split (e.g. {tmp_path}/more.tar)"]
+    assert len(catalog) == 12 and list(catalog.left_out) == [f"1 files of no split (e.g. {tmp_path}/more.tar)"]
     assert caplog.text.count("holds what is not used: 1 files of no split") == 1
     (tmp_path / "more.tar").rename(tmp_path / "train-val-1.tar")
     with pytest.raises(ConfigError, match=r"train-val-1\.tar may be training data or test data"):
@@ -232,9 +238,9 @@ def test_samples_of_one_name_in_a_row_have_their_own_labels(tmp_path: Path) -> N
                 tar.addfile(member, io.BytesIO(contents))
 
     add(("a.cls", b"0"), ("a.jpg", one), ("a.cls", b"1"), ("a.jpg", other))
-    catalog = catalog_of(tmp_path)
-    assert catalog.labels.tolist() == [0, 1]
-    assert [catalog.source.image(catalog, item) for item in range(2)] == [one, other]
+    split = split_of(tmp_path)
+    assert split.catalog.labels.tolist() == [0, 1]
+    assert [split.image(item) for item in range(2)] == [one, other]
     add(("n/a.jpg", one), ("n/a.cls", b"0"), ("n/a.json", b"{}"), ("n/a.jpg", other), ("n/a.cls", b"1"))
     with pytest.raises(ConfigError, match=r"t\.tar: several samples in a row are named n/a, .* a name of its own"):
         catalog_of(tmp_path)

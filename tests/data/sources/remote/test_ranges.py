@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.support.server import Server, serving
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote import block_cache, fetcher, ranges
-from tfpipe.data.sources.remote.block_cache import FOLDER, BlockCache
+from tfpipe.data.sources.remote import fetcher, ranges
+from tfpipe.data.sources.remote.cache import SEAL
 from tfpipe.data.sources.remote.fetcher import FetchError
-from tfpipe.data.sources.remote.ranges import GAP, MOST, Place, RemoteFiles, neighbours
+from tfpipe.data.sources.remote.ranges import GAP, MOST, Extent, RemoteFiles, neighbours
 from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 
@@ -35,7 +35,7 @@ def files(tmp_path: Path) -> list[bytes]:
 
 @pytest.fixture
 def server(tmp_path: Path, files: list[bytes], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(block_cache, "BLOCK", BLOCK)
+    monkeypatch.setattr(ranges, "BLOCK", BLOCK)
     monkeypatch.setattr(fetcher, "PAUSE_S", 0.01)
     with serving(tmp_path / "files") as made:
         made.ranges = True
@@ -47,16 +47,21 @@ def remote_files(server: Server, cache: Path | None = None, gb: float = 1.0, ver
     return RemoteFiles(files, Remote(cache=cache, cache_gb=gb, retries=3))
 
 
-def random_places(count: int, seed: int = 0) -> list[Place]:
+def blocks(folder: Path) -> list[Path]:
+    """The files of a cache that hold blocks."""
+    return list((folder / "cache").glob("??/*"))
+
+
+def random_places(count: int, seed: int = 0) -> list[Extent]:
     rng = np.random.default_rng(seed)
     places = []
     for file in rng.choice([0, 0, 1, 2], count).tolist():
         offset = int(rng.integers(0, SIZES[file]))
-        places.append(Place(file, offset, int(rng.integers(1, min(9000, SIZES[file] - offset) + 1))))
+        places.append(Extent(file, offset, int(rng.integers(1, min(9000, SIZES[file] - offset) + 1))))
     return places
 
 
-def expected(files: list[bytes], places: list[Place]) -> list[bytes]:
+def expected(files: list[bytes], places: list[Extent]) -> list[bytes]:
     return [files[file][offset : offset + length] for file, offset, length in places]
 
 
@@ -74,7 +79,7 @@ def test_the_cache_fetches_each_block_once_for_all_threads_and_processes(
 ) -> None:
     server.latency_s = 0.05
     readers = [remote_files(server, tmp_path / "cache") for _ in range(2)]
-    places = [Place(0, 0, SIZES[0]), *random_places(60)]
+    places = [Extent(0, 0, SIZES[0]), *random_places(60)]
     with ThreadPoolExecutor(8) as pool:
         for read in pool.map(lambda _: readers[0].read(places), range(8)):
             assert read == expected(files, places)
@@ -88,42 +93,50 @@ def test_the_cache_is_bounded_and_the_rest_is_fetched_each_time(
     server: Server, files: list[bytes], tmp_path: Path
 ) -> None:
     reader = remote_files(server, tmp_path / "cache", gb=5 * BLOCK / 1e9)
-    whole = [Place(file, 0, size) for file, size in enumerate(SIZES)]
+    whole = [Extent(file, 0, size) for file, size in enumerate(SIZES)]
     for _ in range(2):
         assert reader.read(whole) == files
-    held = sum(file.stat().st_blocks * 512 for file in (tmp_path / "cache" / FOLDER).rglob("[0-9]"))
-    assert 0 < held <= 5 * BLOCK
+    assert [file.stat().st_size for file in blocks(tmp_path)] == [BLOCK + SEAL] * 4
+    again, before = remote_files(server, tmp_path / "cache", gb=5 * BLOCK / 1e9), server.sent
+    assert again.read(whole) == files
+    assert len(blocks(tmp_path)) == 4, "what a later run finds is not replaced by what it reads"
+    assert before < server.sent
 
 
-def test_files_that_no_process_uses_make_room_for_others(server: Server, files: list[bytes], tmp_path: Path) -> None:
-    about = [BlockCache(tmp_path, [(name, Stamp(10 * BLOCK, None))], "", 17 * BLOCK) for name in ("old", "used")]
-    for cache in about:
-        for block in range(5):
-            cache.keep(block, bytes([block]) * BLOCK)
-    del about[0], cache
-    new = BlockCache(tmp_path, [("new", Stamp(10 * BLOCK, None))], "", 17 * BLOCK)
-    assert len([path for path in (tmp_path / FOLDER).iterdir() if path.is_dir()]) == 2
-    kept = [block for block in range(10) if new.has_room() and not new.keep(block, b"x" * BLOCK)]
-    assert kept == list(range(10)) and about[0].has(4)
+def test_blocks_that_no_process_has_used_since_make_room_for_others(
+    server: Server, files: list[bytes], tmp_path: Path
+) -> None:
+    whole, room = [Extent(0, 0, SIZES[0])], 20 * (BLOCK + SEAL) / 1e9
+    assert remote_files(server, tmp_path / "cache", room, "old").read(whole) == files[:1]
+    old = blocks(tmp_path)
+    assert len(old) == 13
+    for block in old:
+        os.utime(block, (0, 0))
+    new = remote_files(server, tmp_path / "cache", room, "new")
+    assert new.read(whole) == files[:1]
+    assert len(set(blocks(tmp_path)) - set(old)) == 13, "all of its own are there"
+    assert remote_files(server, tmp_path / "cache", room, "next").read(whole) == files[:1]
+    before = server.sent
+    assert new.read(whole) == files[:1] and server.sent == before, "those that another process uses are not replaced"
 
 
 def test_another_version_of_a_file_has_blocks_of_its_own(server: Server, files: list[bytes], tmp_path: Path) -> None:
-    places = [Place(0, 0, SIZES[0])]
+    places = [Extent(0, 0, SIZES[0])]
     assert remote_files(server, tmp_path / "cache", version="a").read(places) == files[:1]
     (tmp_path / "files/0").write_bytes(files[0][::-1])
     assert remote_files(server, tmp_path / "cache", version="b").read(places) == [files[0][::-1]]
 
 
 def test_a_block_that_was_lost_or_changed_is_fetched_again(server: Server, files: list[bytes], tmp_path: Path) -> None:
-    places = [Place(0, 0, SIZES[0])]
+    places = [Extent(0, 0, SIZES[0])]
     remote_files(server, tmp_path / "cache").read(places)
-    (copy,) = [file for file in (tmp_path / "cache" / FOLDER).rglob("0") if file.stat().st_size == SIZES[0]]
-    with copy.open("r+b") as file:
-        file.seek(2 * BLOCK)
-        file.write(bytes(BLOCK))
+    lost, damaged, empty = sorted(blocks(tmp_path))[:3]
+    lost.unlink()
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    empty.write_bytes(b"")
     before = server.sent
     assert remote_files(server, tmp_path / "cache").read(places) == [files[0]]
-    assert server.sent - before == BLOCK
+    assert server.sent - before == 3 * BLOCK
 
 
 def test_a_disk_that_is_full_only_ends_caching(
@@ -133,8 +146,8 @@ def test_a_disk_that_is_full_only_ends_caching(
         raise OSError(28, "No space left on device")
 
     reader = remote_files(server, tmp_path / "cache")
-    monkeypatch.setattr(os, "pwrite", full)
-    assert reader.read([Place(0, 5, 100)]) == [files[0][5:105]]
+    monkeypatch.setattr(os, "replace", full)
+    assert reader.read([Extent(0, 5, 100)]) == [files[0][5:105]]
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -147,25 +160,25 @@ def test_failures_that_pass_lose_nothing_and_others_are_named(
         places = random_places(20, seed)
         assert reader.read(places) == expected(files, places)
     server.fail = lambda path: 404 if path == "2" else None
-    results = remote_files(server, tmp_path / "other" if cached else None).read([Place(0, 0, 9), Place(2, 0, 9)])
+    results = remote_files(server, tmp_path / "other" if cached else None).read([Extent(0, 0, 9), Extent(2, 0, 9)])
     assert results[0] == files[0][:9]
     assert isinstance(results[1], FetchError) and f"{server.url}/2: HTTP status 404" in str(results[1])
 
 
 def test_a_server_that_ignores_ranges_is_refused(server: Server, files: list[bytes]) -> None:
     server.ranges = False
-    (result,) = remote_files(server).read([Place(0, 0, 9)])
+    (result,) = remote_files(server).read([Extent(0, 0, 9)])
     assert "the server ignores ranges" in str(result)
     server.ranges = True
     server.root = server.root.parent
-    (result,) = remote_files(server).read([Place(0, 0, 9)])
+    (result,) = remote_files(server).read([Extent(0, 0, 9)])
     assert isinstance(result, FetchError)
 
 
 def test_a_file_that_is_shorter_than_it_was_is_named(server: Server, files: list[bytes]) -> None:
     reader = remote_files(server)
     (server.root / "0").write_bytes(b"short")
-    (result,) = reader.read([Place(0, 0, 9)])
+    (result,) = reader.read([Extent(0, 0, 9)])
     assert "it ends at byte 5, before 9" in str(result)
 
 
@@ -192,13 +205,13 @@ def test_a_folder_that_cannot_be_used_is_refused(server: Server, tmp_path: Path)
 
 
 places = st.lists(
-    st.builds(Place, st.integers(0, 2), st.integers(0, 4 * MOST), st.integers(1, 200_000)), min_size=1, max_size=60
+    st.builds(Extent, st.integers(0, 2), st.integers(0, 4 * MOST), st.integers(1, 200_000)), min_size=1, max_size=60
 )
 
 
 @settings(deadline=None, max_examples=60)
 @given(places)
-def test_neighbours_share_a_request_and_others_do_not(places: list[Place]) -> None:
+def test_neighbours_share_a_request_and_others_do_not(places: list[Extent]) -> None:
     groups = list(neighbours(places))
     assert sorted(number for group in groups for number in group) == list(range(len(places)))
     for group in groups:
@@ -211,6 +224,6 @@ def test_neighbours_share_a_request_and_others_do_not(places: list[Place]) -> No
 
 
 def test_neighbours_are_found_in_any_order() -> None:
-    where = [Place(0, 300, 50), Place(1, 0, 9), Place(0, 100, 200), Place(0, 10 * GAP, 9)]
+    where = [Extent(0, 300, 50), Extent(1, 0, 9), Extent(0, 100, 200), Extent(0, 10 * GAP, 9)]
     assert list(neighbours(where)) == [[2, 0], [3], [1]]
     assert ranges.GAP < ranges.MOST

@@ -11,7 +11,7 @@ import pytest
 from tests.support.routes import CLASSES, HEIGHT, WIDTH, samples, write_coco, write_files
 from tfpipe import World
 from tfpipe.config import make_config
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 
 SAMPLES = samples(12)
@@ -19,7 +19,7 @@ SAMPLES = samples(12)
 
 def catalog_of(path: Path, split: str = "train", source: dict | None = None, **data: object):
     source = {"kind": "coco", "path": str(path), **(source or {})}
-    return load_catalog(make_config({"data": {"source": source, **data}}).data, split, World())
+    return load_split(make_config({"data": {"source": source, **data}}).data, split, World()).catalog
 
 
 def test_objects_have_the_labels(tmp_path: Path) -> None:

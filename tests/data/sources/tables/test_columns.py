@@ -13,7 +13,7 @@ from tests.support.images import encoded, picture
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
 
 FILE = encoded(picture(24, 32))
@@ -21,7 +21,7 @@ FILE = encoded(picture(24, 32))
 
 def catalog_of(path: Path, columns: dict[str, str] | None = None, **data: object) -> Catalog:
     source = {"kind": "table", "path": str(path), "columns": columns or {}}
-    return load_catalog(make_config({"data": {"source": source, **data}}).data, "train", World())
+    return load_split(make_config({"data": {"source": source, **data}}).data, "train", World()).catalog
 
 
 def write(path: Path, rows: dict[str, Any], features: dict[str, Any] | None = None) -> Path:

@@ -14,7 +14,7 @@ from tests.support.routes import samples, write_arrow
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.tables import formats
 from tfpipe.data.sources.tables.formats import holds_bytes, read_table
 from tfpipe.errors import ConfigError
@@ -28,7 +28,9 @@ TEXTS = {
 
 
 def catalog_of(path: Path, split: str = "train") -> Catalog:
-    return load_catalog(make_config({"data": {"source": {"kind": "table", "path": str(path)}}}).data, split, World())
+    return load_split(
+        make_config({"data": {"source": {"kind": "table", "path": str(path)}}}).data, split, World()
+    ).catalog
 
 
 def write(path: Path) -> Path:

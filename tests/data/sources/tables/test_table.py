@@ -18,7 +18,9 @@ from tests.support.routes import (
 from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.config import make_config
-from tfpipe.data.sources.registry import load_catalog, open_source
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.registry import load_split, open_source
+from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 
 SAMPLES = samples(12)
@@ -28,8 +30,12 @@ def config_of(source: dict, **data: object) -> Config:
     return make_config({"data": {**SMALL, "source": {"kind": "table", **source}, **data}})
 
 
-def catalog_of(source: dict, split: str = "train", world: World = World(), **data: object):
-    return load_catalog(config_of(source, **data).data, split, world)
+def split_of(source: dict, split: str = "train", world: World = World(), **data: object) -> Split:
+    return load_split(config_of(source, **data).data, split, world)
+
+
+def catalog_of(source: dict, split: str = "train", **data: object) -> Catalog:
+    return split_of(source, split, **data).catalog
 
 
 def test_a_split_is_the_files_that_begin_with_its_name(tmp_path: Path) -> None:
@@ -37,9 +43,9 @@ def test_a_split_is_the_files_that_begin_with_its_name(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train-00001-of-00002.parquet", SAMPLES[7:])
     write_parquet(tmp_path / "test-00000-of-00001.parquet", SAMPLES[:5])
     for _ in range(2):  # the second time from the copies
-        train, test = (catalog_of({"path": str(tmp_path)}, split) for split in ("train", "test"))
-        assert [train.source.image(train, item) for item in range(12)] == [sample.file for sample in SAMPLES]
-        assert (len(train), len(test), train.classes) == (12, 5, CLASSES)
+        train, test = (split_of({"path": str(tmp_path)}, split) for split in ("train", "test"))
+        assert [train.image(item) for item in range(12)] == [sample.file for sample in SAMPLES]
+        assert (len(train.catalog), len(test.catalog), train.catalog.classes) == (12, 5, CLASSES)
     alone = open_source(config_of({"path": str(tmp_path / "test-00000-of-00001.parquet")}).data)
     assert not alone.has_test()
     alone.check(test=True)
@@ -60,10 +66,10 @@ def test_numbers_are_class_numbers_and_texts_names(tmp_path: Path) -> None:
     for labels, classes in (([2, 0, 3], tuple("0123")), (["02", "00", "3"], ("00", "02", "3"))):
         pq.write_table(pa.table({"file": paths, "y": labels}), tmp_path / "t.parquet")
         columns = {"path": "file", "label": "y"}
-        catalog = catalog_of({"path": str(tmp_path / "t.parquet"), "images": str(images), "columns": columns})
-        assert catalog.classes == classes
-        assert [classes[label] for label in catalog.labels] == list(map(str, labels))
-        assert catalog.source.image(catalog, 1) == SAMPLES[1].file
+        split = split_of({"path": str(tmp_path / "t.parquet"), "images": str(images), "columns": columns})
+        assert split.catalog.classes == classes
+        assert [classes[label] for label in split.catalog.labels] == list(map(str, labels))
+        assert split.image(1) == SAMPLES[1].file
     (tmp_path / "t.csv").write_text("image,label\na.jpg,007\nb.jpg,7\n")
     assert catalog_of({"path": str(tmp_path / "t.csv")}).classes == ("007", "7")
 

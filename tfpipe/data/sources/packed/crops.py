@@ -87,9 +87,6 @@ def loader(
     Raises:
         TfpipeError: a shard cannot be mapped, or has become shorter than it was; the message names it.
     """
-    import cv2
-
-    cv2.setNumThreads(1)
     fill, buffers = filler(shards, images, shape), BufferPool()
 
     def load(records: np.ndarray, flips: np.ndarray) -> np.ndarray:

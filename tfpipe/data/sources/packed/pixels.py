@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import tensorflow as tf
 
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.images.decode import mirror_in_place
+from tfpipe.data.images.windows import decode_image
+from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.sources.packed.mmap import Mapped, map_files
 from tfpipe.data.sources.packed.shards import CUT, Shards
 from tfpipe.errors import TfpipeError
@@ -57,8 +59,14 @@ def _fetched(packed: Shards, images: FileList, shape: tuple[int, int, int]) -> F
     library = native()
 
     def copy(crops: np.ndarray, records: np.ndarray, flips: np.ndarray) -> None:
-        for crop, contents in zip(crops, packed.fetch(records, images), strict=True):
-            crop.reshape(-1)[:] = np.frombuffer(contents, np.uint8)
+        contents = packed.fetch(records, images)
+        if library is not None:
+            assert all(len(each) == math.prod(shape) for each in contents), "a fetched record is whole"
+            where, _held = _addresses_of(contents)
+            library.copy(where, flips, crops)
+            return
+        for crop, each in zip(crops, contents, strict=True):
+            crop.reshape(-1)[:] = np.frombuffer(each, np.uint8)
         mirror_in_place(crops, flips)
 
     def decode(crops: np.ndarray, records: np.ndarray, flips: np.ndarray) -> None:
@@ -95,8 +103,7 @@ def _copied(packed: Shards, mapped: Mapped, library: Native) -> Fill:
 
     def copy(crops: np.ndarray, records: np.ndarray, flips: np.ndarray) -> None:
         where, _held = addresses(records)
-        library.copy(where, crops)
-        mirror_in_place(crops, flips)
+        library.copy(where, flips, crops)
 
     return copy
 
@@ -195,14 +202,16 @@ def _read(packed: Shards) -> Callable[[int, int, int], bytes]:
 
 
 def _decoder(contents: Contents, shape: tuple[int, int, int]) -> FillOne:
-    import simplejpeg
-
-    colorspace = "RGB" if shape[2] == 3 else "GRAY"
+    """Returns a FillOne that decodes by TensorFlow's ops."""
 
     def decode(crop: np.ndarray, shard: int, offset: int, length: int) -> None:
-        decoded = simplejpeg.decode_jpeg(contents(shard, offset, length), colorspace, buffer=crop)
+        try:
+            decoded = decode_image(tf.constant(bytes(contents(shard, offset, length))), shape[2]).numpy()
+        except tf.errors.OpError as error:
+            raise ValueError(reason(error)) from error
         if decoded.shape != shape:
             raise ValueError(f"it is of height, width and channels {decoded.shape}, not {shape}")
+        crop[:] = decoded
 
     return decode
 
@@ -216,3 +225,10 @@ def _copier(packed: Shards) -> FillOne:
             raise ValueError(CUT)
 
     return read
+
+
+def mirror_in_place(crops: np.ndarray, flips: np.ndarray) -> None:
+    """Mirrors the crops (uint8 [k, height, width, channels]) that `flips` (bool [k]) selects; none for bool [0]."""
+    columns = np.arange(crops.shape[2])[::-1]
+    for number in np.flatnonzero(flips).tolist():
+        np.take(crops[number].copy(), columns, axis=1, out=crops[number], mode="clip")  # half the time of a slice

@@ -69,10 +69,12 @@ class Packed(Stored):
             manifest.about["jpeg"],
             self.opened([(path, Stamp(shard["bytes"], shard["sha256"])) for path, shard in files]),
         )
-        labels, annotated, weights = (table.columns.get(name) for name in ("label", "annotated", "weight"))
-        assert labels is not None, "packed images have labels"
-        classes = tuple(manifest.about["classes"])
-        return Known(table_paths(table), labels, classes, table_boxes(table), annotated, weights), shards
+        columns, classes = table.columns, tuple(manifest.about["classes"])
+        known = Known(
+            *(table_paths(table), columns["label"], classes, table_boxes(table), columns["annotated"]),
+            weights=columns.get("weight"),
+        )
+        return known, shards
 
     def split_of(self, catalog: Catalog, shards: Shards, world: World) -> "PackedSplit":
         return PackedSplit(self.config, catalog, world, shards)

@@ -4,17 +4,18 @@ import asyncio
 import atexit
 import functools
 import random
+import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, TypeVar
 
 from tfpipe.config import Remote
 from tfpipe.data.catalog.layout import is_optional
-from tfpipe.data.sources.remote.fetch_cache import FetchCache
-from tfpipe.data.sources.remote.fetch_loop import Ended, Loop
+from tfpipe.data.sources.remote.cache import Cache
 from tfpipe.data.sources.remote.file_systems import close_file_systems, open_file_system, read_range, read_url
 from tfpipe.data.sources.remote.request_errors import is_missing, may_pass, reason, status_of
 from tfpipe.errors import TfpipeError
@@ -29,6 +30,8 @@ LONGEST_PAUSE_S = 60.0
 VERSIONS = ("etag", "content-md5", "last-modified", "lastmodified", "last_modified", "updated", "mtime", "created")
 # Start of a FetchError's message, "cannot fetch URL: REASON".
 CANNOT_FETCH = "cannot fetch "
+# Threads for the calls of file systems without asyncio.
+THREADS = 64
 
 
 class FetchError(TfpipeError):
@@ -56,6 +59,56 @@ class ByteRange(NamedTuple):
 Asked = TypeVar("Asked", str, ByteRange)
 
 
+class _Requests:
+    """An asyncio event loop in a thread of its own, which starts with the first call of `run`."""
+
+    def __init__(self, last: Callable[[], Awaitable[None]]) -> None:
+        """Stores `last`, which runs in the loop before it closes."""
+        self._last, self._lock, self._closed = last, threading.Lock(), False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._work, name="tfpipe-fetch", daemon=True)
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Runs `work()` in the loop and returns its result; the calling thread waits.
+
+        Raises CancelledError if the loop is closed, or was closed meanwhile.
+        """
+        with self._lock:
+            if self._closed:
+                raise CancelledError
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread.start()
+            future = asyncio.run_coroutine_threadsafe(work(), self._loop)
+        try:
+            return future.result()
+        except asyncio.CancelledError as error:
+            raise CancelledError from error
+
+    def close(self) -> None:
+        """Cancels all pending work and ends the thread."""
+        with self._lock:
+            loop, self._closed = None if self._closed else self._loop, True
+        if loop is not None:
+            # Queued after all work submitted before, so that no caller waits forever.
+            loop.call_soon_threadsafe(loop.stop)
+            if threading.current_thread() is not self._thread:
+                self._thread.join()
+
+    def _work(self) -> None:
+        loop = self._loop
+        assert loop is not None, "run() makes it, then starts this thread"
+        asyncio.set_event_loop(loop)
+        loop.set_default_executor(ThreadPoolExecutor(THREADS, "tfpipe-fetch-sync"))
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        loop.run_until_complete(self._last())
+        loop.close()
+
+
 class Fetcher:
     """A thread-safe client for URLs; at most `data.remote.concurrency` requests of all its callers run at once.
 
@@ -67,13 +120,13 @@ class Fetcher:
 
         Raises ConfigError if a package is missing, or `data.remote.options` or the cache's folder cannot be used.
         """
-        self._config = config
+        self.config = config
         self._turns = asyncio.Semaphore(config.concurrency)
         schemes = sorted({url.partition("://")[0] for url in urls})
         self._systems = {scheme: open_file_system(scheme, config) for scheme in schemes}
-        self._cache = None if config.cache is None else FetchCache(config)
-        self._loop = Loop(partial(close_file_systems, list(self._systems.values())))
-        close = weakref.finalize(self, self._loop.close)
+        self._cache = None if config.cache is None else Cache(config)
+        self._requests = _Requests(partial(close_file_systems, list(self._systems.values())))
+        close = weakref.finalize(self, self._requests.close)
         # By atexit, whose order is known, not by weakref: requests must be cancelled before pipelines are closed
         # (shutdown.py), which would wait for them.
         close.atexit = False
@@ -81,7 +134,7 @@ class Fetcher:
 
     def close(self) -> None:
         """Cancels the requests in flight; later requests fail."""
-        self._loop.close()
+        self._requests.close()
 
     def fetch(self, urls: Sequence[str]) -> list[bytes | FetchError | None]:
         """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
@@ -101,9 +154,7 @@ class Fetcher:
 
     def sizes(self, urls: Sequence[str]) -> list[int | FetchError | None]:
         """Returns the size in bytes of each URL's content, None if the server does not state it, or the error."""
-
-        stamps = self.stamps(urls)
-        return [stamp if isinstance(stamp, FetchError) else stamp.size for stamp in stamps]
+        return [stamp if isinstance(stamp, FetchError) else stamp.size for stamp in self.stamps(urls)]
 
     def stamps(self, urls: Sequence[str]) -> list[Stamp | FetchError]:
         """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
@@ -162,24 +213,24 @@ class Fetcher:
             return await asyncio.gather(*(self._tried(ask, each) for each in wanted))
 
         try:
-            return self._loop.run(together) if wanted else []
-        except Ended:
+            return self._requests.run(together) if wanted else []
+        except CancelledError:
             return [FetchError.of(_url(each), "the process is ending") for each in wanted]
 
     async def _tried(self, ask: Callable[[Asked], Awaitable[T]], wanted: Asked) -> T | FetchError:
         url = _url(wanted)
-        began, tries = time.monotonic(), self._config.retries + 1
+        began, tries = time.monotonic(), self.config.retries + 1
         for done in range(1, tries + 1):
             try:
                 async with self._turns:
-                    return await asyncio.wait_for(ask(wanted), self._config.timeout_s)
+                    return await asyncio.wait_for(ask(wanted), self.config.timeout_s)
             except Exception as error:
                 failure = error
             if done == tries or not may_pass(failure):
                 break
             await asyncio.sleep(pause_s(done))
         effort = "tried once" if done == 1 else f"tried {done} times in {time.monotonic() - began:.0f} s"
-        return FetchError.of(url, f"{reason(failure, self._config.timeout_s)}; {effort}", is_missing(failure))
+        return FetchError.of(url, f"{reason(failure, self.config.timeout_s)}; {effort}", is_missing(failure))
 
 
 def _url(wanted: str | ByteRange) -> str:

@@ -1,81 +1,103 @@
 """Reads byte ranges of large remote files, many at once: neighbours by one request, or whole blocks into a cache."""
 
-import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.block_cache import BlockCache
+from tfpipe.data.sources.remote.cache import BlockKey, Cache
 from tfpipe.data.sources.remote.fetcher import ByteRange, FetchError, shared_fetcher
-from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
+from tfpipe.util.made_from import MadeFrom
 
+# Bytes per block, which one request brings. Larger ones are faster still (profiles/sources.py), but 64 requests at once
+# hold that many blocks in memory, and the first batches of shuffled records wait for all of theirs.
+BLOCK = 2**22
+FORMAT = 1
 # Bytes between two records that are fetched along with them: a request costs as much CPU time as some 100 kB.
 GAP = 2**16
 # Bytes of a request at most.
 MOST = 2**23
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """Bytes of a file: the file's number, the first byte, and their number."""
 
     file: int
     offset: int
     length: int
 
+    @property
+    def end(self) -> int:
+        """The first byte after them."""
+        return self.offset + self.length
+
 
 class RemoteFiles:
-    """Large files behind URLs, of which any bytes can be read. Thread-safe."""
+    """Large files behind URLs, of which any bytes can be read. Thread-safe.
+
+    With a cache, blocks are fetched whole as long as there is room. Every record is read equally often, so no block
+    makes room for another one of this process: when the cache is full, records are requested alone.
+    """
 
     def __init__(self, files: Sequence[tuple[str, Stamp]], remote: Remote) -> None:
         """Opens files, URLs with the stamps of their versions, with the cache `data.remote.cache` if that is set.
 
         Raises ConfigError as Fetcher does, or if the cache's folder cannot be used.
         """
-        self._urls = [url for url, _ in files]
-        self._fetcher = shared_fetcher(remote.model_copy(update={"cache": None}), self._urls)
-        self._cache: BlockCache | None = None
-        if remote.cache is not None:
-            options = json.dumps(remote.options, sort_keys=True, default=str)
-            try:
-                self._cache = BlockCache(remote.cache, files, options, int(remote.cache_gb * 1e9))
-            except OSError as error:
-                raise ConfigError(
-                    f"data.remote.cache: cannot use the folder {remote.cache}: {error.strerror}"
-                ) from error
-        self._lock, self._fetching = threading.Lock(), dict[int, threading.Event]()
+        self._files = files
+        # A second before, since the clock of a file system may be behind this one.
+        self._opened_s = time.time() - 1.0
+        self._fetcher = shared_fetcher(remote.model_copy(update={"cache": None}), [url for url, _ in files])
+        self._cache = None if remote.cache is None else Cache(remote)
+        self._digest = MadeFrom(FORMAT, files, {"bytes of a block": BLOCK}).digest()
+        if self._cache is not None:
+            self._cache.mark(self._digest)
+        self._has_room = True
+        self._lock, self._fetching = threading.Lock(), dict[BlockKey, threading.Event]()
 
-    def read(self, places: Sequence[Place]) -> list[bytes | FetchError]:
-        """Returns the bytes at each place, or the error; the requests run together."""
+    def read(self, extents: Sequence[Extent]) -> list[bytes | FetchError]:
+        """Returns the bytes of each extent, or the error; the requests run together."""
         if self._cache is None:
-            return self._read_ranges(places)
-        blocks = [self._cache.blocks(*place) for place in places]
-        self._fill(self._cache, sorted({block for span in blocks for block in span}))
-        there = [all(map(self._cache.has, span)) for span in blocks]
-        rest = iter(self._read_ranges([place for place, known in zip(places, there, strict=True) if not known]))
-        cached = (self._cache.read(*place) if known else None for place, known in zip(places, there, strict=True))
+            return self._read_ranges(extents)
+        blocks = list(map(self._blocks, extents))
+        self._fill(self._cache, sorted({block for some in blocks for block in some}))
+        cached = [self._cached(self._cache, extent, some) for extent, some in zip(extents, blocks, strict=True)]
+        missing = [extent for extent, contents in zip(extents, cached, strict=True) if contents is None]
+        rest = iter(self._read_ranges(missing))
         return [next(rest) if contents is None else contents for contents in cached]
 
-    def _fill(self, cache: BlockCache, blocks: list[int]) -> None:
+    def _blocks(self, extent: Extent) -> list[BlockKey]:
+        numbers = range(extent.offset // BLOCK, -(-extent.end // BLOCK))
+        return [BlockKey(self._digest, extent.file, number) for number in numbers]
+
+    def _cached(self, cache: Cache, extent: Extent, blocks: list[BlockKey]) -> bytes | None:
+        """Returns the bytes of an extent from its blocks, None if any of them is not cached."""
+        parts = []
+        for block in blocks:
+            first = block.number * BLOCK
+            part = cache.read(block, max(extent.offset - first, 0), min(extent.end - first, BLOCK))
+            if part is None:
+                return None
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _fill(self, cache: Cache, blocks: list[BlockKey]) -> None:
         """Fetches the blocks that are missing, as far as there is room; another thread may be fetching some already."""
         mine, awaited = [], []
         missing = [block for block in blocks if not cache.has(block)]
         with self._lock:
             for block in missing:
-                if cache.has(block):  # another thread has fetched it since
-                    continue
                 if block in self._fetching:
                     awaited.append(self._fetching[block])
-                elif cache.has_room(len(self._fetching)):
+                elif self._has_room and not cache.has(block):  # another thread may have fetched it since
                     self._fetching[block] = threading.Event()
                     mine.append(block)
         try:
-            spans = [cache.span(block) for block in mine]
-            fetched = self._fetcher.ranges([ByteRange(self._urls[file], start, end) for file, start, end in spans])
-            for block, contents in zip(mine, fetched, strict=True):
-                if isinstance(contents, bytes):  # an error comes again, with the record's name
-                    cache.keep(block, contents)
+            for block, contents in zip(mine, self._fetcher.ranges(list(map(self._span, mine))), strict=True):
+                if self._has_room and isinstance(contents, bytes):  # an error comes again, with the record's name
+                    self._has_room = cache.keep({block: contents}, unused_since=self._opened_s)
         finally:
             with self._lock:
                 for block in mine:
@@ -83,30 +105,34 @@ class RemoteFiles:
         for event in awaited:
             event.wait()
 
-    def _read_ranges(self, places: Sequence[Place]) -> list[bytes | FetchError]:
-        """Reads places without the cache, neighbours by one request."""
-        groups = list(neighbours(places))
+    def _span(self, block: BlockKey) -> ByteRange:
+        url, stamp = self._files[block.file]
+        return ByteRange(url, block.number * BLOCK, min((block.number + 1) * BLOCK, stamp.size or 0))
+
+    def _read_ranges(self, extents: Sequence[Extent]) -> list[bytes | FetchError]:
+        """Reads extents without the cache, neighbours by one request."""
+        groups = list(neighbours(extents))
         wanted = []
         for group in groups:
-            first = places[group[0]]
-            end = max(places[number].offset + places[number].length for number in group)
-            wanted.append(ByteRange(self._urls[first.file], first.offset, end))
-        results: list[bytes | FetchError] = [b""] * len(places)
+            first = extents[group[0]]
+            end = max(extents[number].end for number in group)
+            wanted.append(ByteRange(self._files[first.file][0], first.offset, end))
+        results: list[bytes | FetchError] = [b""] * len(extents)
         for group, request, data in zip(groups, wanted, self._fetcher.ranges(wanted), strict=True):
             for number in group:
-                start = places[number].offset - request.start
-                results[number] = data if isinstance(data, FetchError) else data[start : start + places[number].length]
+                start = extents[number].offset - request.start
+                results[number] = data if isinstance(data, FetchError) else data[start : start + extents[number].length]
         return results
 
 
-def neighbours(places: Sequence[Place]) -> Iterator[list[int]]:
-    """Yields the numbers of places that one request brings, by their order in the file."""
+def neighbours(extents: Sequence[Extent]) -> Iterator[list[int]]:
+    """Yields the numbers of extents that one request brings, by their order in the file."""
     group: list[int] = []
     end = 0
-    for number in sorted(range(len(places)), key=places.__getitem__):
-        file, offset, length = places[number]
+    for number in sorted(range(len(extents)), key=extents.__getitem__):
+        file, offset, length = extents[number]
         if group:
-            first = places[group[0]]
+            first = extents[group[0]]
             if file != first.file or offset > end + GAP or offset + length - first.offset > MOST:
                 yield group
                 group = []

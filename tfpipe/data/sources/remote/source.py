@@ -69,14 +69,14 @@ class UrlSplit(Split):
     """Files behind URLs; `data.remote` says how to fetch them."""
 
     @cached_property
-    def storage(self) -> UrlStorage:  # type: ignore[override]
+    def storage(self) -> UrlStorage:
         return UrlStorage(self.config.remote, self.catalog.paths.folders)
 
     def image(self, item: int) -> bytes:
         return self.storage.contents([self.catalog.paths[item]])[0] or b""
 
     def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
-        from tfpipe.data.sources.remote.fetching import read_remote
+        from tfpipe.data.sources.remote.read import read_remote
 
         return read_remote(samples, self, self.storage.fetcher(), store)
 

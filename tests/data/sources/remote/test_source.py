@@ -21,13 +21,13 @@ from tests.support.configs import config_here, config_of
 from tests.support.sample import SampleData
 from tests.support.server import Server, serving
 from tfpipe import Stream, World, build_dataset
-from tfpipe.data.catalog.boxes import count_crops
 from tfpipe.data.catalog.layout import LAYOUTS, existing
 from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.diagnose import find_failure, to_named_error
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.sources.registry import load_split
 from tfpipe.data.sources.remote import fetcher as remote
-from tfpipe.data.sources.remote.fetch_cache import FetchCache
+from tfpipe.data.sources.remote.cache import Cache
 from tfpipe.errors import ConfigError
 from tfpipe.prepare.index import build_index
 
@@ -105,9 +105,9 @@ def test_batches_from_a_web_server_are_those_from_files(
 
 def test_crops_are_counted_by_urls(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
     there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
-    ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
-    assert ours.boxes is None and theirs.boxes is not None
-    assert count_crops(ours, there.data, World()) == count_crops(theirs, here.data, World())
+    ours, theirs = (load_split(config.data, "train", World()) for config in (there, here))
+    assert ours.catalog.boxes is None and theirs.catalog.boxes is not None
+    assert count_crops(ours) == count_crops(theirs)
 
 
 def test_batches_from_an_object_store_are_those_from_files(
@@ -117,7 +117,7 @@ def test_batches_from_an_object_store_are_those_from_files(
     there = config_of(sample, tmp_path, f"s3://{BUCKET}", {"options": options})
     here = config_here(sample, tmp_path, index=index)
     assert crops(there, "train", steps=8) == known_crops(here)[: 8 * 16]
-    ours, theirs = (load_catalog(config.data, "train", World()) for config in (there, here))
+    ours, theirs = (load_split(config.data, "train", World()).catalog for config in (there, here))
     assert np.array_equal(ours.annotated, theirs.annotated) and not ours.annotated.all(), "as its folders say"
     # What is not in the store, is refused by it, or lies in no bucket of it.
     missing = remote.Fetcher(there.data.remote, ["s3://"])
@@ -140,14 +140,14 @@ def test_a_url_that_cannot_be_fetched_stops_the_pipeline_and_is_named(
     sample: SampleData, tmp_path: Path, server: Server
 ) -> None:
     config = config_of(sample, tmp_path, server.url, crop="center")
-    catalog = load_catalog(config.data, "train", World())
-    bad = catalog.paths[50]
+    split = load_split(config.data, "train", World())
+    bad = split.catalog.paths[50]
     server.fail = lambda path: 403 if bad.endswith(path) else None
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         batches(config, "train", 20)
-    said = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), None))
+    said = str(to_named_error(caught.value, split, Stream.start(1), None))
     assert said.startswith(f"rank 0: cannot use {bad} of the train data: HTTP status 403 (Forbidden); tried once; ")
-    assert find_failure(catalog, config.data, World(), Stream.start(1)).path == bad
+    assert find_failure(split, Stream.start(1)).path == bad
 
 
 @pytest.mark.parametrize("kind", ["image", "annotation"])
@@ -157,20 +157,22 @@ def test_a_file_that_cannot_be_used_is_named_by_its_url(sample: SampleData, tmp_
         cache = tmp_path / "cache"
         keys = {"crop": "center"} if kind == "image" else {}
         config = config_of(sample, tmp_path, server.url, {"cache": str(cache)}, **keys)
-        catalog = load_catalog(config.data, "train", World())
-        here = load_catalog(config_here(sample, tmp_path).data, "train", World())
+        split = load_split(config.data, "train", World())
+        here = load_split(config_here(sample, tmp_path).data, "train", World()).catalog
         item = int(np.flatnonzero(here.annotated)[40])
-        bad = catalog.paths[item] if kind == "image" else catalog.annotation(item)
+        bad = split.catalog.paths[item] if kind == "image" else split.catalog.annotation(item)
         file = tmp_path / "tree" / bad.removeprefix(server.url + "/")
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(tf.errors.OpError) as caught:
             batches(config, "train", 20)
-        said = str(to_named_error(caught.value, catalog, config.data, World(), Stream.start(1), None))
+        said = str(to_named_error(caught.value, split, Stream.start(1), None))
         assert said.startswith(f"rank 0: cannot use {bad} of the train data: "), said
         file.write_bytes(whole)
-        kept = FetchCache(config.data.remote)
-        assert any(map(kept.find, catalog.paths)) and kept.find(bad) in (None, whole), "the broken one is not kept"
+        kept = Cache(config.data.remote)
+        assert any(map(kept.find, split.catalog.paths)) and kept.find(bad) in (None, whole), (
+            "the broken one is not kept"
+        )
 
 
 def test_the_second_epoch_comes_from_the_cache(sample: SampleData, index: str, tmp_path: Path, server: Server) -> None:
@@ -188,7 +190,7 @@ def test_an_index_is_built_from_urls(sample: SampleData, index: str, tmp_path: P
     there, here = config_of(sample, tmp_path, server.url), config_here(sample, tmp_path, index=index)
     made = build_index(there.data, "train", World(), 1)
     assert made[1:] == build_index(here.data, "train", World(), 1)[1:]
-    catalog = load_catalog(there.data, "train", World())
+    catalog = load_split(there.data, "train", World()).catalog
     assert catalog.boxes is not None and catalog.annotated.sum() == made.annotated < len(catalog)
     server.asked.clear()
     assert crops(there, "train", steps=12) == known_crops(here)[: 12 * 16]

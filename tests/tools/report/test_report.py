@@ -19,12 +19,12 @@ from tfpipe.config import DataConfig
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench import traced
+from tfpipe.tools.diagnosis import Verdict, diagnose_run, uses
 from tfpipe.tools.report.plot import plot
 from tfpipe.tools.report.runs import Run, load_run
 from tfpipe.tools.report.stages import STAGES, Span, StageTime
 from tfpipe.tools.report.text import as_json, render
 from tfpipe.tools.report.trace import TRAIN, WAIT, Step, Trace, find_trace, read_trace
-from tfpipe.tools.report.verdict import diagnose, uses
 
 AT_ONCE = {"visit": 16, "read": 64, "crop": 2}
 
@@ -62,6 +62,10 @@ def made(traced: Trace | None = None, intervals: tuple = (), **data: object) -> 
     """A run of which that is left."""
     config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt", **data}))
     return Run(Path("runs/x"), config, traced, intervals, AT_ONCE)
+
+
+def diagnose(of: Run) -> Verdict:
+    return diagnose_run(of.figures)
 
 
 SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
@@ -126,8 +130,11 @@ def test_every_stage_has_advice_that_names_no_other(stage: str) -> None:
 
 
 def test_with_one_reader_the_longer_part_bounds() -> None:
-    assert max(uses(trace(0.9, read=1.2, decode=0.5), 1, 1), key=lambda use: use.of).kind == "storage"
-    assert max(uses(trace(0.9, read=0.3, decode=1.4), 1, 1), key=lambda use: use.of).kind == "decode"
+    def longest(**busy_s: float) -> str:
+        figures = made(trace(0.9, **busy_s)).figures._replace(reads=1, threads=1)
+        return max(uses(figures), key=lambda use: use.of).kind
+
+    assert (longest(read=1.2, decode=0.5), longest(read=0.3, decode=1.4)) == ("storage", "decode")
 
 
 def test_how_much_faster_it_could_be_is_told() -> None:
@@ -246,3 +253,40 @@ def test_a_trace_without_steps_is_refused(tmp_path: Path) -> None:
     tf.profiler.experimental.stop()
     with pytest.raises(ConfigError, match="marks no step"):
         load_run(tmp_path)
+
+
+def run_of(
+    wait: float = 0.01, busy: float = 0.97, queued: float = 0.6, taken: float = 1.2, reading: float = 30.0
+) -> Run:
+    """A run of 10 s on 2 CPUs, whose pipeline kept so many threads busy."""
+    interval: dict[str, Any] = {
+        **{"steps": 100, "seconds": 10.0, "cores": 2, "input_wait_fraction": wait, "ranks": [{"rank": 0}]},
+        **{"cpu_fraction": busy, "queued_fraction": queued, "straggler": None},
+        "stages": [
+            {"stage": "read", "elements": 3200, "busy_ms": 1e4 * reading / 3200, "parallelism": 64},
+            {"stage": "crop", "elements": 100, "busy_ms": 1e4 * taken / 100, "parallelism": 2},
+        ],
+    }
+    return Run(Path("runs/x"), DataConfig(train_filelist=Path("/train.txt")), None, (interval,), {})
+
+
+@pytest.mark.parametrize(
+    ("run", "kind"),
+    [
+        (run_of(), "neighbour"),
+        (run_of(wait=0.2), "input"),  # It waits: a faster pipeline comes first.
+        (run_of(busy=0.5, queued=2.0), "compute"),  # Other processes have the CPUs.
+        (run_of(queued=0.1), "compute"),  # There is room for all threads.
+        (run_of(taken=0.1), "compute"),  # The model queues for itself; the pipeline takes little.
+    ],
+)
+def test_a_neighbour_is_noisy_if_the_step_does_not_wait_and_both_want_the_cpus(run: Run, kind: str) -> None:
+    assert diagnose(run).kind == kind
+
+
+def test_the_evidence_is_in_cpus_and_the_advice_is_a_sweep() -> None:
+    found = diagnose(run_of())
+    assert "waits 1.0 % of its time" in found.headline
+    assert "97 % of 2 CPUs are busy, 1.2 more threads could have run" in found.because
+    assert "threads keep 1.2 CPUs" in found.because  # without those that read
+    assert "--sweep data.cpu_fraction=0.25,0.5,0.75,1" in found.advice and "(now 1)" in found.advice

@@ -17,8 +17,8 @@ from tfpipe import Stream, World, load_config
 from tfpipe.config import Config
 from tfpipe.data.failures.missing import MissingSamples
 from tfpipe.data.order.permutation import Order
-from tfpipe.data.runtime.skip_failed import skip_failed_elements
-from tfpipe.data.sources.registry import load_catalog
+from tfpipe.data.runtime.stage import skip_failed_elements
+from tfpipe.data.sources.registry import load_split
 
 
 def test_only_what_fails_is_left_out_and_the_rest_keeps_its_order() -> None:
@@ -92,15 +92,15 @@ def test_bad_images_are_left_out_and_nothing_else_is(
     config = changed(config, train_filelist=tmp_path / "train.txt", batch_size=4)
     bad = {name.replace(".xml", ".JPEG") for name in spoil(tree)}
     config = changed(config, on_error="skip")
-    catalog = load_catalog(config.data, "train", World())
-    order = catalog.order(config.data)
+    split = load_split(config.data, "train", World())
+    order = split.order
     for rank in range(size):
         world = World(rank, size)
         got = crops(config, "train", world, steps=30 // size)
         found = MissingSamples(Stream.start(size), order, world)
         places = np.array([(position, crop) for position, crop, *_ in got])
         visit = found.passed([places])
-        names = [catalog.paths.name(int(item)) for item in visit.item]
+        names = [split.catalog.paths.name(int(item)) for item in visit.item]
         assert set(names) <= bad and (size > 1 or set(names) == bad)
         for position, crop, *rest in got:
             assert whole[position, crop] == rest

@@ -11,8 +11,7 @@ from tfpipe.data.catalog.locate import SamplePaths
 from tfpipe.data.images.headers import jpeg_header
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.simulated_latency import simulate_latency
-from tfpipe.data.runtime.skip_failed import skip_failed_elements
-from tfpipe.data.runtime.stage import stage
+from tfpipe.data.runtime.stage import skip_failed_elements, stage
 from tfpipe.data.runtime.store import Store
 from tfpipe.data.sources.crop_cache import find
 from tfpipe.data.sources.reading import Encoded, waiting
@@ -35,7 +34,7 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store:
     """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
     config, reads_xmls = split.config, split.catalog.boxes is None
     check_cache(config)
-    fetch = fetching(fetcher)
+    fetch = fetch_files(fetcher)
 
     @stage("read")
     def fetch_some(images: SamplePaths) -> Encoded:
@@ -55,7 +54,7 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store:
     return waiting(dataset.batch(config.remote.batch), fetch_some, calls(config, split.world)).unbatch()
 
 
-def fetching(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
+def fetch_files(fetcher: Fetcher) -> Callable[[tf.Tensor, tf.Tensor], Fetched]:
     """Returns an in-graph function: (URLs of images, URLs of their XMLs; string [n] each, "" for none) -> their files.
 
     Python is called once for n images and holds the GIL for about 10 microseconds an image, besides the requests in the

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.commands import finish, start
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.fetch_cache import SEAL, FetchCache
+from tfpipe.data.sources.remote.cache import SEAL, Cache
 from tfpipe.errors import ConfigError
 
 KB = 1000
@@ -22,13 +22,13 @@ SHARE = """
 import random, sys
 from pathlib import Path
 from tfpipe.config import Remote
-from tfpipe.data.sources.remote.fetch_cache import FetchCache
+from tfpipe.data.sources.remote.cache import Cache
 from tfpipe.util.locks import waiting_lock
 
 def contents(url):
     return url.encode() * 100
 
-cache = FetchCache(Remote(cache=Path(sys.argv[1]), cache_gb=float(sys.argv[2])))
+cache = Cache(Remote(cache=Path(sys.argv[1]), cache_gb=float(sys.argv[2])))
 order, found, turns = random.Random(sys.argv[3]), 0, int(sys.argv[4])
 print("begins", flush=True)
 for turn in range(turns) if turns else iter(int, 1):
@@ -45,8 +45,8 @@ print("found", found, flush=True)
 """
 
 
-def cache(tmp_path: Path, limit: float = 1e6, **options: object) -> FetchCache:
-    return FetchCache(Remote(cache=tmp_path / "cache", cache_gb=limit / 1e9, options=options))
+def cache(tmp_path: Path, limit: float = 1e6, **options: object) -> Cache:
+    return Cache(Remote(cache=tmp_path / "cache", cache_gb=limit / 1e9, options=options))
 
 
 def size(tmp_path: Path) -> int:

@@ -1,9 +1,15 @@
-"""A cache of fetched files on a local disk, shared by a node's ranks; evicts the least recently used files first."""
+"""A cache of fetched files, and of blocks of large ones, on a local disk; shared by the processes of a node.
 
+CACHE/size             bytes of all files; whoever writes a file holds its lock
+CACHE/12/345...        a file, or 345....FILE.NUMBER, a block; each ends with a checksum
+"""
+
+import glob
 import hashlib
 import heapq
 import json
 import logging
+import math
 import os
 import time
 import zlib
@@ -22,13 +28,25 @@ logger = logging.getLogger(__name__)
 FREED = 0.1
 # Seconds: a file is marked as used at most this often.
 MARK_EVERY_S = 60.0
-# Length of the names of its folders; block_cache has one of its own beside them.
+# Length of the names of its folders.
 PREFIX = 2
 # Bytes of the checksum that ends a file.
 SEAL = 4
 
 
-class Kept(NamedTuple):
+class BlockKey(NamedTuple):
+    """A block of one of several large files."""
+
+    files: str  # digest of what the files are, versions included
+    file: int
+    number: int
+
+
+Key = str | BlockKey
+"""The URL of a file that is cached whole, or a block."""
+
+
+class CachedFile(NamedTuple):
     """A file of the cache: last use in seconds since 1970, path, size in bytes."""
 
     used: float
@@ -36,8 +54,8 @@ class Kept(NamedTuple):
     size: int
 
 
-class FetchCache:
-    """Files by URL, `data.remote.cache_gb` at most in total, shared by any number of processes.
+class Cache:
+    """Files by URL and blocks, `data.remote.cache_gb` at most in total, shared by any number of processes.
 
     A file appears complete, by renaming. A writer holds a lock, which ends with its process, and first writes the new
     total to the file `size`. So a killed process leaves at most a partial file and a total that is too large; the next
@@ -54,18 +72,19 @@ class FetchCache:
         self._folder, self._limit = config.cache, int(config.cache_gb * 1e9)
         # Part of the key, since the same URL at another endpoint is another file.
         self._about = json.dumps(config.options, sort_keys=True, default=str)
+        self._intact: dict[BlockKey, tuple[str, float]] = {}  # path, time of the last mark
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with waiting_lock(self._folder / "size") as note:
                 noted = self._noted(note)
                 if noted is None or noted > self._limit:
-                    self._note(note, self._make_room(0))
+                    self._note(note, self._make_room(0, math.inf))
         except OSError as error:
             raise ConfigError(f"data.remote.cache: cannot use the folder {self._folder}: {error.strerror}") from error
 
-    def find(self, url: str) -> bytes | None:
-        """Returns the cached contents of a URL, None if it is not cached; b"" if there is no such file."""
-        path = self._path(url)
+    def find(self, key: Key) -> bytes | None:
+        """Returns the cached contents, None if there are none; b"" for the URL of a file that does not exist."""
+        path = self._path(key)
         try:
             with open(path, "rb") as file:
                 if time.time() - os.fstat(file.fileno()).st_mtime > MARK_EVERY_S:
@@ -79,50 +98,87 @@ class FetchCache:
             pass
         return None
 
-    def keep(self, fetched: Mapping[str, bytes]) -> None:
-        """Caches fetched files (contents by URL) as far as there is room. A write error is only logged."""
-        if not fetched:
-            return
-        files = {self._path(url): contents + _seal(contents) for url, contents in fetched.items()}
+    def has(self, block: BlockKey) -> bool:
+        """Returns whether a block is cached; compares its checksum once, since a crash of the node may have lost it."""
+        if block not in self._intact and self.find(block) is not None:
+            self._intact[block] = (self._path(block), time.time())
+        return block in self._intact
+
+    def read(self, block: BlockKey, start: int, end: int) -> bytes | None:
+        """Returns the bytes `start` to `end` of a block, None if it is not cached."""
+        if not self.has(block):
+            return None
+        path, marked_s = self._intact[block]
+        try:
+            # A file object would take twice as long.
+            file = os.open(path, os.O_RDONLY)
+            try:
+                if time.time() - marked_s > MARK_EVERY_S:
+                    os.utime(file)
+                    self._intact[block] = (path, time.time())
+                return os.pread(file, end - start, start)
+            finally:
+                os.close(file)
+        except OSError:  # evicted meanwhile
+            self._intact.pop(block, None)
+            return None
+
+    def keep(self, fetched: Mapping[Key, bytes], unused_since: float = math.inf) -> bool:
+        """Caches contents if there is room, for which files are evicted that were last used before `unused_since`.
+
+        That is a time in seconds since 1970. Returns whether they are cached; a write error is only logged.
+        """
+        files = {self._path(key): contents + _seal(contents) for key, contents in fetched.items()}
         try:
             with waiting_lock(self._folder / "size") as note:
-                self._write({path: contents for path, contents in files.items() if not os.path.exists(path)}, note)
+                left = {path: contents for path, contents in files.items() if not os.path.exists(path)}
+                return self._write(left, note, unused_since)
         except OSError as error:
             logger.warning("data.remote.cache: cannot write to %s: %s", self._folder, error.strerror)
+            return False
 
     def forget(self, urls: Iterable[str]) -> None:
         """Deletes the cached files of `urls`."""
         for url in urls:
             Path(self._path(url)).unlink(missing_ok=True)
 
-    def _write(self, files: dict[str, bytes], note: IO[str]) -> None:
+    def mark(self, files: str) -> None:
+        """Marks the cached blocks of `files` as used now."""
+        for path in glob.iglob(f"{glob.escape(self._path(files))}.*"):
+            try:
+                os.utime(path)
+            except FileNotFoundError:  # evicted meanwhile
+                continue
+
+    def _write(self, files: dict[str, bytes], note: IO[str], unused_since: float) -> bool:
         size = self._noted(note)
         wanted = sum(map(len, files.values()))
         if size is None or size + wanted > self._limit:
-            size = self._make_room(wanted)
-            if size + wanted > self._limit:  # larger than the whole cache
+            size = self._make_room(wanted, unused_since)
+            if size + wanted > self._limit:
                 self._note(note, size)
-                return
+                return False
         self._note(note, size + wanted)
         for path, contents in files.items():
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with atomic_write(Path(path)) as partial:
                 partial.write_bytes(contents)
+        return True
 
-    def _make_room(self, wanted: int) -> int:
+    def _make_room(self, wanted: int, unused_since: float) -> int:
         """Evicts the least recently used files if `wanted` more bytes do not fit; returns the total left, in bytes."""
         files = list(self._files())
         size = sum(file.size for file in files)
         if size + wanted <= self._limit:
             return size
         heapq.heapify(files)
-        while files and size + wanted > (1 - FREED) * self._limit:
+        while files and files[0].used < unused_since and size + wanted > (1 - FREED) * self._limit:
             oldest = heapq.heappop(files)
             Path(oldest.path).unlink(missing_ok=True)
             size -= oldest.size
         return size
 
-    def _files(self) -> Iterator[Kept]:
+    def _files(self) -> Iterator[CachedFile]:
         for part in os.scandir(self._folder):
             for entry in os.scandir(part.path) if part.is_dir() and len(part.name) == PREFIX else ():
                 if entry.name.endswith(PARTIAL):  # its writer was killed, or would hold the lock
@@ -132,11 +188,12 @@ class FetchCache:
                         about = entry.stat()
                     except FileNotFoundError:  # deleted meanwhile
                         continue
-                    yield Kept(about.st_mtime, entry.path, about.st_size)
+                    yield CachedFile(about.st_mtime, entry.path, about.st_size)
 
-    def _path(self, url: str) -> str:
-        name = hashlib.sha256(f"{self._about}\n{url}".encode()).hexdigest()
-        return f"{self._folder}/{name[:PREFIX]}/{name[PREFIX:]}"
+    def _path(self, key: Key) -> str:
+        name, block = (key, "") if isinstance(key, str) else (key.files, f".{key.file}.{key.number}")
+        digest = hashlib.sha256(f"{self._about}\n{name}".encode()).hexdigest()
+        return f"{self._folder}/{digest[:PREFIX]}/{digest[PREFIX:]}{block}"
 
     def _noted(self, note: IO[str]) -> int | None:
         note.seek(0)

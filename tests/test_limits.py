@@ -1,0 +1,76 @@
+"""The limits of `make lint`: each is broken in a small package, and named."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT
+from tests.support.limits import EXCEPTIONS, MOST, beyond
+
+TRIPLES, ORDER, ASKED = MOST
+TAKES = 'def f{}(data: "DataConfig | None", world, *, catalog: "Catalog") -> None: ...\n'
+
+PLANTED = {
+    "a long module": ({"a.py": "x = 0\n" * 401}, "tfpipe/a.py: 401 lines, more than 400"),
+    "a long function": ({"a.py": "def f():\n" + "    x = 0\n" * 60}, "tfpipe/a.py:1: f: 61 lines, more than 60"),
+    "parameters": (
+        {"a.py": "class A:\n    def f(self, a, b, /, c, d, *args, e, f, g=0, **others): ...\n"},
+        "tfpipe/a.py:2: A.f: 7 parameters, more than 6",
+    ),
+    "a folder": ({f"data/m{number}.py": "" for number in range(6)}, "tfpipe/data: 6 modules, more than 5"),
+    "a docstring": ({"a.py": '"""Of nothing."""\n'}, 'tfpipe/a.py:1: a docstring begins with "Of"'),
+    "a name twice": (
+        {"a.py": "class A: ...\n", "b/c.py": "class A: ...\n"},
+        "class A has 2 definitions, tfpipe/a.py:1, tfpipe/b/c.py:1: give each a name",
+    ),
+    "the three together": (
+        {"a.py": "".join(map(TAKES.format, range(MOST[TRIPLES] + 1)))},
+        f"{TRIPLES}: {MOST[TRIPLES] + 1}, more than {MOST[TRIPLES]}:\n  tfpipe/a.py:f0 1",
+    ),
+    "the order again": ({"a.py": "a.order(b)\n" * (MOST[ORDER] + 1)}, f"{ORDER}: {MOST[ORDER] + 1}, more than"),
+    "a catalog's source": (
+        {"a.py": "catalog.source.read()\n" * (MOST[ASKED] + 1)},
+        f"{ASKED}: {MOST[ASKED] + 1}, more than",
+    ),
+    "a circle for a type checker": (
+        {
+            "a.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from tfpipe.b import c\n",
+            "b/__init__.py": "",
+            "b/c.py": "from tfpipe.a import f\n",
+        },
+        "modules import each other in a circle: tfpipe.",
+    ),
+}
+LEGAL = {
+    "a.py": "def f():\n    from tfpipe.b import g\n",
+    "b.py": "from tfpipe import a\n\nclass A:\n    class Inner: ...\n\nclass B:\n    class Inner: ...\n",
+    "__init__.py": "from tfpipe.b import A\n",
+    "loader.py": 'class Loader:\n    """Batches."""\n',
+    "jax.py": "class Loader: ...\n",
+}
+
+
+def found(root: Path, files: dict[str, str]) -> list[str]:
+    """The messages about a package of these files, those in EXCEPTIONS left out."""
+    for name, text in files.items():
+        (root / "tfpipe" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "tfpipe" / name).write_text(text)
+    return [message for key, message in beyond(root) if key not in EXCEPTIONS or key == "circle"]
+
+
+@pytest.mark.parametrize(("files", "message"), PLANTED.values(), ids=PLANTED.keys())
+def test_what_is_beyond_a_limit_is_named(files: dict[str, str], message: str, tmp_path: Path) -> None:
+    (only,) = found(tmp_path, files)
+    assert only.startswith(message)
+
+
+def test_what_is_within_the_limits_is_not(tmp_path: Path) -> None:
+    assert found(tmp_path, LEGAL) == []
+
+
+def test_the_linters_see_imports_of_type_checkers_booleans_and_types() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    assert "exclude_type_checking_imports" not in text
+    assert '"FBT003"]' in text.split("select = ")[1].splitlines()[0]
+    for strict in ("config", "data.catalog", "data.order", "util"):
+        assert f'"tfpipe.{strict}.*"' in text.split("[[tool.mypy.overrides]]")[1]

@@ -1,0 +1,69 @@
+/* What Python calls by ctypes, without TensorFlow, and what its calls have in common with those of the op. */
+#include "copy.h"
+#include "crops.h"
+#include "record.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT int tfpipe_native_version(void) { return TFPIPE_VERSION; }
+EXPORT const char *tfpipe_native_simd(void) { return tfpipe_simd(); }
+EXPORT int tfpipe_native_record_start(int64_t capacity) { return tfpipe_record_start(capacity); }
+EXPORT int64_t tfpipe_native_record_stop(void) { return tfpipe_record_stop(); }
+EXPORT void tfpipe_native_record_take(struct tfpipe_event *out) { tfpipe_record_take(out); }
+
+int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int height, int width, int channels,
+                      uint8_t *crops, int64_t number, const void *call) {
+    struct tfpipe_event event = {.sample = number, .call = (uint64_t)(uintptr_t)call, .kind = TFPIPE_IMAGE};
+    int recording = tfpipe_recording();
+    if (recording) event.when_ns = tfpipe_now_ns();
+    tfpipe_measure(scratch, recording ? event.parts_ns : NULL);
+    int status = tfpipe_crops(scratch, image->jpeg, image->length, image->height, image->width, image->windows,
+                              image->flips, image->count, height, width, channels, crops);
+    event.refused = status != 0;
+    if (recording) tfpipe_record(event);
+    return status;
+}
+
+/* Decodes `count` JPEGs of height x width into `crops` (uint8 [count][height][width][channels]), mirrored where flips[i]
+ * (NULL: none). refused[i] is non-zero for a JPEG that the caller has to decode in another way, mirrored too. */
+EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *lengths, const uint8_t *flips,
+                                int64_t count, int height, int width, int channels, uint8_t *crops, uint8_t *refused) {
+    const int32_t window[4] = {0, 0, height, width};
+    const size_t size = (size_t)height * (size_t)width * (size_t)channels;
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    for (int64_t i = 0; i < count; i++) {
+        struct tfpipe_image image = {jpegs[i], (size_t)lengths[i], height, width, window, flips ? flips + i : NULL, 1};
+        uint8_t *out = crops + (size_t)i * size;
+        refused[i] = !scratch || tfpipe_crop_image(scratch, &image, height, width, channels, out, i, crops);
+    }
+    tfpipe_scratch_give(scratch);
+}
+
+/* Decodes a JPEG of height x width as a whole, without keeping its pixels. Returns 0 or TFPIPE_*. */
+EXPORT int tfpipe_native_try(const uint8_t *jpeg, int64_t length, int height, int width) {
+    const int32_t window[4] = {0, 0, height, width};
+    uint8_t pixel[3];
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    int status = scratch ? tfpipe_crops(scratch, jpeg, (size_t)length, height, width, window, NULL, 1, 1, 1, 3, pixel)
+                         : TFPIPE_MEMORY;
+    tfpipe_scratch_give(scratch);
+    return status;
+}
+
+/* Copies `count` records, pixels of height x width, to `crops`, one after the other, mirrored where flips[i] (NULL: none).
+ * Returns 0 or TFPIPE_MEMORY. */
+EXPORT int tfpipe_native_copy(const uint8_t *const *records, const uint8_t *flips, int64_t count, int height, int width,
+                              int channels, uint8_t *crops) {
+    const size_t size = (size_t)height * (size_t)width * (size_t)channels;
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    int status = scratch ? 0 : TFPIPE_MEMORY;
+    for (int64_t i = 0; !status && i < count; i++, crops += size) {
+        if (flips && flips[i])
+            status = tfpipe_mirror(scratch, crops, records[i], height, width, channels);
+        else
+            tfpipe_stream(crops, records[i], size);
+    }
+    tfpipe_fence();
+    tfpipe_scratch_give(scratch);
+    return status;
+}

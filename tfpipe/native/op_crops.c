@@ -1,0 +1,172 @@
+/* The ops TfpipeCrops, which decodes what windows need of JPEGs, and TfpipeResize, for pixels of other decoders. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "record.h"
+#include "tf.h"
+
+enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to decode: headers.TOO_LARGE */
+
+typedef struct {
+    int32_t height, width, channels;
+} Attributes;
+
+enum { JPEGS, SIZES, IMAGES, WINDOWS, FLIPS, INPUTS }; /* of the op */
+enum { CROPS, REFUSED, OUTPUTS };
+
+static void *crops_create(TF_OpKernelConstruction *construction) {
+    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "channels"}, 3);
+}
+
+/* Says what is wrong with the inputs' shapes; NULL: nothing. After it, every index below stays within its tensor. */
+static const char *wrong(TF_Tensor *const in[INPUTS]) {
+    static const int ranks[INPUTS] = {1, 2, 1, 2, 1};
+    for (int i = 0; i < INPUTS; i++)
+        if (TF_NumDims(in[i]) != ranks[i]) return "TfpipeCrops: an input has a wrong rank";
+    int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0), flips = TF_Dim(in[FLIPS], 0);
+    if (TF_Dim(in[SIZES], 0) != n || TF_Dim(in[SIZES], 1) != 2) return "TfpipeCrops: sizes are not [n, 2]";
+    if (TF_Dim(in[WINDOWS], 0) != k || TF_Dim(in[WINDOWS], 1) != 4) return "TfpipeCrops: windows are not [k, 4]";
+    if (flips != k && flips != 0) return "TfpipeCrops: flips are neither [k] nor [0]";
+    const int64_t *images = TF_TensorData(in[IMAGES]);
+    for (int64_t i = 0; i < k; i++)
+        if (images[i] < (i ? images[i - 1] : 0) || images[i] >= n)
+            return "TfpipeCrops: images do not ascend within [0, n)";
+    return NULL;
+}
+
+static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor *const out[OUTPUTS]) {
+    int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0);
+    const TF_TString *jpegs = TF_TensorData(in[JPEGS]);
+    const int32_t *sizes = TF_TensorData(in[SIZES]), *windows = TF_TensorData(in[WINDOWS]);
+    const int64_t *images = TF_TensorData(in[IMAGES]);
+    const uint8_t *flips = TF_Dim(in[FLIPS], 0) ? TF_TensorData(in[FLIPS]) : NULL;
+    uint8_t *crops = TF_TensorData(out[CROPS]), *refused = TF_TensorData(out[REFUSED]);
+    const size_t size = (size_t)op->height * op->width * op->channels;
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    memset(refused, 0, (size_t)n);
+    for (int64_t first = 0, end; first < k; first = end) {
+        int64_t image = images[first];
+        for (end = first + 1; end < k && images[end] == image;) end++;
+        const int32_t height = sizes[2 * image], width = sizes[2 * image + 1];
+        struct tfpipe_image own = {(const uint8_t *)TF_StringGetDataPointer(jpegs + image),
+                                   TF_StringGetSize(jpegs + image),
+                                   height,
+                                   width,
+                                   windows + 4 * first,
+                                   flips ? flips + first : NULL,
+                                   (int)(end - first)};
+        refused[image] =
+            !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels ||
+            tfpipe_crop_image(scratch, &own, op->height, op->width, op->channels, crops + first * size, image, images);
+    }
+    tfpipe_scratch_give(scratch);
+}
+
+static void crops_compute(void *op, TF_OpKernelContext *context) {
+    const Attributes *attributes = op;
+    struct tfpipe_event event = {.when_ns = tfpipe_recording() ? tfpipe_now_ns() : 0, .kind = TFPIPE_CALL};
+    TF_Status *status = TF_NewStatus();
+    TF_Tensor *in[INPUTS] = {0}, *out[OUTPUTS] = {0};
+    for (int i = 0; i < INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
+    const char *message = TF_GetCode(status) == TF_OK ? wrong(in) : NULL;
+    if (message) TF_SetStatus(status, TF_INVALID_ARGUMENT, message);
+    if (TF_GetCode(status) == TF_OK) {
+        int64_t n = TF_Dim(in[JPEGS], 0);
+        int64_t dims[4] = {TF_Dim(in[IMAGES], 0), attributes->height, attributes->width, attributes->channels};
+        size_t bytes = (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
+        out[CROPS] = TF_AllocateOutput(context, CROPS, TF_UINT8, dims, 4, bytes, status);
+        if (TF_GetCode(status) == TF_OK)
+            out[REFUSED] = TF_AllocateOutput(context, REFUSED, TF_BOOL, &n, 1, (size_t)n, status);
+        if (event.when_ns) event.parts_ns[0] = tfpipe_now_ns() - event.when_ns;
+        if (TF_GetCode(status) == TF_OK) decode(attributes, in, out);
+        if (event.when_ns) event.parts_ns[1] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0];
+        event.call = (uint64_t)(uintptr_t)TF_TensorData(in[IMAGES]);
+    }
+    if (TF_GetCode(status) != TF_OK) TF_OpKernelContext_Failure(context, status);
+    for (int i = 0; i < INPUTS; i++)
+        if (in[i]) TF_DeleteTensor(in[i]);
+    for (int i = 0; i < OUTPUTS; i++)
+        if (out[i]) TF_DeleteTensor(out[i]);
+    if (event.call && event.when_ns) {
+        event.parts_ns[2] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0] - event.parts_ns[1];
+        tfpipe_record(event);
+    }
+    TF_DeleteStatus(status);
+}
+
+const struct tfpipe_op tfpipe_crops_op = {
+    "TfpipeCrops",
+    {
+        "jpegs: string",  /* [n] */
+        "sizes: int32",   /* [n, 2]: height, width */
+        "images: int64",  /* [k]: number of the JPEG, ascending */
+        "windows: int32", /* [k, 4]: top, left, height, width */
+        "flips: bool",    /* [k], or [0]: none */
+    },
+    {"height: int >= 1", "width: int >= 1", "channels: int >= 1"},
+    {
+        "crops: uint8",  /* [k, height, width, channels]; undefined for a refused JPEG */
+        "refused: bool", /* [n] */
+    },
+    crops_create,
+    crops_compute,
+    free,
+};
+
+enum { IMAGE, CUT, MIRRORED, RESIZE_INPUTS }; /* of the op TfpipeResize */
+
+static void *resize_create(TF_OpKernelConstruction *construction) {
+    return tfpipe_new_state(construction, (const char *const[]){"height", "width"}, 2);
+}
+
+static const char *resize_all(const int32_t target[2], TF_Tensor *const in[RESIZE_INPUTS], TF_Tensor *out) {
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    const uint8_t *flips = TF_Dim(in[MIRRORED], 0) ? TF_TensorData(in[MIRRORED]) : NULL;
+    int status = scratch
+                     ? tfpipe_resize(scratch, TF_TensorData(in[IMAGE]), (int)TF_Dim(in[IMAGE], 0),
+                                     (int)TF_Dim(in[IMAGE], 1), TF_TensorData(in[CUT]), flips, (int)TF_Dim(in[CUT], 0),
+                                     target[0], target[1], (int)TF_Dim(in[IMAGE], 2), TF_TensorData(out))
+                     : TFPIPE_MEMORY;
+    tfpipe_scratch_give(scratch);
+    if (status == TFPIPE_MEMORY) return "TfpipeResize: no memory";
+    return status ? "TfpipeResize: a window is not within the image, which is of another size than was stated" : NULL;
+}
+
+static void resize_compute(void *target, TF_OpKernelContext *context) {
+    const int32_t *size = target;
+    TF_Status *status = TF_NewStatus();
+    TF_Tensor *in[RESIZE_INPUTS] = {0}, *out = NULL;
+    const char *message = NULL;
+    for (int i = 0; i < RESIZE_INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
+    if (TF_GetCode(status) == TF_OK) {
+        if (TF_NumDims(in[IMAGE]) != 3 || (TF_Dim(in[IMAGE], 2) != 1 && TF_Dim(in[IMAGE], 2) != 3) ||
+            TF_Dim(in[IMAGE], 0) > INT32_MAX || TF_Dim(in[IMAGE], 1) > INT32_MAX)
+            message = "TfpipeResize: the image is not [height, width, 1 or 3]";
+        else if (TF_NumDims(in[CUT]) != 2 || TF_Dim(in[CUT], 1) != 4 || TF_Dim(in[CUT], 0) > INT32_MAX)
+            message = "TfpipeResize: windows are not [k, 4]";
+        else if (TF_NumDims(in[MIRRORED]) != 1 ||
+                 (TF_Dim(in[MIRRORED], 0) != TF_Dim(in[CUT], 0) && TF_Dim(in[MIRRORED], 0)))
+            message = "TfpipeResize: flips are neither [k] nor [0]";
+    }
+    if (TF_GetCode(status) == TF_OK && !message) {
+        int64_t dims[4] = {TF_Dim(in[CUT], 0), size[0], size[1], TF_Dim(in[IMAGE], 2)};
+        out = TF_AllocateOutput(context, 0, TF_UINT8, dims, 4, (size_t)(dims[0] * dims[1] * dims[2] * dims[3]), status);
+        if (TF_GetCode(status) == TF_OK) message = resize_all(size, in, out);
+    }
+    if (message) TF_SetStatus(status, TF_INVALID_ARGUMENT, message);
+    tfpipe_end_call(context, status, in, RESIZE_INPUTS, out);
+}
+
+const struct tfpipe_op tfpipe_resize_op = {
+    "TfpipeResize",
+    {
+        "image: uint8",   /* [h, w, channels]: 1 or 3 */
+        "windows: int32", /* [k, 4]: top, left, height, width */
+        "flips: bool",    /* [k], or [0]: none */
+    },
+    {"height: int >= 1", "width: int >= 1"},
+    {"crops: uint8"}, /* [k, height, width, channels] */
+    resize_create,
+    resize_compute,
+    free,
+};

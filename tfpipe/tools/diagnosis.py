@@ -1,0 +1,295 @@
+"""Diagnoses what bounds the input pipeline, and names the config key to change.
+
+The figures come from bench, which measures chains of stages (`ChainFigures`), or from a run's accounting and trace
+(`RunFigures`). A training step that is slowed down without waiting for input has a noisy neighbour: the pipeline takes
+the CPUs of its model.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from tfpipe.config import DataConfig
+from tfpipe.training.monitor.stragglers import Straggling
+
+# bench finds "cpu", "calls" (too few images at once) or "wait"; a run has one of the others.
+Kind = Literal["cpu", "calls", "wait", "straggler", "threads", "neighbour", "compute", "storage", "decode", "xml",
+    "transform", "python", "input"]  # fmt: skip
+
+# Threads or CPUs at least this busy are what bounds.
+BUSY = 0.8
+# A step that waits a smaller share of its time does not wait for its input.
+WAITS = 0.05
+# A smaller share of a step's time cannot be distinguished from 0: a host's speed drifts more from turn to turn.
+LITTLE = 0.05
+# Runnable threads without a CPU, per CPU: a model alone, with a thread per CPU, leaves it near 0; a model and a
+# pipeline on the same CPUs make it about 1.
+QUEUED, CROWDED = 0.25, 2.0
+# Share of the CPUs that the pipeline's threads take; less is hardly worth taking away.
+TAKEN = 0.15
+# More concurrent reads seldom gain anything from a disk or a file server.
+MOST_READS = 256
+
+SWEEP = "tfpipe bench --sweep data.cpu_fraction=0.25,0.5,0.75,1"
+INDEX = "tfpipe index parses every XML once for all runs"
+STORED = "images stored smaller, or packed ahead of time"
+CPUS = "more CPUs for each rank, if the launcher binds it to few or data.threads or data.cpu_fraction is low"
+# Advice for a piece of crop, and for a stage, that keeps the pipeline's threads busy.
+PIECES = {"parse XML": f'{INDEX}, data.unit "box" once a run', "decode and resize": STORED}
+REMEDIES = {
+    "parse": INDEX,
+    "crop": f"{CPUS}; {INDEX}, which leaves only the choice of the crops",
+    "decode": f"{CPUS}; {STORED} by tfpipe pack",
+    "flip": f"{CPUS}; data.cache that keeps files instead of crops: the decoder then mirrors at no cost",
+    "gather": f"{CPUS}; crops packed as pixels (tfpipe pack --kind raw), which nothing has to decode",
+    "service": "more workers (data.service.workers), or more CPUs where they run",
+    "batch": f"{CPUS}; smaller crops (data.crop_image_size): this is the copy into batches",
+    "finish": 'data.dtype "uint8", and the conversion to floats in the model, on its device',
+    "transform": "less work in data.transform: fewer ops, each on the whole batch; or the same ops as first layers of "
+    f"the model, on its device; {CPUS}",
+}
+
+
+class Verdict(NamedTuple):
+    """The bottleneck, its evidence, and the advice."""
+
+    kind: Kind
+    stage: str  # "" if it is none, or not known
+    headline: str
+    because: str
+    advice: str
+
+
+class StageCost(NamedTuple):
+    """Time that a stage adds to the chain before it: medians over the turns."""
+
+    name: str
+    us: float  # wall time per image
+    cpu_us: float  # CPU time per image, of all threads
+
+
+NOT_MEASURED = StageCost("", 0.0, 0.0)
+
+
+class ChainFigures(NamedTuple):
+    """Measurements of a pipeline by bench."""
+
+    data: DataConfig
+    cpus: int  # CPUs that the process may use
+    threads: int  # threads of the pipeline
+    reads: int  # images read at once
+    busy: float  # CPUs kept busy
+    wanted: float  # CPUs that would have been busy if they had been free
+    cpu_us: float  # CPU time per image
+    stages: Sequence[StageCost]  # () if not measured
+    pieces: Mapping[str, float]  # CPU microseconds per image of the pieces of `crop`, measured alone
+
+
+class StageUse(NamedTuple):
+    """The busy time of a stage in a trace."""
+
+    name: str
+    busy: float  # threads busy with it, on average
+    by_python: bool  # True if its ops call Python, which runs one thread at a time
+
+
+class Load(NamedTuple):
+    """The load of a rank's CPUs, on average."""
+
+    cores: int
+    busy: float  # share of the CPUs that the process keeps busy; the rest has no process, or another one
+    queued: float  # runnable threads without a CPU, per CPU
+    pipeline: float  # threads of the pipeline that are busy or queued, without those that read
+
+
+class RunFigures(NamedTuple):
+    """The record of a run."""
+
+    data: DataConfig | None
+    wait: float  # share of the steps' time that they waited for input
+    threads: int  # threads of the pipeline
+    reads: int  # reads allowed at once
+    images_per_second: float  # in the trace; 0 if no image was read
+    stages: Sequence[StageUse]  # () without a trace
+    load: Load | None  # None without the accounting
+    straggling: Straggling | None
+
+
+class Use(NamedTuple):
+    """Utilisation of the resource of a stage."""
+
+    kind: Kind
+    stage: str
+    of: float  # utilisation; 1: fully used all the time
+    because: str
+
+
+def diagnose_chains(figures: ChainFigures) -> Verdict:
+    """Finds the bottleneck (CPUs, too few images at once, or waiting), its stage, and the key to change."""
+    data, stages = figures.data, figures.stages
+    usable = min(figures.threads, figures.cpus)
+    unit = "thread" if figures.threads == usable else "CPU"
+    evidence = f"{figures.busy:.2f} of {usable} {unit}{'s' if usable > 1 else ''} busy"
+    dearest = max(stages, key=lambda stage: stage.cpu_us, default=NOT_MEASURED)
+    total = sum(max(0.0, stage.cpu_us) for stage in stages)
+    share = f"; it takes {100 * dearest.cpu_us / total:.0f} % of an image's CPU time" if stages else ""
+    if figures.wanted >= BUSY * usable:
+        if figures.busy < BUSY * usable:
+            evidence += f" and {figures.wanted - figures.busy:.2f} waiting for a CPU that other processes have"
+        return _bound("cpu", dearest.name, evidence + share, _cpu_advice(figures, dearest))
+    key = "data.parallel.decode" if data.parallel.decode else "data.num_parallel_readers"
+    decoders = data.parallel.decode or data.num_parallel_readers
+    if isinstance(decoders, int) and decoders < usable and figures.wanted >= BUSY * decoders:
+        advice = f'{key} is {decoders}: raise it to {usable}, or to "auto"'
+        return _bound("calls", dearest.name, evidence + share, advice)
+    slowest = max(stages, key=lambda stage: stage.us - stage.cpu_us / usable, default=NOT_MEASURED)
+    if slowest is NOT_MEASURED:
+        return _bound("wait", "", f"{evidence}, so it waits for something else", "--stages says at which stage")
+    waiting = f"{evidence}; {slowest.us:.0f} us an image, of which {max(0.0, slowest.cpu_us):.0f} us take a CPU"
+    return _bound("wait", slowest.name, waiting, _wait_advice(figures, slowest))
+
+
+def _bound(kind: Kind, stage: str, because: str, advice: str) -> Verdict:
+    kinds = {"cpu": "CPU", "calls": "too few images at once", "wait": "waiting"}
+    return Verdict(kind, stage, f"by {stage or kinds[kind]}", because, advice)
+
+
+def _cpu_advice(figures: ChainFigures, top: StageCost) -> str:
+    data, cpus, threads = figures.data, figures.cpus, figures.threads
+    if data.num_parallel_readers == 1 and cpus > 1:
+        return f'data.num_parallel_readers is 1, which is one thread of {cpus}: set it to "auto"'
+    if threads < cpus:
+        may = f"and this process may use {cpus} CPUs"
+        if data.threads is None:
+            return f"data.cpu_fraction is {data.cpu_fraction:g}, {may}: raise it if nothing else needs them"
+        return f"data.threads is {threads}, {may}: set it to null"
+    all_busy = "every CPU it may use is busy: give the rank more CPUs, or less work an image"
+    if top is NOT_MEASURED:
+        return f"{all_busy}; --stages says where the time goes"
+    if top.name != "crop" or not figures.pieces:
+        return all_busy
+    dearest, us = max(figures.pieces.items(), key=lambda piece: piece[1])
+    return f"{all_busy}; within crop, {dearest} takes most ({us:.0f} us alone): {PIECES[dearest]}"
+
+
+def _wait_advice(figures: ChainFigures, top: StageCost) -> str:
+    data, reads = figures.data, figures.reads
+    if top.name == "read":
+        if data.num_parallel_readers == 1:
+            return 'it waits for storage one file at a time: set data.num_parallel_readers to "auto"'
+        # As many reads as keep all CPUs busy: a file's latency / reads = an image's CPU time / CPUs.
+        wanted = max(2 * reads, math.ceil(reads * top.us / (figures.cpu_us / figures.cpus)))
+        return f"it waits for storage: data.parallel.read={min(MOST_READS, wanted)}; or a copy on local disks"
+    if top.name in ("batch", "prefetch") and data.prefetch_buffer_size == 0:
+        return 'data.prefetch_buffer_size is 0: set it to "auto"'
+    return "it waits neither for a file nor for a CPU: the Python that takes the batches may be what is slow"
+
+
+def diagnose_run(figures: RunFigures) -> Verdict:
+    """Returns the main bottleneck of a run."""
+    wait = figures.wait
+    found = _straggler(figures.straggling) or _too_many_threads(figures)
+    if found is not None:
+        return found
+    if wait < WAITS:
+        return _noisy_neighbour(figures) or Verdict(
+            "compute",
+            "",
+            f"COMPUTE-BOUND: a step waits {100 * wait:.1f} % of its time for input",
+            f"the rest is the model's; no work on the input pipeline can win more than {100 * wait:.1f} %",
+            "a larger data.batch_size, training.precision, a faster device; data.cpu_fraction below 1 leaves more of "
+            "the CPUs to a model that trains on them",
+        )
+    headline = f"INPUT-BOUND: a step waits {100 * wait:.0f} % of its time for input"
+    if wait < 1:
+        headline += f"; with faster input it could run up to {1 / (1 - wait):.1f} times as fast"
+    top = max(uses(figures), key=lambda use: use.of, default=None)
+    if top is None:
+        return Verdict("input", "", headline, "no trace says at which stage", "record one: --profile 10:20")
+    return Verdict(top.kind, top.stage, headline, top.because, _advice(top, figures))
+
+
+def uses(figures: RunFigures) -> list[Use]:
+    """Returns the utilisation of storage, CPUs and Python by the stages of a trace."""
+    result = []
+    for stage in figures.stages:
+        if stage.name == "read":
+            ms = 1000 * stage.busy / figures.images_per_second if figures.images_per_second else 0.0
+            because = f"read: {stage.busy:.1f} of {figures.reads} reads at once under way all the time"
+            because += f", {ms:.1f} ms an image" if ms else ""
+            result.append(Use("storage", "read", stage.busy / figures.reads, because))
+    for by_python in (False, True):
+        stages = [stage for stage in figures.stages if stage.by_python == by_python and stage.name != "read"]
+        if not stages:
+            continue
+        top, busy = max(stages, key=lambda stage: stage.busy), sum(stage.busy for stage in stages)
+        if by_python:
+            calls = f"{busy:.2f} calls under way all the time"
+            because = f"{top.name} calls Python, which runs one thread at a time: {calls}"
+            result.append(Use("python", top.name, busy, because))
+        else:
+            kinds: dict[str, Kind] = {"parse": "xml", "transform": "transform"}
+            because = f"{top.name}: {busy:.2f} of {figures.threads} pipeline threads busy, "
+            because += f"{100 * top.busy / busy:.0f} % of it with {top.name}"
+            result.append(Use(kinds.get(top.name, "decode"), top.name, busy / figures.threads, because))
+    return result
+
+
+def _advice(use: Use, figures: RunFigures) -> str:
+    data = figures.data
+    if data is not None and data.num_parallel_readers == 1 and use.kind in ("storage", "decode", "xml"):
+        return 'data.num_parallel_readers is 1, so that images are read and decoded one after the other: "auto"'
+    if use.kind == "storage":
+        reads = min(MOST_READS, 2 * figures.reads)
+        more = f"data.parallel.read={reads} if the storage gives more when asked for more at once"
+        near = "" if data is not None and data.cache else "data.cache keeps files near after the first epoch; "
+        return f"{more}; {near}or a copy on local disks"
+    if use.kind == "python" and use.stage == "transform":
+        return "write data.transform in TensorFlow's ops, without numpy_function or py_function"
+    return REMEDIES.get(use.stage, CPUS)
+
+
+def _straggler(straggling: Straggling | None) -> Verdict | None:
+    if straggling is None or straggling.fixed is None:
+        return None
+    rank, host, _, part = straggling.fixed
+    what = {
+        "input": f"compare its way to the data with another's by tfpipe bench, or trace it: --profile-ranks {rank}",
+        "compute": "look at what else runs there, at its clock and at its binding to CPUs",
+    }
+    headline = f"STRAGGLER: all ranks wait for rank {rank}"
+    return Verdict("straggler", "", headline, str(straggling), f"the node {host}: {what[part]}")
+
+
+def _too_many_threads(figures: RunFigures) -> Verdict | None:
+    """Returns a verdict if the config gives the pipeline more threads than CPUs, and they slow the run; else None."""
+    data, load = figures.data, figures.load
+    if data is None or load is None or load.queued < CROWDED or data.threads is None or data.threads <= load.cores:
+        return None
+    waiting = math.floor(load.queued * load.cores)
+    return Verdict(
+        "threads",
+        "",
+        f"TOO MANY THREADS: {waiting} more than the {load.cores} CPUs that this rank may use could have run",
+        "they take turns, and the model's own threads wait for theirs",
+        f"data.threads is {data.threads}: null gives as many as there are CPUs",
+    )
+
+
+def _noisy_neighbour(figures: RunFigures) -> Verdict | None:
+    """Returns a verdict if the pipeline takes the CPUs of a model that does not wait for it; else None."""
+    data, load = figures.data, figures.load
+    if data is None or load is None:
+        return None
+    if load.busy < BUSY or load.queued < QUEUED or load.pipeline < TAKEN * load.cores:
+        return None
+    return Verdict(
+        "neighbour",
+        "",
+        f"NOISY NEIGHBOUR: a step waits {100 * figures.wait:.1f} % of its time for input, but its model and the "
+        "pipeline take turns on the same CPUs",
+        f"{100 * load.busy:.0f} % of {load.cores} CPUs are busy, {load.queued * load.cores:.1f} more threads could "
+        f"have run all the time; the pipeline's threads keep {load.pipeline:.1f} CPUs, or wait for them",
+        f"{SWEEP} finds the share of the CPUs that gives the most steps/s (now {data.cpu_fraction:g}), compared "
+        "with steps fed from memory",
+    )
