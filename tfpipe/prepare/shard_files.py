@@ -18,14 +18,14 @@ from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
 from tfpipe.prepare.pictures import Picture
 
 
-class Place(NamedTuple):
+class RecordSpan(NamedTuple):
     """Location of a picture in its shard, in bytes."""
 
     offset: int
     length: int
 
 
-Add = Callable[[Picture], Place]
+Add = Callable[[Picture], RecordSpan]
 """Appends a picture to a shard. Raises ValueError if it is not an image, OSError if it cannot be written."""
 
 
@@ -36,8 +36,8 @@ def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
         about = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, about)
 
-        def add(picture: Picture) -> Place:
-            place = Place(file.tell(), picture.contents.nbytes)
+        def add(picture: Picture) -> RecordSpan:
+            place = RecordSpan(file.tell(), picture.contents.nbytes)
             file.write(picture.contents)
             return place
 
@@ -50,10 +50,10 @@ def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add
     end = 0
     with as_os_error(), tf.io.TFRecordWriter(str(path)) as writer:
 
-        def add(picture: Picture) -> Place:
+        def add(picture: Picture) -> RecordSpan:
             nonlocal end
             data = serialized(example(picture))
-            place = Place(end + HEAD + data.index(picture.contents), len(picture.contents))
+            place = RecordSpan(end + HEAD + data.index(picture.contents), len(picture.contents))
             writer.write(data)
             end += HEAD + len(data) + TAIL
             return place
