@@ -12,13 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.images import encoded, picture
 from tfpipe import World
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.registry import load_split
-from tfpipe.data.sources.rows import boxes_of, in_pixels
+from tfpipe.data.sources.rows import Texts, boxes_of, in_pixels
 from tfpipe.errors import ConfigError
 
 FILE = encoded(picture(24, 32))
@@ -295,3 +297,13 @@ def test_a_name_in_a_shard_never_shifts_others(tmp_path: Path, name: str) -> Non
     with pytest.raises(ConfigError) as caught:
         catalog_of("webdataset", path)
     assert f"t.tar: the name {f'{name}.jpg'!a} holds a line end or is not UTF-8: rename it" in str(caught.value)
+
+
+@given(st.lists(st.lists(st.sampled_from(["cat", "dog", "7", "", None])), min_size=1))
+def test_texts_are_the_same_as_numbers(parts: list[list[str | None]]) -> None:
+    """Joined, by place, by their classes' numbers, and as those that occur."""
+    texts, plain = Texts.joined([Texts.of(part) for part in parts]), [text for part in parts for text in part]
+    assert [texts.text(place) for place in range(len(plain))] == plain
+    assert texts.values({"dog": 4, "7": 0}).tolist() == [{"dog": 4, "7": 0}.get(text, -1) for text in plain]
+    assert texts.distinct() == sorted({text for text in plain if text is not None})
+    assert texts.distinct(np.arange(len(plain)) % 2 == 1) == sorted({text for text in plain[1::2] if text is not None})

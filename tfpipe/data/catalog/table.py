@@ -290,16 +290,11 @@ def _stored_text(folder: Path) -> str | None:
 
 def _create(folder: Path) -> None:
     """Creates a folder for tables; raises OSError if it cannot be created, or another user may write to it."""
-    if _is_temporary(folder):
+    if folder.parent == _temporary_folder():
         folder.parent.mkdir(mode=0o700, exist_ok=True)
-        if not _is_trusted(folder):
-            raise PermissionError(f"{folder.parent} belongs to another user, or others may write to it")
+    if not _is_trusted(folder):
+        raise PermissionError(f"{folder.parent} belongs to another user, or others may write to it")
     folder.mkdir(parents=True, exist_ok=True)
-
-
-def _is_temporary(folder: Path) -> bool:
-    """Returns whether `folder` is in the folder for temporary files, which all users share."""
-    return folder.parent == _temporary_folder()
 
 
 def _temporary_folder() -> Path:
@@ -309,7 +304,7 @@ def _temporary_folder() -> Path:
 
 def _is_trusted(folder: Path) -> bool:
     """Returns whether tables in `folder` may be used: in a folder that all users share, only those of this user."""
-    if not _is_temporary(folder):
+    if folder.parent != _temporary_folder():
         return True
     try:
         about = folder.parent.lstat()

@@ -78,6 +78,7 @@ class Rows(NamedTuple):
     classes: list[str] | None = None  # names in the order of their numbers, if the table has them
     weights: np.ndarray | None = None  # float64 [n]: how often each image comes, relative to the others
     column: Literal["label", "box_labels"] = "label"  # key in data.source.columns of the labels that count
+    more: Mapping[str, np.ndarray] = {}  # more columns [n], by name, e.g. where each image's bytes are
 
     @property
     def annotated(self) -> np.ndarray:
@@ -117,23 +118,25 @@ class Rows(NamedTuple):
             classes=None if any(part.classes is None for part in parts) else parts[0].classes,
             weights=all_of("weights"),
             column=parts[0].column,
+            more={name: np.concatenate([part.more[name] for part in parts]) for name in parts[0].more},
         )
 
     def table(self) -> StoredTable:
-        """Returns a table to be stored: with the images' names, labels, boxes, sizes and numbers of their files."""
+        """Returns a table to be stored: names, labels, boxes, sizes and numbers of files of the images, and `more`."""
         assert self.sizes is not None, "a scan has sizes"
         paths = paths_table(FileList.of(self.names))
         columns = {"box_images": self.box_images, "boxes": self.boxes, "sizes": self.sizes, "file": self.file}
         columns |= {"labels": self.labels.numbers, "box_labels": self.box_labels.numbers}
-        texts = {"labels": self.labels.names, "box_labels": self.box_labels.names}
-        return StoredTable({**paths.values, **texts}, {**paths.columns, **columns})
+        values = {"labels": self.labels.names, "box_labels": self.box_labels.names, "more": list(self.more)}
+        return StoredTable({**paths.values, **values}, {**paths.columns, **columns, **self.more})
 
     @classmethod
     def of_table(cls, table: StoredTable, files: list[str]) -> "Rows":
         """Returns the rows of a stored table, which were read from `files`."""
         images, boxes, sizes, file = (table.columns[name] for name in ("box_images", "boxes", "sizes", "file"))
         labels, own = (Texts(table.columns[name], table.values[name]) for name in ("labels", "box_labels"))
-        return cls(table_paths(table), labels, images, boxes, own, sizes, files, file)
+        more = {name: table.columns[name] for name in table.values["more"]}
+        return cls(table_paths(table), labels, images, boxes, own, sizes, files, file, more=more)
 
 
 def as_edges(boxes: np.ndarray, form: str) -> np.ndarray:

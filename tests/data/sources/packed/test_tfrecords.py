@@ -154,7 +154,7 @@ def test_they_are_scanned_once(
     (tmp_path / "indexes").mkdir()
     load_split(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())
     names = sorted(re.sub("-[0-9a-f]{8}", "", each.name) for each in (tmp_path / "indexes").iterdir())
-    assert names == ["train.catalog", "validation.catalog"]
+    assert names == ["test.catalog", "train.catalog"]
 
 
 @pytest.mark.parametrize(

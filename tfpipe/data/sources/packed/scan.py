@@ -1,17 +1,18 @@
 """Scans shards that other tools wrote: once, by all ranks together; the result is a stored table (catalog/table.py)."""
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig
+from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
 from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.remote.ranges import RemoteFiles
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamps_of
 from tfpipe.data.sources.rows import Rows, Texts
@@ -20,8 +21,6 @@ from tfpipe.errors import ConfigError
 from tfpipe.util.files import Stamp
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
-
-logger = logging.getLogger(__name__)
 
 COPY_AGAIN = "copy it again, or write it again"
 # Scanning alternates between waiting for storage and running Python.
@@ -64,96 +63,138 @@ class LeftOut:
         return [f"{count:,} {kind} (e.g. {example})" for kind, (count, example) in kinds]
 
 
-class Scan(NamedTuple):
-    """A way to scan shards of a kind."""
-
-    kind: str  # name of the shards for messages, e.g. "TFRecords"
-    name: str  # of the stored table
-    read: Callable[[Any, int, LeftOut], list[Scanned]]
-    """Path (or UrlPath) and size in bytes of a shard -> its images, in their order; counts what is not used. Raises
-    OSError, or a ValueError that names the shard."""
-    settings: dict[str, Any]  # config keys that the result depends on, and their values
-
-
-class Shard(NamedTuple):
-    """The images of a shard, or of several, one shard after the other."""
+class ScannedRows(NamedTuple):
+    """The images of all shards of a split, one shard after the other."""
 
     rows: Rows
     left_out: LeftOut
-    number: np.ndarray  # int64 [n]: see Scanned
-    offset: np.ndarray  # int64 [n]
-    length: np.ndarray  # int64 [n]
+    shards: "Stamped"
 
-    @classmethod
-    def of(cls, images: list[Scanned], path: AnyPath, left_out: LeftOut) -> "Shard":
-        """Makes columns of the images of a single shard."""
-        columns: Iterable[Any] = zip(*images, strict=True) if images else [()] * len(Scanned._fields)
-        names, labels, numbers, sizes, boxes, own, *places = columns
-        rows = Rows(
-            FileList.of(names),
-            Texts.of(labels),
-            np.repeat(np.arange(len(images)), list(map(len, boxes))),
-            np.array(list(chain.from_iterable(boxes)), np.float32).reshape(-1, 4),
-            Texts.of(chain.from_iterable(own)),
-            np.array(sizes, np.float32).reshape(-1, 2),
-            [str(path)],
-            np.zeros(len(images), np.int32),
-        )
-        return cls(rows, left_out, *(np.array(column, np.int64) for column in (numbers, *places)))
-
-    @classmethod
-    def joined(cls, parts: "Sequence[Shard]") -> "Shard":
-        """Concatenates the images of shards."""
-        left_out = LeftOut()
-        for part in parts:
-            left_out.update(part.left_out)
-        columns = (np.concatenate(column) for column in zip(*(part[2:] for part in parts), strict=True))
-        return cls(Rows.joined([part.rows for part in parts]), left_out, *columns)
-
-    def table(self) -> StoredTable:
-        """Returns the table to be stored."""
-        rows, places = self.rows.table(), {name: getattr(self, name) for name in PLACES}
-        return StoredTable({**rows.values, "left_out": self.left_out.counts}, {**rows.columns, **places})
-
-    @classmethod
-    def of_table(cls, table: StoredTable, files: list[str]) -> "Shard":
-        """Returns the images of a stored table, which are in `files`."""
-        left_out = LeftOut({kind: tuple(about) for kind, about in table.values["left_out"].items()})
-        return cls(Rows.of_table(table, files), left_out, *(table.columns[name] for name in PLACES))
-
-    def shards(self, labels: np.ndarray, remote: RemoteFiles | None = None) -> Shards:
+    def located(self, labels: np.ndarray, remote: RemoteFiles | None = None) -> Shards:
         """Returns where the images' bytes are; `labels` (int32 [n]) are their class numbers."""
-        images = np.arange(len(labels), dtype=np.int32)
-        records = Records(images, labels, self.rows.file, self.offset, self.length)
+        images, own = np.arange(len(labels), dtype=np.int32), self.rows.more
+        records = Records(images, labels, self.rows.file, own["offset"], own["length"])
         return Shards("original", self.rows.files, records, remote=remote)
 
 
-PLACES = ("number", "offset", "length")
 Stamped = list[tuple[AnyPath, Stamp]]
 
 
-def scanned(
-    scan: Scan, shards: Callable[[], Sequence[AnyPath]], prefix: str, config: DataConfig, folder: AnyPath, world: World
-) -> tuple[Shard, Stamped]:
-    """Returns the images of shards, and the shards: maps the stored scan, or makes it with all ranks together.
+class ScannedSource(Stored):
+    """Images in shards that other tools wrote; a kind has to define three methods, and `load`."""
 
-    `shards` lists them, on rank 0 alone; `prefix`, e.g. "train", begins the name of the catalog, which lies in `folder`
-    or in `data.index`. Raises ConfigError if shards cannot be read; the message names up to 20 of them.
-    """
-    if isinstance(folder, UrlPath) and config.index is None:
-        raise ConfigError(
-            f"data.index must name a local folder, to store what the {scan.kind} in {folder} hold: set it"
-        )
-    found = world.from_rank0(lambda: _stamped(shards()))
-    folders = catalog_folders(config, [folder / prefix])[:1]
-    store = TableStore(folders, [(path.name, stamp) for path, stamp in found], world, must_store=True)
+    kind: ClassVar[str]
+    """Name of the shards for messages, e.g. "TFRecords"."""
+    stored_as: ClassVar[str]
+    """Kind of the stored table."""
 
-    def make(ranks: World) -> StoredTable:
-        return _scan(scan, found, f"scanning {prefix} data", folder, ranks).table()
+    @abstractmethod
+    def shards_of(self, split: str) -> Sequence[AnyPath]:
+        """Returns the shards of a split, sorted; none if there is none."""
 
-    table = store.table(scan.name, scan.settings, make, shared=True)
-    assert table is not None, "shards are always scanned"
-    return Shard.of_table(table, [str(path) for path, _ in found]), found
+    @abstractmethod
+    def checked(self, split: str) -> Sequence[AnyPath]:
+        """Returns the shards of a split; raises ConfigError if there is none, or one is missing."""
+
+    @abstractmethod
+    def scan(self, path: Any, size: int, left_out: LeftOut) -> list[Scanned]:
+        """Returns the images of a shard (a Path or UrlPath) of `size` bytes, in their order; counts what is not used.
+
+        Raises OSError, or a ValueError that names the shard.
+        """
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Config keys that a scan depends on, and their values."""
+        return {}
+
+    @property
+    def about(self) -> SourceConfig:
+        """Settings of the source."""
+        assert self.config.source is not None, "the config is checked"
+        return self.config.source
+
+    def has_test(self) -> bool:
+        return bool(self.shards_of("test"))
+
+    def check(self, test: bool = False) -> None:
+        for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
+            self.checked(split)
+
+    def scanned(self, split: str, world: World) -> ScannedRows:
+        """Returns the images of a split: maps the stored scan, or makes it with all ranks together.
+
+        Its catalog, e.g. train.catalog, lies beside the shards or in `data.index`. Raises ConfigError if shards cannot
+        be read; the message names up to 20 of them.
+        """
+        shards = world.from_rank0(lambda: _stamped(self.checked(split)))
+        folder = shards[0][0].parent
+        if isinstance(folder, UrlPath) and self.config.index is None:
+            raise ConfigError(
+                f"data.index must name a local folder, to store what the {self.kind} in {folder} hold: set it"
+            )
+        folders = catalog_folders(self.config, [folder / split])[:1]
+        store = TableStore(folders, [(path.name, stamp) for path, stamp in shards], world, must_store=True)
+
+        def make(ranks: World) -> StoredTable:
+            rows, left_out = self._scan(shards, f"scanning {split} data", ranks)
+            table = rows.table()
+            return table._replace(values={**table.values, "left_out": left_out.counts})
+
+        table = store.table(self.stored_as, self.settings, make, shared=True)
+        assert table is not None, "shards are always scanned"
+        left_out = LeftOut({kind: tuple(about) for kind, about in table.values["left_out"].items()})
+        return ScannedRows(Rows.of_table(table, [str(path) for path, _ in shards]), left_out, shards)
+
+    def _scan(self, shards: Stamped, label: str, world: World) -> tuple[Rows, LeftOut]:
+        """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
+
+        def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[tuple[Rows, LeftOut] | str]:
+            with ThreadPoolExecutor(THREADS) as pool:
+                results = pool.map(lambda shard: self._scan_one(*shard), mine)
+                return list(progress(results, len(mine), label, "shard", world.rank == 0))
+
+        results = world.share(shards, scan_all)
+        errors = [result for result in results if isinstance(result, str)]
+        if errors:
+            folder = shards[0][0].parent
+            raise ConfigError("\n  ".join([f"cannot read the {self.kind} in {folder}:", *errors[:20]]))
+        parts, left_out = [result for result in results if not isinstance(result, str)], LeftOut()
+        for _, counted in parts:
+            left_out.update(counted)
+        return Rows.joined([rows for rows, _ in parts]), left_out
+
+    def _scan_one(self, path: AnyPath, stamp: Stamp) -> tuple[Rows, LeftOut] | str:
+        """Scans a shard; returns an error message instead of raising it on one rank alone."""
+
+        def read() -> tuple[Rows, LeftOut]:
+            left_out = LeftOut()
+            return _rows(self.scan(path, stamp.size or 0, left_out), path), left_out
+
+        try:
+            # Requests have retries of their own.
+            return (read if isinstance(path, UrlPath) else retried(read))()
+        except OSError as error:
+            return f"cannot read {path}: {error.strerror or error}"
+        except (ValueError, ConfigError) as error:
+            return str(error)
+
+
+def _rows(images: list[Scanned], path: AnyPath) -> Rows:
+    columns: Iterable[Any] = zip(*images, strict=True) if images else [()] * len(Scanned._fields)
+    names, labels, numbers, sizes, boxes, own, offsets, lengths = columns
+    places = {"number": numbers, "offset": offsets, "length": lengths}
+    return Rows(
+        FileList.of(names),
+        Texts.of(labels),
+        np.repeat(np.arange(len(images)), list(map(len, boxes))),
+        np.array(list(chain.from_iterable(boxes)), np.float32).reshape(-1, 4),
+        Texts.of(chain.from_iterable(own)),
+        np.array(sizes, np.float32).reshape(-1, 2),
+        [str(path)],
+        np.zeros(len(images), np.int32),
+        more={name: np.array(column, np.int64) for name, column in places.items()},
+    )
 
 
 def _stamped(shards: Sequence[AnyPath]) -> Stamped:
@@ -164,34 +205,3 @@ def _stamped(shards: Sequence[AnyPath]) -> Stamped:
             raise ConfigError(f"cannot read {path}: {stamp.strerror}")
         found.append((path, stamp))
     return found
-
-
-def _scan(scan: Scan, shards: Stamped, label: str, folder: AnyPath, world: World) -> Shard:
-    """Scans the shards, shared by the ranks; raises ConfigError if some cannot be read."""
-
-    def scan_all(mine: Sequence[tuple[AnyPath, Stamp]]) -> list[Shard | str]:
-        with ThreadPoolExecutor(THREADS) as pool:
-            results = pool.map(lambda shard: _scan_one(scan, *shard), mine)
-            return list(progress(results, len(mine), label, "shard", world.rank == 0))
-
-    parts = world.share(shards, scan_all)
-    errors = [part for part in parts if isinstance(part, str)]
-    if errors:
-        raise ConfigError("\n  ".join([f"cannot read the {scan.kind} in {folder}:", *errors[:20]]))
-    return Shard.joined([part for part in parts if isinstance(part, Shard)])
-
-
-def _scan_one(scan: Scan, path: AnyPath, stamp: Stamp) -> Shard | str:
-    """Scans a shard; returns an error message instead of raising it on one rank alone."""
-
-    def read() -> Shard:
-        left_out = LeftOut()
-        return Shard.of(scan.read(path, stamp.size or 0, left_out), path, left_out)
-
-    try:
-        # Requests have retries of their own.
-        return (read if isinstance(path, UrlPath) else retried(read))()
-    except OSError as error:
-        return f"cannot read {path}: {error.strerror or error}"
-    except (ValueError, ConfigError) as error:
-        return str(error)

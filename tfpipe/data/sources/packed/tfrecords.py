@@ -3,12 +3,11 @@
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from tfpipe.config import DataConfig, SourceConfig
 from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
@@ -16,9 +15,9 @@ from tfpipe.data.catalog.types import Index
 from tfpipe.data.sources.known import NEITHER, Known, check_files, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, Scan, Scanned, Shard, scanned
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scanned, ScannedSource
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.packed.stored import Stored
+from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -28,21 +27,33 @@ SHARD = re.compile(r"-\d+-of-(\d+)(?:\.tfrecords?)?$")
 OTHER_CLASS = np.iinfo(np.int32).max
 
 
-class TfRecords(Stored):
+class TfRecords(ScannedSource):
     """ImageNet's TFRecords as TensorFlow's and the TPUs' scripts write them."""
 
-    @property
-    def about(self) -> SourceConfig:
-        """Settings of the source."""
-        assert self.config.source is not None, "the config is checked"
-        return self.config.source
+    kind = "TFRecords"
+    stored_as = "tfrecord"
 
-    def has_test(self) -> bool:
-        return bool(record_files(self.about, "test"))
+    def shards_of(self, split: str) -> Sequence[Path]:
+        """Returns the TFRecord files of `split`, sorted: train-00000-of-01024 ...; see known.names_of."""
+        folder = self.about.test_path if split == "test" and self.about.test_path is not None else self.about.path
+        assert isinstance(folder, Path), "the config is checked"
+        names = filter(SHARD.search, os.listdir(folder) if folder.is_dir() else [])
+        return [folder / name for name in names_of(names, self.about, split)]
 
-    def check(self, test: bool = False) -> None:
-        for split in ("train", "test") if test and self.about.test_path is not None else ("train",):
-            _whole_set(self.about, split)
+    def checked(self, split: str) -> Sequence[Path]:
+        shards = self.shards_of(split)
+        expected = f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named"
+        check_files(shards, self.about, split, "TFRecord file", expected)
+        found = SHARD.search(shards[0].name)
+        assert found is not None, "its name was chosen by it"
+        if len(shards) != int(found[1]):
+            pattern = f"{shards[0].name[: found.start()]}-*-of-{found[1]}"
+            raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(found[1])} shards {pattern} are there")
+        return shards
+
+    def scan(self, path: Path, size: int, left_out: LeftOut) -> list[Scanned]:
+        del left_out
+        return _scan_shard(path, size)
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from a scan of its records.
@@ -55,70 +66,45 @@ class TfRecords(Stored):
                 'data.label_source "object" is not for TFRecords of ImageNet, whose boxes have no classes of their '
                 'own: use "directory", or pack the files with tfpipe pack'
             )
-        images = _scanned(config, self.about, split, world)
+        images = self.scanned(split, world)
         if not images.rows.names:
             raise ConfigError(f"the TFRecords in {self.display_name} hold no record of the {split} data")
         if config.classes is not None:
             classes = class_table(config, FileList.of([]))
         else:
-            train = images if split == "train" else _scanned(config, self.about, "train", world)
+            train = images if split == "train" else self.scanned("train", world)
             # If no record has a class name, classes are named by number.
-            classes = tuple(train.rows.labels.distinct() or map(str, range(1, int(train.number.max()) + 1)))
-        labels = _labels(images, classes, self.display_name)
-        annotated, boxes = _boxes(images, labels)
-        left_out = not_used(record_files(self.about, NEITHER) if split == "train" else [])
+            classes = tuple(
+                train.rows.labels.distinct() or map(str, range(1, int(train.rows.more["number"].max()) + 1))
+            )
+        labels = _labels(images.rows, classes, self.display_name)
+        annotated, boxes = _boxes(images.rows, labels)
+        left_out = not_used(self.shards_of(NEITHER) if split == "train" else [])
         known = Known(FileList.of(images.rows.names), labels, classes, boxes, annotated, left_out=left_out)
-        return known, images.shards(labels)
+        return known, images.located(labels)
 
 
-def record_files(about: SourceConfig, split: str) -> list[Path]:
-    """Returns the TFRecord files of `split`, sorted: train-00000-of-01024 ...; see known.names_of."""
-    folder = about.test_path if split == "test" and about.test_path is not None else about.path
-    assert isinstance(folder, Path), "the config is checked"
-    names = filter(SHARD.search, os.listdir(folder) if folder.is_dir() else [])
-    return [folder / name for name in names_of(names, about, split)]
-
-
-def _labels(images: Shard, classes: tuple[str, ...], folder: str) -> np.ndarray:
+def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
     """Returns int32 [n]: class numbers, by synset if a record has one, else from its label, which counts from 1."""
-    names, own = images.rows.names, images.rows.labels
-    synsets = own.values({name: number for number, name in enumerate(classes)})
-    labels = np.where(own.numbers < 0, images.number - 1, synsets).astype(np.int32)
+    numbers = rows.more["number"]
+    synsets = rows.labels.values({name: number for number, name in enumerate(classes)})
+    labels = np.where(rows.labels.numbers < 0, numbers - 1, synsets).astype(np.int32)
     unknown = np.flatnonzero((labels < 0) | (labels >= len(classes)))
     if unknown.size:
         first = int(unknown[0])
         raise ConfigError(
             f"{unknown.size} of {len(labels)} records in {folder} have a label that is no class, e.g. "
-            f'{names[first]}: "{own.text(first) or ""}", {images.number[first]}; the {len(classes)} classes '
-            f"are {', '.join(classes[:3])} ...; set data.classes to a list or file of all of them"
+            f'{rows.names[first]}: "{rows.labels.text(first) or ""}", {numbers[first]}; the {len(classes)} classes are '
+            f"{', '.join(classes[:3])} ...; set data.classes to a list or file of all of them"
         )
     return labels
 
 
-def _boxes(images: Shard, labels: np.ndarray) -> Index:
+def _boxes(rows: Rows, labels: np.ndarray) -> Index:
     """Returns the boxes to crop, as cleaning.targets does: those of the image's class, else the whole image."""
-    rows = images.rows
     assert rows.sizes is not None, "a scan has sizes"
     classes = np.where(rows.box_labels.numbers < 0, labels[rows.box_images], OTHER_CLASS)
     return Index(rows.annotated, targets(Annotated(rows.box_images, rows.boxes, classes), labels, rows.sizes))
-
-
-def _scanned(config: DataConfig, about: SourceConfig, split: str, world: World) -> Shard:
-    scan = Scan("TFRecords", "tfrecord", lambda path, size, _: _scan_shard(path, size), {})
-    folder = world.from_rank0(lambda: _whole_set(about, split)[0].parent)
-    return scanned(scan, lambda: _whole_set(about, split), PREFIX[split], config, folder, world)[0]
-
-
-def _whole_set(about: SourceConfig, split: str) -> list[Path]:
-    """Returns the TFRecord files of `split`; raises ConfigError if there is none, or one is missing."""
-    shards = record_files(about, split)
-    check_files(shards, about, split, "TFRecord file", f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named")
-    found = SHARD.search(shards[0].name)
-    assert found is not None, "its name was chosen by it"
-    if len(shards) != int(found[1]):
-        pattern = f"{shards[0].name[: found.start()]}-*-of-{found[1]}"
-        raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(found[1])} shards {pattern} are there")
-    return shards
 
 
 def _scan_shard(path: Path, size: int) -> list[Scanned]:

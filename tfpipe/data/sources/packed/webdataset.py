@@ -7,6 +7,7 @@ import json
 import re
 import tarfile
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +18,11 @@ from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, names_of, not_used
-from tfpipe.data.sources.packed.scan import LeftOut, Scan, Scanned, Shard, Stamped, scanned
+from tfpipe.data.sources.packed.scan import LeftOut, Scanned, ScannedRows, ScannedSource
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.packed.tar import check_end, opened_tar, samples
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
-from tfpipe.data.sources.rows import as_edges, boxes_of, classes_of, in_pixels, targets_of
+from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, classes_of, in_pixels, targets_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
@@ -31,20 +31,23 @@ TAR = (".tar",)
 COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit")
 
 
-class WebDataset(Stored):
+class WebDataset(ScannedSource):
     """Images in tar shards, with their labels and boxes beside them."""
 
-    def has_test(self) -> bool:
-        return bool(self._shards("test"))
+    kind = "tar shards"
+    stored_as = "tar"
 
-    def check(self, test: bool = False) -> None:
-        assert self.config.source is not None
-        for split in ("train", "test") if test and self.config.source.test_path is not None else ("train",):
-            self._check_split(split)
+    def checked(self, split: str) -> Sequence[AnyPath]:
+        shards = self.shards_of(split)
+        check_files(shards, self.about, split, "shard", "*.tar")
+        return shards
 
-    def _check_split(self, split: str) -> None:
-        assert self.config.source is not None
-        check_files(self._shards(split), self.config.source, split, "shard", "*.tar")
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {f"data.source.columns.{name}": getattr(self.about.columns, name) for name in COLUMNS}
+
+    def scan(self, path: AnyPath, size: int, left_out: LeftOut) -> list[Scanned]:
+        return scan_tar(path, size, self.about.columns, left_out)
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from a scan of its shards.
@@ -52,47 +55,34 @@ class WebDataset(Stored):
         Raises ConfigError if a shard is missing or damaged, or an image has no class.
         """
         config = self.config
-        self._check_split("train")
-        self._check_split(split)
-        images, shards = self._scanned(split, world)
-        train = images.rows if split == "train" or config.classes is not None else self._scanned("train", world)[0].rows
+        self.checked("train")
+        images = self.scanned(split, world)
+        rows = train = self._rows(images)
+        if split == "test" and config.classes is None:
+            train = self._rows(self.scanned("train", world))
         classes = classes_of(config, train, self.display_name)
-        labels, boxes = targets_of(config, images.rows, classes, self.display_name)
-        left_out = [*images.left_out.texts, *not_used(self._shards(NEITHER) if split == "train" else [])]
-        paths = FileList.of(images.rows.names)
-        known = Known(paths, labels, classes, boxes, images.rows.annotated, left_out=left_out)
-        return known, images.shards(labels, self.opened(shards))
+        labels, boxes = targets_of(config, rows, classes, self.display_name)
+        left_out = [*images.left_out.texts, *not_used(self.shards_of(NEITHER) if split == "train" else [])]
+        known = Known(FileList.of(rows.names), labels, classes, boxes, rows.annotated, left_out=left_out)
+        return known, images.located(labels, self.opened(images.shards))
 
-    def _shards(self, split: str) -> Sequence[AnyPath]:
-        about = self.config.source
-        assert about is not None
-        path = about.test_path if split == "test" and about.test_path is not None else about.path
+    def shards_of(self, split: str) -> Sequence[AnyPath]:
+        path = self.about.test_path if split == "test" and self.about.test_path is not None else self.about.path
         if not isinstance(path, str):
-            return files_of(about, split, TAR)
+            return files_of(self.about, split, TAR)
         if path.endswith(TAR):
-            chosen = split == "train" or (split == "test" and about.test_path is not None)
+            chosen = split == "train" or (split == "test" and self.about.test_path is not None)
             return [UrlPath(url, self.config.remote) for url in expanded(path)] if chosen else []
         folder = UrlPath(path, self.config.remote)
-        return [folder / name for name in names_of(filter(is_tar, folder.names()), about, split)]
+        return [folder / name for name in names_of(filter(is_tar, folder.names()), self.about, split)]
 
-    def _scanned(self, split: str, world: World) -> tuple[Shard, Stamped]:
-        assert self.config.source is not None
-        columns = self.config.source.columns
-        folder = world.from_rank0(lambda: self._shards(split)[0].parent)
-        settings = {f"data.source.columns.{name}": getattr(columns, name) for name in COLUMNS}
-
-        def read(path: AnyPath, size: int, left_out: LeftOut) -> list[Scanned]:
-            return scan_tar(path, size, columns, left_out)
-
-        scan = Scan("tar shards", "tar", read, settings)
-        images, shards = scanned(scan, lambda: self._shards(split), split, self.config, folder, world)
+    def _rows(self, images: ScannedRows) -> Rows:
         if not images.rows.names:
             raise ConfigError(
-                f"the tar shards in {folder} hold no image with a name that ends in {', '.join(SUFFIXES)}, but "
-                f"{', '.join(images.left_out.texts) or 'nothing'}"
+                f"the tar shards in {images.shards[0][0].parent} hold no image with a name that ends in "
+                f"{', '.join(SUFFIXES)}, but {', '.join(images.left_out.texts) or 'nothing'}"
             )
-        rows = images.rows._replace(column="box_labels" if self.config.label_source == "object" else "label")
-        return images._replace(rows=rows), shards
+        return images.rows._replace(column="box_labels" if self.config.label_source == "object" else "label")
 
 
 def is_tar(name: str) -> bool:
