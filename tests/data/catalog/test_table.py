@@ -12,7 +12,7 @@ import threading
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ def test_the_order_is_the_same_item_for_item(
     build_index(config.data, "train", World(), processes=1)
 
     def visits(world: World) -> list[tuple]:
-        samples = visit(load(config).over(world=world), Stream.start(world.size)).batch(150).take(1)
+        samples = visit(replace(load(config), world=world), Stream.start(world.size)).batch(150).take(1)
         return [(*each.visit, *each[1:]) for each in samples.as_numpy_iterator()]
 
     worlds = [World(), World(1, 3)]
