@@ -10,9 +10,11 @@ MAKEFILE = (ROOT / "Makefile").read_text()
 
 
 def recipe(target: str) -> list[str]:
-    """The commands of a target, with .venv/bin in the variable's place."""
+    """The commands of a target, with .venv/bin and the files in C in the variables' place."""
+    (c_files,) = re.findall(r"^C_FILES := \$\(wildcard (.*)\)$", MAKEFILE, re.MULTILINE)
     (lines,) = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", MAKEFILE, re.MULTILINE)
-    return [line.strip().replace("$(BIN)", ".venv/bin") for line in lines.splitlines()]
+    lines = lines.replace("$(BIN)", ".venv/bin").replace("$(C_FILES)", c_files)
+    return [line.strip() for line in lines.splitlines()]
 
 
 def test_the_targets_that_contributing_names_are_in_the_makefile() -> None:
