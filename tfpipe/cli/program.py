@@ -6,52 +6,17 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from typing import Protocol
+from importlib import import_module
 
 from tfpipe import __version__
-from tfpipe.cli.commands import (
-    bench,
-    check,
-    config,
-    filelist,
-    index,
-    order,
-    pack,
-    report,
-    sample,
-    serve,
-    stage,
-    train,
-    tune,
-    view,
-)
 from tfpipe.distributed import end_other_ranks, find_launch
 from tfpipe.errors import Stopped, TfpipeError
 from tfpipe.util.console import configure_logging
 
-
-class Command(Protocol):
-    """A module of tfpipe.cli.commands, named after its command.
-
-    `tfpipe --help` shows the first line of its docstring, `tfpipe COMMAND --help` the whole docstring.
-    """
-
-    __name__: str
-    __doc__: str | None
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the command's arguments to its parser."""
-
-    def run(self, args: argparse.Namespace) -> None:
-        """Runs the command.
-
-        Raises:
-            TfpipeError: the command has failed; the error names the exit code.
-        """
-
-
-COMMANDS: tuple[Command, ...] = (
-    train, sample, filelist, order, bench, tune, report, view, check, index, pack, serve, stage, config,
+# Modules of tfpipe.cli.commands, in the order of --help.
+COMMANDS = (
+    "train", "sample", "filelist", "order", "bench", "tune", "report", "view", "check", "index", "pack", "serve",
+    "stage", "config",
 )  # fmt: skip
 
 
@@ -73,19 +38,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             time.sleep(1)  # the launcher may kill rank 0, which has still to say so, when another one ends
         return stopped.exit_code
-    except TfpipeError as error:
-        if args.debug:
-            raise
-        return _fail(str(error), error.exit_code, rank)
     except BrokenPipeError:
         # The reader, e.g. `head`, has closed the pipe: nothing can be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return _fail("interrupted", 130, rank)
-    except OSError as error:
+    except (TfpipeError, OSError) as error:
         if args.debug:
             raise
-        return _fail(str(error), 1, rank)
+        return _fail(str(error), getattr(error, "exit_code", 1), rank)
     except Exception as error:
         if "Horovod has been shut down" not in str(error):
             traceback.print_exc()
@@ -113,9 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tfpipe", description="Feeds ImageNet-style data to Keras.")
     parser.add_argument("--version", action="version", version=f"tfpipe {__version__}")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
+    for name in COMMANDS:
+        command = import_module(f"tfpipe.cli.commands.{name}")
         summary, _, more = (command.__doc__ or "").partition("\n")
-        name = command.__name__.rpartition(".")[2]
         added = subparsers.add_parser(name, help=summary, description=f"{summary} {more.strip()}")
         added.add_argument("--debug", action="store_true", help="log everything, show tracebacks")
         command.add_arguments(added)

@@ -1,5 +1,7 @@
 """One module for each command, named after it.
 
-Its docstring is the --help, `add_arguments` adds the arguments, and `run` runs the command. Only `run` imports
-TensorFlow, Keras or MPI, so that --help and a mistyped argument are answered at once.
+`tfpipe --help` shows the first line of its docstring, `tfpipe COMMAND --help` the whole docstring. `add_arguments` adds
+the arguments to a parser, and `run` runs the command with the parsed ones; it raises a TfpipeError, which names the
+exit code, if the command has failed. Only `run` imports TensorFlow, Keras or MPI, so that --help and a mistyped
+argument are answered at once.
 """
