@@ -64,7 +64,7 @@ class IndexSummary(NamedTuple):
     odd: dict[str, int]  # number of images by anomaly, a key of index.ODD; most frequent first
 
 
-def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> IndexSummary | None:
+def build_index(config: DataConfig, split: str, world: World, processes: int | None = None) -> IndexSummary:
     """Writes the index of `split` atomically; returns its statistics.
 
     The ranks share the parts. Parts that an interrupted build of the same index finished are reused. Rank 0 holds a

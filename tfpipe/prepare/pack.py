@@ -1,21 +1,38 @@
 """Packs a split into shards, in parallel over threads and ranks; an interrupted pack can be continued."""
 
-from contextlib import ExitStack
-from dataclasses import replace
+import hashlib
+import json
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.boxes import read_boxes
-from tfpipe.data.sources.packed.shards import Kind
+from tfpipe.data.order.sampling import evenly_spaced
+from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_path, write_tables
+from tfpipe.data.sources.packed.shards import Kind, Records
 from tfpipe.data.sources.registry import load_split, open_source
+from tfpipe.data.sources.space import mean_bytes
+from tfpipe.data.split import Split
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError
-from tfpipe.prepare.pack_plan import PackPlan, ShardPlan
-from tfpipe.prepare.pack_work import PackSummary, Work
-
-__all__ = ["PackPlan", "PackSummary", "pack"]
+from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.prepare.pictures import Picture, pictures
+from tfpipe.prepare.shard_files import Add, examples, pixels, tfrecords
+from tfpipe.util.atomic_write import atomic_write, writing
+from tfpipe.util.files import sha256
+from tfpipe.util.json_text import differences
+from tfpipe.util.locks import locked
+from tfpipe.util.progress import progress
+from tfpipe.util.retry import retried
 
 # Images per shard, as in TensorFlow's scripts: 1,024 shards of ImageNet's training data, 128 of its validation data.
 IN_A_SHARD = {"train": 1252, "test": 391}
@@ -34,9 +51,213 @@ SAME = {
     "storage_delay_ms": 0.0,
     "class_weights": None,
 }
+LOCK, ABOUT = ".lock", "about.json"
+# Number of images whose crops are encoded to estimate the size, and share of the disk that must stay free.
+SAMPLED = 64
+SPARE = 0.02
+PART = pa.schema({"image": pa.int32(), "label": pa.int32(), "offset": pa.int64(), "length": pa.int64()})
 
 
-def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> PackSummary | None:
+@dataclass(frozen=True)
+class PackPlan:
+    """Options of packing a split."""
+
+    kind: Kind = "original"
+    shards: int | None = None  # number of shards; None for IN_A_SHARD images each
+    quality: int = 95  # JPEG quality of crops, 1 to 100
+
+
+@dataclass(frozen=True)
+class ShardPlan:
+    """The shards of a split: their paths, and the images and records of each."""
+
+    folder: Path
+    split: str
+    kind: Kind
+    bounds: np.ndarray  # int64 [shards + 1]: place of each shard's first image in the packing order
+    firsts: np.ndarray  # int64 [images + 1]: number of records before each place
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def manifest(self) -> Path:
+        """Path of the manifest."""
+        return manifest_path(self.folder, self.split)
+
+    @property
+    def parts(self) -> Path:
+        """Folder of the record tables of the shards that are finished; removed at the end."""
+        return self.folder / f".{PREFIX[self.split]}.parts"
+
+    def path(self, shard: int) -> Path:
+        """Returns the path of a shard."""
+        end = ".npy" if self.kind == "raw" else ""
+        return self.folder / f"{PREFIX[self.split]}-{shard:05}-of-{len(self):05}{end}"
+
+    def part(self, shard: int) -> Path:
+        """Returns the path of a shard's record table."""
+        return self.parts / f"{shard:05}.parquet"
+
+    def places(self, shards: list[int]) -> np.ndarray:
+        """Returns int64 [n]: the places of the shards' images in the packing order."""
+        return np.concatenate([np.arange(self.bounds[shard], self.bounds[shard + 1]) for shard in shards])
+
+    def records(self, shard: int) -> int:
+        """Returns the number of a shard's records."""
+        return int(self.firsts[self.bounds[shard + 1]] - self.firsts[self.bounds[shard]])
+
+
+class PackSummary(NamedTuple):
+    """Statistics of a packed split."""
+
+    path: Path  # of the manifest
+    images: int
+    records: int
+    shards: int
+    bytes: int  # of all shards together
+
+
+@dataclass(frozen=True)
+class Work:
+    """A split that this rank packs together with the others."""
+
+    split: Split
+    shards: ShardPlan
+    jpeg: dict[str, Any] | None  # JPEG quality and subsampling if crops are encoded
+    weights: np.ndarray | None = None  # float64 [images]: weights of the images, if they have any
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Head of the manifest: everything that the content depends on except the images."""
+        about = about_of(self.split, self.shards.kind, self.jpeg)
+        weights = {} if self.weights is None else {"weights": hashlib.sha256(self.weights.tobytes()).hexdigest()}
+        return {**about, **weights, "shard count": len(self.shards)}
+
+    def start(self, held: ExitStack) -> list[int]:
+        """Locks the folder until `held` is closed; returns the shards that are still to be written.
+
+        Raises ConfigError if the folder holds a different pack or cannot be written, or the disk is too small.
+        """
+        folder, manifest, parts = self.shards.folder, self.shards.manifest, self.shards.parts
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(locked(folder / LOCK, "packing into this folder"))
+            if manifest.exists():
+                packed = Manifest.read(manifest)
+                self._check_same(packed.about, manifest)
+                packed.check_sizes(folder)
+                return []
+            parts.mkdir(exist_ok=True)
+            about = parts / ABOUT
+            if about.exists():
+                self._check_same(json.loads(about.read_text()), about)
+            else:
+                with atomic_write(about) as partial:
+                    partial.write_text(json.dumps(self.about))
+        missing = [shard for shard in range(len(self.shards)) if not self._is_done(shard)]
+        self._check_space(missing)
+        return missing
+
+    def write(self, shards: list[int]) -> list[str]:
+        """Writes `shards`; returns error messages, so that those of all ranks are known together."""
+        if not shards:
+            return []
+        total = sum(map(self.shards.records, shards))
+        label, unit = f"packing {self.split.catalog.split} data", "image" if self.shards.kind == "original" else "crop"
+        left = list(shards)
+
+        def attempt() -> None:
+            shown = progress(self._pictures(self.shards.places(left)), total, label, unit, self.split.world.rank == 0)
+            while left:
+                self._write_shard(left[0], islice(shown, self.shards.records(left[0])))
+                del left[0]
+
+        try:
+            retried(attempt)()
+        except (TfpipeError, ValueError) as error:
+            return [str(error)]
+        return []
+
+    def finish(self) -> PackSummary:
+        """Writes the tables and the manifest unless they exist, and removes temporary files."""
+        folder, manifest = self.shards.folder, self.shards.manifest
+        with writing(folder):
+            if not manifest.exists():
+                parts = [pq.read_table(self.shards.part(shard)) for shard in range(len(self.shards))]
+                entries = [
+                    {"name": self.shards.path(shard).name, "records": len(part), **_read_about(part.schema)}
+                    for shard, part in enumerate(parts)
+                ]
+                tables = write_tables(folder, self.split.catalog, _records(parts), self.weights)
+                with atomic_write(manifest) as partial:
+                    partial.write_text(Manifest(self.about, entries, tables).text())
+            for left in folder.glob(f".{PREFIX[self.split.catalog.split]}[-.]*"):
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        written = Manifest.read(manifest)
+        records, size = (sum(entry[name] for entry in written.shards) for name in ("records", "bytes"))
+        return PackSummary(manifest, len(self.split.catalog), records, len(self.shards), size)
+
+    def _check_same(self, about: dict[str, Any], path: Path) -> None:
+        problems = differences(about, json.loads(json.dumps(self.about)), "there", "now")
+        if problems:
+            raise ConfigError(
+                f"{path} belongs to another pack: {'; '.join(problems)}; continue that one, or choose another folder"
+            )
+
+    def _is_done(self, shard: int) -> bool:
+        part, path = self.shards.part(shard), self.shards.path(shard)
+        if not part.exists() or not path.exists():
+            return False
+        return _read_about(pq.read_schema(part))["bytes"] == path.stat().st_size
+
+    def _check_space(self, missing: list[int]) -> None:
+        free = (1 - SPARE) * shutil.disk_usage(self.shards.folder).free
+        needed = self._estimate(missing, free)
+        if needed > free:
+            raise ConfigError(
+                f"{self.shards.folder}: the shards still to be packed need some {needed / 1e9:.3g} GB, "
+                f"{free / 1e9:.3g} GB are free; choose a folder on a larger disk, or a smaller form: --kind crops, or "
+                "a lower --quality"
+            )
+
+    def _estimate(self, missing: list[int], free: float) -> float:
+        """Estimates the bytes of these shards; for JPEG crops, returns the size of the pixels if even that fits."""
+        images = len(self.shards.places(missing)) if missing else 0
+        if self.shards.kind == "original":
+            return mean_bytes(self.split, 1) * images
+        records = sum(map(self.shards.records, missing))
+        size = records * math.prod(self.split.config.crop_image_size) * self.split.config.num_channels
+        if self.shards.kind == "raw" or size <= free:
+            return size
+        places = np.array(evenly_spaced(len(self.split.catalog), SAMPLED), np.int64)
+        return sum(len(picture.contents) for picture in self._pictures(places)) / len(places) * images
+
+    def _pictures(self, places: np.ndarray) -> Iterator[Picture]:
+        alone = replace(self.split, world=World(threads=self.split.world.threads))
+        return pictures(alone, places, self.jpeg, crops=self.shards.kind != "original")
+
+    def _write_shard(self, shard: int, pictures: Iterator[Picture]) -> None:
+        path, count = self.shards.path(shard), self.shards.records(shard)
+        with writing(path):
+            with atomic_write(path) as partial:
+                with self._open(partial, count) as add:
+                    rows = [(picture.item, picture.label, *add(picture)) for picture in pictures]
+                if len(rows) != count:
+                    raise TfpipeError(f"{path}: received {len(rows)} records, expected {count}")
+                about = {"bytes": partial.stat().st_size, "sha256": sha256(partial)}
+            columns = zip(*rows, strict=True) if rows else [()] * len(PART)
+            schema = PART.with_metadata({"about": json.dumps(about)})
+            with atomic_write(self.shards.part(shard)) as partial:
+                pq.write_table(pa.table(dict(zip(PART.names, columns, strict=True)), schema), partial)
+
+    def _open(self, path: Path, count: int) -> AbstractContextManager[Add]:
+        if self.shards.kind == "raw":
+            return pixels(path, (count, *self.split.config.crop_image_size, self.split.config.num_channels))
+        return tfrecords(path, examples(self.split, crops=self.shards.kind == "crops"))
+
+
+def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> PackSummary:
     """Packs `split` into `folder`; returns its statistics.
 
     The ranks share the shards. Shards that an interrupted pack of the same data finished are reused. Rank 0 holds a
@@ -85,3 +306,17 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
     bounds = np.arange(shards + 1) * len(catalog) // shards
     jpeg = {"quality": plan.quality, "subsampling": SUBSAMPLING} if plan.kind == "crops" else None
     return Work(loaded, ShardPlan(folder, split, plan.kind, bounds, firsts), jpeg, weights)
+
+
+def _records(parts: list[pa.Table]) -> Records:
+    """Returns the records of all shards, sorted by image."""
+    shards = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    together = pa.concat_tables(part.replace_schema_metadata() for part in parts)
+    # A stable sort keeps the order of an image's crops, which all lie in one shard.
+    in_order = np.argsort(together["image"].to_numpy(), kind="stable")
+    columns = {name: together[name].to_numpy()[in_order] for name in PART.names}
+    return Records(**columns, shard=shards[in_order])
+
+
+def _read_about(schema: pa.Schema) -> dict[str, Any]:
+    return json.loads(schema.metadata[b"about"])

@@ -28,6 +28,6 @@ def run(args: argparse.Namespace) -> None:
                 print(verify_index(config, split))
             continue
         stats = build_index(config, split, world, args.processes)
-        if world.rank == 0 and stats is not None:
+        if world.rank == 0:
             odd = ", ".join(f"{count} {code}" for code, count in stats.odd.items()) or "nothing odd"
             print(f"{stats.path}: {stats.images} images ({stats.annotated} annotated), {stats.boxes} boxes; {odd}")

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
         plan = PackPlan(args.kind, args.shards, args.quality)
         for split in splits(args.split, config):
             summary = pack(config, split, args.out.resolve(), plan, world)
-            if world.rank == 0 and summary is not None:
+            if world.rank == 0:
                 print(
                     f"{summary.path}: {summary.images} images, {summary.records} records in {summary.shards} shards, "
                     f"{summary.bytes / 1e6:.1f} MB"
