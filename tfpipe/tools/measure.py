@@ -67,12 +67,10 @@ class Segment:
     images: int
     crops: int
     seconds: float
-    cpu_seconds: float
-    """CPU time of all threads of this process."""
+    cpu_seconds: float  # CPU time of all threads of this process
     queued_seconds: float
     """Time that its threads were runnable without a CPU, summed over threads; 0 if the kernel does not report it."""
-    work_seconds: float = 0.0
-    """Time in which the batches were used; the rest is the wait for them."""
+    work_seconds: float = 0.0  # time in which the batches were used; the rest is the wait for them
 
     @property
     def images_per_second(self) -> float:

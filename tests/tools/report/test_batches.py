@@ -17,7 +17,7 @@ from tfpipe.data.runtime.tracing import Window
 from tfpipe.data.sources import cache
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import sample_names
-from tfpipe.tools.bench.traced import trace
+from tfpipe.tools.bench.bench import trace
 
 LATE_S = 0.2
 

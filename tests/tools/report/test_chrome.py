@@ -15,8 +15,7 @@ from tfpipe.data.runtime.recording import Recording, TracedBatch
 from tfpipe.native import EVENT, EventKind
 from tfpipe.tools.report.chrome import chrome_events
 from tfpipe.tools.report.runs import Ranks
-from tfpipe.tools.report.stages import Span
-from tfpipe.tools.report.trace import Step, Trace
+from tfpipe.tools.report.trace import Span, Step, Trace
 
 BEGAN_S = 1_700_000_000.0
 BEGAN_NS = round(1e9 * BEGAN_S)

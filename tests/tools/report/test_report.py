@@ -18,13 +18,12 @@ from tfpipe.cli import main
 from tfpipe.config import DataConfig
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
-from tfpipe.tools.bench import traced
+from tfpipe.tools.bench.bench import trace as take_trace
 from tfpipe.tools.diagnosis import Verdict, diagnose_run, uses
 from tfpipe.tools.report.plot import plot
 from tfpipe.tools.report.runs import Run, load_run
-from tfpipe.tools.report.stages import STAGES, Span, StageTime
 from tfpipe.tools.report.text import as_json, render
-from tfpipe.tools.report.trace import TRAIN, WAIT, Step, Trace, find_trace, read_trace
+from tfpipe.tools.report.trace import STAGES, TRAIN, WAIT, Span, StageTime, Step, Trace, find_trace, read_trace
 
 AT_ONCE = {"visit": 16, "read": 64, "crop": 2}
 
@@ -201,7 +200,7 @@ def test_a_recorded_trace_is_read_stage_by_stage(recorded: Path) -> None:
 
 def test_a_real_trace_has_its_stages_and_its_folder_is_a_run(sample: SampleData, tmp_path: Path) -> None:
     config = load_config(sample.config(tmp_path / "c.json"), ["data.storage_delay_ms=10"])
-    traced.trace(config, World(threads=2), Window(5, 21), tmp_path / "run")
+    take_trace(config, World(threads=2), Window(5, 21), tmp_path / "run")
     found = load_run(tmp_path / "run")
     assert [step.number for step in found.trace.steps] == list(range(5, 21))
     assert 0 < found.wait_fraction <= 1

@@ -60,7 +60,6 @@ def run(args: argparse.Namespace) -> None:
         world = World.detect(horovod=False) if launch is None or launch.size == 1 else World.mpi()
         from tfpipe.tools.bench import bench, ranks, sweep
         from tfpipe.tools.bench.text import as_json, render
-        from tfpipe.tools.bench.traced import trace
 
         if args.headspace or args.sweep:
             from tfpipe.training.loop import configure_devices
@@ -77,7 +76,7 @@ def run(args: argparse.Namespace) -> None:
             report = ranks.run(config, world, plan) if world.size > 1 else bench.run(config, world, plan)
             if args.profile is not None:
                 folder = args.logdir or Path("runs") / f"bench-{args.config.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-                trace(config, world, args.profile, trace_folder(folder, world))
+                bench.trace(config, world, args.profile, trace_folder(folder, world))
             text, numbers = (render(report), as_json(report)) if world.rank == 0 else ("", {})
     if world.rank > 0:
         return

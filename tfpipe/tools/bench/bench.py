@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -17,10 +18,14 @@ from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.images.windows import full_windows
-from tfpipe.data.pipeline import Crops, Encoded, crop, finish, read, visit
-from tfpipe.data.runtime.autotune import Tuned
+from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, finish, read, stage_names, visit
+from tfpipe.data.runtime import autotune
 from tfpipe.data.runtime.cancellable import Cancellable
-from tfpipe.data.runtime.parallelism import options
+from tfpipe.data.runtime.marks import marked
+from tfpipe.data.runtime.parallelism import options, thread_budget
+from tfpipe.data.runtime.recording import TracedBatch
+from tfpipe.data.runtime.tracing import Tracer, Window
+from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, feeds, headspace
@@ -38,6 +43,8 @@ from tfpipe.tools.measure import (
     spread,
     spread_of,
 )
+from tfpipe.tools.report.runs import PIPELINE_FILE
+from tfpipe.util.json_text import to_json
 from tfpipe.util.memory import private_memory
 from tfpipe.util.progress import progress
 from tfpipe.util.retry import retried
@@ -86,18 +93,14 @@ class Report:
 
     machine: Machine
     data: DataConfig
-    images: int
-    """Number of images in the list."""
+    images: int  # number of images in the list
     catalog_s: float
     first_batch_s: list[float]
     """Seconds from building the pipeline to its first batch, for each segment, which builds it again."""
-    segments: dict[str, list[Segment]]
-    """Segments by the name of the measurement; the n-th ones are of the same turn."""
-    stages: tuple[str, ...]
-    """Names of the chains up to each stage, the complete pipeline last; () if not measured."""
-    pieces: tuple[str, ...]
-    """Names of the pieces of `crop` measured alone, over images in memory."""
-    tuned: list[Tuned]
+    segments: dict[str, list[Segment]]  # segments by the name of the measurement; the n-th ones are of the same turn
+    stages: tuple[str, ...]  # names of the chains up to each stage, the complete pipeline last; () if not measured
+    pieces: tuple[str, ...]  # names of the pieces of `crop` measured alone, over images in memory
+    tuned: list[autotune.Tuned]
     limit: DecodeLimit
     memory: Memory
 
@@ -294,3 +297,33 @@ def _unbuffered(config: Config, pipelines: Pipelines) -> tf.data.Options:
 
 def _every(count: int, dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.shard(count, count - 1)
+
+
+def trace(config: Config, world: World, window: Window, folder: Path) -> None:
+    """Takes batches, one per step, and writes a trace of the steps in `window` to `folder`, for `tfpipe report`.
+
+    Raises:
+        ConfigError: a filelist or a label cannot be used.
+        TfpipeError: a file cannot be used.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # With the number of threads, which the report cannot know otherwise.
+    data = config.data.model_copy(update={"threads": thread_budget(config.data, world)})
+    recorded = config.model_copy(update={"data": data})
+    (folder / "config.json").write_text(recorded.model_dump_json(indent=2) + "\n")
+    pipelines = Pipelines(world, 0.0)
+    split = pipelines.split(config)
+    tracer = Tracer(folder, window, world.rank, partial(sample_names, split))
+    batches = pipelines.batches(config, 0, partial(marked(build_batches), with_ready=True))
+    while tracer.steps < window.end:
+        tracer.begin()
+        began_s = time.time()
+        batch = next(batches)
+        taken_s = time.time()
+        # A batch is its whole step: nothing trains on it.
+        times_s = (began_s, min(taken_s, float(batch.ready)), taken_s, taken_s, 0.0)
+        tracer.end(TracedBatch(tracer.steps, *times_s, batch.positions.numpy()))
+    names = stage_names(split)
+    (folder / PIPELINE_FILE).write_text(
+        to_json([vars(stage) for stage in autotune.stages(batches.iterator, names)]) + "\n"
+    )

@@ -70,6 +70,11 @@ def run(config: Config, world: World, plan: BenchPlan) -> RanksReport:
     def arrive() -> Callable[[], bool]:
         return MPI.COMM_WORLD.Ibarrier().Test
 
+    def wait_for_all() -> None:
+        all_here = arrive()
+        while not all_here():
+            time.sleep(POLL_S)
+
     plan.check(world)
     if world.threads is not None:
         # Training sets these threads too.
@@ -82,15 +87,11 @@ def run(config: Config, world: World, plan: BenchPlan) -> RanksReport:
     for _ in progress(range(plan.repeats), plan.repeats, "measuring", "turn", world.rank == 0):
         mine.append(together.measure(plan.segment_s, arrive))
         wait_until_idle()
-        all_idle = arrive()
-        while not all_idle():
-            time.sleep(POLL_S)
+        wait_for_all()
         if alone is not None:
             single.append(alone.measure(plan.segment_s))
             wait_until_idle()
-        finished = arrive()
-        while not finished():
-            time.sleep(POLL_S)
+        wait_for_all()
     turns = [list(turn) for turn in zip(*world.gather(mine), strict=True)]
     machine, machine_alone = Machine.here(config.data, world), Machine.here(config.data, World())
     return RanksReport(config.data, machine, machine_alone, turns, single)

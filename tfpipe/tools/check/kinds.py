@@ -14,8 +14,7 @@ class Kind(NamedTuple):
     harm: Harm
     """"stops": training ends there, or does not begin. "wrong": it continues with wrong data. "handled": it does the
     right thing."""
-    meaning: str
-    """Description of the oddity and of training's reaction."""
+    meaning: str  # description of the oddity and of training's reaction
 
 
 KINDS = {

@@ -86,7 +86,7 @@ def check(config: DataConfig, splits: Sequence[str], world: World, processes: in
 
 
 def _single_list(config: DataConfig, split: str) -> Path:
-    filelist = {"train": config.train_filelist, "test": config.test_filelist}[split]
+    filelist = config.train_filelist if split == "train" else config.test_filelist
     if not isinstance(filelist, Path):
         why = "is not set" if filelist is None else "is several; check them one at a time, with --set"
         raise ConfigError(f"no {split} list to check: data.{split}_filelist {why}")

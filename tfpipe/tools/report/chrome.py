@@ -14,8 +14,7 @@ from tfpipe.errors import ConfigError
 from tfpipe.tools.report import samples
 from tfpipe.tools.report.runs import Ranks
 from tfpipe.tools.report.samples import Decoded, SampleTime
-from tfpipe.tools.report.stages import CROP, Span
-from tfpipe.tools.report.trace import WAIT, Trace
+from tfpipe.tools.report.trace import CROP, WAIT, Span, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.json_text import to_json
 

@@ -17,7 +17,7 @@ from tfpipe.training.monitor.stragglers import describe_stragglers
 
 CONFIG = "config.json"
 # Written by tfpipe bench --profile instead of the accounting.
-PIPELINE = "pipeline.json"
+PIPELINE_FILE = "pipeline.json"
 OF_RANK = "rank-[0-9]*"
 
 Interval = Mapping[str, Any]
@@ -95,17 +95,19 @@ def load_ranks(folder: Path) -> Ranks:
 
     Raises ConfigError if there is none, or one whose batches were not recorded.
     """
-    found = [find_trace(folder), *(find_trace(path) for path in sorted(folder.glob(OF_RANK), key=_rank))]
+    found = [
+        find_trace(folder),
+        *(
+            find_trace(path)
+            for path in sorted(folder.glob(OF_RANK), key=lambda path: int(path.name.removeprefix("rank-")))
+        ),
+    ]
     traces = tuple(read_trace(path) for path in found if path is not None)
     if not traces or not all(trace.recording.batches for trace in traces):
         raise ConfigError(
             f"{folder} has no trace with its batches: record it with --profile FIRST:END of train.py or of tfpipe bench"
         )
     return Ranks(folder, traces)
-
-
-def _rank(folder: Path) -> int:
-    return int(folder.name.rpartition("-")[2])
 
 
 def load_run(folder: Path) -> Run:
@@ -124,13 +126,10 @@ def load_run(folder: Path) -> Run:
     run_dir = folder if (folder / CONFIG).exists() else folder.parent
     data = load_config(run_dir / CONFIG).data if (run_dir / CONFIG).exists() else None
     known = intervals or _intervals(run_dir / METRICS)
-    stages = known[-1]["stages"] if known else _read_json(run_dir / PIPELINE)
+    pipeline = run_dir / PIPELINE_FILE
+    stages = known[-1]["stages"] if known else json.loads(pipeline.read_text()) if pipeline.exists() else []
     at_once = {stage["stage"]: round(stage["parallelism"]) for stage in stages}
     return Run(folder, data, None if traced is None else read_trace(traced), intervals, at_once)
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text()) if path.exists() else []
 
 
 def _intervals(path: Path) -> tuple[Interval, ...]:

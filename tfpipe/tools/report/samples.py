@@ -11,8 +11,7 @@ import numpy as np
 from tfpipe.data.runtime.recording import Recording, TracedBatch
 from tfpipe.native import EventKind
 from tfpipe.tools.report.runs import Ranks
-from tfpipe.tools.report.stages import Span
-from tfpipe.tools.report.trace import Trace
+from tfpipe.tools.report.trace import Span, Trace
 from tfpipe.util.atomic_write import atomic_write, writing
 
 PARQUET = ".parquet"
@@ -179,18 +178,13 @@ class BatchRow(NamedTuple):
     slowest_file: str | None
 
 
-def batch_rows(recordings: Iterable[Recording]) -> Iterator[BatchRow]:
-    """Yields the rows of all ranks, in the order of the steps."""
-    rows = [row for recording in recordings for row in _rows(recording)]
-    yield from sorted(rows, key=lambda row: (row.batch, row.rank))
-
-
 def write_batches(runs: Sequence[Ranks], path: Path) -> None:
     """Writes the batches of all ranks to `path`, as Parquet if its name ends with PARQUET, otherwise as CSV.
 
-    Raises ConfigError if `path` cannot be written.
+    The rows are in the order of the steps. Raises ConfigError if `path` cannot be written.
     """
-    rows = list(batch_rows(trace.recording for ranks in runs for trace in ranks.traces))
+    unordered = (row for ranks in runs for trace in ranks.traces for row in _rows(trace.recording))
+    rows = sorted(unordered, key=lambda row: (row.batch, row.rank))
     with writing(path), atomic_write(path) as partial:
         if path.suffix == PARQUET:
             import pyarrow

@@ -8,7 +8,6 @@ from tfpipe.tools.output import autotuned, line
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import Trace
 
-Row = tuple[str, str]
 LABEL, COLUMN = 24, 22
 
 
@@ -144,7 +143,7 @@ def _beside(runs: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def _rows(run: Run) -> list[Row]:
+def _rows(run: Run) -> list[tuple[str, str]]:
     rows = [("verdict", diagnose_run(run.figures).kind), ("input wait", f"{100 * run.wait_fraction:.1f} %")]
     if run.intervals:
         rows.append(("images/s", f"{run.mean('images_per_second'):.0f}"))

@@ -1,5 +1,10 @@
-"""Reads a profiler's trace through xprof: the time of each stage and thread, and the steps' wait for input."""
+"""Reads a profiler's trace through xprof: the time of each stage and thread, and the steps' wait for input.
 
+Events belong to the pipeline's stages by the name scopes of data/pipeline.py.
+"""
+
+import statistics
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +15,17 @@ import numpy as np
 from tfpipe.data.runtime.recording import Recording, read_recording
 from tfpipe.errors import ConfigError
 from tfpipe.native import EVENT
-from tfpipe.tools.report.stages import ROOT, Event, Span, StageTime, merged, pieces, stage_of_runs, stage_times
 
+# The name scopes of data/pipeline.py, in its order. "batch": tf.data copies elements into batches; "tf.data": its calls
+# that cannot be assigned to a stage.
+SCOPES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", "finish", "transform")
+# Scopes whose Python calls run code that releases the GIL.
+NATIVE = ("read", "decode", "gather", "service")
+CROP, BATCH, OTHER = "crop", "batch", "tf.data"
+STAGES = ("visit", "read", "parse", "crop", "decode", "flip", "gather", "service", BATCH, "finish", "transform", OTHER)
+ROOT = "Iterator::Root"
+# Gaps between two ops of a stage on a thread below this are invisible in a plot.
+GAP_S = 2e-4
 # Spans of the main thread.
 TRAIN, WAIT = "training step", "wait for input"
 STEP_MARK = "train"
@@ -19,6 +33,44 @@ STEP_MARK = "train"
 DEVICE, STARTED = "/device:", "profile_start_time"
 # Stands for the recording of a trace that neither train.py nor tfpipe bench has taken.
 UNRECORDED = Recording(0, "", (), {}, np.zeros(0, EVENT))
+
+
+class Span(NamedTuple):
+    """A time span in which a thread was busy with one stage."""
+
+    lane: str  # thread
+    stage: str
+    start_s: float  # since the first step's beginning
+    seconds: float
+    op: str = ""  # name of TensorFlow's op or call, if it is a single one
+    run: str = ""  # id of the function's run, which may take several calls of the executor
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.seconds
+
+
+class StageTime(NamedTuple):
+    """Time of a stage over all threads, between the first step's beginning and the last step's end."""
+
+    name: str
+    calls: int
+    busy_s: float
+    by_python: bool
+    """True if its ops call Python, which runs one thread at a time; NATIVE stages release the GIL and do not count."""
+
+
+class Event(NamedTuple):
+    """An event of the trace, times in nanoseconds; `stats` serves to find its stage."""
+
+    name: str
+    start: float
+    end: float
+    stats: dict[str, str]
+
+
+Piece = tuple[Span, float]
+"""An event's span, and its seconds without the events within it."""
 
 
 class Step(NamedTuple):
@@ -38,16 +90,11 @@ class Trace:
     seconds: float  # duration from the first step's beginning to the last step's end
     steps: tuple[Step, ...]
     stages: tuple[StageTime, ...]  # stages with busy time, in the pipeline's order
-    spans: tuple[Span, ...]
-    """Neighbouring and nested calls of a stage on a thread as one."""
-    calls: tuple[Span, ...] = ()
-    """All ops of the stages, and the functions' runs that contain them."""
-    devices: tuple[Span, ...] = ()
-    """Work of GPUs; a span's `stage` is the kernel's name."""
-    origin_ns: int = 0
-    """Nanoseconds from 1970 to the first step's beginning; 0 if the trace does not say."""
-    recording: Recording = UNRECORDED
-    """Batches and samples."""
+    spans: tuple[Span, ...]  # neighbouring and nested calls of a stage on a thread as one
+    calls: tuple[Span, ...] = ()  # all ops of the stages, and the functions' runs that contain them
+    devices: tuple[Span, ...] = ()  # work of GPUs; a span's `stage` is the kernel's name
+    origin_ns: int = 0  # nanoseconds from 1970 to the first step's beginning; 0 if the trace does not say
+    recording: Recording = UNRECORDED  # batches and samples
 
     @property
     def wait_fraction(self) -> float:
@@ -104,7 +151,7 @@ def read_trace(path: Path) -> Trace:
         tuple(step._replace(start_s=step.start_s - begin_s) for step in steps),
         tuple(stage_times(found, inside.values())),
         shifted([*_main_spans(main, steps), *merged(found)]),
-        shifted(piece.span for piece in found),
+        shifted(span for span, _ in found),
         shifted(kernels),
         started_ns and started_ns + round(1e9 * begin_s),
         read_recording(path.parent) or UNRECORDED,
@@ -135,3 +182,98 @@ def _main_spans(lane: str, steps: Iterable[Step]) -> Iterator[Span]:
     for step in steps:
         yield Span(lane, WAIT, step.start_s, step.wait_s)
         yield Span(lane, TRAIN, step.start_s + step.wait_s, step.seconds - step.wait_s)
+
+
+def pieces(lane: str, events: list[Event], runs: dict[str, str]) -> list[Piece]:
+    """Returns a thread's pieces of work with their stages; leaves out waits for other threads."""
+    found: list[Piece] = []
+    nest: list[tuple[Event, Counter[str]]] = []  # with the seconds of the events within, by stage
+
+    def close() -> None:
+        event, within_s = nest.pop()
+        seconds = 1e-9 * (event.end - event.start)
+        stage = _stage(event, within_s, runs)
+        if nest and not stage and _scope(nest[-1][0].name):
+            # A detail of the enclosing op, such as a library call.
+            nest[-1][1].update(within_s)
+        elif nest:
+            nest[-1][1][stage] += seconds  # type: ignore[assignment]
+        if stage:
+            span = Span(lane, stage, 1e-9 * event.start, seconds, event.name, event.stats.get("id", ""))
+            found.append((span, max(0.0, seconds - within_s.total())))
+
+    for event in events:
+        while nest and nest[-1][0].end <= event.start:
+            close()
+        nest.append((event, Counter()))
+    while nest:
+        close()
+    return found
+
+
+def _stage(event: Event, within_s: Counter[str], runs: dict[str, str]) -> str:
+    """Returns the stage of an event; "" if it is no work, such as a wait for another thread."""
+    scope = _scope(event.name)
+    if scope:
+        return scope
+    if event.name.startswith(ROOT):
+        # The thread that requests a batch only waits, except that it copies crops into the batch.
+        return BATCH if event.name.endswith("::RebatchV2") else ""
+    if event.name.startswith("Executor"):
+        stages = [stage for stage, _ in within_s.most_common() if stage]
+        return stages[0] if stages else runs.get(event.stats.get("id", ""), OTHER)
+    return ""
+
+
+def _scope(name: str) -> str | None:
+    """Returns the innermost scope in `name`, since stages call each other."""
+    return next((part for part in reversed(name.split("/")[:-1]) if part in SCOPES), None)
+
+
+def stage_of_runs(lines: Iterable[list[Event]]) -> dict[str, str]:
+    """Returns, by the id of a function's run, the stage of its ops; CROP if they are of several stages."""
+    scopes_of: dict[str, set[str]] = defaultdict(set)
+    for events in lines:
+        current = None
+        for event in events:
+            if event.name == "ExecutorState::Process":
+                current = event
+            scope = _scope(event.name)
+            if scope and current is not None and event.end <= current.end:
+                scopes_of[current.stats.get("id", "")].add(scope)
+    return {run: scopes.pop() if len(scopes) == 1 else CROP for run, scopes in scopes_of.items()}
+
+
+def stage_times(pieces: list[Piece], lines: Iterable[list[Event]]) -> Iterator[StageTime]:
+    busy_s: dict[str, float] = defaultdict(float)
+    for span, self_s in pieces:
+        busy_s[span.stage] += self_s
+    # Runs of each op: most ops run once a call, but not those in a loop or a branch.
+    ops: dict[str, Counter[str]] = defaultdict(Counter)
+    python = set()
+    for events in lines:
+        for event in events:
+            scope = _scope(event.name)
+            if scope:
+                ops[scope][event.name] += 1
+                if "PyFunc" in event.name and scope not in NATIVE:
+                    python.add(scope)
+            elif event.name.endswith("::RebatchV2"):
+                ops[BATCH][event.name] += 1
+    for name in STAGES:
+        if busy_s[name] > 0:
+            usual = max(statistics.multimode(ops[name].values()), default=0)
+            yield StageTime(name, usual, busy_s[name], name in python)
+
+
+def merged(pieces: Iterable[Piece]) -> list[Span]:
+    """Merges neighbouring and nested spans of one stage on a thread."""
+    result: list[Span] = []
+    spans = [span._replace(op="", run="") for span, _ in pieces if span.stage != BATCH]
+    for span in sorted(spans, key=lambda span: (span.lane, span.start_s)):
+        last = result[-1] if result else None
+        if last and (last.lane, last.stage) == (span.lane, span.stage) and span.start_s - last.end_s < GAP_S:
+            result[-1] = last._replace(seconds=max(last.end_s, span.end_s) - last.start_s)
+        else:
+            result.append(span)
+    return result

@@ -45,8 +45,7 @@ class Look(NamedTuple):
 
     names: str  # as in LOC_synset_mapping.txt
     turn: float  # greatest turn in radians, either way
-    outline: str | Callable[[Array], Array]
-    """Corners, of the right half if all are on it; or the radius by angle."""
+    outline: str | Callable[[Array], Array]  # corners, of the right half if all are on it; or the radius by angle
     pattern: Callable[[Array, Array], Array]  # by x and y; above 0 in the second colour
 
 

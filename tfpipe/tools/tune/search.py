@@ -122,14 +122,11 @@ class Search:
     """The search so far."""
 
     race: Race
-    has_time: Callable[[int], bool]
-    """(number of measurements) -> whether there is time for them."""
-    setting: Setting = ()
-    """Overrides of the keys changed so far."""
+    has_time: Callable[[int], bool]  # (number of measurements) -> whether there is time for them
+    setting: Setting = ()  # overrides of the keys changed so far
     trials: list[tuple[str, list[Trial]]] = field(default_factory=list)
     """Trials of each move, by the move's name, in the order made."""
-    in_time: bool = True
-    """False if a move was left out since there was no time."""
+    in_time: bool = True  # false if a move was left out since there was no time
 
     def climb(self, moves: Iterable[Move]) -> bool:
         """Tries moves; returns whether one was kept."""

@@ -18,7 +18,7 @@ from tfpipe.config import Config
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.pipeline import build_batches
 from tfpipe.distributed import World
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import TfpipeError
 from tfpipe.prepare.index import build_index
 from tfpipe.tools.bench.headspace import from_memory, training_step
 from tfpipe.tools.measure import Pipeline, Pipelines, Spread, Work, in_turns, spread
@@ -43,14 +43,10 @@ Load = Callable[[list[str]], Config]
 class Tuning:
     """The result of the search."""
 
-    setting: Setting
-    """Overrides to use; () if nothing is better than the start."""
-    rejected: bool
-    """True if the search had kept a setting that the confirmation has refused."""
-    start: list[float]
-    """crops/s at the start's setting in the confirmation, by turn."""
-    end: list[float]
-    """crops/s at the end's, by turn."""
+    setting: Setting  # overrides to use; () if nothing is better than the start
+    rejected: bool  # true if the search had kept a setting that the confirmation has refused
+    start: list[float]  # crops/s at the start's setting in the confirmation, by turn
+    end: list[float]  # crops/s at the end's, by turn
     steps: list[float] | None
     """Ratios of training steps/s, end to start, by turn; None if no training step was measured."""
     trials: list[tuple[str, list[Trial]]]
@@ -94,11 +90,9 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
     """Searches for about so many minutes.
 
     Raises:
-        ConfigError: the config cannot be used, or there are several ranks.
+        ConfigError: the config cannot be used.
         TfpipeError: a file cannot be used.
     """
-    if world.size > 1:
-        raise ConfigError("tfpipe tune measures one rank: leave out the launcher")
     end_s, config, pipelines = time.monotonic() + 60 * minutes, load([]), Pipelines(world, WARM_UP_S)
     races, split = Races(load, pipelines), pipelines.split(config)
     with pipelines.failures_named(config):

@@ -51,10 +51,8 @@ class ViewRequest:
     kind: Literal["batch", "boxes", "errors"] = "batch"
     """"batch": crops as training sees them; "boxes": images with boxes and crops; "errors": files that fail."""
     split: str = "train"
-    count: int | None = None
-    """Maximum number of crops, images or files; None: the default of the kind."""
-    first: int = 0
-    """First stream position, as `tfpipe order` prints it; ignored for "errors"."""
+    count: int | None = None  # maximum number of crops, images or files; None: the default of the kind
+    first: int = 0  # first stream position, as `tfpipe order` prints it; ignored for "errors"
 
 
 def view(config: Config, what: ViewRequest, path: Path) -> str:
