@@ -101,7 +101,6 @@ def add_profile(arguments: Arguments, traced: str) -> None:
 
 
 def _window(text: str) -> Window:
-    """Parses FIRST:END."""
     try:
         return Window.parse(text)
     except ValueError as error:

@@ -1,6 +1,7 @@
 """Copies files to a folder, each atomically, many at once, by all ranks of a node."""
 
 import functools
+import operator
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -110,9 +111,7 @@ class Copied(NamedTuple):
 
     def plus(self, other: "Copied") -> "Copied":
         """Returns the sum of both."""
-        return Copied(
-            self.files + other.files, self.there + other.there, self.bytes + other.bytes, self.errors + other.errors
-        )
+        return Copied(*map(operator.add, self, other))
 
 
 class Staged(NamedTuple):
@@ -165,7 +164,9 @@ class Copier:
         sizes = dict(zip(existing, self.sizes([file.source for file in existing]), strict=True))
         # Targets appear atomically, so one whose source has no known size is complete.
         left = [file for file in files if sizes.get(file, -1) not in (None, _size(file.target))]
-        copied = [result for result in map(self._put, left, self._contents(left)) if result is not None]
+        sources = [file.source for file in left]
+        contents = [None] * len(left) if self._fetcher is None else self._fetcher.fetch(sources)
+        copied = [result for result in map(self._put, left, contents) if result is not None]
         errors = tuple(result for result in copied if isinstance(result, str))
         done = [result for result in copied if isinstance(result, int)]
         return Copied(len(done), len(files) - len(left), sum(done), errors)
@@ -175,11 +176,6 @@ class Copier:
         if self._fetcher is not None:
             return self._fetcher.sizes(sources)
         return [_size(source) for source in sources]
-
-    def _contents(self, files: list[File]) -> Iterable[bytes | FetchError | None]:
-        if self._fetcher is None:
-            return [None] * len(files)
-        return self._fetcher.fetch([file.source for file in files])
 
     def _put(self, file: File, contents: bytes | FetchError | None) -> int | str | None:
         """Writes a file; returns its size in bytes, an error message, or None if an optional source does not exist."""

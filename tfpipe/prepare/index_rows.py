@@ -33,18 +33,12 @@ class RawAnnotations:
     """
 
     def __init__(self) -> None:
-        self.headers: list[Any] = []
-        """Height, width, components and format of each image."""
-        self.names: list[str] = []
-        """Class name of each object."""
-        self.edges: list[float] = []
-        """ymin, xmin, ymax, xmax of each object, in pixels, as annotated."""
-        self.counts: list[int] = []
-        """Number of objects in each XML."""
-        self.sizes: list[float] = []
-        """Height and width of the image as stated in each XML; 0 if not stated."""
-        self.stamps: list[int | None] = []
-        """Values of index.STAMPS for each image; empty if they are not wanted."""
+        self.headers: list[Any] = []  # height, width, components and format of each image
+        self.names: list[str] = []  # class name of each object
+        self.edges: list[float] = []  # ymin, xmin, ymax, xmax of each object, in pixels, as annotated
+        self.counts: list[int] = []  # number of objects in each XML
+        self.sizes: list[float] = []  # height and width of the image as stated in each XML; 0 if not stated
+        self.stamps: list[int | None] = []  # values of index.STAMPS for each image; empty if they are not wanted
 
     def add_header(self, header: Header) -> None:
         """Appends the next image's header."""

@@ -160,8 +160,7 @@ def _write_lists(config: DataConfig, split: str, plan: StagePlan, out: Path) -> 
 
 
 def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> list[str]:
-    keys = {"train": "data.train_filelist", "test": "data.test_filelist"}
-    overrides = [f"{keys[split]}={out / LISTS[split]}" for split in plans]
+    overrides = [f"data.{split}_filelist={out / LISTS[split]}" for split in plans]
     if config.index is not None:
         overrides.append("data.index=null")
     # Of a list, unlike of a folder, the XMLs would be looked for.

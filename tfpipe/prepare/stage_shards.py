@@ -27,25 +27,18 @@ BLOCK = 2**20
 TOGETHER = 4
 
 
-class Ranges(NamedTuple):
-    """Parts of a file, in bytes, ascending."""
-
-    starts: np.ndarray  # int64 [n]
-    ends: np.ndarray  # int64 [n]
-
-
 class ShardCopy(NamedTuple):
     """A shard or table to copy."""
 
     source: AnyPath
     size: int  # bytes
     sha256: str
-    ranges: Ranges | None = None  # parts to copy; None for all
+    ranges: np.ndarray | None = None  # int64 [n, 2]: beginnings and ends of the parts to copy, in bytes; None for all
 
     @property
     def wanted(self) -> int:
         """Bytes to copy."""
-        return self.size if self.ranges is None else int((self.ranges.ends - self.ranges.starts).sum())
+        return self.size if self.ranges is None else int(np.diff(self.ranges).sum())
 
 
 def stage_shards(
@@ -118,10 +111,10 @@ def _needed(split: Split, share: NodeShare) -> np.ndarray:
     return needed
 
 
-def _ranges(records: Records, shard: int, needed: np.ndarray) -> Ranges:
+def _ranges(records: Records, shard: int, needed: np.ndarray) -> np.ndarray:
     chosen = np.flatnonzero((records.shard == shard) & needed[records.image])
     chosen = chosen[np.argsort(records.offset[chosen])]
-    return Ranges(records.offset[chosen], records.offset[chosen] + records.length[chosen])
+    return np.stack([records.offset[chosen], records.offset[chosen] + records.length[chosen]], axis=1)
 
 
 def _copied(staging: Staging, part: ShardCopy) -> Copied:
@@ -152,7 +145,7 @@ def _copy(part: ShardCopy, target: Path, scratch: Path) -> None:
                     raise ValueError("is not what was packed")
             else:
                 copy.truncate(part.size)
-                for start, end in zip(*map(np.ndarray.tolist, part.ranges), strict=True):
+                for start, end in part.ranges.tolist():
                     file.seek(start)
                     block = file.read(end - start)
                     if len(block) != end - start:

@@ -236,10 +236,8 @@ class Pipeline:
     """
 
     def __init__(self, pipelines: Pipelines, config: Config, work: Work | None, warm_up_s: float) -> None:
-        self.first_batch_s: list[float] = []
-        """Seconds from building the pipeline to its first batch, by segment."""
-        self.tuned: list[Tuned] = []
-        """AUTOTUNE's choices at the end of the last segment."""
+        self.first_batch_s: list[float] = []  # seconds from building the pipeline to its first batch, by segment
+        self.tuned: list[Tuned] = []  # AUTOTUNE's choices at the end of the last segment
         self._pipelines, self._config, self._work, self._warm_up_s = pipelines, config, work, warm_up_s
         self._visits = pipelines.next_start(config)
 

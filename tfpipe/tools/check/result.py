@@ -12,7 +12,7 @@ import numpy as np
 from tfpipe.data.catalog.filelist import read_lines, write_filelist
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.errors import ConfigError
-from tfpipe.tools.check.kinds import CODES, KINDS, STOPS, Harm, Kind, bits
+from tfpipe.tools.check.kinds import CODES, KINDS, STOPS, Harm, bits
 
 # Images named for each kind of oddity.
 EXAMPLES = 5
@@ -33,11 +33,6 @@ class Oddity:
     count: int
     examples: list[dict[str, str]]
     """The first images of this kind, in the list's order: "path", and "reason" if it says more than the kind, or ""."""
-
-    @property
-    def kind(self) -> Kind:
-        """The kind."""
-        return KINDS[self.code]
 
 
 @dataclass(frozen=True)
@@ -105,7 +100,7 @@ def as_json(checked: Sequence[Checked]) -> dict[str, Any]:
                 "images_of_class": result.classes,
                 "not_used": list(result.catalog.left_out),
                 "oddities": [
-                    {**vars(oddity), "harm": oddity.kind.harm, "said": oddity.kind.meaning}
+                    {**vars(oddity), "harm": KINDS[oddity.code].harm, "said": KINDS[oddity.code].meaning}
                     for oddity in result.oddities
                 ],
             }
@@ -124,7 +119,7 @@ def _lines(checked: Checked) -> list[str]:
     lines += [f"  not used: {text}" for text in catalog.left_out]
     oddities = checked.oddities
     for harm, heading in HEADINGS.items():
-        of_this = [oddity for oddity in oddities if oddity.kind.harm == harm]
+        of_this = [oddity for oddity in oddities if KINDS[oddity.code].harm == harm]
         if of_this:
             lines.append(f"  {heading}:")
         for oddity in of_this:
@@ -133,7 +128,7 @@ def _lines(checked: Checked) -> list[str]:
 
 
 def _described(oddity: Oddity, in_full: bool) -> list[str]:
-    text = textwrap.wrap(oddity.kind.meaning, WIDTH - INDENT)
+    text = textwrap.wrap(KINDS[oddity.code].meaning, WIDTH - INDENT)
     head = f"{oddity.count:>9,} {oddity.code:<16} {text[0]}"
     blank = " " * INDENT
     rest = [blank + line for line in text[1:]]

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,20 +117,19 @@ def _check_split(subject: Subject, processes: int | None) -> Checked:
     split, catalog, world = subject.split, subject.split.catalog, subject.split.world
     size = CHUNK if isinstance(split, FileSplit) else HANDED_OVER
     chunks = [range(start, min(start + size, len(catalog))) for start in range(0, len(catalog), size)]
-    mine = world.mine(chunks)
-    items = [item for chunk in mine for item in chunk]
 
-    def examine() -> _Packed:
-        return _packed(_settled(split, items, _look(subject, mine, processes)))
+    def examine(chunks: Sequence[range]) -> list[_Packed]:
+        items = [item for chunk in chunks for item in chunk]
+        seen = iter(_settled(split, items, _look(subject, chunks, processes)))
+        return [_packed(list(islice(seen, len(chunk)))) for chunk in chunks]
 
-    gathered = world.on_all(examine)
     codes, digests = np.zeros(len(catalog), np.int64), np.zeros(len(catalog), f"V{DIGEST_BYTES}")
     reasons: dict[int, str] = {}
     size = 0
-    for rank, packed in enumerate(gathered):
-        where = [item for chunk in chunks[rank :: len(gathered)] for item in chunk]
+    for chunk, packed in zip(chunks, world.share(chunks, examine), strict=True):
+        where = slice(chunk.start, chunk.stop)
         codes[where], digests[where] = packed.codes, packed.digests
-        reasons |= {where[place]: reason for place, reason in packed.reasons.items()}
+        reasons |= {chunk[place]: reason for place, reason in packed.reasons.items()}
         size += packed.bytes
     listed = subject.labels is not None
     by_path = isinstance(split, FileSplit | UrlSplit)
@@ -198,7 +198,7 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
     return Subject(str(filelist), replace(opened, catalog=catalog), reads_xmls=True, labels=labels)
 
 
-def _chunks(subject: Subject, chunks: list[range]) -> Iterator[Chunk]:
+def _chunks(subject: Subject, chunks: Sequence[range]) -> Iterator[Chunk]:
     split, catalog = subject.split, subject.split.catalog
     if not subject.reads_xmls:
         split = replace(split, catalog=replace(catalog, annotated=np.zeros(len(catalog), bool)))
@@ -218,8 +218,7 @@ def _read_xml(split: Split, path: str) -> Outcome | None:
     return attempt(lambda path: storage.contents([path])[0], path) if path and storage is not None else None
 
 
-def _look(subject: Subject, chunks: list[range], processes: int | None) -> list[Seen]:
-    """Reads the images of `chunks`."""
+def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> list[Seen]:
     config, catalog, world = subject.split.config, subject.split.catalog, subject.split.world
     work = partial(
         look,
@@ -260,7 +259,7 @@ def _settled(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
 
 
 class _Packed(NamedTuple):
-    """A rank's results, compact enough to be sent."""
+    """The results of a chunk, compact enough to be sent."""
 
     codes: np.ndarray
     digests: np.ndarray

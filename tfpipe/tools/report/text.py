@@ -72,18 +72,18 @@ def _what(run: Run) -> str:
 def _steps(run: Run) -> list[str]:
     widths, parts = (LABEL, 9, 9, 9, 9), ("mean", "p50", "p90", "p99")
     lines = [line(widths, "of a step, in ms", *parts)]
-    names = ("step", "wait", "compute", "reduce", "delay")
     notes = {
+        "step": "",
         "wait": "for its batch",
         "compute": "the model",
         "reduce": "in the allreduce, where others are waited for",
         "delay": "of a batch, from ready to used",
     }
-    for name in names:
+    for name, note in notes.items():
         if name == "reduce" and len(run.intervals[-1]["ranks"]) == 1:
             continue
         figures = (f"{run.mean(f'{name}_ms', part):.1f}" for part in parts)
-        lines.append(line(widths, f"  {name}", *figures, f"   {notes.get(name, '')}"))
+        lines.append(line(widths, f"  {name}", *figures, f"   {note}"))
     return lines
 
 
