@@ -79,7 +79,7 @@ def test_what_bounds_a_recorded_run_is_told(
 def test_the_rank_that_a_recorded_run_waits_for_says_what_it_waits_for(tmp_path: Path) -> None:
     found = load_run(unpack("straggler", tmp_path) / "rank-2")
     assert found.trace.wait_fraction > 0.3 and found.at_once["read"] == 64
-    assert diagnose_run(found.figures).kind == "storage"
+    assert diagnose_run(found).kind == "storage"
 
 
 def test_slow_storage_is_told_of_a_run_that_ends_before_its_profile(
@@ -163,7 +163,7 @@ def test_one_slow_rank_of_three_is_told(sample: SampleData, tmp_path: Path, caps
     assert "rank 2" in found["verdict"]["headline"] and "waits for input" in found["verdict"]["because"]
     # The ranks that were asked for have traces of their own.
     assert load_run(folder).trace is not None and not (folder / "rank-1").exists()
-    assert diagnose_run(load_run(folder / "rank-2").figures).kind == "storage"
+    assert diagnose_run(load_run(folder / "rank-2")).kind == "storage"
 
 
 @contextmanager

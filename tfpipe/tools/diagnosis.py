@@ -1,8 +1,8 @@
 """Diagnoses what bounds the input pipeline, and names the config key to change.
 
-The figures come from bench, which measures chains of stages (`ChainFigures`), or from a run's accounting and trace
-(`RunFigures`). A training step that is slowed down without waiting for input has a noisy neighbour: the pipeline takes
-the CPUs of its model.
+The figures come from bench, which measures chains of stages (`ChainFigures`), or from a run's accounting and trace. A
+training step that is slowed down without waiting for input has a noisy neighbour: the pipeline takes the CPUs of its
+model.
 """
 
 import math
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from tfpipe.config import DataConfig
-from tfpipe.training.monitor.stragglers import Straggling
+from tfpipe.tools.report.runs import Run
+from tfpipe.training.monitor.stragglers import describe_stragglers
 
 # bench finds "cpu", "calls" (too few images at once) or "wait"; a run has one of the others.
 Kind = Literal["cpu", "calls", "wait", "straggler", "threads", "neighbour", "compute", "storage", "decode", "xml",
@@ -85,36 +86,6 @@ class ChainFigures(NamedTuple):
     pieces: Mapping[str, float]  # CPU microseconds per image of the pieces of `crop`, measured alone
 
 
-class StageUse(NamedTuple):
-    """The busy time of a stage in a trace."""
-
-    name: str
-    busy: float  # threads busy with it, on average
-    by_python: bool  # True if its ops call Python, which runs one thread at a time
-
-
-class Load(NamedTuple):
-    """The load of a rank's CPUs, on average."""
-
-    cores: int
-    busy: float  # share of the CPUs that the process keeps busy; the rest has no process, or another one
-    queued: float  # runnable threads without a CPU, per CPU
-    pipeline: float  # threads of the pipeline that are busy or queued, without those that read
-
-
-class RunFigures(NamedTuple):
-    """The record of a run."""
-
-    data: DataConfig | None
-    wait: float  # share of the steps' time that they waited for input
-    threads: int  # threads of the pipeline
-    reads: int  # reads allowed at once
-    images_per_second: float  # in the trace; 0 if no image was read
-    stages: Sequence[StageUse]  # () without a trace
-    load: Load | None  # None without the accounting
-    straggling: Straggling | None
-
-
 class Use(NamedTuple):
     """Utilisation of the resource of a stage."""
 
@@ -185,14 +156,14 @@ def _wait_advice(figures: ChainFigures, top: StageCost) -> str:
     return "it waits neither for a file nor for a CPU: the Python that takes the batches may be what is slow"
 
 
-def diagnose_run(figures: RunFigures) -> Verdict:
+def diagnose_run(run: Run) -> Verdict:
     """Returns the main bottleneck of a run."""
-    wait = figures.wait
-    found = _straggler(figures.straggling) or _too_many_threads(figures)
+    wait = run.wait_fraction
+    found = _straggler(run) or _too_many_threads(run)
     if found is not None:
         return found
     if wait < WAITS:
-        return _noisy_neighbour(figures) or Verdict(
+        return _noisy_neighbour(run) or Verdict(
             "compute",
             "",
             f"COMPUTE-BOUND: a step waits {100 * wait:.1f} % of its time for input",
@@ -203,44 +174,48 @@ def diagnose_run(figures: RunFigures) -> Verdict:
     headline = f"INPUT-BOUND: a step waits {100 * wait:.0f} % of its time for input"
     if wait < 1:
         headline += f"; with faster input it could run up to {1 / (1 - wait):.1f} times as fast"
-    top = max(uses(figures), key=lambda use: use.of, default=None)
+    top = max(uses(run), key=lambda use: use.of, default=None)
     if top is None:
         return Verdict("input", "", headline, "no trace says at which stage", "record one: --profile 10:20")
-    return Verdict(top.kind, top.stage, headline, top.because, _advice(top, figures))
+    return Verdict(top.kind, top.stage, headline, top.because, _advice(top, run))
 
 
-def uses(figures: RunFigures) -> list[Use]:
+def uses(run: Run) -> list[Use]:
     """Returns the utilisation of storage, CPUs and Python by the stages of a trace."""
-    result = []
-    for stage in figures.stages:
+    trace, result = run.trace, list[Use]()
+    if trace is None:
+        return result
+    for stage in trace.stages:
         if stage.name == "read":
-            ms = 1000 * stage.busy / figures.images_per_second if figures.images_per_second else 0.0
-            because = f"read: {stage.busy:.1f} of {figures.reads} reads at once under way all the time"
-            because += f", {ms:.1f} ms an image" if ms else ""
-            result.append(Use("storage", "read", stage.busy / figures.reads, because))
+            busy = stage.busy_s / trace.seconds
+            because = f"read: {busy:.1f} of {run.reads} reads at once under way all the time"
+            because += f", {1000 * stage.busy_s / trace.images:.1f} ms an image" if trace.images else ""
+            result.append(Use("storage", "read", busy / run.reads, because))
     for by_python in (False, True):
-        stages = [stage for stage in figures.stages if stage.by_python == by_python and stage.name != "read"]
+        stages = [stage for stage in trace.stages if stage.by_python == by_python and stage.name != "read"]
         if not stages:
             continue
-        top, busy = max(stages, key=lambda stage: stage.busy), sum(stage.busy for stage in stages)
+        top = max(stages, key=lambda stage: stage.busy_s)
+        total_s = sum(stage.busy_s for stage in stages)
+        busy = total_s / trace.seconds
         if by_python:
             calls = f"{busy:.2f} calls under way all the time"
             because = f"{top.name} calls Python, which runs one thread at a time: {calls}"
             result.append(Use("python", top.name, busy, because))
         else:
             kinds: dict[str, Kind] = {"parse": "xml", "transform": "transform"}
-            because = f"{top.name}: {busy:.2f} of {figures.threads} pipeline threads busy, "
-            because += f"{100 * top.busy / busy:.0f} % of it with {top.name}"
-            result.append(Use(kinds.get(top.name, "decode"), top.name, busy / figures.threads, because))
+            because = f"{top.name}: {busy:.2f} of {run.threads} pipeline threads busy, "
+            because += f"{100 * top.busy_s / total_s:.0f} % of it with {top.name}"
+            result.append(Use(kinds.get(top.name, "decode"), top.name, busy / run.threads, because))
     return result
 
 
-def _advice(use: Use, figures: RunFigures) -> str:
-    data = figures.data
+def _advice(use: Use, run: Run) -> str:
+    data = run.data
     if data is not None and data.num_parallel_readers == 1 and use.kind in ("storage", "decode", "xml"):
         return 'data.num_parallel_readers is 1, so that images are read and decoded one after the other: "auto"'
     if use.kind == "storage":
-        reads = min(MOST_READS, 2 * figures.reads)
+        reads = min(MOST_READS, 2 * run.reads)
         more = f"data.parallel.read={reads} if the storage gives more when asked for more at once"
         near = "" if data is not None and data.cache else "data.cache keeps files near after the first epoch; "
         return f"{more}; {near}or a copy on local disks"
@@ -249,7 +224,8 @@ def _advice(use: Use, figures: RunFigures) -> str:
     return REMEDIES.get(use.stage, CPUS)
 
 
-def _straggler(straggling: Straggling | None) -> Verdict | None:
+def _straggler(run: Run) -> Verdict | None:
+    straggling = describe_stragglers(run.intervals)
     if straggling is None or straggling.fixed is None:
         return None
     rank, host, _, part = straggling.fixed
@@ -261,9 +237,9 @@ def _straggler(straggling: Straggling | None) -> Verdict | None:
     return Verdict("straggler", "", headline, str(straggling), f"the node {host}: {what[part]}")
 
 
-def _too_many_threads(figures: RunFigures) -> Verdict | None:
+def _too_many_threads(run: Run) -> Verdict | None:
     """Returns a verdict if the config gives the pipeline more threads than CPUs, and they slow the run; else None."""
-    data, load = figures.data, figures.load
+    data, load = run.data, run.load
     if data is None or load is None or load.queued < CROWDED or data.threads is None or data.threads <= load.cores:
         return None
     waiting = math.floor(load.queued * load.cores)
@@ -276,9 +252,9 @@ def _too_many_threads(figures: RunFigures) -> Verdict | None:
     )
 
 
-def _noisy_neighbour(figures: RunFigures) -> Verdict | None:
+def _noisy_neighbour(run: Run) -> Verdict | None:
     """Returns a verdict if the pipeline takes the CPUs of a model that does not wait for it; else None."""
-    data, load = figures.data, figures.load
+    data, load = run.data, run.load
     if data is None or load is None:
         return None
     if load.busy < BUSY or load.queued < QUEUED or load.pipeline < TAKEN * load.cores:
@@ -286,7 +262,7 @@ def _noisy_neighbour(figures: RunFigures) -> Verdict | None:
     return Verdict(
         "neighbour",
         "",
-        f"NOISY NEIGHBOUR: a step waits {100 * figures.wait:.1f} % of its time for input, but its model and the "
+        f"NOISY NEIGHBOUR: a step waits {100 * run.wait_fraction:.1f} % of its time for input, but its model and the "
         "pipeline take turns on the same CPUs",
         f"{100 * load.busy:.0f} % of {load.cores} CPUs are busy, {load.queued * load.cores:.1f} more threads could "
         f"have run all the time; the pipeline's threads keep {load.pipeline:.1f} CPUs, or wait for them",

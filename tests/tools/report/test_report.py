@@ -64,7 +64,7 @@ def made(traced: Trace | None = None, intervals: tuple = (), **data: object) -> 
 
 
 def diagnose(of: Run) -> Verdict:
-    return diagnose_run(of.figures)
+    return diagnose_run(of)
 
 
 SLOW = {"rank": 2, "host": "n3", "times": 2.5, "because": "input"}
@@ -130,8 +130,8 @@ def test_every_stage_has_advice_that_names_no_other(stage: str) -> None:
 
 def test_with_one_reader_the_longer_part_bounds() -> None:
     def longest(**busy_s: float) -> str:
-        figures = made(trace(0.9, **busy_s)).figures._replace(reads=1, threads=1)
-        return max(uses(figures), key=lambda use: use.of).kind
+        run = replace(made(trace(0.9, **busy_s)), data=None, at_once={})  # one read and one thread at a time
+        return max(uses(run), key=lambda use: use.of).kind
 
     assert (longest(read=1.2, decode=0.5), longest(read=0.3, decode=1.4)) == ("storage", "decode")
 

@@ -10,10 +10,8 @@ from tfpipe.config import DataConfig, load_config
 from tfpipe.data.runtime.parallelism import thread_budget
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.diagnosis import Load, RunFigures, StageUse
 from tfpipe.tools.report.trace import Trace, find_trace, read_trace
 from tfpipe.training.monitor.metrics import METRICS, read
-from tfpipe.training.monitor.stragglers import describe_stragglers
 
 CONFIG = "config.json"
 # Written by tfpipe bench --profile instead of the accounting.
@@ -22,6 +20,15 @@ OF_RANK = "rank-[0-9]*"
 
 Interval = Mapping[str, Any]
 """An "interval" entry of metrics.jsonl, written by training/accounting.py."""
+
+
+class Load(NamedTuple):
+    """The load of a rank's CPUs, on average."""
+
+    cores: int
+    busy: float  # share of the CPUs that the process keeps busy; the rest has no process, or another one
+    queued: float  # runnable threads without a CPU, per CPU
+    pipeline: float  # threads of the pipeline that are busy or queued, without those that read
 
 
 @dataclass(frozen=True)
@@ -49,28 +56,23 @@ class Run:
         return thread_budget(self.data, World(threads=self.intervals[-1]["cores"] if self.intervals else 0))
 
     @property
-    def figures(self) -> RunFigures:
-        """The figures that a diagnosis takes."""
-        stages, rate, load = [], 0.0, None
-        if self.trace is not None:
-            seconds, rate = self.trace.seconds, self.trace.images / self.trace.seconds
-            stages = [StageUse(stage.name, stage.busy_s / seconds, stage.by_python) for stage in self.trace.stages]
-        if self.intervals:
-            shares = self.mean("cpu_fraction"), self.mean("queued_fraction")
-            load = Load(self.intervals[-1]["cores"], *shares, self._pipeline_threads())
-        straggling = describe_stragglers(self.intervals)
-        reads = self.at_once.get("read", 1)
-        return RunFigures(self.data, self.wait_fraction, self.threads, reads, rate, stages, load, straggling)
+    def reads(self) -> int:
+        """Number of reads allowed at once."""
+        return self.at_once.get("read", 1)
 
-    def _pipeline_threads(self) -> float:
-        """Returns the threads of the pipeline that were busy or queued, on average, but for those that read."""
+    @property
+    def load(self) -> Load | None:
+        """The load of the rank's CPUs; None without the accounting."""
+        if not self.intervals:
+            return None
         busy_ms = sum(
             stage["elements"] * stage["busy_ms"]
             for interval in self.intervals
             for stage in interval["stages"]
             if stage["stage"] != "read"
         )
-        return busy_ms / 1e3 / self.total("seconds")
+        shares = self.mean("cpu_fraction"), self.mean("queued_fraction")
+        return Load(self.intervals[-1]["cores"], *shares, busy_ms / 1e3 / self.total("seconds"))
 
     def mean(self, name: str, part: str | None = None) -> float:
         """Returns the mean of a figure over intervals, weighted by seconds, or of its `part`, e.g. "p90", by steps."""

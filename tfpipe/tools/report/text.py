@@ -21,7 +21,7 @@ def as_json(run: Run) -> dict[str, Any]:
     trace = run.trace
     return {
         "run": str(run.folder),
-        "verdict": diagnose_run(run.figures)._asdict(),
+        "verdict": diagnose_run(run)._asdict(),
         "input_wait_fraction": run.wait_fraction,
         "at_once": dict(run.at_once),
         "intervals": list(run.intervals),
@@ -45,7 +45,7 @@ def us_per_image(trace: Trace, stage: str) -> float | None:
 
 
 def _one(run: Run) -> str:
-    verdict = diagnose_run(run.figures)
+    verdict = diagnose_run(run)
     head = [verdict.headline, f"  because  {verdict.because}", f"  change   {verdict.advice}"]
     parts = [f"{run.folder}{_what(run)}", "\n".join(head)]
     if run.intervals:
@@ -138,13 +138,13 @@ def _beside(runs: Sequence[Run]) -> str:
     lines = [line(widths, "", *(str(run.folder)[-COLUMN + 2 :] for run in runs))]
     lines += [line(widths, label, *(table.get(label, "-") for table in tables)) for label in labels]
     for run in runs:
-        result = diagnose_run(run.figures)
+        result = diagnose_run(run)
         lines += ["", f"{run.folder}: {result.headline}", f"  because  {result.because}", f"  change   {result.advice}"]
     return "\n".join(lines)
 
 
 def _rows(run: Run) -> list[tuple[str, str]]:
-    rows = [("verdict", diagnose_run(run.figures).kind), ("input wait", f"{100 * run.wait_fraction:.1f} %")]
+    rows = [("verdict", diagnose_run(run).kind), ("input wait", f"{100 * run.wait_fraction:.1f} %")]
     if run.intervals:
         rows.append(("images/s", f"{run.mean('images_per_second'):.0f}"))
         rows += [
