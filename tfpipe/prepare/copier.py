@@ -122,10 +122,7 @@ class Staged(NamedTuple):
 
 
 def copy_all(
-    work: Callable[[T], Copied],
-    tasks: Iterable[T],
-    threads: int,
-    shown: Callable[[Iterator[Copied]], Iterable[Copied]],
+    work: Callable[[T], Copied], tasks: Iterable[T], threads: int, shown: Callable[[Iterator[Copied]], Iterable[Copied]]
 ) -> Copied:
     """Runs `work` on each task in threads; returns the sum, that of the first tasks if there are MAX_ERRORS errors.
 

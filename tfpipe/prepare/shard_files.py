@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,16 +15,11 @@ from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
 from tfpipe.data.split import Split
 from tfpipe.prepare.pictures import Picture
 
+Add = Callable[[Picture], tuple[int, int]]
+"""Appends a picture to a shard; returns the offset and the length of its bytes there.
 
-class Location(NamedTuple):
-    """A picture's bytes in its shard."""
-
-    offset: int
-    length: int
-
-
-Add = Callable[[Picture], Location]
-"""Appends a picture to a shard. Raises ValueError if it is not an image, OSError if it cannot be written."""
+Raises ValueError if it is not an image, OSError if it cannot be written.
+"""
 
 
 @contextmanager
@@ -35,10 +29,9 @@ def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
         about = {"descr": "|u1", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(file, about)
 
-        def add(picture: Picture) -> Location:
-            location = Location(file.tell(), picture.contents.nbytes)
-            file.write(picture.contents)
-            return location
+        def add(picture: Picture) -> tuple[int, int]:
+            start = file.tell()
+            return start, file.write(picture.contents)
 
         yield add
 
@@ -49,13 +42,13 @@ def tfrecords(path: Path, example: Callable[[Picture], Example]) -> Iterator[Add
     end = 0
     with as_os_error(), tf.io.TFRecordWriter(str(path)) as writer:
 
-        def add(picture: Picture) -> Location:
+        def add(picture: Picture) -> tuple[int, int]:
             nonlocal end
             data = serialized(example(picture))
-            location = Location(end + HEAD + data.index(picture.contents), len(picture.contents))
+            start = end + HEAD + data.index(picture.contents)
             writer.write(data)
             end += HEAD + len(data) + TAIL
-            return location
+            return start, len(picture.contents)
 
         yield add
 

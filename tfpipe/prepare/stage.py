@@ -133,11 +133,7 @@ def _copy(plan: StagePlan, staging: Staging) -> Copied:
     files = plan.files(staging.out)
     groups = iter(lambda: list(islice(files, TOGETHER)), [])
     shown = partial(
-        progress,
-        total=-(-len(plan) // TOGETHER),
-        label=f"copying {data}",
-        unit="batch",
-        show=staging.world.rank == 0,
+        progress, total=-(-len(plan) // TOGETHER), label=f"copying {data}", unit="batch", show=staging.world.rank == 0
     )
     return copy_all(copier.copy, groups, copier.threads, shown)
 

@@ -169,7 +169,9 @@ def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float
     alone = pieces(config, pipelines) if plan.stages else []
     measured: dict[str, Callable[[float], Segment]] = {PIPELINE: pipeline.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
-        measured[SERIAL] = pipelines.new(_serial(config)).measure
+        update = {"num_parallel_readers": 1, "parallel": Parallel(), "prefetch_buffer_size": 0}
+        serial = config.model_copy(update={"data": config.data.model_copy(update=update)})
+        measured[SERIAL] = pipelines.new(serial).measure
     if plan.headspace:
         measured |= feeds(config, pipelines)
     chains = [*stages, *alone]
@@ -190,11 +192,6 @@ def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float
         limit=about_limit,
         memory=Memory(before_bytes, private_memory()),
     )
-
-
-def _serial(config: Config) -> Config:
-    update = {"num_parallel_readers": 1, "parallel": Parallel(), "prefetch_buffer_size": 0}
-    return config.model_copy(update={"data": config.data.model_copy(update=update)})
 
 
 class Chain:
@@ -280,8 +277,7 @@ def pieces(config: Config, pipelines: Pipelines) -> list[Chain]:
         Chain(
             name,
             _every(
-                IMAGES,
-                files.map(tf.autograph.experimental.do_not_convert(work), num_parallel_calls=tf.data.AUTOTUNE),
+                IMAGES, files.map(tf.autograph.experimental.do_not_convert(work), num_parallel_calls=tf.data.AUTOTUNE)
             ).with_options(_unbuffered(config, pipelines)),
             lambda done, _: Count(done.images + IMAGES * decoder.images),
         )

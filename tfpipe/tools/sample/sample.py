@@ -58,12 +58,7 @@ def _write_image(out: Path, seed: int, scale: float, item: tuple[str, int]) -> t
 
 
 def write_sample(
-    out: Path,
-    images: int,
-    val_images: int | None = None,
-    scale: float = 1.0,
-    seed: int = 0,
-    workers: int | None = None,
+    out: Path, images: int, val_images: int | None = None, scale: float = 1.0, seed: int = 0, workers: int | None = None
 ) -> SampleSummary:
     """Writes a data set below `out`; returns at once if it exists already.
 

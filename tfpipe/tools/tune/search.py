@@ -6,6 +6,7 @@ No change touches a pixel or the order. They are grouped in moves, of which at m
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -62,7 +63,8 @@ def moves(data: DataConfig, world: World, *, loose: bool, remote: bool) -> Itera
 
     `loose`: the data is images, not packed crops; `remote`: they have URLs.
     """
-    away = tuple((key, value) for key, value in DEFAULTS.items() if not _is_default(data, key))
+    values = {key: attrgetter(key.removeprefix("data."))(data) for key in DEFAULTS}
+    away = tuple((key, default) for key, default in DEFAULTS.items() if values[key] not in (None, "auto"))
     if away:
         yield Move("defaults", (away,))
     default = {"threads": None, "cpu_fraction": 1.0, "num_parallel_readers": "auto"}
@@ -95,13 +97,6 @@ def fractions(data: DataConfig, world: World) -> Move:
 
 def _ladder(key: str, values: tuple[Any, ...]) -> Move:
     return Move(key, tuple(((key, str(value)),) for value in values))
-
-
-def _is_default(data: DataConfig, key: str) -> bool:
-    value: Any = data
-    for name in key.split(".")[1:]:
-        value = getattr(value, name)
-    return value in (None, "auto")
 
 
 class Trial(NamedTuple):

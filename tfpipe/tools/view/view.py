@@ -20,7 +20,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import count_crops
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.diagnose import to_named_error
-from tfpipe.data.images.crops import Targets, choose_windows, from_first
+from tfpipe.data.images.crops import choose_windows, from_first
 from tfpipe.data.images.windows import DCT, decode_image
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visit
@@ -137,7 +137,11 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
     encoded = read(visit(split, stream).take(count), split)
     crops = Crops(*map(np.concatenate, zip(*Cancellable(crop(encoded, split)), strict=True)))
     images: Encoded = next(Cancellable(encoded.batch(count)))
-    targets = _targets(images, catalog)
+    known = known_targets(catalog)
+    if known is None:
+        targets = parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes)
+    else:
+        targets = known.at(images.visit.item)
     chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, catalog.by_object)
     windows = from_first(chosen, images.visit.first_crop)
     framed = _framed(split)
@@ -160,14 +164,6 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
             )
         )
     return scenes
-
-
-def _targets(images: Encoded, catalog: Catalog) -> Targets:
-    """Returns the images' targets for cropping, as the pipeline finds them."""
-    known = known_targets(catalog)
-    if known is not None:
-        return known.at(images.visit.item)
-    return parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes)
 
 
 def _framed(split: Split) -> bool:
