@@ -19,7 +19,7 @@ from tfpipe.data.catalog.index import index_of
 from tfpipe.data.catalog.lists import index_path
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.prepare.index_rows import Images, read_rows
-from tfpipe.tools.view.panel import draw_boxes
+from tfpipe.tools.view.sheet import draw_boxes
 from tfpipe.util.console import without_chatter
 
 PICTURES, IN_A_ROW, MOST_BARS = 8, 4, 30

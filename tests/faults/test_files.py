@@ -16,8 +16,7 @@ from tfpipe.data.images.decode import choose_decoder
 from tfpipe.data.order.stream import Stream
 from tfpipe.data.pipeline import crop, read, visit
 from tfpipe.data.sources.registry import load_split
-from tfpipe.tools.check.kinds import CODES, STOPS
-from tfpipe.tools.check.result import Checked
+from tfpipe.tools.check.result import CODES, STOPS, Checked
 from tfpipe.tools.check.split import check
 
 FAULTS = [*IMAGES, *XMLS]

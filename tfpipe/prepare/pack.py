@@ -25,8 +25,7 @@ from tfpipe.data.sources.space import mean_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.prepare.pictures import Picture, pictures
-from tfpipe.prepare.shard_files import Add, examples, pixels, tfrecords
+from tfpipe.prepare.pictures import Add, Picture, examples, pictures, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import sha256
 from tfpipe.util.json_text import differences

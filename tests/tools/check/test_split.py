@@ -14,7 +14,7 @@ from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.tools.check import split as package
-from tfpipe.tools.check.kinds import KINDS
+from tfpipe.tools.check.result import KINDS
 from tfpipe.tools.check.split import check
 
 

@@ -19,18 +19,21 @@ from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
-from tfpipe.tools.view.panel import Scene, draw_boxes, draw_panel, place_labels
 from tfpipe.tools.view.sheet import (
     FAINT,
     INK,
     PAPER,
     Grid,
+    Scene,
     Tile,
     class_color,
     draw,
+    draw_boxes,
+    draw_panel,
     fitted,
     lay_out,
     magnified,
+    place_labels,
     save,
     shorten,
     text_width,

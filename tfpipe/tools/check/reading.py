@@ -23,7 +23,7 @@ from tfpipe.data.images.damage import JPEG, Limits, describe, find_damage, kind_
 from tfpipe.data.images.headers import Header, header_of
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.prepare.index_rows import Images, RawAnnotations, tabulate
-from tfpipe.tools.check.kinds import HUGE_PIXELS
+from tfpipe.tools.check.result import HUGE_PIXELS
 from tfpipe.util.files import read_whole
 from tfpipe.util.progress import progress
 
@@ -52,7 +52,7 @@ def attempt(read: Callable[[A], B], of: A) -> B | Exception:
 class Seen(NamedTuple):
     """The findings on one image, as far as possible without TensorFlow."""
 
-    codes: set[str]  # keys of kinds.KINDS
+    codes: set[str]  # keys of result.KINDS
     reason: str  # reason that training would stop; "" if it would not
     digest: bytes  # digest of its contents; NO_DIGEST if it has none
     size: int  # size of the image file in bytes
@@ -62,7 +62,7 @@ class Seen(NamedTuple):
 class Note(NamedTuple):
     """The findings on the XML of an image."""
 
-    code: str = ""  # key of kinds.KINDS, "" for none
+    code: str = ""  # key of result.KINDS, "" for none
     reason: str = ""  # reason that training would stop; "" if it would not
     objects: VocObjects = NOTHING
 
@@ -166,7 +166,7 @@ class Doubt(NamedTuple):
 
 
 def recheck_with_tensorflow(doubts: Sequence[Doubt], channels: int, show: bool) -> list[tuple[str, str]]:
-    """Returns, for each doubt, its code of kinds.KINDS, "" for none, and the reason. Loads TensorFlow."""
+    """Returns, for each doubt, its code of result.KINDS, "" for none, and the reason. Loads TensorFlow."""
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         decoded = pool.map(partial(_decode, channels=channels), doubts)
         return list(progress(decoded, len(doubts), "trying the doubtful ones with TensorFlow", "image", show))

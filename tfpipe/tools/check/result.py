@@ -1,19 +1,21 @@
-"""The result of checking a split: which images are odd, how, its text and its JSON, and a list without them."""
+"""The kinds of oddity, and the result of checking a split: its text and JSON, and a list without what stops training."""
 
 import os
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from tfpipe.data.catalog.filelist import read_lines, write_filelist
+from tfpipe.data.catalog.index import ODD
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.errors import ConfigError
-from tfpipe.tools.check.kinds import CODES, KINDS, STOPS, Harm, bits
 
+Harm = Literal["stops", "wrong", "handled"]
+HUGE_PIXELS = 50e6
 # Images named for each kind of oddity.
 EXAMPLES = 5
 WIDTH = 120
@@ -25,11 +27,53 @@ HEADINGS: dict[Harm, str] = {
 INDENT = 27
 
 
+class Kind(NamedTuple):
+    """One kind of oddity."""
+
+    harm: Harm
+    """"stops": training ends there, or does not begin. "wrong": it continues with wrong data. "handled": it does the
+    right thing."""
+    meaning: str  # description of the oddity and of training's reaction
+
+
+KINDS = {
+    "missing": Kind("stops", "there is no such file; training stops there and names it"),
+    "unreadable": Kind("stops", "the file cannot be read; training stops there and names it"),
+    "empty": Kind("stops", "a file of 0 bytes; training stops there and names it"),
+    "no image": Kind("stops", "not an image, whatever its name; training stops there and names it"),
+    "truncated": Kind("stops", "a JPEG that ends too early; training stops there and names it"),
+    "undecodable": Kind("stops", "an image that cannot be decoded; training stops there and names it"),
+    "bad xml": Kind("stops", "an XML that cannot be read, is malformed, or lacks a number; training stops there"),
+    "unknown label": Kind("stops", "a label that is no class; training does not begin"),
+    "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),
+    "listed twice": Kind("wrong", "an image that is in the data several times; trained on as often in each epoch"),
+    "in both lists": Kind("wrong", "a path in both the training and the test data; the test uses training images"),
+    "contents in both": Kind(
+        "wrong", "the same bytes in the training and in the test data; the test uses training images"
+    ),
+    "same contents": Kind("handled", "the same bytes as another image of the split; trained on as any other"),
+    "no xml": Kind("handled", "no XML; the whole image is the crop, or, if objects have the labels, there is none"),
+    "file name": Kind("handled", 'the XML\'s <filename> is another, or "%s"; its own path counts, not that'),
+    "orientation": Kind("handled", "turned by EXIF; ignored, since boxes were drawn without"),
+    "huge": Kind("handled", f"more than {HUGE_PIXELS / 1e6:.0f} million pixels; slow, and takes memory"),
+    **{code: Kind("handled", meaning) for code, meaning in ODD.items()},
+}
+CODES = tuple(KINDS)
+# Codes of a file that cannot be read or decoded.
+UNUSABLE = ("missing", "unreadable", "empty", "no image", "truncated", "undecodable")
+STOPS = tuple(code for code in CODES if KINDS[code].harm == "stops")
+
+
+def bits(codes: set[str]) -> int:
+    """Encodes a set of codes as an integer; bit i stands for CODES[i]."""
+    return sum(1 << CODES.index(code) for code in codes)
+
+
 @dataclass(frozen=True)
 class Oddity:
     """One kind of oddity in a list."""
 
-    code: str  # key of kinds.KINDS
+    code: str  # key of KINDS
     count: int
     examples: list[dict[str, str]]
     """The first images of this kind, in the list's order: "path", and "reason" if it says more than the kind, or ""."""
@@ -47,7 +91,7 @@ class Checked:
     bytes: int  # total size of the image files
     reads_xmls: bool  # True if training with this config uses boxes
     classes: dict[str, int]  # images per class; empty if labels come from objects
-    codes: np.ndarray  # int64 [n]: each image's codes, as a bit set of kinds.bits
+    codes: np.ndarray  # int64 [n]: each image's codes, as a bit set of `bits`
     digests: np.ndarray  # void [n]: digests of the contents; zeros if there are none
     reasons: dict[int, str]  # details of an image's fault, by index, if they say more than the code
 

@@ -1,12 +1,13 @@
 """Checks whether training can use the images of a split: reads each once, decodes it completely, and parses its XML.
 
 `check` divides the images among ranks and processes (reading.py), whichever source they come from. TensorFlow decides
-about images that the libraries doubt. lists.py compares images and splits with each other, and kinds.py
-defines the kinds of oddity.
+about images that the libraries doubt. Images and splits are compared with each other by paths and by contents, and
+result.py defines the kinds of oddity.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -34,16 +35,16 @@ from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.prepare.index import images_of
-from tfpipe.tools.check.kinds import STOPS, bits
-from tfpipe.tools.check.lists import first_places, identities, in_other, shared, twice
 from tfpipe.tools.check.reading import DIGEST_BYTES, Chunk, Doubt, Outcome, Seen, attempt, look, recheck_with_tensorflow
-from tfpipe.tools.check.result import Checked
+from tfpipe.tools.check.result import STOPS, Checked, bits
 from tfpipe.util.pools import parallel
 from tfpipe.util.progress import progress
 
 # Images per task of a process, and per task whose images this process reads itself, and hands over.
 CHUNK = 200
 HANDED_OVER = 32
+# Name of an image that has none of its own: its number in a table or a shard.
+NUMBERED = re.compile(r":\d+$")
 
 
 class Subject(NamedTuple):
@@ -274,3 +275,57 @@ def _packed(seen: list[Seen]) -> _Packed:
         {place: entry.reason for place, entry in enumerate(seen) if entry.reason},
         sum(entry.size for entry in seen),
     )
+
+
+def identities(names: FileList, digests: np.ndarray) -> Iterator[str]:
+    """Yields a text for each image of a table or of shards, equal for equal ones: those of one name and content.
+
+    A name alone is not enough, since shards may each begin with 0.jpg; an image without a name of its own has its
+    content. An image without content (`digests`, void [n], is zeros) equals no other.
+    """
+    for item, (name, digest, known) in enumerate(zip(names, digests, _known(digests), strict=True)):
+        if known:
+            yield f"{'' if NUMBERED.search(name) else name}\n{digest.tobytes().hex()}"
+        else:
+            yield f"{item}"
+
+
+def first_places(paths: Iterable[str]) -> tuple[np.ndarray, dict[int, int]]:
+    """Returns bool [n], the paths that repeat an earlier one, and the first index of each of these paths."""
+    places: dict[str, int] = {}
+    first = {}
+    for item, path in enumerate(paths):
+        before = places.setdefault(path, item)
+        if before != item:
+            first[item] = before
+    again = np.zeros(len(places) + len(first), bool)
+    again[list(first)] = True
+    return again, first
+
+
+def in_other(paths: FileList, others: FileList) -> np.ndarray:
+    """Returns bool [n]: the paths that are also in the other list."""
+    known = set(others)
+    return np.fromiter((path in known for path in paths), bool, len(paths))
+
+
+def twice(digests: np.ndarray, again: np.ndarray) -> np.ndarray:
+    """Returns bool [n]: the images whose contents an earlier path has too.
+
+    `digests` (void [n]) are zeros for files without contents; paths that repeat an earlier one (`again`, bool [n]) do
+    not count.
+    """
+    places = np.flatnonzero(~again & _known(digests))
+    _, first = np.unique(digests[places], return_index=True)
+    same = np.zeros(len(digests), bool)
+    same[np.delete(places, first)] = True
+    return same
+
+
+def shared(one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns bool [n] and bool [m]: the images whose contents are in both lists."""
+    return np.isin(one, other) & _known(one), np.isin(other, one) & _known(other)
+
+
+def _known(digests: np.ndarray) -> np.ndarray:
+    return digests != np.zeros(1, digests.dtype)

@@ -29,11 +29,10 @@ from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Failure, Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
-from tfpipe.tools.check.kinds import UNUSABLE
+from tfpipe.tools.check.result import UNUSABLE
 from tfpipe.tools.check.split import check
 from tfpipe.tools.view import sheet
-from tfpipe.tools.view.panel import Scene, draw_panel
-from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Tile
+from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Scene, Tile, draw_panel
 from tfpipe.util.files import read_whole
 from tfpipe.util.retry import retried
 
