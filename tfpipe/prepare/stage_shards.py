@@ -4,6 +4,7 @@ import hashlib
 import socket
 from collections.abc import Iterator
 from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,27 +95,23 @@ def _share(folder: AnyPath, split: str, config: DataConfig, world: World, share:
 
 def _parts(source: Packed, manifest: Manifest, split: str, world: World, share: NodeShare) -> Iterator[ShardCopy]:
     loaded = None if share.whole else source.open(split, world)
-    needed = None if loaded is None else _needed(loaded, share)
-    for number, shard in enumerate(manifest.shards):
-        ranges = None if loaded is None or needed is None else _ranges(loaded.shards.records, number, needed)
-        yield ShardCopy(source.folder / shard["name"], shard["bytes"], shard["sha256"], ranges)
+    ranges = repeat(None) if loaded is None else _ranges(loaded, loaded.shards.records, share, len(manifest.shards))
+    for shard, parts in zip(manifest.shards, ranges, strict=False):
+        yield ShardCopy(source.folder / shard["name"], shard["bytes"], shard["sha256"], parts)
     for table in manifest.tables:
         yield ShardCopy(source.folder / table["name"], table["bytes"], table["sha256"])
 
 
-def _needed(split: Split, share: NodeShare) -> np.ndarray:
-    """Returns bool [images]: those that the ranks of a share read."""
+def _ranges(split: Split, records: Records, share: NodeShare, shards: int) -> Iterator[np.ndarray]:
+    """Yields int64 [n, 2] for each shard: the beginnings and ends of the records that the ranks of a share read."""
     needed = np.zeros(len(split.catalog), bool)
     boxes = split.catalog.sampled_boxes
     for rank in share.ranks:
         needed[slice(rank, None, share.size) if boxes is None else boxes.images[rank :: share.size]] = True
-    return needed
-
-
-def _ranges(records: Records, shard: int, needed: np.ndarray) -> np.ndarray:
-    chosen = np.flatnonzero((records.shard == shard) & needed[records.image])
-    chosen = chosen[np.argsort(records.offset[chosen])]
-    return np.stack([records.offset[chosen], records.offset[chosen] + records.length[chosen]], axis=1)
+    for shard in range(shards):
+        chosen = np.flatnonzero((records.shard == shard) & needed[records.image])
+        chosen = chosen[np.argsort(records.offset[chosen])]
+        yield np.stack([records.offset[chosen], records.offset[chosen] + records.length[chosen]], axis=1)
 
 
 def _copied(staging: Staging, part: ShardCopy) -> Copied:

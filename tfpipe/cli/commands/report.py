@@ -37,10 +37,9 @@ def run(args: argparse.Namespace) -> None:
         write_json(args.json, reports if len(reports) > 1 else reports[0])
     if args.plot is not None:
         plot(runs, args.plot)
-    if args.trace is not None or args.per_batch is not None:
-        ranks = [load_ranks(folder) for folder in args.runs]
-        if args.trace is not None:
-            write_chrome(ranks, args.trace)
-        if args.per_batch is not None:
-            write_batches(ranks, args.per_batch)
+    ranks = [load_ranks(folder) for folder in args.runs] if args.trace or args.per_batch else []
+    if args.trace is not None:
+        write_chrome(ranks, args.trace)
+    if args.per_batch is not None:
+        write_batches(ranks, args.per_batch)
     print(render(runs))

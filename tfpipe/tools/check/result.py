@@ -1,4 +1,4 @@
-"""The kinds of oddity, and the result of checking a split: its text and JSON, and a list without what stops training."""
+"""The kinds of oddity, and the result of checking a split: its text, its JSON, and a list of what can be trained on."""
 
 import os
 import textwrap

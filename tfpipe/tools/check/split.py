@@ -185,18 +185,15 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
     labels = find_labels(paths, classes, config, config.label_file_for(split))
     none = np.zeros(len(paths), bool)
     catalog = Catalog(split, paths, [""] * len(paths.folders), none, labels.numbers, classes)
-    opened: Split = kind_of(paths)(config, catalog, world)
-    box_file = config.box_file_for(split)
-    if not reads_boxes(config, split, paths):
-        return Subject(str(filelist), opened, reads_xmls=False, labels=labels)
-    if box_file is not None:
+    reads, box_file, table = reads_boxes(config, split, paths), config.box_file_for(split), None
+    if reads and box_file is not None:
         table = world.from_rank0(lambda: read_box_table(box_file, paths, labels.numbers, classes))
-        return Subject(str(filelist), opened, reads_xmls=True, labels=labels, table=table)
-    layout = find_layout(config.layout, paths)
-    names = storage_of(config, paths).names
-    annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, names))
-    catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout), annotated=annotated)
-    return Subject(str(filelist), replace(opened, catalog=catalog), reads_xmls=True, labels=labels)
+    elif reads:
+        layout = find_layout(config.layout, paths)
+        names = storage_of(config, paths).names
+        annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, names))
+        catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout), annotated=annotated)
+    return Subject(str(filelist), kind_of(paths)(config, catalog, world), reads, labels, table)
 
 
 def _chunks(subject: Subject, chunks: Sequence[range]) -> Iterator[Chunk]:
