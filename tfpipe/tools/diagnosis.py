@@ -6,7 +6,7 @@ model.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tfpipe.config import DataConfig
@@ -35,8 +35,7 @@ SWEEP = "tfpipe bench --sweep data.cpu_fraction=0.25,0.5,0.75,1"
 INDEX = "tfpipe index parses every XML once for all runs"
 STORED = "images stored smaller, or packed ahead of time"
 CPUS = "more CPUs for each rank, if the launcher binds it to few or data.threads or data.cpu_fraction is low"
-# Advice for a piece of crop, and for a stage, that keeps the pipeline's threads busy.
-PIECES = {"parse XML": f'{INDEX}, data.unit "box" once a run', "decode and resize": STORED}
+# Advice for a stage that keeps the pipeline's threads busy.
 REMEDIES = {
     "parse": INDEX,
     "crop": f"{CPUS}; {INDEX}, which leaves only the choice of the crops",
@@ -83,7 +82,6 @@ class ChainFigures(NamedTuple):
     wanted: float  # CPUs that would have been busy if they had been free
     cpu_us: float  # CPU time per image
     stages: Sequence[StageCost]  # () if not measured
-    pieces: Mapping[str, float]  # CPU microseconds per image of the pieces of `crop`, measured alone
 
 
 class Use(NamedTuple):
@@ -137,10 +135,9 @@ def _cpu_advice(figures: ChainFigures, top: StageCost) -> str:
     all_busy = "every CPU it may use is busy: give the rank more CPUs, or less work an image"
     if top is NOT_MEASURED:
         return f"{all_busy}; --stages says where the time goes"
-    if top.name != "crop" or not figures.pieces:
+    if top.name != "crop":
         return all_busy
-    dearest, us = max(figures.pieces.items(), key=lambda piece: piece[1])
-    return f"{all_busy}; within crop, {dearest} takes most ({us:.0f} us alone): {PIECES[dearest]}"
+    return f"{all_busy}; {INDEX}; or {STORED}: a trace (--profile 10:30) tells whether XMLs or images take the time"
 
 
 def _wait_advice(figures: ChainFigures, top: StageCost) -> str:

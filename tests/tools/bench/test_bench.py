@@ -22,7 +22,7 @@ from tfpipe.errors import ConfigError, TfpipeError
 from tfpipe.native import decoder_name
 from tfpipe.tools import measure as engine
 from tfpipe.tools.bench import bench, machine
-from tfpipe.tools.bench.bench import BenchPlan, Report, pieces
+from tfpipe.tools.bench.bench import BenchPlan, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory
 from tfpipe.tools.bench.text import as_json, render
@@ -37,12 +37,9 @@ def segment(us: float, cpu_us: float, queued_us: float = 0.0) -> Segment:
     return Segment(1000, 1500, 1e-3 * us, 1e-3 * cpu_us, 1e-3 * queued_us)
 
 
-def report(
-    chain: list[tuple[float, ...]], pieces: dict[str, float] | None = None, cpus: int = 2, **data: object
-) -> Report:
+def report(chain: list[tuple[float, ...]], cpus: int = 2, **data: object) -> Report:
     """Makes one of two equal turns; `chain` has us, CPU us and perhaps us in the queue for each of STAGES, an image."""
     segments = {name: [segment(*each)] * 2 for name, each in zip(STAGES, chain, strict=True)}
-    segments |= {name: [segment(cpu_us, cpu_us)] * 2 for name, cpu_us in (pieces or {}).items()}
     segments["limit"] = [segment(1000, 1000)] * 2
     config = DataConfig.model_validate_json(json.dumps({"train_filelist": "/train.txt", **data}))
     threads = 1 if config.num_parallel_readers == 1 else config.threads or 2
@@ -55,7 +52,6 @@ def report(
         first_batch_s=[1.0, 0.5],
         segments=segments,
         stages=STAGES,
-        pieces=tuple(pieces or {}),
         tuned=[Tuned("crop", "parallelism", 2.0), Tuned("prefetch", "buffer_size", 4.0)],
         limit=DecodeLimit(images=96, skipped=0),
         memory=Memory(before=300_000_000, after=420_000_000),
@@ -148,21 +144,12 @@ def test_the_limit_is_one_thread_times_the_cpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chain", "pieces", "data", "kind", "stage", "said"),
+    ("chain", "data", "kind", "stage", "said"),
     [
-        (
-            CPU_BOUND,
-            {"decode and resize": 800},
-            {},
-            "cpu",
-            "crop",
-            "within crop, decode and resize takes most (800 us alone)",
-        ),
-        (CPU_BOUND, {"parse XML": 500, "decode and resize": 200}, {}, "cpu", "crop", 'data.unit "box"'),
-        (CPU_BOUND, {}, {}, "cpu", "crop", "88 % of an image's CPU time"),
+        (CPU_BOUND, {}, "cpu", "crop", "tfpipe index parses every XML once for all runs; or images stored smaller"),
+        (CPU_BOUND, {}, "cpu", "crop", "88 % of an image's CPU time"),
         (
             [(1, 1), (101, 101), (1201, 1201), (1241, 1241), (1250, 1250)],
-            {},
             {"num_parallel_readers": 1},
             "cpu",
             "crop",
@@ -170,7 +157,6 @@ def test_the_limit_is_one_thread_times_the_cpus() -> None:
         ),
         (
             [(1, 1), (101, 101), (1201, 1201), (1241, 1241), (1250, 1250)],
-            {},
             {"threads": 1},
             "cpu",
             "crop",
@@ -178,7 +164,6 @@ def test_the_limit_is_one_thread_times_the_cpus() -> None:
         ),
         (
             CPU_BOUND,
-            {},
             {"num_parallel_readers": 2, "threads": 4, "cpus": 4},
             "calls",
             "crop",
@@ -186,22 +171,20 @@ def test_the_limit_is_one_thread_times_the_cpus() -> None:
         ),
         (
             CPU_BOUND,
-            {},
             {"parallel": {"decode": 2}, "threads": 3, "cpus": 4},
             "calls",
             "crop",
             'data.parallel.decode is 2: raise it to 3, or to "auto"',
         ),
         # Threads beyond the CPUs are for reads that wait: decoding gains nothing from them.
-        (CPU_BOUND, {}, {"parallel": {"decode": 2}, "threads": 8}, "cpu", "crop", "2.00 of 2 CPUs busy"),
+        (CPU_BOUND, {"parallel": {"decode": 2}, "threads": 8}, "cpu", "crop", "2.00 of 2 CPUs busy"),
         # A read takes 5 ms beyond 2 others', the 2 CPUs 0.625 ms an image: 16 reads at once keep up.
-        (SLOW_READ, {}, {"parallel": {"read": 2}}, "wait", "read", "data.parallel.read=16; or"),
-        (SLOW_READ, {}, {"parallel": {"read": 1}}, "wait", "read", "data.parallel.read=8; or"),
-        (SLOW_READ, {}, {}, "wait", "read", "data.parallel.read=256; or"),
-        (SLOW_READ, {}, {"num_parallel_readers": 1}, "wait", "read", 'set data.num_parallel_readers to "auto"'),
+        (SLOW_READ, {"parallel": {"read": 2}}, "wait", "read", "data.parallel.read=16; or"),
+        (SLOW_READ, {"parallel": {"read": 1}}, "wait", "read", "data.parallel.read=8; or"),
+        (SLOW_READ, {}, "wait", "read", "data.parallel.read=256; or"),
+        (SLOW_READ, {"num_parallel_readers": 1}, "wait", "read", 'set data.num_parallel_readers to "auto"'),
         (
             [(1, 1), (51, 101), (651, 1201), (1900, 1241), (1900, 1250)],
-            {},
             {"prefetch_buffer_size": 0},
             "wait",
             "batch",
@@ -211,17 +194,14 @@ def test_the_limit_is_one_thread_times_the_cpus() -> None:
         (
             [(1, 1), (151, 101), (1251, 1201), (1271, 1241), (1280, 1250, 1200)],
             {},
-            {},
             "cpu",
             "crop",
             "waiting for a CPU that other processes have",
         ),
     ],
 )
-def test_what_bounds_is_named_with_the_key_to_change(
-    chain: list, pieces: dict, data: dict, kind: str, stage: str, said: str
-) -> None:
-    found = bound(report(chain, pieces, **data))
+def test_what_bounds_is_named_with_the_key_to_change(chain: list, data: dict, kind: str, stage: str, said: str) -> None:
+    found = bound(report(chain, **data))
     assert (found.kind, found.stage) == (kind, stage)
     assert said in f"{found.because}\n{found.advice}"
 
@@ -230,13 +210,13 @@ def test_without_stages_it_says_how_to_find_out() -> None:
     whole = report(CPU_BOUND)
     for each, kind in ((segment(625, 1250), "cpu"), (segment(5000, 1250), "wait")):
         segments = {"pipeline": [each], "limit": [segment(1000, 1000)]}
-        found = replace(whole, segments=segments, stages=(), pieces=())
+        found = replace(whole, segments=segments, stages=())
         assert bound(found)[:2] == (kind, "") and "--stages" in bound(found).advice
         assert "chain up to" not in render(found)
 
 
 def test_the_text_ends_with_the_rate_and_the_json_has_it_too() -> None:
-    found = report(CPU_BOUND, {"decode and resize": 800})
+    found = report(CPU_BOUND)
     text = render(found)
     lines = text.splitlines()
     assert lines[-1] == "images_per_second: 1600.0"
@@ -305,7 +285,7 @@ def test_a_real_run(sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFix
     assert lines[-1] == f"images_per_second: {read['images_per_second']:.1f}"
     assert read.keys() >= {"crops_per_second", "limit_images_per_second", "ratio_to_limit", "ratio_to_serial"}
     assert read.keys() >= {"costs", "bound", "tuned", "machine", "data", "first_batch_s"}
-    names = {"pipeline", "limit", "serial", "visit", "read", "crop", "batch", "parse XML", "decode and resize"}
+    names = {"pipeline", "limit", "serial", "visit", "read", "crop", "batch"}
     assert read["segments"].keys() == names | {TRAINING, REPLAY}
     for (each,) in read["segments"].values():
         assert each["seconds"] >= 0.1 and each["images"] > 0
@@ -354,14 +334,7 @@ def test_what_is_compared_is_measured_in_turns(
     assert {name: len(segments) for name, segments in found.segments.items()} == dict.fromkeys(
         ["pipeline", "limit", "serial"], 3
     )
-    assert (found.images, found.stages, found.pieces) == (96, (), ())
-
-
-def test_the_pieces_of_a_list_that_is_shorter_than_a_call(sample: SampleData, tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_text("\n".join(list(read_filelist(sample.train))[:3]))
-    config = load_config(sample.config(tmp_path / "c.json", data={"train_filelist": str(tmp_path / "list.txt")}))
-    for chain in pieces(config, Pipelines(World(), 0)):
-        assert chain.measure(0, 0).images > 0
+    assert (found.images, found.stages) == (96, ())
 
 
 @pytest.mark.full("a verdict on real times: test_what_bounds_is_named_with_the_key_to_change has made-up ones")

@@ -20,7 +20,7 @@ from tfpipe.errors import ConfigError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     group = parser.add_argument_group("what to measure")
-    group.add_argument("--stages", action="store_true", help="also measure the chain up to each stage, parts of crop")
+    group.add_argument("--stages", action="store_true", help="also measure the chain up to each stage")
     group.add_argument("--serial", action="store_true", help="also measure with one reader and no prefetch")
     group.add_argument(
         "--headspace", action="store_true", help="also measure a training step, and the most that faster input gains"

@@ -1,6 +1,6 @@
 """Measures the input pipeline's speed against the machine's limit, and the cost of its stages.
 
-The chain up to each stage is made of the pipeline's own stages, and so are the pieces of `crop` measured alone.
+The chain up to each stage is made of the pipeline's own stages.
 """
 
 import math
@@ -14,11 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig, Parallel
-from tfpipe.data.annotations.targets import parse_targets
-from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.decode import choose_decoder
-from tfpipe.data.images.windows import full_windows
-from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, finish, read, stage_names, visit
+from tfpipe.data.pipeline import Crops, build_batches, crop, finish, read, stage_names, visit
 from tfpipe.data.runtime import autotune
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.marks import marked
@@ -55,8 +51,6 @@ WARM_UP_S = 1.0
 # Only the last of this many elements of a chain reaches Python, which would otherwise dominate the measurement.
 VISITS = 1024
 IMAGES = 16
-# Files held in memory for the pieces measured alone.
-CACHED = 300
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class BenchPlan:
 
     seconds: float = 10.0  # total time of each measurement, of the pipeline and of everything compared with it
     repeats: int = 5  # segments into which `seconds` is divided
-    stages: bool = False  # measure also the chain up to each stage, and the pieces of `crop` alone
+    stages: bool = False  # measure also the chain up to each stage
     serial: bool = False  # measure also with one reader and no prefetch
     headspace: bool = False  # measure also the training step, fed by the pipeline and from memory
 
@@ -99,7 +93,6 @@ class Report:
     """Seconds from building the pipeline to its first batch, for each segment, which builds it again."""
     segments: dict[str, list[Segment]]  # segments by the name of the measurement; the n-th ones are of the same turn
     stages: tuple[str, ...]  # names of the chains up to each stage, the complete pipeline last; () if not measured
-    pieces: tuple[str, ...]  # names of the pieces of `crop` measured alone, over images in memory
     tuned: list[autotune.Tuned]
     limit: DecodeLimit
     memory: Memory
@@ -134,10 +127,9 @@ class Report:
     def figures(self) -> ChainFigures:
         """The figures that a diagnosis takes."""
         busy, wanted, cpu_us = (self.spread(PIPELINE, figure).median for figure in ("busy", "wanted", "cpu_us"))
-        pieces = {name: self.spread(name, "cpu_us").median for name in self.pieces}
         machine = self.machine
         limits = machine.cpus, machine.threads, machine.reads
-        return ChainFigures(self.data, *limits, busy, wanted, cpu_us, self.costs, pieces)
+        return ChainFigures(self.data, *limits, busy, wanted, cpu_us, self.costs)
 
     @property
     def headspace(self) -> Headspace:
@@ -166,7 +158,6 @@ def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float
     pipeline = pipelines.new(config)
     decodes, about_limit = limit(split)
     stages = prefixes(config, pipelines) if plan.stages else []
-    alone = pieces(config, pipelines) if plan.stages else []
     measured: dict[str, Callable[[float], Segment]] = {PIPELINE: pipeline.measure, LIMIT: partial(measure, decodes)}
     if plan.serial:
         update = {"num_parallel_readers": 1, "parallel": Parallel(), "prefetch_buffer_size": 0}
@@ -174,8 +165,7 @@ def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float
         measured[SERIAL] = pipelines.new(serial).measure
     if plan.headspace:
         measured |= feeds(config, pipelines)
-    chains = [*stages, *alone]
-    for chain in progress(chains, len(chains), "warming up", "chain", world.rank == 0):
+    for chain in progress(stages, len(stages), "warming up", "chain", world.rank == 0):
         chain.measure(0, plan.warm_up_s)
         measured[chain.name] = chain.measure
     segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
@@ -187,7 +177,6 @@ def _run(config: Config, pipelines: Pipelines, plan: BenchPlan, catalog_s: float
         first_batch_s=pipeline.first_batch_s,
         segments=segments,
         stages=(*(chain.name for chain in stages), PIPELINE) if stages else (),
-        pieces=tuple(chain.name for chain in alone),
         tuned=pipeline.tuned,
         limit=about_limit,
         memory=Memory(before_bytes, private_memory()),
@@ -251,37 +240,6 @@ def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
         Chain("read", _every(IMAGES, encoded()).with_options(unbuffered), by_visit),
         Chain("crop", _every(IMAGES, crops()).with_options(unbuffered), by_crops),
         Chain("batch", batches.with_options(unbuffered), by_batch),
-    ]
-
-
-def pieces(config: Config, pipelines: Pipelines) -> list[Chain]:
-    """Builds the pieces of `crop`, alone over the same images in memory: parse XMLs; decode and resize whole images."""
-    split = pipelines.split(config)
-    catalog, decoder = split.catalog, choose_decoder(config.data)
-    encoded = read(visit(split, pipelines.stream(0)), split)
-    # At least one batch, also of a list that is shorter: the stream is endless.
-    held = encoded.take(max(decoder.images, min(CACHED, len(catalog))))
-    files = held.batch(decoder.images, drop_remainder=True).cache().repeat()
-
-    def decode(images: Encoded) -> tf.Tensor:
-        numbers = tf.range(decoder.images, dtype=tf.int64)
-        full = Windows(numbers, 0 * numbers, full_windows(images.size), images.label)
-        return decoder.decode(images.jpeg, images.size, full, tf.zeros(0, tf.bool))
-
-    def parse(images: Encoded) -> tf.Tensor:
-        return parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes).boxes
-
-    parses = catalog.boxes is None and catalog.annotated.any()
-    works = {**({"parse XML": parse} if parses else {}), "decode and resize": decode}
-    return [
-        Chain(
-            name,
-            _every(
-                IMAGES, files.map(tf.autograph.experimental.do_not_convert(work), num_parallel_calls=tf.data.AUTOTUNE)
-            ).with_options(_unbuffered(config, pipelines)),
-            lambda done, _: Count(done.images + IMAGES * decoder.images),
-        )
-        for name, work in works.items()
     ]
 
 

@@ -25,7 +25,7 @@ def render(report: Report | RanksReport) -> str:
     bound = diagnose_chains(report.figures)
     parts = [_start(report), _rates(report)]
     if report.stages:
-        parts += [_stages(report), _pieces(report)]
+        parts.append(_stages(report))
     if TRAINING in report.segments:
         parts.append(_headspace(report))
     parts += [_tuned(report), f"bound     {bound.headline}: {bound.because}\n          {bound.advice}"]
@@ -138,15 +138,6 @@ def _stages(report: Report) -> str:
     lines.append(
         "A stage's own us (wall) and CPU us (all threads) an image: this chain less the one above, median of turns."
     )
-    return "\n".join(lines)
-
-
-def _pieces(report: Report) -> str:
-    widths = (*WIDTHS, 32)
-    lines = [line(widths, "alone, from memory", "images/s", "min to max", "CPU us")]
-    for name, cpu_us in report.figures.pieces.items():
-        lines.append(line(widths, name, *extent(report.spread(name)), f"{cpu_us:.1f}"))
-    lines.append("Pieces of crop, over whole images: crop itself resizes its windows alone.")
     return "\n".join(lines)
 
 
