@@ -234,19 +234,14 @@ def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
         return Count(pipelines.images_until(batch[2]), done.crops + len(batch[2]))
 
     batches = finish(crops().rebatch(data.batch_size, drop_remainder=True), data, with_positions=True)
-    unbuffered = _unbuffered(config, pipelines)
+    unbuffered = options(data, pipelines.world)
+    unbuffered.experimental_optimization.inject_prefetch = False
     return [
         Chain("visit", _every(VISITS, visits()).with_options(unbuffered), by_visit),
         Chain("read", _every(IMAGES, encoded()).with_options(unbuffered), by_visit),
         Chain("crop", _every(IMAGES, crops()).with_options(unbuffered), by_crops),
         Chain("batch", batches.with_options(unbuffered), by_batch),
     ]
-
-
-def _unbuffered(config: Config, pipelines: Pipelines) -> tf.data.Options:
-    result = options(config.data, pipelines.world)
-    result.experimental_optimization.inject_prefetch = False
-    return result
 
 
 def _every(count: int, dataset: tf.data.Dataset) -> tf.data.Dataset:
