@@ -20,7 +20,7 @@ from tfpipe import World
 from tfpipe.cli import main
 from tfpipe.data.catalog.filelist import scan, write_filelist
 from tfpipe.data.runtime.tracing import Window
-from tfpipe.tools.diagnosis import diagnose_run
+from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import load_run
 from tfpipe.tools.sample.sample import write_sample
 from tfpipe.training import loop

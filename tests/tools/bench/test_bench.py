@@ -26,8 +26,8 @@ from tfpipe.tools.bench.bench import BenchPlan, Report
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory
 from tfpipe.tools.bench.text import as_json, render
-from tfpipe.tools.diagnosis import StageCost, Verdict, diagnose_chains
 from tfpipe.tools.measure import Count, Pipelines, Segment, Spread, measure, spread
+from tfpipe.tools.report.diagnosis import StageCost, Verdict, diagnose_chains
 
 STAGES = ("visit", "read", "crop", "batch", "pipeline")
 

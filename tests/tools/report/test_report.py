@@ -19,7 +19,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.runtime.tracing import Window
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.bench import trace as take_trace
-from tfpipe.tools.diagnosis import Verdict, diagnose_run, uses
+from tfpipe.tools.report.diagnosis import Verdict, diagnose_run, uses
 from tfpipe.tools.report.plot import plot
 from tfpipe.tools.report.runs import Run, load_run
 from tfpipe.tools.report.text import as_json, render

@@ -26,7 +26,6 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.bench.headspace import REPLAY, TRAINING, Headspace, feeds, headspace
 from tfpipe.tools.bench.machine import DecodeLimit, Machine, Memory, limit
-from tfpipe.tools.diagnosis import ChainFigures, StageCost
 from tfpipe.tools.measure import (
     LEAD_IN_S,
     Count,
@@ -39,6 +38,7 @@ from tfpipe.tools.measure import (
     spread,
     spread_of,
 )
+from tfpipe.tools.report.diagnosis import ChainFigures, StageCost
 from tfpipe.tools.report.runs import PIPELINE_FILE
 from tfpipe.util.json_text import to_json
 from tfpipe.util.memory import private_memory

@@ -15,8 +15,8 @@ import tensorflow as tf
 from tfpipe.config import Config
 from tfpipe.data.batch import Batch, weighed
 from tfpipe.data.loader import Loader
-from tfpipe.tools.diagnosis import LITTLE, SWEEP, WAITS
 from tfpipe.tools.measure import Count, Pipelines, Segment, Spread, Work, measure, spread, spread_of
+from tfpipe.tools.report.diagnosis import LITTLE, SWEEP, WAITS
 
 TRAINING, REPLAY = "training", "training from memory"
 # Batches held in memory: enough that none stays in the CPU's caches.

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfpipe.tools.diagnosis import diagnose_run
 from tfpipe.tools.output import autotuned, line
+from tfpipe.tools.report.diagnosis import diagnose_run
 from tfpipe.tools.report.runs import Run
 from tfpipe.tools.report.trace import Trace
 
