@@ -26,12 +26,12 @@ SAMPLES = samples(60)
 # Copies 1 kB in 2 ms, so that a kill hits it somewhere in a shard.
 SLOWLY = """
 import hashlib, sys, time, types
-from tfpipe.prepare import stage_shards
+from tfpipe.prepare import stage
 class Slow:
     def __init__(self): self.real = hashlib.sha256()
     def update(self, block): time.sleep(0.002), self.real.update(block)
     def hexdigest(self): return self.real.hexdigest()
-stage_shards.BLOCK, stage_shards.hashlib = 1024, types.SimpleNamespace(sha256=Slow)
+stage.BLOCK, stage.hashlib = 1024, types.SimpleNamespace(sha256=Slow)
 from tfpipe.cli import main
 sys.exit(main(sys.argv[1:]))
 """
