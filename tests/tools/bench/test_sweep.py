@@ -69,8 +69,8 @@ def test_the_settings_are_every_combination(sample: SampleData, tmp_path: Path) 
     path = sample.config(tmp_path / "c.json")
     axes = [Axis.parse("data.parallel.read=2,64"), Axis.parse("data.threads=null,3")]
     found = settings_of(axes, lambda sets: load_config(path, sets))
-    assert [setting.values for setting in found] == [("2", "null"), ("2", "3"), ("64", "null"), ("64", "3")]
-    assert [(each.config.data.parallel.read, each.config.data.threads) for each in found] == [
+    assert list(found) == [("2", "null"), ("2", "3"), ("64", "null"), ("64", "3")]
+    assert [(each.data.parallel.read, each.data.threads) for each in found.values()] == [
         (2, None),
         (2, 3),
         (64, None),

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -23,7 +23,9 @@ AS_GOOD = 0.03
 DIVIDING = ("data.cpu_fraction", "data.threads")
 # A step takes batches of these, and more would need another model.
 OF_BATCHES = ("crop_image_size", "num_channels", "dtype", "batch_size")
-# Stands in place of a setting's values for the step that is fed from memory.
+Setting = tuple[str, ...]
+"""A value of each key."""
+# Stands in place of a setting for the step that is fed from memory.
 MEMORY = ()
 
 
@@ -49,21 +51,14 @@ class Axis(NamedTuple):
         return cls(key, tuple(texts))
 
 
-class Setting(NamedTuple):
-    """A point of a sweep: a value of each key, and the config with them."""
-
-    values: tuple[str, ...]
-    config: Config
-
-
 @dataclass(frozen=True)
 class Sweep:
     """The segments of each setting."""
 
     keys: tuple[str, ...]
-    threads: dict[tuple[str, ...], int]
+    threads: dict[Setting, int]
     """Threads of the pipeline by setting, which is the values of the keys, in the order given."""
-    segments: dict[tuple[str, ...], list[Segment]]
+    segments: dict[Setting, list[Segment]]
     """Segments by setting, and of a training step from memory by MEMORY; the n-th ones are of the same turn."""
     batch_size: int
 
@@ -72,22 +67,22 @@ class Sweep:
         """True if a training step was measured, not the pipeline alone."""
         return MEMORY in self.segments
 
-    def rate(self, setting: tuple[str, ...]) -> Spread:
+    def rate(self, setting: Setting) -> Spread:
         """Returns a setting's steps/s if a training step was measured, else crops/s."""
         batch_size = self.batch_size if self.trained else 1
         return Spread(*(rate / batch_size for rate in spread_of(self.segments[setting], "crops_per_second")))
 
-    def ratio(self, setting: tuple[str, ...], to: tuple[str, ...]) -> Spread:
+    def ratio(self, setting: Setting, to: Setting) -> Spread:
         """Returns a setting's rate divided by another's, turn by turn."""
         return ratio_of(self.segments[setting], self.segments[to], "crops_per_second")
 
     @property
-    def best(self) -> tuple[str, ...]:
+    def best(self) -> Setting:
         """The setting with the highest median rate."""
         return max(self.threads, key=lambda setting: self.rate(setting).median)
 
     @property
-    def knee(self) -> tuple[str, ...]:
+    def knee(self) -> Setting:
         """The first setting that is as good as the best; of two keys, the one with the fewest steps along both."""
         good = [setting for setting in self.threads if self.ratio(setting, self.best).median >= 1 - AS_GOOD]
         axes = [list(dict.fromkeys(values)) for values in zip(*self.threads, strict=True)]
@@ -95,18 +90,18 @@ class Sweep:
         return min(good, key=lambda setting: (sum(places[setting]), places[setting]))
 
 
-def settings_of(axes: Sequence[Axis], load: Callable[[list[str]], Config]) -> list[Setting]:
-    """Returns every combination of the values; `load` returns the config with overrides. Raises ConfigError."""
+def settings_of(axes: Sequence[Axis], load: Callable[[list[str]], Config]) -> dict[Setting, Config]:
+    """Returns the config of every setting; `load` returns the config with overrides. Raises ConfigError."""
     if len(axes) > 2:
         raise ConfigError(f"--sweep takes one key or two at once, received {len(axes)}")
     keys = [axis.key for axis in axes]
-    return [
-        Setting(values, load([f"{key}={value}" for key, value in zip(keys, values, strict=True)]))
-        for values in product(*(axis.values for axis in axes))
-    ]
+    return {
+        setting: load([f"{key}={value}" for key, value in zip(keys, setting, strict=True)])
+        for setting in product(*(axis.values for axis in axes))
+    }
 
 
-def run(axes: Sequence[Axis], settings: Sequence[Setting], world: World, plan: BenchPlan) -> Sweep:
+def run(axes: Sequence[Axis], settings: Mapping[Setting, Config], world: World, plan: BenchPlan) -> Sweep:
     """Measures the training pipeline at every setting; with a training step if a key divides the CPUs, or if asked for.
 
     Raises:
@@ -117,25 +112,22 @@ def run(axes: Sequence[Axis], settings: Sequence[Setting], world: World, plan: B
     if world.size > 1:
         raise ConfigError("--sweep is of one rank: leave out the launcher")
     with_step = plan.headspace or any(axis.key in DIVIDING for axis in axes)
-    first, pipelines = settings[0].config, Pipelines(world, plan.warm_up_s)
-    measured: dict[tuple[str, ...], Callable[[float], Segment]] = {}
+    first, pipelines = next(iter(settings.values())), Pipelines(world, plan.warm_up_s)
+    measured: dict[Setting, Callable[[float], Segment]] = {}
     with pipelines.failures_named(first):
         step = settle_s = None
         if with_step:
-            _check_same_batches(settings)
+            _check_same_batches(settings.values())
             step = training_step(first, pipelines)
             measured[MEMORY], settle_s = from_memory(first, pipelines, step)
-        measured |= {values: pipelines.new(config, step, settle_s).measure for values, config in settings}
+        measured |= {setting: pipelines.new(config, step, settle_s).measure for setting, config in settings.items()}
         segments = in_turns(measured, plan.repeats, plan.segment_s, world.rank == 0)
-    threads = {values: thread_budget(config.data, world) for values, config in settings}
+    threads = {setting: thread_budget(config.data, world) for setting, config in settings.items()}
     return Sweep(tuple(axis.key for axis in axes), threads, segments, first.data.batch_size)
 
 
-def _check_same_batches(settings: Sequence[Setting]) -> None:
-    def about(config: Config) -> list[Any]:
-        return [getattr(config.data, name) for name in OF_BATCHES]
-
-    if any(about(setting.config) != about(settings[0].config) for setting in settings):
+def _check_same_batches(configs: Iterable[Config]) -> None:
+    if len({tuple(getattr(config.data, name) for name in OF_BATCHES) for config in configs}) > 1:
         keys = ", ".join(f"data.{name}" for name in OF_BATCHES)
         raise ConfigError(f"a training step is swept with batches of one shape: leave out {keys}, or --headspace")
 
@@ -184,7 +176,7 @@ def _conclusions(sweep: Sweep) -> list[str]:
 def as_json(sweep: Sweep) -> dict[str, Any]:
     """Returns all raw and derived numbers; rates in the sweep's unit."""
 
-    def raw(setting: tuple[str, ...]) -> list[dict[str, Any]]:
+    def raw(setting: Setting) -> list[dict[str, Any]]:
         return [dataclasses.asdict(segment) for segment in sweep.segments[setting]]
 
     return {
@@ -232,7 +224,7 @@ def plot(sweep: Sweep, path: Path) -> None:
     save_figure(figure, [axes], path)
 
 
-def _name(sweep: Sweep, setting: tuple[str, ...]) -> str:
+def _name(sweep: Sweep, setting: Setting) -> str:
     return " ".join(f"{key}={_plain(value)}" for key, value in zip(sweep.keys, setting, strict=True))
 
 
