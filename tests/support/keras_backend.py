@@ -75,7 +75,7 @@ def runs(config: tfpipe.Config, folder: Path) -> dict[str, Any]:
         run_dir.mkdir()
     loop.train(config, tfpipe.World(), whole)
     make = loop.make_callbacks
-    loop.make_callbacks = lambda *args: [StopAfter(args[-1]), *make(*args)]
+    loop.make_callbacks = lambda run, checkpoints: [StopAfter(checkpoints.stop), *make(run, checkpoints)]
     try:
         loop.train(config, tfpipe.World(), parts)
     except Stopped as stopped:
