@@ -70,7 +70,8 @@ def _left(group: Path, version: Version) -> Iterator[int]:
     try:
         limit = (group / version.limit).read_text().strip()
         if limit != "max":
-            cached = sum(_value(group / "memory.stat", f"{version.prefix}{kind}_file") for kind in ("active", "inactive"))
+            names = (f"{version.prefix}active_file", f"{version.prefix}inactive_file")
+            cached = sum(_value(group / "memory.stat", name) for name in names)
             yield int(limit) - int((group / version.used).read_text()) + cached
     except (OSError, StopIteration):  # the group is not mounted here, or has no limit
         return
