@@ -29,7 +29,9 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         if unknown:
             lines.append(f"{path}: unknown key{_nearest(path, section, root)}")
         elif detail["type"] == "missing" and not isinstance(detail["input"], list):
-            lines.append(f"{path}: is missing{_description(path, section)}")
+            field = section.model_fields.get(path.rpartition(".")[2])
+            meaning = ": " + field.description.replace("\n", " ") if field and field.description else ""
+            lines.append(f"{path}: is missing{meaning}")
         elif detail["type"] == "value_error":
             lines.append(f"{path or 'the config'}: {detail['msg'].removeprefix('Value error, ')}")
         else:
@@ -110,8 +112,3 @@ def _known_paths(section: type[BaseModel], prefix: str = "") -> list[str]:
         for inner in _sections(field.annotation):
             paths += _known_paths(inner, f"{prefix}{name}.")
     return paths
-
-
-def _description(path: str, section: type[BaseModel]) -> str:
-    field = section.model_fields.get(path.rpartition(".")[2])
-    return ": " + field.description.replace("\n", " ") if field and field.description else ""

@@ -47,7 +47,7 @@ def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[Gro
     """Yields the groups within a key, starting with its own."""
     for member in _members(schema):
         if "$ref" in member:
-            section = known[_name(member)]
+            section = known[member["$ref"].rpartition("/")[2]]
             yield Group(path, section)
             for key, inner in section["properties"].items():
                 yield from _groups(f"{path}.{key}", inner, known)
@@ -102,10 +102,6 @@ def _members(schema: Schema) -> list[Schema]:
     """Returns the members of a union; for any other schema, itself."""
     members: list[Schema] = schema.get("anyOf", [schema])
     return members
-
-
-def _name(reference: Schema) -> str:
-    return str(reference["$ref"]).rpartition("/")[2]
 
 
 def anchor(heading: str) -> str:

@@ -15,20 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "DAMAGED",
-    "EVENT",
-    "HANDLE",
-    "OFF",
-    "Core",
-    "EventKind",
-    "Native",
-    "core",
-    "decoder_name",
-    "missing",
-    "native",
-]
-
 logger = logging.getLogger(__name__)
 
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.

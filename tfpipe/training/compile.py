@@ -31,7 +31,8 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
     if config.optimizer.learning_rate is not None:
         args["learning_rate"] = config.optimizer.learning_rate
     kind = load_kind(name, "optimizer.name", known_optimizers())
-    base = args.get("learning_rate", _default_rate(kind))
+    parameter = inspect.signature(kind).parameters.get("learning_rate")
+    base = args.get("learning_rate", parameter and parameter.default)
     if not isinstance(base, int | float):
         raise ConfigError(f"optimizer.learning_rate is missing: {name} has no number as the default of learning_rate")
     args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
@@ -42,11 +43,6 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
-
-
-def _default_rate(kind: Any) -> Any:
-    parameter = inspect.signature(kind).parameters.get("learning_rate")
-    return None if parameter is None else parameter.default
 
 
 def _check_own(optimizer: Any, another: Callable[[], keras.optimizers.Optimizer], name: str) -> None:

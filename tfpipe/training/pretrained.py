@@ -94,7 +94,7 @@ def _load_file(network: keras.Model, path: Path) -> list[keras.Layer]:
                 model.load_weights(path, skip_mismatch=True)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ConfigError(f"model.weights: cannot read {path}: {error}") from error
-        missing.append([layer for layer in layers if any(map(_forgotten, layer.weights))])
+        missing.append([layer for layer in layers if any(np.isnan(weight.numpy()).any() for weight in layer.weights)])
         if missing[-1] in ([], layers[1:][-1:]):
             break
     else:
@@ -110,10 +110,6 @@ def _forget(model: keras.Model) -> None:
     for weight in model.weights:
         if keras.backend.is_float_dtype(weight.dtype):
             weight.assign(np.full(weight.shape, np.nan))
-
-
-def _forgotten(weight: keras.Variable) -> bool:
-    return bool(np.isnan(weight.numpy()).any())
 
 
 def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:

@@ -152,7 +152,11 @@ class Accounting(keras.callbacks.Callback):
             "storage_bytes": now.used.storage_bytes - before.used.storage_bytes,
             **self.visits.count(self.positions)._asdict(),
             "autotune": [vars(choice) for choice in tuned(self.loader.iterator, self.names)],
-            "stages": [_per_element(stage) for stage in since(before.stages, now.stages) if stage.elements],
+            "stages": [
+                {**vars(stage), "busy_ms": round(stage.busy_ms / stage.elements, MS_DIGITS)}
+                for stage in since(before.stages, now.stages)
+                if stage.elements
+            ],
             "ranks": described,
             "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},
             "straggler": None
@@ -214,7 +218,3 @@ def curves(interval: dict[str, Any]) -> dict[str, float]:
     for part, values in interval["spread"].items():
         result[f"interval/slowest_rank_{part}"] = values["max"]
     return result
-
-
-def _per_element(stage: Stage) -> dict[str, Any]:
-    return {**vars(stage), "busy_ms": round(stage.busy_ms / stage.elements, MS_DIGITS)}
