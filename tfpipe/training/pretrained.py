@@ -87,7 +87,10 @@ def _load_file(network: keras.Model, path: Path) -> list[keras.Layer]:
     models = [network, *(layer for layer in network.layers if isinstance(layer, keras.Model))]
     missing: list[list[keras.Layer]] = []
     for model in models:
-        _forget(network)
+        # Marked, so that those that the file has are seen: Keras skips those that do not fit without an error.
+        for weight in network.weights:
+            if keras.backend.is_float_dtype(weight.dtype):
+                weight.assign(np.full(weight.shape, np.nan))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # each layer that does not fit
@@ -103,13 +106,6 @@ def _load_file(network: keras.Model, path: Path) -> list[keras.Layer]:
         for weight in layer.weights:
             weight.assign(before[id(weight)])
     return missing[-1]
-
-
-def _forget(model: keras.Model) -> None:
-    """Marks all weights, so that those that a file has are seen: Keras skips those that do not fit without an error."""
-    for weight in model.weights:
-        if keras.backend.is_float_dtype(weight.dtype):
-            weight.assign(np.full(weight.shape, np.nan))
 
 
 def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:

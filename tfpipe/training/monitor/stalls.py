@@ -105,7 +105,10 @@ class StallWatch:
     def _run(self) -> None:
         while not self._done.wait(min(self._after_s, self._limit_s or self._after_s) / 10):
             if (stall := self.look()) is not None:
-                self._tell(stall)
+                logger.warning("%s", self._text(stall))
+                if self._path is not None:
+                    figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._loader.world.rank}
+                    append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
             if (stall := self.at_limit()) is not None:
                 own = "this rank's own step does not end, or another rank has stopped"
                 reason = self._loader.waits_for() if stall.part == "input" else own
@@ -115,12 +118,6 @@ class StallWatch:
     def _text(self, stall: Stall) -> str:
         rank, lasted = self._loader.world.rank, f"{stall.seconds:{'.0f' if stall.seconds >= 10 else '.2g'}} seconds"
         return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {PARTS[stall.part]}"
-
-    def _tell(self, stall: Stall) -> None:
-        logger.warning("%s", self._text(stall))
-        if self._path is not None:
-            figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._loader.world.rank}
-            append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
 
 
 def end_process(message: str) -> None:
