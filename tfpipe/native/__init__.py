@@ -53,7 +53,6 @@ class Core:
     """Instructions in use: "avx2" or "plain"."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Takes the loaded library."""
         address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
         library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
         library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)

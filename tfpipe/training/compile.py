@@ -219,7 +219,6 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
 
 
 def _own_metric(own: Callable[..., Any], args: dict[str, Any], key: str, name: str) -> keras.metrics.Metric:
-    """Returns the mean of a function's values of crops."""
     label = args.pop("name", own.__name__)
     check_signature(own, f"{key}.args", name, args, None, None)
 

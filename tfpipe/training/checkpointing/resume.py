@@ -75,7 +75,6 @@ class Checkpoints(keras.callbacks.Callback):
         self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
 
     def _settle(self, state: State) -> None:
-        """Stops or saves, as granted."""
         if self.model.granted.stop:
             self._end(state)
         elif self.model.granted.save:
