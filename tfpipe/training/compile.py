@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.by_name import OWN, build, check_signature, find, load_kind, make, own_errors, subclasses
+from tfpipe.training.by_name import OWN, build, call, check_signature, find, load_kind, own_errors, subclasses
 from tfpipe.util.import_function import load_function
 
 # Steps of the trial of an optimizer of the user's own, before and after its state is copied.
@@ -36,10 +36,11 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
     if not isinstance(base, int | float):
         raise ConfigError(f"optimizer.learning_rate is missing: {name} has no number as the default of learning_rate")
     args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
-    optimizer = make(kind, args, "optimizer.args")
+    make = partial(call, kind, "optimizer.args", kind.__name__, args)
+    optimizer = make()
     if ":" in name:
         with own_errors("optimizer.name", name):
-            _check_own(optimizer, partial(make, kind, args, "optimizer.args"), name)
+            _check_own(optimizer, make, name)
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
@@ -97,7 +98,7 @@ def build_schedule(
         accepted = inspect.signature(kind).parameters
         defaults = {"initial_learning_rate": base, "decay_steps": config.training.epochs * steps_per_epoch}
         args = {key: value for key, value in defaults.items() if key in accepted} | section.args
-        rate = make(kind, args, "lr_schedule.args")
+        rate = call(kind, "lr_schedule.args", section.name, args)
     scale = float(size) if section.scale_by_ranks else 1.0
     warmup_steps = round(section.warmup_epochs * steps_per_epoch)
     if scale == 1.0 and warmup_steps == 0:
@@ -144,7 +145,7 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     kind = find(subclasses(keras.losses, keras.losses.Loss), name, "loss.name")
     if "from_logits" not in inspect.signature(kind).parameters:
         raise ConfigError(f'loss.name "{name}" takes no logits; accepted: a cross-entropy of keras.losses, {OWN}')
-    loss = make(kind, args, "loss.args")
+    loss = call(kind, "loss.args", name, args)
     if name.startswith("Sparse"):
         return loss
     return NumberedLoss(lambda labels, logits: loss.call(keras.ops.one_hot(labels, classes), logits), loss)
