@@ -12,7 +12,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -102,7 +102,7 @@ def dataset(config: Config, chain: Chain) -> tf.data.Dataset:
     data, world = config.data, World()
     listed = data.model_copy(update={"shuffle_buffer": 0}) if chain.buffer else data
     split = stages.load_split(data, "train", world)
-    samples = stages.visit(split.over(listed), Stream.start(1))
+    samples = stages.visit(replace(split, config=listed), Stream.start(1))
     if chain.buffer:
         samples = samples.shuffle(len(split.catalog), seed=data.seed)
     crops = stages.crop(stages.read(samples, split), split, decoder=decoder(config, chain))

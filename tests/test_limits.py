@@ -17,7 +17,7 @@ PLANTED = {
         {"a.py": "class A:\n    def f(self, a, b, /, c, d, *args, e, f, g=0, **others): ...\n"},
         "tfpipe/a.py:2: A.f: 7 parameters, more than 6",
     ),
-    "a folder": ({f"data/m{number}.py": "" for number in range(6)}, "tfpipe/data: 6 modules, more than 5"),
+    "a folder": ({f"data/m{number}.py": "" for number in range(8)}, "tfpipe/data: 8 modules, more than 7"),
     "a docstring": ({"a.py": '"""Of nothing."""\n'}, 'tfpipe/a.py:1: a docstring begins with "Of"'),
     "a name twice": (
         {"a.py": "class A: ...\n", "b/c.py": "class A: ...\n"},

@@ -56,7 +56,7 @@ def test_a_ranks_visits_are_the_streams(world: World) -> None:
 def test_what_finds_a_failure_reads_originals_in_the_same_order(config: Config) -> None:
     split = load_split(changed(config, cache="memory", storage_delay_ms=3.0, on_error="skip").data, "train", World())
     order, serial = split.order, split.serial()
-    assert serial.order is order
+    assert serial.order == order
     assert {name: getattr(serial.config, name) for name in SERIAL} == SERIAL
     assert split.config.cache == "memory" and split.config.on_error == "skip"
 

@@ -80,7 +80,7 @@ def test_where_to_go_on(folder: Path, capsys: pytest.CaptureFixture[str]) -> Non
     names = run(RESUME)
     assert "an epoch of " in capsys.readouterr().out
     _, labels, positions = names["last"]
-    assert (names["frontier"].position, names["frontier"].crop) == (positions[-1, 0], positions[-1, 1] + 1)
+    assert (names["cursor"].position, names["cursor"].crop) == (positions[-1, 0], positions[-1, 1] + 1)
     whole = build_dataset(load_config("config.json"), with_positions=True).skip(names["steps"])
     for (images, labels), (want, want_labels, _) in zip(names["dataset"].take(3), whole, strict=False):
         assert tf.reduce_all(images == want) and tf.reduce_all(labels == want_labels)

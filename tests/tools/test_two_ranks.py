@@ -156,10 +156,10 @@ sys.exit(main(sys.argv[1:]))
         ("_plan", "ZeroDivisionError('a bug')", "ZeroDivisionError: a bug", 1),
         ("_plan", "__import__('tfpipe').ConfigError('no room')", "tfpipe: error: rank 1: no room", 2),
         # In World.on_all.
-        ("_check_room", "__import__('tfpipe').ConfigError('no room')", "tfpipe: error: rank 1: no room", 2),
-        ("_check_room", "ZeroDivisionError('a bug')", "ZeroDivisionError: a bug", 1),
-        ("_check_room", "KeyboardInterrupt", "tfpipe: error: rank 1: interrupted", 130),
-        ("_check_room", "OSError(os.kill(os.getpid(), 15))", "signal 15", 143),
+        ("_copy", "__import__('tfpipe').ConfigError('no room')", "tfpipe: error: rank 1: no room", 2),
+        ("_copy", "ZeroDivisionError('a bug')", "ZeroDivisionError: a bug", 1),
+        ("_copy", "KeyboardInterrupt", "tfpipe: error: rank 1: interrupted", 130),
+        ("_copy", "OSError(os.kill(os.getpid(), 15))", "signal 15", 143),
     ],
     ids=["error", "bug", "mistake", "mistake on_all", "bug on_all", "interrupt on_all", "SIGTERM on_all"],
 )

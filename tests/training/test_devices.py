@@ -16,7 +16,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     told: dict[str, Any] = {}
     config = tf.config
     monkeypatch.setattr(config, "list_physical_devices", lambda kind: ["gpu0", "gpu1", "gpu2", "gpu3"])
-    monkeypatch.setattr(config.experimental, "set_memory_growth", lambda gpu, grows: None)
+    monkeypatch.setattr(config.experimental, "set_memory_growth", lambda gpu, enable: None)
     monkeypatch.setattr(config, "set_visible_devices", lambda gpu, kind: told.update({kind: gpu}))
     for name in ("inter", "intra"):
         put = f"set_{name}_op_parallelism_threads"

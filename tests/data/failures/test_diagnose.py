@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,7 @@ def test_the_file_and_the_reason_are_found(
     with pytest.raises(tf.errors.OpError) as caught:
         for *_, positions in build_dataset(config, "train", world, with_positions=True, catalog=split):
             reached = positions
-    message = str(to_named_error(caught.value, split.over(world=world), Stream.start(world.size), reached))
+    message = str(to_named_error(caught.value, replace(split, world=world), Stream.start(world.size), reached))
     assert message.startswith(f"rank {world.rank}: cannot use {bad} of the train data: ")
     assert message.endswith("; repair it or take it out of the filelist; tfpipe check finds all such files")
     assert re.search(reason, message)

@@ -32,8 +32,7 @@ def split_of(world: World = World(), **keys: object) -> OwnSplit:
 
 @pytest.mark.parametrize("per_call", [1, 32])
 def test_each_image_has_its_own_file_and_size(per_call: int) -> None:
-    split = split_of(World(1, 2), shuffle_buffer=0)
-    split.images_per_call = per_call
+    split = replace(split_of(World(1, 2), shuffle_buffer=0), images_per_call=per_call)
     elements = list(read(visit(split, Stream.start(2)).take(COUNT // 2), split).as_numpy_iterator())
     assert [int(each.visit.item) for each in elements] == list(range(1, COUNT, 2))
     for each in elements:

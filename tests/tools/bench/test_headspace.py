@@ -114,11 +114,11 @@ def test_no_pipeline_runs_while_batches_are_replayed(config: Config, monkeypatch
 
 
 def test_the_step_is_that_of_training(config: Config, monkeypatch) -> None:
-    from tfpipe.training import compile
+    from tfpipe.training import loop
 
     models = []
-    original = compile.compile_model
-    monkeypatch.setattr(compile, "compile_model", lambda *args: models.append(original(*args)) or models[-1])
+    original = loop.compile_model
+    monkeypatch.setattr(loop, "compile_model", lambda *args: models.append(original(*args)) or models[-1])
     step = training_step(config, Pipelines(World(), 0.0))
     before = [weight.numpy() for weight in models[0].trainable_weights]
     from tfpipe.data.pipeline import build_batches

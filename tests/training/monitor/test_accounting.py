@@ -65,11 +65,9 @@ class Account:
         self.now_s = 0.0
         meter = Meter(lambda: self.now_s, lambda: self.now_s)
         meter.steps = 20
-        counts = SimpleNamespace(
-            boxes=None, annotated=None, order=lambda _: None, source=SimpleNamespace(stores="images")
-        )
-        config = SimpleNamespace(data=SimpleNamespace(service=None))
-        loader = SimpleNamespace(iterator=None, meter=meter, world=self.world, catalog=counts, config=config)
+        catalog = SimpleNamespace(boxes=None, annotated=None)
+        split = SimpleNamespace(order=None, stores="images", config=SimpleNamespace(service=None))
+        loader = SimpleNamespace(iterator=None, meter=meter, world=self.world, catalog=catalog, data=split)
         self.model = SimpleNamespace(
             meter=meter,
             granted=SimpleNamespace(stop=False),

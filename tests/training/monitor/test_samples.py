@@ -20,8 +20,8 @@ LABELS = np.array([0, 0, 0, 1], np.int32)
 def shares(rank: int = 0, size: int = 1) -> SampleShares:
     order = WeightedOrder(4, weights=np.array([1.0, 1, 1, 3]))
     world = SimpleNamespace(rank=rank, size=size, sum=lambda values: values * size)
-    catalog = SimpleNamespace(sampled_boxes=None, labels=LABELS, classes=("cat", "dog"), order=lambda _: order)
-    return SampleShares(SimpleNamespace(catalog=catalog, world=world, config=SimpleNamespace(data=None)))
+    catalog = SimpleNamespace(sampled_boxes=None, labels=LABELS, classes=("cat", "dog"))
+    return SampleShares(SimpleNamespace(catalog=catalog, world=world, data=SimpleNamespace(order=order)))
 
 
 def train(callback: SampleShares, *batches: list[tuple[int, int]]) -> dict:

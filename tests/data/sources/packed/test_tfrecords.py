@@ -149,7 +149,7 @@ def test_they_are_scanned_once(
         writer.write(kept)
     with caplog.at_level(logging.WARNING):
         changed = load_split(config.data, "train", World()).catalog
-    assert "train-00002-of-00004 had 134525 bytes then, has 4593 now; it is made again" in caplog.text
+    assert re.search(r"train-00002-of-00004 had \d+ bytes then, has \d+ now; it is made again", caplog.text)
     assert len(scanned) == 8 and len(changed) == len(first) - 23
     (tmp_path / "indexes").mkdir()
     load_split(config_of(sample, tmp_path, "tfrecord", records, index="indexes").data, "test", World())
