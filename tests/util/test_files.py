@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tfpipe.util.files import SOME, read_start, read_whole
+from tfpipe.util.files import SOME, read_whole
 
 
 @pytest.mark.parametrize("size", [0, 1, SOME - 1, SOME, SOME + 1, 2 * SOME, 3 * SOME + 5])
@@ -12,11 +12,11 @@ def test_a_file_is_read_whole(tmp_path: Path, size: int) -> None:
     contents = bytes(number % 251 for number in range(size))
     (tmp_path / "file").write_bytes(contents)
     assert read_whole(str(tmp_path / "file")) == contents
-    assert read_start(str(tmp_path / "file"), SOME) == contents[:SOME]
+    assert read_whole(str(tmp_path / "file"), most=SOME) == contents[:SOME]
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    for read in (read_whole, lambda path: read_start(path, 1)):
+    for read in (read_whole, lambda path: read_whole(path, most=1)):
         with pytest.raises(FileNotFoundError, match="gone"):
             read(str(tmp_path / "gone"))
         with pytest.raises(IsADirectoryError, match=str(tmp_path)):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tfpipe.util import retry
-from tfpipe.util.files import open_text, read_start, read_text, read_whole
+from tfpipe.util.files import open_text, read_text, read_whole
 from tfpipe.util.retry import MAY_PASS, TRIES, may_pass, retried
 
 
@@ -37,7 +37,7 @@ def test_others_are_not(number: int, pauses: list[float]) -> None:
     assert not pauses
 
 
-@pytest.mark.parametrize("read", [read_whole, lambda path: read_start(path, 5)])
+@pytest.mark.parametrize("read", [read_whole, lambda path: read_whole(path, most=5)])
 def test_a_read_is_tried_again(monkeypatch: pytest.MonkeyPatch, pauses: list[float], caplog, tmp_path, read) -> None:
     (tmp_path / "a").write_bytes(b"bytes")
     failures, real = [errno.EIO, errno.EMFILE], os.open

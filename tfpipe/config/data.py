@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
 
 from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
 from tfpipe.config.data_source import SourceConfig
@@ -162,13 +162,6 @@ class DataConfig(Section):
             )
         return lists
 
-    @model_validator(mode="after")
-    def _settings_agree(self) -> "DataConfig":
-        conflict = next(conflicts(self), None)
-        if conflict is not None:
-            raise ValueError(conflict)
-        return self
-
     @property
     def train_lists(self) -> list[Path]:
         """The training data's filelists: one, several of a mixture, or none."""
@@ -205,60 +198,58 @@ class DataConfig(Section):
             return "center" if self.label_source == "directory" else "boxes"
         return self.crop
 
-
-def conflicts(data: DataConfig) -> Iterator[str]:
-    """Yields a message for each pair of settings that cannot be used together."""
-    if data.source is not None:
-        yield from _beside_source(data)
-    if data.label_source == "object":
-        if data.annotations == "none":
-            yield 'label_source "object" needs the XML files; annotations is "none"'
-        for name in ("crop", "test_crop"):
-            if getattr(data, name) in ("center", "full"):
+    def _conflicts(self) -> Iterator[str]:
+        if self.source is not None:
+            yield from _beside_source(self)
+        if self.label_source == "object":
+            if self.annotations == "none":
+                yield 'label_source "object" needs the XML files; annotations is "none"'
+            for name in ("crop", "test_crop"):
+                if getattr(self, name) in ("center", "full"):
+                    yield (
+                        f'{name} "{getattr(self, name)}" makes one crop of an image, whose objects may be of several '
+                        'classes; with label_source "object" use "boxes" or "random_resized"'
+                    )
+            if self.classes is None and self.source is None:
                 yield (
-                    f'{name} "{getattr(data, name)}" makes one crop of an image, whose objects may be of several '
-                    'classes; with label_source "object" use "boxes" or "random_resized"'
+                    'classes must be given (a list or a file) when label_source is "object", so that the numbering is '
+                    "the same on every rank and in every run"
                 )
-        if data.classes is None and data.source is None:
+        height, width = self.crop_image_size
+        if height * width * self.num_channels >= 2**29:
+            size = f"{height * width * self.num_channels:,} bytes"
+            yield f"crop_image_size [{height}, {width}] makes crops of {size}; use less than 2^29, 536,870,912"
+        if self.decoder == "native" and self.resize != "bilinear":
+            yield f'decoder "native" resizes "bilinear" only; resize "{self.resize}" needs "graph" or "auto"'
+        if self.num_parallel_readers == 1 and "autotune" in (self.parallel.read, self.parallel.decode):
             yield (
-                'classes must be given (a list or a file) when label_source is "object", so that the numbering is the '
-                "same on every rank and in every run"
+                'num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE: set it to "auto", or leave '
+                '"autotune" out of parallel.read and parallel.decode'
             )
-    height, width = data.crop_image_size
-    if height * width * data.num_channels >= 2**29:
-        size = f"{height * width * data.num_channels:,} bytes"
-        yield f"crop_image_size [{height}, {width}] makes crops of {size}; use less than 2^29, 536,870,912"
-    if data.decoder == "native" and data.resize != "bilinear":
-        yield f'decoder "native" resizes "bilinear" only; resize "{data.resize}" needs "graph" or "auto"'
-    if data.num_parallel_readers == 1 and "autotune" in (data.parallel.read, data.parallel.decode):
-        yield (
-            'num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE: set it to "auto", or leave "autotune" '
-            "out of parallel.read and parallel.decode"
-        )
-    if data.cache_stage == "crops" and data.cache is None:
-        yield 'cache_stage "crops" says what `cache` holds, which is null: set it to "memory" or a path'
-    if data.cache_stage == "crops" and data.crop == "random_resized":
-        yield (
-            'cache_stage "crops" keeps an image\'s crops as first cut, and crop "random_resized" draws others in each '
-            'epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
-        )
-    for name in ("train_box_file", "test_box_file"):
-        if getattr(data, name) is not None and data.annotations in ("xml", "lxml", "none"):
+        if self.cache_stage == "crops" and self.cache is None:
+            yield 'cache_stage "crops" says what `cache` holds, which is null: set it to "memory" or a path'
+        if self.cache_stage == "crops" and self.crop == "random_resized":
             yield (
-                f"{name} is read by `tfpipe index`, instead of the XMLs, and training needs that index; annotations is "
-                f'"{data.annotations}": use "auto" or "index", or leave {name} out'
+                'cache_stage "crops" keeps an image\'s crops as first cut, and crop "random_resized" draws others in '
+                'each epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
             )
-    for key, is_set, advice in (
-        ("cache", data.cache is not None, "set it to null"),
-        ("storage_delay_ms", data.storage_delay_ms > 0, "set it to 0"),
-        ('on_error "skip"', data.on_error == "skip", 'use "raise"'),
-        ("source", data.source is not None, "use filelists"),
-    ):
-        if data.service is not None and is_set:
-            yield (
-                f"{key} needs Python, or memory, of the training process, which the processes of `service` do not "
-                f"have: {advice}, or set service to null"
-            )
+        for name in ("train_box_file", "test_box_file"):
+            if getattr(self, name) is not None and self.annotations in ("xml", "lxml", "none"):
+                yield (
+                    f"{name} is read by `tfpipe index`, instead of the XMLs, and training needs that index; "
+                    f'annotations is "{self.annotations}": use "auto" or "index", or leave {name} out'
+                )
+        for key, is_set, advice in (
+            ("cache", self.cache is not None, "set it to null"),
+            ("storage_delay_ms", self.storage_delay_ms > 0, "set it to 0"),
+            ('on_error "skip"', self.on_error == "skip", 'use "raise"'),
+            ("source", self.source is not None, "use filelists"),
+        ):
+            if self.service is not None and is_set:
+                yield (
+                    f"{key} needs Python, or memory, of the training process, which the processes of `service` do not "
+                    f"have: {advice}, or set service to null"
+                )
 
 
 def _beside_source(data: DataConfig) -> Iterator[str]:

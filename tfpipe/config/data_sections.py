@@ -1,9 +1,10 @@
 """The sections within `data`: layout, crops, parallelism, mixtures, remote files and workers."""
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from tfpipe.config.section import NETRC, Args, ConfigPath, Form, Fraction, Section
 from tfpipe.errors import LOGIN
@@ -32,13 +33,11 @@ class RandomResizedCrop(Section):
     min_covered: Annotated[float, Field(ge=0, le=1)] = 0.1
     """Smallest share of a box that the crop must cover."""
 
-    @model_validator(mode="after")
-    def _ranges_ascend(self) -> "RandomResizedCrop":
+    def _conflicts(self) -> Iterator[str]:
         for name in ("area", "aspect"):
             low, high = getattr(self, name)
             if low > high:
-                raise ValueError(f"{name} must be [smallest, largest]")
-        return self
+                yield f"{name} must be [smallest, largest]"
 
 
 class Parallel(Section):
@@ -84,11 +83,9 @@ class Remote(Section):
     options: Args = {}
     """Options of fsspec's file system, e.g. {"endpoint_url": "http://localhost:9000"} or {"anon": true}."""
 
-    @model_validator(mode="after")
-    def _without_logins(self) -> "Remote":
+    def _conflicts(self) -> Iterator[str]:
         if LOGIN.search(json.dumps(self.options, default=str)):
-            raise ValueError(f"options has a URL with a user or a password, which config.json would repeat: {NETRC}")
-        return self
+            yield f"options has a URL with a user or a password, which config.json would repeat: {NETRC}"
 
 
 # host:port
@@ -107,8 +104,6 @@ class Service(Section):
     timeout_s: Annotated[float, Field(gt=0)] = 120.0
     """Seconds without data after which a worker counts as dead; 32 images must not take longer."""
 
-    @model_validator(mode="after")
-    def _one_of_them(self) -> "Service":
+    def _conflicts(self) -> Iterator[str]:
         if (self.workers is None) == (self.address is None):
-            raise ValueError("give either workers, to start some, or the address of running ones")
-        return self
+            yield "give either workers, to start some, or the address of running ones"

@@ -1,9 +1,10 @@
 """The section `data.source`: data that no filelist names."""
 
 import json
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tfpipe.config.section import Args, ConfigPath, Section, Seed, Url
 
@@ -80,30 +81,26 @@ class SourceConfig(Section):
     args: Args = {}
     """Settings of a kind of your own, which it finds in config.source.args."""
 
-    @model_validator(mode="after")
-    def _kind_is_known(self) -> "SourceConfig":
+    def _conflicts(self) -> Iterator[str]:
         if ":" in self.kind:
-            return self
+            return
         if self.kind not in KINDS:
             accepted = ", ".join(f'"{kind}"' for kind in KINDS)
-            raise ValueError(f'kind: received "{self.kind}"; accepted: {accepted} or "package.module:Class"')
+            yield f'kind: received "{self.kind}"; accepted: {accepted} or "package.module:Class"'
         if self.path is None:
-            raise ValueError(f"path: is missing: the folder of the {self.kind} data")
+            yield f"path: is missing: the folder of the {self.kind} data"
         for key in ("path", "test_path"):
             if isinstance(url := getattr(self, key), str) and self.kind not in REMOTE:
                 these = " and ".join(f'"{kind}"' for kind in REMOTE)
-                raise ValueError(
-                    f'{key}: received "{url}"; accepted: a path of a file system; URLs are for the kinds {these}'
-                )
+                yield f'{key}: received "{url}"; accepted: a path of a file system; URLs are for the kinds {these}'
         for key, kinds in KEYS.items():
             if self.kind not in kinds and getattr(self, key) != type(self).model_fields[key].default:
                 these = " and ".join(f'"{kind}"' for kind in kinds)
-                raise ValueError(f'{key}: is for {these}, and the kind is "{self.kind}": leave it out')
+                yield f'{key}: is for {these}, and the kind is "{self.kind}": leave it out'
         if self.args:
-            raise ValueError(
+            yield (
                 f'args: received {json.dumps(self.args)}, which are for kinds of your own, "package.module:Class"; the '
                 f'kind is "{self.kind}": leave them out'
             )
         if self.test_path is not None and self.test_share is not None:
-            raise ValueError("test_share: takes test data from `path`, and test_path names it: leave one of them out")
-        return self
+            yield "test_share: takes test data from `path`, and test_path names it: leave one of them out"

@@ -5,6 +5,7 @@ import json
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from tfpipe.config.section import Form
@@ -25,17 +26,18 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
     received: dict[str, Any] = {}
     for detail in error.errors():
         unknown = detail["type"] == "extra_forbidden"
-        path, section = _locate(detail["loc"], unknown, root)
+        path, section, field = _locate(detail["loc"], unknown, root)
         if unknown:
             lines.append(f"{path}: unknown key{_nearest(path, section, root)}")
         elif detail["type"] == "missing" and not isinstance(detail["input"], list):
-            lines.append(f"{path}: is missing{_description(path, section)}")
+            meaning = ": " + field.description.replace("\n", " ") if field and field.description else ""
+            lines.append(f"{path}: is missing{meaning}")
         elif detail["type"] == "value_error":
             lines.append(f"{path or 'the config'}: {detail['msg'].removeprefix('Value error, ')}")
         else:
             if detail["type"] == "missing":
                 path = path.rpartition("[")[0]  # a missing element: the list is too short
-            accepted.setdefault(path, []).append(_accepted(detail, path, root))
+            accepted.setdefault(path, []).append(_accepted(detail, field))
             received[path] = detail["input"]
     for path, messages in accepted.items():
         # A union reports one error per member; an error inside the intended member, or of its value, says more.
@@ -53,36 +55,30 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _accepted(detail: ErrorDetails, path: str, root: type[BaseModel]) -> str:
-    """Returns what the key at `path` accepts instead, in the words of JSON."""
+def _accepted(detail: ErrorDetails, field: FieldInfo | None) -> str:
+    """Returns what a key accepts instead, in the words of JSON."""
     message = detail["msg"].removeprefix(PREFIX)
     if message != "a valid array" and detail["type"] not in LENGTHS:
         return WORDS.get(message, message)
-    metadata, section = [], root
-    for key in path.split("."):
-        field = section.model_fields.get(key.partition("[")[0])
-        if field is None:
-            break
-        metadata, section = field.metadata, next(iter(_sections(field.annotation)), section)
-    return next((part.text for part in metadata if isinstance(part, Form)), "a list")
+    return next((part.text for part in (field.metadata if field else ()) if isinstance(part, Form)), "a list")
 
 
-def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[str, type[BaseModel]]:
-    """Returns the key's path and section, without the names of union members that pydantic adds to a location."""
-    section = root
-    path = ""
+def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[str, type[BaseModel], FieldInfo | None]:
+    """Returns the key's path, section and field, without the names of union members that pydantic adds."""
+    section, path, last = root, "", None
     for depth, part in enumerate(location, start=1):
         field = section.model_fields.get(str(part))
         if isinstance(part, int):
             path += f"[{part}]"
         elif field is not None:
             path += f".{part}"
+            last = field
             inner = _sections(field.annotation)
             if inner and depth < len(location):
                 section = inner[0]
         elif unknown and depth == len(location):
             path += f".{part}"
-    return path.removeprefix("."), section
+    return path.removeprefix("."), section, last
 
 
 def _sections(annotation: Any) -> list[type[BaseModel]]:
@@ -110,8 +106,3 @@ def _known_paths(section: type[BaseModel], prefix: str = "") -> list[str]:
         for inner in _sections(field.annotation):
             paths += _known_paths(inner, f"{prefix}{name}.")
     return paths
-
-
-def _description(path: str, section: type[BaseModel]) -> str:
-    field = section.model_fields.get(path.rpartition(".")[2])
-    return ": " + field.description.replace("\n", " ") if field and field.description else ""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from tfpipe.config import Config
 
@@ -28,52 +28,48 @@ BOUNDS = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "m
 Schema = dict[str, Any]
 
 
-class Group(NamedTuple):
-    """An object of the config, with its keys."""
-
-    path: str
-    """Path in the config, e.g. "data.parallel"; "data.train_filelist[]" for the elements of a list."""
-    schema: Schema
-
-
 def markdown() -> str:
     """Returns the reference: every key with its type, default and meaning, group by group."""
     root = Config.model_json_schema()
     groups = [group for path, schema in root["properties"].items() for group in _groups(path, schema, root["$defs"])]
-    return "\n".join([HEAD, *(_render(group) for group in groups)])
+    return "\n".join([HEAD, *(_render(*group) for group in groups)])
 
 
-def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[Group]:
-    """Yields the groups within a key, starting with its own."""
+def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tuple[str, Schema]]:
+    """Yields path and schema of the objects within a key, starting with its own.
+
+    A path is e.g. "data.parallel", or "data.train_filelist[]" for the elements of a list.
+    """
     for member in _members(schema):
         if "$ref" in member:
-            section = known[_name(member)]
-            yield Group(path, section)
+            section = known[member["$ref"].rpartition("/")[2]]
+            yield path, section
             for key, inner in section["properties"].items():
                 yield from _groups(f"{path}.{key}", inner, known)
         elif isinstance(member.get("items"), dict):
             yield from _groups(f"{path}[]", member["items"], known)
 
 
-def _render(group: Group) -> str:
+def _render(path: str, group: Schema) -> str:
     return "\n".join(
         [
-            f"{'###' if '.' in group.path else '##'} {group.path}",
+            f"{'###' if '.' in path else '##'} {path}",
             "",
-            group.schema["description"],
+            group["description"],
             "",
             "| Key | Type | Default | Meaning |",
             "|---|---|---|---|",
-            *(_row(group, key, schema) for key, schema in group.schema["properties"].items()),
+            *(_row(path, group, key) for key in group["properties"]),
             "",
         ]
     )
 
 
-def _row(group: Group, key: str, schema: Schema) -> str:
+def _row(path: str, group: Schema, key: str) -> str:
+    schema = group["properties"][key]
     members = _members(schema)
-    types = " or ".join(_type(f"{group.path}.{key}", member) for member in members)
-    if key in group.schema.get("required", []):
+    types = " or ".join(_type(f"{path}.{key}", member) for member in members)
+    if key in group.get("required", []):
         default = "required"
     elif isinstance(schema["default"], dict) and any("$ref" in member for member in members):
         default = "as there"
@@ -102,10 +98,6 @@ def _members(schema: Schema) -> list[Schema]:
     """Returns the members of a union; for any other schema, itself."""
     members: list[Schema] = schema.get("anyOf", [schema])
     return members
-
-
-def _name(reference: Schema) -> str:
-    return str(reference["$ref"]).rpartition("/")[2]
 
 
 def anchor(heading: str) -> str:

@@ -1,10 +1,11 @@
 """The base of all sections, and the types of values that several of them share."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from tfpipe.errors import LOGIN
 
@@ -74,3 +75,14 @@ class Section(BaseModel):
         allow_inf_nan=False,
         hide_input_in_errors=True,
     )
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> "Section":
+        conflict = next(self._conflicts(), None)
+        if conflict is not None:
+            raise ValueError(conflict)
+        return self
+
+    def _conflicts(self) -> Iterator[str]:
+        """Yields a message for each pair of settings that cannot be used together."""
+        yield from ()

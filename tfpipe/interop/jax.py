@@ -89,7 +89,8 @@ class Loader(AheadLoader):
         prepared = partial(map, partial(_prepare, self._place, rows))
         if self._full is None:
             return prepared
-        count, empty = self._full - self.step, _empty(self._opened().element_spec)
+        count, spec = self._full - self.step, self._opened().element_spec
+        empty = tf.nest.map_structure(lambda part: tf.zeros([0, *[n or 0 for n in part.shape[1:]]], part.dtype), spec)
         return lambda batches: prepared(_filled(batches, count, empty))
 
     def _used(self, batch: Prepared) -> tuple[Any, Any]:
@@ -121,11 +122,6 @@ def _filled(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batc
         count -= 1
     for _ in range(count):
         yield empty
-
-
-def _empty(spec: Batch) -> Batch:
-    """Returns a batch without rows, of the structure `spec`."""
-    return tf.nest.map_structure(lambda part: tf.zeros([0, *[size or 0 for size in part.shape[1:]]], part.dtype), spec)
 
 
 def _prepare(place: Place, rows: int | None, batch: Batch) -> Prepared:

@@ -181,7 +181,6 @@ def _prepare(channels_first: bool, device: torch.device, stream: torch.cuda.Stre
 
 
 def _world() -> World:
-    """Returns the world of torch.distributed, or of one process."""
     if not (dist.is_available() and dist.is_initialized()):
         if (size := int(os.environ.get("WORLD_SIZE", 1))) > 1:
             raise ConfigError(

@@ -15,20 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "DAMAGED",
-    "EVENT",
-    "HANDLE",
-    "OFF",
-    "Core",
-    "EventKind",
-    "Native",
-    "core",
-    "decoder_name",
-    "missing",
-    "native",
-]
-
 logger = logging.getLogger(__name__)
 
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
@@ -67,7 +53,6 @@ class Core:
     """Instructions in use: "avx2" or "plain"."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """Takes the loaded library."""
         address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
         library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
         library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)

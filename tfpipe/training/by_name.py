@@ -51,18 +51,11 @@ def build(name: str, args: dict[str, Any], key: str, module: Any, base: type) ->
 
     Raises ConfigError if there is no such class, it is no subclass of `base`, or `args` do not fit.
     """
-    built = make(load_kind(name, f"{key}.name", subclasses(module, base)), args, f"{key}.args")
+    kind = load_kind(name, f"{key}.name", subclasses(module, base))
+    built = call(kind, f"{key}.args", kind.__name__, args)
     if not isinstance(built, base):
         raise ConfigError(f"{key}.name: {name} is no subclass of {module.__name__}.{base.__name__}")
     return built
-
-
-def make(kind: Any, args: dict[str, Any], key: str) -> Any:
-    """Calls a class with `args`, which `key` of the config holds.
-
-    Raises ConfigError if they do not fit its signature, it refuses them, or it raises an error.
-    """
-    return call(kind, key, kind.__name__, args)
 
 
 def call(function: Callable[..., Any], key: str, name: str, args: dict[str, Any], *positional: Any) -> Any:

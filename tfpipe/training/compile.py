@@ -10,7 +10,7 @@ import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
-from tfpipe.training.by_name import OWN, build, check_signature, find, load_kind, make, own_errors, subclasses
+from tfpipe.training.by_name import OWN, build, call, check_signature, find, load_kind, own_errors, subclasses
 from tfpipe.util.import_function import load_function
 
 # Steps of the trial of an optimizer of the user's own, before and after its state is copied.
@@ -31,22 +31,19 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
     if config.optimizer.learning_rate is not None:
         args["learning_rate"] = config.optimizer.learning_rate
     kind = load_kind(name, "optimizer.name", known_optimizers())
-    base = args.get("learning_rate", _default_rate(kind))
+    parameter = inspect.signature(kind).parameters.get("learning_rate")
+    base = args.get("learning_rate", parameter and parameter.default)
     if not isinstance(base, int | float):
         raise ConfigError(f"optimizer.learning_rate is missing: {name} has no number as the default of learning_rate")
     args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
-    optimizer = make(kind, args, "optimizer.args")
+    make = partial(call, kind, "optimizer.args", kind.__name__, args)
+    optimizer = make()
     if ":" in name:
         with own_errors("optimizer.name", name):
-            _check_own(optimizer, partial(make, kind, args, "optimizer.args"), name)
+            _check_own(optimizer, make, name)
     # Also without optimizer.args.weight_decay: AdamW and Muon decay weights by default.
     optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
     return optimizer
-
-
-def _default_rate(kind: Any) -> Any:
-    parameter = inspect.signature(kind).parameters.get("learning_rate")
-    return None if parameter is None else parameter.default
 
 
 def _check_own(optimizer: Any, another: Callable[[], keras.optimizers.Optimizer], name: str) -> None:
@@ -101,7 +98,7 @@ def build_schedule(
         accepted = inspect.signature(kind).parameters
         defaults = {"initial_learning_rate": base, "decay_steps": config.training.epochs * steps_per_epoch}
         args = {key: value for key, value in defaults.items() if key in accepted} | section.args
-        rate = make(kind, args, "lr_schedule.args")
+        rate = call(kind, "lr_schedule.args", section.name, args)
     scale = float(size) if section.scale_by_ranks else 1.0
     warmup_steps = round(section.warmup_epochs * steps_per_epoch)
     if scale == 1.0 and warmup_steps == 0:
@@ -148,7 +145,7 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     kind = find(subclasses(keras.losses, keras.losses.Loss), name, "loss.name")
     if "from_logits" not in inspect.signature(kind).parameters:
         raise ConfigError(f'loss.name "{name}" takes no logits; accepted: a cross-entropy of keras.losses, {OWN}')
-    loss = make(kind, args, "loss.args")
+    loss = call(kind, "loss.args", name, args)
     if name.startswith("Sparse"):
         return loss
     return NumberedLoss(lambda labels, logits: loss.call(keras.ops.one_hot(labels, classes), logits), loss)
@@ -223,7 +220,6 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
 
 
 def _own_metric(own: Callable[..., Any], args: dict[str, Any], key: str, name: str) -> keras.metrics.Metric:
-    """Returns the mean of a function's values of crops."""
     label = args.pop("name", own.__name__)
     check_signature(own, f"{key}.args", name, args, None, None)
 

@@ -44,15 +44,14 @@ class OwnCallbacks(keras.callbacks.Callback):
         self.known += [f"test_{name}" for name in Scores._fields] if tested else []
         self.own = any(":" in entry.name for entry in config.callbacks)
         kinds = keras.callbacks, keras.callbacks.Callback
-        built = {
+        self.built = {
             f"callbacks[{number}]": build(entry.name, entry.args, f"callbacks[{number}]", *kinds)
             for number, entry in enumerate(config.callbacks)
             if entry.ranks == "all" or world.rank == 0
         }
-        self.callbacks, self.built = list(built.values()), built
 
     def set_params(self, params: dict[str, Any]) -> None:
-        for callback in self.callbacks:
+        for callback in self.built.values():
             callback.set_params(params)
 
     def set_model(self, model: keras.Model) -> None:
@@ -62,7 +61,6 @@ class OwnCallbacks(keras.callbacks.Callback):
             if monitors(callback):
                 check_monitor(callback, f"{key}.args", ["loss", *metrics, *self.known], self.own)
                 choose_mode(callback, f"{key}.args", metrics)
-        for callback in self.callbacks:
             callback.set_model(model)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
@@ -97,7 +95,7 @@ class OwnCallbacks(keras.callbacks.Callback):
         """
         names = []
         before = self.model.stop_training
-        for callback in self.callbacks:
+        for callback in self.built.values():
             self.model.stop_training = False
             call(callback)
             names += [type(callback).__name__] if self.model.stop_training else []

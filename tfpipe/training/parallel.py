@@ -75,22 +75,16 @@ def timed_average(
     """Returns the gradients' mean over ranks, and the seconds (float64) from the last gradient to it; 0 on one rank."""
     if world.size == 1:
         return gradients, tf.constant(0.0, tf.float64)
-    before_s = now_s(gradients)
-    # Read the clock first: otherwise a fast allreduce might precede it.
-    with tf.control_dependencies([before_s]):
-        averaged = average([tf.identity(gradient) for gradient in gradients], world, fp16_compression)
-    return averaged, now_s(averaged) - before_s
-
-
-def average(gradients: list[tf.Tensor], world: World, fp16_compression: bool = False) -> list[tf.Tensor]:
-    """Returns the gradients' mean over ranks, by one grouped allreduce."""
-    if world.size == 1:
-        return gradients
     import horovod.tensorflow as hvd
 
     compression = hvd.Compression.fp16 if fp16_compression else hvd.Compression.none
-    # Horovod matches tensors by name; Keras' automatic names may differ between ranks, which would hang.
-    return hvd.grouped_allreduce(gradients, op=hvd.Average, compression=compression, name="gradients")
+    before_s = now_s(gradients)
+    # Read the clock first: otherwise a fast allreduce might precede it.
+    with tf.control_dependencies([before_s]):
+        ready = [tf.identity(gradient) for gradient in gradients]
+        # Horovod matches tensors by name; Keras' automatic names may differ between ranks, which would hang.
+        averaged = hvd.grouped_allreduce(ready, op=hvd.Average, compression=compression, name="gradients")
+    return averaged, now_s(averaged) - before_s
 
 
 def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> None:
@@ -145,17 +139,12 @@ class OverRanks(keras.callbacks.Callback):
 
 
 def check_weights(model: keras.Model, world: World) -> None:
-    """Checks that every rank has the same weights. Raises TfpipeError if they differ."""
-    digests = world.gather(weights_digest(model))
+    """Checks that every rank has the same weights, bit for bit. Raises TfpipeError if they differ."""
+    digest = hashlib.sha256()
+    for variable in model.weights:
+        digest.update(np.ascontiguousarray(variable.numpy()).tobytes())
+    digests = world.gather(digest.hexdigest()[:16])
     if len(set(digests)) > 1:
         raise TfpipeError(f"the ranks' weights differ after training: {', '.join(digests)}")
     if world.size > 1:
         logger.info("weights: bit-identical on all %d ranks (SHA-256 %s...)", world.size, digests[0])
-
-
-def weights_digest(model: keras.Model) -> str:
-    """Returns a hash of all weights, trainable and not: equal if and only if they are equal bit for bit."""
-    digest = hashlib.sha256()
-    for variable in model.weights:
-        digest.update(np.ascontiguousarray(variable.numpy()).tobytes())
-    return digest.hexdigest()[:16]

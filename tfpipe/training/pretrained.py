@@ -87,14 +87,17 @@ def _load_file(network: keras.Model, path: Path) -> list[keras.Layer]:
     models = [network, *(layer for layer in network.layers if isinstance(layer, keras.Model))]
     missing: list[list[keras.Layer]] = []
     for model in models:
-        _forget(network)
+        # Marked, so that those that the file has are seen: Keras skips those that do not fit without an error.
+        for weight in network.weights:
+            if keras.backend.is_float_dtype(weight.dtype):
+                weight.assign(np.full(weight.shape, np.nan))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # each layer that does not fit
                 model.load_weights(path, skip_mismatch=True)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ConfigError(f"model.weights: cannot read {path}: {error}") from error
-        missing.append([layer for layer in layers if any(map(_forgotten, layer.weights))])
+        missing.append([layer for layer in layers if any(np.isnan(weight.numpy()).any() for weight in layer.weights)])
         if missing[-1] in ([], layers[1:][-1:]):
             break
     else:
@@ -103,17 +106,6 @@ def _load_file(network: keras.Model, path: Path) -> list[keras.Layer]:
         for weight in layer.weights:
             weight.assign(before[id(weight)])
     return missing[-1]
-
-
-def _forget(model: keras.Model) -> None:
-    """Marks all weights, so that those that a file has are seen: Keras skips those that do not fit without an error."""
-    for weight in model.weights:
-        if keras.backend.is_float_dtype(weight.dtype):
-            weight.assign(np.full(weight.shape, np.nan))
-
-
-def _forgotten(weight: keras.Variable) -> bool:
-    return bool(np.isnan(weight.numpy()).any())
 
 
 def _load_imagenet(network: keras.Model, config: Config) -> list[keras.Layer]:

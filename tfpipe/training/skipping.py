@@ -56,7 +56,6 @@ class BadFiles:
     """The list of left-out samples in the run's directory; rank 0 writes it."""
 
     def __init__(self, run_dir: Path, loader: Loader) -> None:
-        """Takes the run's directory, and the loader of the split."""
         self.path, self.loader, self.world = run_dir / BAD_FILES, loader, loader.world
 
     def add(self, step: int) -> int:

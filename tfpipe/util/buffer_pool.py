@@ -3,6 +3,7 @@
 import math
 import weakref
 from collections import deque
+from contextlib import suppress
 
 import numpy as np
 
@@ -21,21 +22,15 @@ class BufferPool:
         size = math.prod(shape)
         if size == 0:
             return np.empty(shape, np.uint8)
-        room = self._reuse(size)
-        if room is None:
-            room = np.empty(size + ALIGNMENT - 1, np.uint8)
-        start = -room.ctypes.data % ALIGNMENT
+        room = None
+        with suppress(IndexError):  # another thread may take the last one
+            room = self._free.pop()
+        if room is None or len(room) < size:
+            room = aligned((size,))
         # Every view, even a view of a view, keeps `base` alive: its base is a memoryview, which ends NumPy's chain.
-        base = np.frombuffer(room.data[start : start + size], np.uint8)
+        base = np.frombuffer(room.data[:size], np.uint8)
         weakref.finalize(base, self._free.append, room).atexit = False
         return base.reshape(shape)
-
-    def _reuse(self, size: int) -> np.ndarray | None:
-        try:
-            room = self._free.pop()
-        except IndexError:
-            return None
-        return room if len(room) >= size + ALIGNMENT - 1 else None
 
 
 def aligned(shape: tuple[int, ...]) -> np.ndarray:

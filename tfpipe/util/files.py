@@ -51,49 +51,27 @@ def stamp(path: str) -> Stamp:
 
 
 @retried
-def read_start(path: str, count: int, stamps: list[int | None] | None = None) -> bytes:
-    """Returns the first `count` bytes of the file at `path`, or all if it is shorter; appends its stamp to `stamps`.
+def read_whole(path: str, stamps: list[int | None] | None = None, most: int | None = None) -> bytes:
+    """Returns the contents of the file at `path`, or its first `most` bytes; appends its stamp to `stamps`.
 
     Raises OSError if it cannot be read; the message names it.
     """
     file = os.open(path, os.O_RDONLY)
     try:
-        about = os.fstat(file) if stamps is not None else None
-        contents = os.read(file, count)
-        _add_stamp(about, stamps)
-        return contents
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from error
-    finally:
-        os.close(file)
-
-
-@retried
-def read_whole(path: str, stamps: list[int | None] | None = None) -> bytes:
-    """Returns the contents of the file at `path`; appends its stamp to `stamps`.
-
-    Raises OSError if it cannot be read; the message names it.
-    """
-    file = os.open(path, os.O_RDONLY)
-    try:
-        about = os.fstat(file) if stamps is not None else None
-        text = more = os.read(file, SOME)
+        # Of an open file at half the cost of `stamp`; taken before the read, so that a change shows.
+        about = None if stamps is None else os.fstat(file)
+        text = more = os.read(file, most or SOME)
         # A file returns fewer bytes than requested only at its end; another call would add a tenth of the cost.
-        while len(more) == SOME:
+        while most is None and len(more) == SOME:
             more = os.read(file, SOME)
             text += more
-        _add_stamp(about, stamps)
+        if stamps is not None and about is not None:
+            stamps += about.st_size, about.st_mtime_ns
         return text
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.close(file)
-
-
-def _add_stamp(about: os.stat_result | None, stamps: list[int | None] | None) -> None:
-    """Appends a stamp, of an open file at half the cost of `stamp`; taken before the read, so that a change shows."""
-    if about is not None and stamps is not None:
-        stamps += about.st_size, about.st_mtime_ns
 
 
 @retried
@@ -113,7 +91,7 @@ def format_of(path: Path) -> str | None:
 
     Raises OSError.
     """
-    start = read_start(str(path), max(map(len, STARTS)))
+    start = read_whole(str(path), most=max(map(len, STARTS)))
     return next((name for magic, name in STARTS.items() if start.startswith(magic)), None)
 
 

@@ -12,19 +12,14 @@ class Version(NamedTuple):
     mount: str
     limit: str
     used: str
-    cached: tuple[str, str]
-    """Keys in memory.stat of the page cache's bytes, which the kernel drops before a limit is reached."""
+    prefix: str
+    """Prefix of the keys in memory.stat of the page cache's bytes, which the kernel drops before a limit is reached."""
 
 
 # By controller, as in /proc/self/cgroup; lines of version 2 name none.
 VERSIONS = {
-    "": Version("sys/fs/cgroup", "memory.max", "memory.current", ("active_file", "inactive_file")),
-    "memory": Version(
-        "sys/fs/cgroup/memory",
-        "memory.limit_in_bytes",
-        "memory.usage_in_bytes",
-        ("total_active_file", "total_inactive_file"),
-    ),
+    "": Version("sys/fs/cgroup", "memory.max", "memory.current", ""),
+    "memory": Version("sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
 }
 
 
@@ -75,7 +70,8 @@ def _left(group: Path, version: Version) -> Iterator[int]:
     try:
         limit = (group / version.limit).read_text().strip()
         if limit != "max":
-            cached = sum(_value(group / "memory.stat", name) for name in version.cached)
+            names = (f"{version.prefix}active_file", f"{version.prefix}inactive_file")
+            cached = sum(_value(group / "memory.stat", name) for name in names)
             yield int(limit) - int((group / version.used).read_text()) + cached
     except (OSError, StopIteration):  # the group is not mounted here, or has no limit
         return

@@ -13,9 +13,9 @@ SPARE_FILES = 256
 class OpenFiles:
     """Open files by number; each is opened on first use, and closed with this object. Thread-safe."""
 
-    def __init__(self, paths: list[str], flags: int = os.O_RDONLY) -> None:
+    def __init__(self, paths: list[str]) -> None:
         allow_open(len(paths))
-        self._paths, self._flags, self._lock = paths, flags | os.O_CLOEXEC, threading.Lock()
+        self._paths, self._lock = paths, threading.Lock()
         self._opened: list[int | None] = [None] * len(paths)
 
     def __getitem__(self, number: int) -> int:
@@ -25,7 +25,7 @@ class OpenFiles:
             with self._lock:
                 descriptor = self._opened[number]
                 if descriptor is None:
-                    descriptor = self._opened[number] = os.open(self._paths[number], self._flags)
+                    descriptor = self._opened[number] = os.open(self._paths[number], os.O_RDONLY)
         return descriptor
 
     def __del__(self) -> None:

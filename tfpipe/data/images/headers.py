@@ -6,7 +6,7 @@ from typing import IO, NamedTuple
 
 from PIL import Image
 
-from tfpipe.util.files import read_start
+from tfpipe.util.files import read_whole
 
 # The formats that TensorFlow decodes.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
@@ -40,7 +40,7 @@ def read_header(path: str, stamps: list[int | None] | None = None) -> Header:
         ValueError: the file is not an image in one of FORMATS.
         OSError: the file cannot be read.
     """
-    return jpeg_header(read_start(path, START, stamps)) or pillow_header(path, path)
+    return jpeg_header(read_whole(path, stamps, START)) or pillow_header(path, path)
 
 
 def header_of(contents: bytes, path: str) -> Header:

@@ -17,7 +17,7 @@ from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
 from tfpipe.util.atomic_write import atomic_write
-from tfpipe.util.json_text import differences, to_json
+from tfpipe.util.json_text import to_json
 
 logger = logging.getLogger(__name__)
 
@@ -179,11 +179,6 @@ def settings_of(config: Config) -> dict[str, Any]:
 
     sections = config.model_dump(mode="json", exclude={"data", "accuracy", "validation"})
     return dict(leaf for name, section in sections.items() for leaf in leaves(section, name))
-
-
-def changed_settings(state: State, settings: dict[str, Any]) -> list[str]:
-    """Returns a message for each setting that is not the one of the checkpoint's run."""
-    return differences(state.settings, settings, "then", "now", list({**state.settings, **settings}))
 
 
 def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, anyway: bool) -> None:

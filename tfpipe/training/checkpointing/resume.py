@@ -75,7 +75,6 @@ class Checkpoints(keras.callbacks.Callback):
         self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
 
     def _settle(self, state: State) -> None:
-        """Stops or saves, as granted."""
         if self.model.granted.stop:
             self._end(state)
         elif self.model.granted.save:
@@ -110,7 +109,12 @@ class Checkpoints(keras.callbacks.Callback):
         optimizer = [variable.numpy() for variable in _slots(model)]
         self.saved_at = time.monotonic()
         # Equal on all ranks, which so decide alike.
-        names = _not_finite([*model.trainable_weights, *model.non_trainable_weights], weights)
+        variables = [*model.trainable_weights, *model.non_trainable_weights]
+        names = [
+            variable.path
+            for variable, value in zip(variables, weights, strict=True)
+            if np.issubdtype(value.dtype, np.inexact) and not np.isfinite(value).all()
+        ]
         if names:
             self._refuse(state, names, needed)
             return None
@@ -227,15 +231,6 @@ def _restore_metrics(model: RunModel, state: State, world: World) -> None:
             "metrics that differ from those of the interrupted epoch: %s; their values in epoch %d are from step %d on",
             *(", ".join(changed), state.epoch + 1, state.step + 1),
         )
-
-
-def _not_finite(variables: Sequence[keras.Variable], values: Sequence[np.ndarray]) -> list[str]:
-    """Returns the paths of the variables whose values, arrays in the same order, hold NaN or infinity."""
-    return [
-        variable.path
-        for variable, value in zip(variables, values, strict=True)
-        if np.issubdtype(value.dtype, np.inexact) and not np.isfinite(value).all()
-    ]
 
 
 def _where(state: State) -> str:

@@ -20,7 +20,6 @@ from tfpipe.training.checkpointing.checkpoints import (
     GlobalBatch,
     State,
     carried_over,
-    changed_settings,
     check_contract,
     contract_of,
     read_latest,
@@ -29,6 +28,7 @@ from tfpipe.training.checkpointing.checkpoints import (
 from tfpipe.training.monitor.metrics import METRICS, is_epoch, lines, parse, warn_damaged
 from tfpipe.training.skipping import BAD_FILES
 from tfpipe.util.atomic_write import atomic_write, remove_partials
+from tfpipe.util.json_text import differences
 from tfpipe.util.locks import locked
 
 logger = logging.getLogger(__name__)
@@ -153,7 +153,8 @@ def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = Fals
         return Start(fresh)
     check_contract(old, fresh.contract, fresh.batch, anyway)
     if world.rank == 0:
-        for difference in changed_settings(old, fresh.settings):
+        names = list({**old.settings, **fresh.settings})
+        for difference in differences(old.settings, fresh.settings, "then", "now", names):
             logger.warning("resumes with another setting than the run had: %s", difference)
         forget_after(run_dir, old)
     step, scale = carried_over(old, fresh.batch, steps, config.training.steps_per_epoch is not None)

@@ -15,7 +15,6 @@ from tfpipe.data.loader import Loader
 from tfpipe.data.pipeline import stage_names
 from tfpipe.data.runtime.autotune import Stage, since, stages, tuned
 from tfpipe.data.runtime.meter import StepTimes, Times
-from tfpipe.distributed import World
 from tfpipe.training.monitor.metrics import append
 from tfpipe.training.monitor.record import Logs, Record, Throughput
 from tfpipe.training.monitor.samples import SampleCounter
@@ -65,6 +64,7 @@ class Accounting(keras.callbacks.Callback):
         self.loader, self.world, self.interval, self.throughput = loader, loader.world, interval, throughput
         self.record, self.visits = record, SampleCounter(loader)
         self.names = stage_names(loader.data)
+        self.cores = loader.world.threads or len(os.sched_getaffinity(0))
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         self.hosts = self.world.gather(socket.gethostname())
@@ -105,7 +105,7 @@ class Accounting(keras.callbacks.Callback):
         steps = [times.read() for times in self.times]
         cpu_s = now.used.cpu_s - before.used.cpu_s
         seconds = sum(step.step_s for step in steps)
-        own = rank_figures(steps, cpu_s / (seconds * allowed_cores(self.world)), resident_bytes())
+        own = rank_figures(steps, cpu_s / (seconds * self.cores), resident_bytes())
         ranks = self._share(own)
         if self.record is not None:
             interval = self._describe(steps, ranks, before, now)
@@ -125,7 +125,7 @@ class Accounting(keras.callbacks.Callback):
     def _describe(
         self, steps: Sequence[StepTimes], ranks: Sequence[RankFigures], before: Readings, now: Readings
     ) -> dict[str, Any]:
-        seconds, cores = sum(step.step_s for step in steps), allowed_cores(self.world)
+        seconds = sum(step.step_s for step in steps)
         described = [
             {
                 "rank": rank,
@@ -145,14 +145,18 @@ class Accounting(keras.callbacks.Callback):
             "input_wait_fraction": round(len(steps) * mean_wait_s / seconds, FRACTION_DIGITS),
             **distributions(steps),
             "cpu_fraction": described[self.world.rank]["cpu_fraction"],
-            "cores": cores,
-            "queued_fraction": round(queued_since(before.queued, now.queued) / (seconds * cores), FRACTION_DIGITS),
+            "cores": self.cores,
+            "queued_fraction": round(queued_since(before.queued, now.queued) / (seconds * self.cores), FRACTION_DIGITS),
             "memory_bytes": described[self.world.rank]["memory_bytes"],
             "read_bytes": now.used.read_bytes - before.used.read_bytes,
             "storage_bytes": now.used.storage_bytes - before.used.storage_bytes,
             **self.visits.count(self.positions)._asdict(),
             "autotune": [vars(choice) for choice in tuned(self.loader.iterator, self.names)],
-            "stages": [_per_element(stage) for stage in since(before.stages, now.stages) if stage.elements],
+            "stages": [
+                {**vars(stage), "busy_ms": round(stage.busy_ms / stage.elements, MS_DIGITS)}
+                for stage in since(before.stages, now.stages)
+                if stage.elements
+            ],
             "ranks": described,
             "spread": {part: spread([figures[part] for figures in described]) for part in ("wait_ms", "own_ms")},
             "straggler": None
@@ -174,11 +178,6 @@ def usage() -> Usage:
 def resident_bytes() -> int:
     """Returns the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def allowed_cores(world: World) -> int:
-    """Returns the number of CPUs that this rank may use."""
-    return world.threads or len(os.sched_getaffinity(0))
 
 
 def rank_figures(steps: Sequence[StepTimes], cpu_fraction: float, memory_bytes: int) -> RankFigures:
@@ -214,7 +213,3 @@ def curves(interval: dict[str, Any]) -> dict[str, float]:
     for part, values in interval["spread"].items():
         result[f"interval/slowest_rank_{part}"] = values["max"]
     return result
-
-
-def _per_element(stage: Stage) -> dict[str, Any]:
-    return {**vars(stage), "busy_ms": round(stage.busy_ms / stage.elements, MS_DIGITS)}

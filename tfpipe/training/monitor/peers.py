@@ -70,7 +70,11 @@ def watch_peers(world: World, end: Callable[[str], None] = lambda message: end_p
         raise
     finally:
         over.set()
-        _leave(links, said)
+        with suppress(OSError):
+            links.behind.sendall(said)
+        links.behind.close()
+        with suppress(OSError):
+            links.ahead.shutdown(socket.SHUT_RDWR)
 
 
 def connect(world: World) -> Links | None:
@@ -147,11 +151,3 @@ def _watch(links: Links, rank: int, over: threading.Event, end: Callable[[str], 
         links.behind.sendall(loss.encode())
         links.behind.shutdown(socket.SHUT_WR)
     end(f"rank {rank}: {loss}; {ADVICE}")
-
-
-def _leave(links: Links, said: bytes) -> None:
-    with suppress(OSError):
-        links.behind.sendall(said)
-    links.behind.close()
-    with suppress(OSError):
-        links.ahead.shutdown(socket.SHUT_RDWR)

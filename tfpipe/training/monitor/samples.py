@@ -39,7 +39,6 @@ class SampleCounter:
     """Counts the images and files of batches, by their positions."""
 
     def __init__(self, loader: Loader) -> None:
-        """Counts the training batches of `loader`."""
         catalog = loader.catalog
         self._annotated = None if catalog.boxes is not None else catalog.annotated
         self._order, self._world, self._new = loader.data.order, loader.world, NewPositions()

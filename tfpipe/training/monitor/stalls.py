@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from tfpipe.data.failures.stalled import PATIENCE_S
@@ -26,11 +25,6 @@ class Stall(NamedTuple):
     step: int
     seconds: float  # time since the step began
     part: str  # "input" or "step"
-
-    @property
-    def lasted(self) -> str:
-        """The duration so far, in words."""
-        return f"{self.seconds:.0f} seconds" if self.seconds >= 10 else f"{self.seconds:.2g} seconds"
 
 
 # A rank that hangs in its training step, perhaps waiting for one without a batch, gets LONGER times as long, and 20
@@ -73,9 +67,7 @@ class StallWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         self._thread.join(timeout=1)
 
@@ -113,7 +105,10 @@ class StallWatch:
     def _run(self) -> None:
         while not self._done.wait(min(self._after_s, self._limit_s or self._after_s) / 10):
             if (stall := self.look()) is not None:
-                self._tell(stall)
+                logger.warning("%s", self._text(stall))
+                if self._path is not None:
+                    figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._loader.world.rank}
+                    append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
             if (stall := self.at_limit()) is not None:
                 own = "this rank's own step does not end, or another rank has stopped"
                 reason = self._loader.waits_for() if stall.part == "input" else own
@@ -121,14 +116,8 @@ class StallWatch:
                 return
 
     def _text(self, stall: Stall) -> str:
-        rank = self._loader.world.rank
-        return f"rank {rank}: {self._name} {stall.step} has been open for {stall.lasted}, {PARTS[stall.part]}"
-
-    def _tell(self, stall: Stall) -> None:
-        logger.warning("%s", self._text(stall))
-        if self._path is not None:
-            figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._loader.world.rank}
-            append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
+        rank, lasted = self._loader.world.rank, f"{stall.seconds:{'.0f' if stall.seconds >= 10 else '.2g'}} seconds"
+        return f"rank {rank}: {self._name} {stall.step} has been open for {lasted}, {PARTS[stall.part]}"
 
 
 def end_process(message: str) -> None:

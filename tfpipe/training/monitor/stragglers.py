@@ -40,7 +40,9 @@ class Straggling(NamedTuple):
 
     def __str__(self) -> str:
         if self.fixed is None:
-            ranks = ", ".join(f"rank {rank} {_times(count)}" for rank, count in self.counts.items())
+            ranks = ", ".join(
+                f"rank {rank} {'once' if count == 1 else f'{count} times'}" for rank, count in self.counts.items()
+            )
             what = {"input": "loading is too slow everywhere", "compute": "computing is uneven everywhere"}
             return f"stragglers wander ({ranks}): {what[self.because]}"
         rank, host, times, because = self.fixed
@@ -91,7 +93,3 @@ def describe_stragglers(intervals: Sequence[Mapping[str, Any]]) -> Straggling | 
 
 def _most(stragglers: Sequence[Straggler]) -> Cause:
     return Counter(straggler.because for straggler in stragglers).most_common(1)[0][0]
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
