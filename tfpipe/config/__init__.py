@@ -5,7 +5,7 @@ from tfpipe.config.data_sections import Layout, Parallel, RandomResizedCrop, Rem
 from tfpipe.config.data_source import Columns, SourceConfig
 from tfpipe.config.load import load_config, make_config
 from tfpipe.config.model import Config, TrainingConfig
-from tfpipe.config.section import Kernel
+from tfpipe.config.section import Kernel, Section
 
 __all__ = [
     "Columns",
@@ -16,6 +16,7 @@ __all__ = [
     "Parallel",
     "RandomResizedCrop",
     "Remote",
+    "Section",
     "Service",
     "SourceConfig",
     "TrainingConfig",
