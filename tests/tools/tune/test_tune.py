@@ -12,7 +12,7 @@ import pytest
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
 from tfpipe.cli import main
-from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.errors import TfpipeError
 from tfpipe.tools import measure as engine
 from tfpipe.tools.measure import Pipelines, Segment
 from tfpipe.tools.tune import tune
@@ -258,11 +258,14 @@ def test_what_is_kept_is_the_ground_of_the_next_move() -> None:
 
 
 def test_several_ranks_and_no_time_are_refused(
-    sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    sample: SampleData, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = sample.config(tmp_path / "c.json")
-    with pytest.raises(ConfigError, match="one rank"):
-        tune.run(lambda sets: load_config(path, sets), World(0, 2), 1, False)
+    with monkeypatch.context() as launched:
+        launched.setenv("OMPI_COMM_WORLD_RANK", "0")
+        launched.setenv("OMPI_COMM_WORLD_SIZE", "2")
+        assert main(["tune", "-c", str(path)]) == 2
+    assert "tfpipe tune measures one rank: leave out the launcher" in capfd.readouterr().err
     assert main(["tune", "-c", str(path), "--minutes", "0"]) == 2
     assert "--minutes must be above 0, received 0" in capfd.readouterr().err
 
