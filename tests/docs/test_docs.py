@@ -120,6 +120,12 @@ class Parsed(Exception):
     """Raised once the command line is read; the measuring need not begin."""
 
 
+def test_no_script_that_measures_hides_a_module_of_python() -> None:
+    """Python looks for modules in a script's folder first: a profiles/copy.py would break NumPy's import."""
+    folders = {path.parent for path in (ROOT / "profiles").rglob("*.py")}
+    assert not {path.stem for folder in folders for path in folder.glob("*.py")} & sys.stdlib_module_names
+
+
 @pytest.mark.parametrize(
     "command",
     sorted(

@@ -262,11 +262,10 @@ def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
 
     try:
         return dataset.map(transform_batch, num_parallel_calls=tf.data.AUTOTUNE, name="transform")
-    except Exception:
+    finally:
         if refused:
-            # Without AutoGraph's text about code that is not the user's.
+            # In place of AutoGraph's text about code that is not the user's.
             raise refused[0] from None
-        raise
 
 
 def stamp(dataset: tf.data.Dataset) -> tf.data.Dataset:

@@ -5,11 +5,11 @@
 #include <string.h>
 
 /* A record is copied in so many places at once: the CPU fetches ahead within a page of 4 kB only, so that one place
- * would wait where each page begins. Four take 0.7 to 0.8 of the time of one (profiles/copy.py). */
+ * would wait where each page begins. Four take 0.7 to 0.8 of the time of one (profiles/pixel_copies.py). */
 #ifndef PLACES
 #define PLACES 4
 #endif
-enum { STEP = 256, LINE = 64 }; /* bytes: copied at a place before the next place's turn; of a cache line */
+enum { PIECE = 256, LINE = 64 }; /* bytes: copied at a place before the next place's turn; of a cache line */
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -28,10 +28,9 @@ __attribute__((target("avx2"))) static void stream(uint8_t *out, const uint8_t *
     if (head > size) head = size;
     memcpy(out, in, head);
     out += head, in += head, size -= head;
-    size_t part = size / PLACES / STEP
-    *STEP;
-    for (size_t at = 0; at < part; at += STEP)
-        for (size_t place = at; place < PLACES * part; place += part) lines(out + place, in + place, STEP);
+    size_t part = PIECE * (size / PLACES / PIECE);
+    for (size_t at = 0; at < part; at += PIECE)
+        for (size_t place = at; place < PLACES * part; place += part) lines(out + place, in + place, PIECE);
     out += PLACES * part, in += PLACES * part, size -= PLACES * part;
     size_t whole = size / LINE * LINE;
     lines(out, in, whole);
@@ -53,14 +52,8 @@ void tfpipe_fence(void) {}
 #endif
 
 void tfpipe_fetch(uint8_t *out, const uint8_t *in, size_t size) {
-    size_t part = size / PLACES / STEP
-    *STEP;
-    for (size_t at = 0; at < part; at += STEP)
-        for (size_t place = at; place < PLACES * part; place += part) memcpy(out + place, in + place, STEP);
+    size_t part = PIECE * (size / PLACES / PIECE);
+    for (size_t at = 0; at < part; at += PIECE)
+        for (size_t place = at; place < PLACES * part; place += part) memcpy(out + place, in + place, PIECE);
     memcpy(out + PLACES * part, in + PLACES * part, size - PLACES * part);
-}
-
-void tfpipe_copy(const uint8_t *const *records, size_t count, size_t size, uint8_t *out) {
-    for (size_t i = 0; i < count; i++, out += size) tfpipe_stream(out, records[i], size);
-    tfpipe_fence(); /* another thread that is told of the batch sees all of it */
 }

@@ -67,7 +67,7 @@ INLINE uint32_t field(uint32_t entry, uint32_t from, uint32_t bits, int bmi) {
 }
 
 enum { STEPS = 5 }; /* between two refills, which leave at least 56 bits */
-_Static_assert(STEPS *FAST <= 56, "more bits are looked up than a refill gives");
+_Static_assert(56 >= FAST * STEPS, "more bits are looked up than a refill gives");
 _Static_assert(DC_BITS <= 56 && AC_BITS <= 56, "a code and its value do not fit in the buffer");
 
 /* Decodes blocks up to `stop`; keep: all of their coefficients, otherwise coefficients[0] alone is right. That is the

@@ -1,4 +1,4 @@
-"""What copying a packed crop of pixels costs in CPU time: python profiles/copy.py. Needs a C compiler.
+"""What copying a packed crop of pixels costs in CPU time: python profiles/pixel_copies.py. Needs a C compiler.
 
 Each way copies batches of 128 crops of 224x224, from random places of 500 MB, in as many threads as there are CPUs; the
 ways run in turns. tfpipe's copy (tfpipe/native/copy.c) is built for different numbers of places at once.
@@ -36,13 +36,13 @@ def by_tfpipe(places: int, folder: Path) -> Copy:
     library = folder / f"copy{places}.so"
     options = ["-std=gnu11", "-O3", "-fPIC", "-shared", f"-DPLACES={places}"]
     subprocess.run(["cc", *options, str(SOURCE), "-o", str(library)], check=True)
-    function = ctypes.CDLL(str(library)).tfpipe_copy
-    function.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p
-    function.restype = None
+    stream = ctypes.CDLL(str(library)).tfpipe_stream
+    stream.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
+    stream.restype = None
 
     def copy(data: np.ndarray, numbers: np.ndarray, out: np.ndarray) -> None:
-        addresses = (data.ctypes.data + BYTES * numbers).astype(np.uintp)
-        function(addresses.ctypes.data, len(numbers), BYTES, out.ctypes.data)
+        for place, address in enumerate((data.ctypes.data + BYTES * numbers).tolist()):
+            stream(out.ctypes.data + BYTES * place, address, BYTES)
 
     return copy
 
