@@ -21,10 +21,11 @@ import sys
 from pathlib import Path
 
 import tfpipe
+from tfpipe.native import missing
 
 package = Path(tfpipe.__file__).parent
 assert package.is_relative_to(Path(sys.argv[1]).resolve()), f"{package} is not the one of the wheel"
-assert (package / "native/_crops.abi3.so").exists(), "the wheel lacks the decoder in C"
+assert not missing(), missing()
 assert (package / "py.typed").exists(), "the wheel lacks py.typed"
 PYTHON
 

@@ -150,7 +150,7 @@ def native() -> Native | None:
     """Returns the decoder in C, None if it cannot be used; the first call then logs why, and what that costs."""
     loaded = _loaded()
     if isinstance(loaded, str):
-        logger.warning("%s; %s decode instead and take 1.6 to 2 times the CPU time", loaded, WITHOUT)
+        logger.warning("%s; %s decode instead and take 3 to 4 times the CPU time", loaded, WITHOUT)
         return None
     return loaded
 
