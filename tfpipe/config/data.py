@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
 
+from tfpipe.config.augment import Augment
 from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
 from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
@@ -104,6 +105,10 @@ class DataConfig(Section):
     """Side of the "center" crop, as a share of the largest that fits."""
     flip: bool | None = None
     """Mirrors half of the training crops; null: only with "random_resized"."""
+    augment: Augment = []
+    """Random changes of the training crops, in this order: torchvision's, by their names and with their arguments, each
+    with a probability `p` besides. All draws are made from `seed`, the crop's position in the stream and the number of
+    the step, so every epoch has others, and a resumed run the same."""
     label_source: Literal["directory", "object"] = "directory"
     """"directory": the image's folder (n02437312/...). "object": each object's name in the XML."""
     classes: Annotated[list[str] | ConfigPath | None, Form("a list of class names")] = None

@@ -17,6 +17,7 @@ PREFIX = "Input should be "
 LENGTHS = ("too_short", "too_long", "missing")
 # Pydantic's words that are not those of JSON.
 WORDS = {"a valid boolean": "true or false", "a valid dictionary": "an object"}
+ARRAYS = ("a valid array", "a valid tuple")
 
 
 def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
@@ -29,7 +30,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         path, section, field = _locate(detail["loc"], unknown, root)
         if unknown:
             lines.append(f"{path}: unknown key{_nearest(path, section, root)}")
-        elif detail["type"] == "missing" and not isinstance(detail["input"], list):
+        elif detail["type"] == "missing" and not isinstance(detail["input"], list | tuple):
             meaning = ": " + field.description.replace("\n", " ") if field and field.description else ""
             lines.append(f"{path}: is missing{meaning}")
         elif detail["type"] == "value_error":
@@ -58,7 +59,7 @@ def shown(value: Any) -> str:
 def _accepted(detail: ErrorDetails, field: FieldInfo | None) -> str:
     """Returns what a key accepts instead, in the words of JSON."""
     message = detail["msg"].removeprefix(PREFIX)
-    if message != "a valid array" and detail["type"] not in LENGTHS:
+    if message not in ARRAYS and detail["type"] not in LENGTHS:
         return WORDS.get(message, message)
     return next((part.text for part in (field.metadata if field else ()) if isinstance(part, Form)), "a list")
 
@@ -66,7 +67,11 @@ def _accepted(detail: ErrorDetails, field: FieldInfo | None) -> str:
 def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[str, type[BaseModel], FieldInfo | None]:
     """Returns the key's path, section and field, without the names of union members that pydantic adds."""
     section, path, last = root, "", None
+    members: dict[str, type[BaseModel]] = {}
     for depth, part in enumerate(location, start=1):
+        if part in members:  # the tag of a discriminated union, which is the section's name
+            section = members[str(part)]
+            continue
         field = section.model_fields.get(str(part))
         if isinstance(part, int):
             path += f"[{part}]"
@@ -75,7 +80,7 @@ def _locate(location: Location, unknown: bool, root: type[BaseModel]) -> tuple[s
             last = field
             inner = _sections(field.annotation)
             if inner and depth < len(location):
-                section = inner[0]
+                section, members = inner[0], {member.__name__: member for member in inner}
         elif unknown and depth == len(location):
             path += f".{part}"
     return path.removeprefix("."), section, last

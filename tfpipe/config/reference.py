@@ -42,8 +42,10 @@ def _groups(path: str, schema: Schema, known: dict[str, Schema]) -> Iterator[tup
     """
     for member in _members(schema):
         if "$ref" in member:
-            section = known[member["$ref"].rpartition("/")[2]]
-            yield path, section
+            name = member["$ref"].rpartition("/")[2]
+            section = known[name]
+            # Members of a union that is told apart by names: each has a group of its own.
+            yield f"{path} {name}" if "oneOf" in schema else path, section
             for key, inner in section["properties"].items():
                 yield from _groups(f"{path}.{key}", inner, known)
         elif isinstance(member.get("items"), dict):
@@ -89,14 +91,17 @@ def _type(path: str, schema: Schema) -> str:
         places = schema.get("prefixItems")
         if places:
             return "[" + ", ".join(_type(path, place) for place in places) + "]"
+        if tagged := schema["items"].get("oneOf"):
+            names = (member["$ref"].rpartition("/")[2] for member in tagged)
+            return "list of " + ", ".join(f"[{name}](#{anchor(f'{path}[] {name}')})" for name in names)
         return "list of " + " or ".join(_type(f"{path}[]", member) for member in _members(schema["items"]))
     bounds = " and ".join(f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema)
     return f"{schema.get('format', schema.get('type', 'anything'))} {bounds}".strip()
 
 
 def _members(schema: Schema) -> list[Schema]:
-    """Returns the members of a union; for any other schema, itself."""
-    members: list[Schema] = schema.get("anyOf", [schema])
+    """Returns the members of a union, tagged or not; for any other schema, itself."""
+    members: list[Schema] = schema.get("anyOf") or schema.get("oneOf") or [schema]
     return members
 
 

@@ -17,6 +17,7 @@ from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import Batch, joined, transformed
 from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.crop_counts import own_crops
+from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
 from tfpipe.data.images.decode import Decoder, choose_decoder
 from tfpipe.data.images.windows import flipped
@@ -178,6 +179,7 @@ def crop(
     shape = (*config.crop_image_size, config.num_channels)
     known = known_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config)
+    augment = choose_augment(config, training=split.training)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
         return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
@@ -208,7 +210,7 @@ def crop(
             with tf.name_scope("flip"):
                 images = decoder.mirror(images, flips_of(encoded.visit, owners, numbers))
         positions = tf.stack([tf.gather(encoded.visit.position, owners), numbers], axis=1)
-        return Crops(images, labels, positions)
+        return Crops(images if augment is None else augment(images, positions), labels, positions)
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)

@@ -35,6 +35,25 @@ EVENT = np.dtype(
     ]
 )
 
+# struct tfpipe_operation of augment.h; the kinds are those of Operation.
+OPERATION = np.dtype(
+    {
+        "names": ["kind", "interpolation", "seed", "values", "fill"],
+        "formats": ["i4", "i4", "u8", ("f8", 6), ("u1", 4)],
+        "offsets": [0, 4, 8, 16, 64],
+        "itemsize": 72,
+    }
+)
+MOST_OPERATIONS = 80  # of a step of an augmentation: TFPIPE_MOST of draw.h
+
+
+class Operation(IntEnum):
+    """Kinds of operations on a crop: enum tfpipe_kind of augment.h, which has their values."""
+
+    IDENTITY, INVERT, POSTERIZE, SOLARIZE, AUTOCONTRAST, EQUALIZE, BRIGHTNESS, CONTRAST, SATURATION, HUE = range(10)
+    SHARPNESS, GRAYSCALE, BLUR, WARP, FLIP_VERTICAL, FLIP_HORIZONTAL, ERASE, ERASE_NOISE = range(10, 18)
+    SAVE, ADD, LOAD = range(18, 21)
+
 
 class EventKind(IntEnum):
     """Kinds of EVENTs."""
@@ -57,6 +76,7 @@ class Core:
         library.tfpipe_native_whole.argtypes = (*(address,) * 3, count, *(number,) * 3, *(address,) * 2)
         library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)
         library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
+        library.tfpipe_native_draw.argtypes = (address, *(number,) * 4, count, count, count, address)
         library.tfpipe_native_record_start.argtypes = (count,)
         library.tfpipe_native_record_stop.restype = count
         library.tfpipe_native_record_take.argtypes = (address,)
@@ -94,6 +114,24 @@ class Core:
         if self._library.tfpipe_native_copy(addresses.ctypes.data, mirror, count, *crops.shape[1:], crops.ctypes.data):
             raise MemoryError("no memory to mirror crops")
 
+    def draw(self, row: np.ndarray, step: int, size: tuple[int, int], seed: int, place: tuple[int, int]) -> np.ndarray:
+        """Returns the OPERATIONs that a step of an augmentation draws for one crop.
+
+        Args:
+            row: the step, float64 [24], as draw.h describes it.
+            step: its number.
+            size: height and width of the crop.
+            seed: of the augmentation.
+            place: stream position of the crop's image, and the crop's number in it.
+
+        Raises ValueError if the row is no step.
+        """
+        operations, row = np.zeros(MOST_OPERATIONS, OPERATION), np.ascontiguousarray(row, np.float64)
+        drawn = self._library.tfpipe_native_draw(row.ctypes.data, len(row), step, *size, seed, *place, operations.ctypes.data)
+        if drawn < 0:
+            raise ValueError(f"{row.tolist()} is no step of an augmentation")
+        return operations[:drawn]
+
     def record(self, capacity: int) -> None:
         """Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
         if capacity < 1:
@@ -119,6 +157,9 @@ class Native(Core):
     """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width) -> crops (uint8
     [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window beyond the
     image."""
+    augment: Callable[..., Any]
+    """(crops (uint8 [k, height, width, 1 or 3]), positions (int64 [k, 2]), seed (int64), steps (float64 [steps, 24], as
+    draw.h describes them)) -> crops, in the same memory if no other op uses it."""
     sizes: Callable[..., Any]
     """(images (string [n]), sizes (int32 [n, 2])) -> sizes (int32 [n, 2]: height, width), those that are 0 replaced by
     what a JPEG's header says; 0 stays for other formats and unusual headers."""
@@ -140,7 +181,7 @@ class Native(Core):
     def __init__(self, library: ctypes.CDLL, ops: Any, origin: int) -> None:
         """Takes the loaded libraries: the core, TensorFlow's module of the ops, and the number of this process."""
         super().__init__(library)
-        for name in ("crops", "resize", "sizes", "read", "rows", "lines", "mark"):
+        for name in ("crops", "resize", "augment", "sizes", "read", "rows", "lines", "mark"):
             setattr(self, name, getattr(ops, f"tfpipe_{name}"))
         self.origin = origin
 

@@ -1,5 +1,6 @@
 /* What Python calls by ctypes, without TensorFlow, and what its calls have in common with those of the op. */
 #include "copy.h"
+#include "draw.h"
 #include "crops.h"
 #include "record.h"
 
@@ -66,4 +67,11 @@ EXPORT int tfpipe_native_copy(const uint8_t *const *records, const uint8_t *flip
     tfpipe_fence();
     tfpipe_scratch_give(scratch);
     return status;
+}
+
+/* Draws the operations of one step for a crop. Returns their number, or -1 for a row that is no step. */
+EXPORT int tfpipe_native_draw(const double *row, int columns, int number, int height, int width, int64_t seed,
+                              int64_t position, int64_t crop, struct tfpipe_operation *operations) {
+    if (columns != TFPIPE_COLUMNS) return -1;
+    return tfpipe_draw(row, tfpipe_crop_key((uint64_t)seed, position, crop), number, height, width, operations);
 }

@@ -53,6 +53,7 @@ static void op_register(const struct tfpipe_op *op) {
 __attribute__((constructor)) static void ops_register(void) {
     op_register(&tfpipe_crops_op);
     op_register(&tfpipe_resize_op);
+    op_register(&tfpipe_augment_op);
     op_register(&tfpipe_mark_op);
     op_register(&tfpipe_sizes_op);
     op_register(&tfpipe_read_op);

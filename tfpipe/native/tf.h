@@ -53,6 +53,10 @@ void TF_GetInput(TF_OpKernelContext *, int index, TF_Tensor **, TF_Status *);
 TF_Tensor *TF_AllocateOutput(TF_OpKernelContext *, int index, int type, const int64_t *dims, int rank, size_t bytes,
                              TF_Status *);
 
+/* Takes the memory of one of the `count` inputs for the output if nothing else needs it, else allocates. */
+TF_Tensor *TF_ForwardInputOrAllocateOutput(TF_OpKernelContext *, const int *candidates, int count, int index,
+                                           const int64_t *dims, int rank, int *forwarded, TF_Status *);
+
 void TF_DeleteTensor(TF_Tensor *);
 int TF_NumDims(const TF_Tensor *);
 int64_t TF_Dim(const TF_Tensor *, int dimension);
@@ -77,6 +81,7 @@ void *tfpipe_new_state(TF_OpKernelConstruction *construction, const char *const 
 void tfpipe_end_call(TF_OpKernelContext *context, TF_Status *status, TF_Tensor *const *in, int inputs, TF_Tensor *out);
 
 extern const struct tfpipe_op tfpipe_crops_op, tfpipe_resize_op; /* of op_crops.c */
+extern const struct tfpipe_op tfpipe_augment_op;                 /* of op_augment.c */
 extern const struct tfpipe_op tfpipe_mark_op;                    /* of op_mark.c */
 extern const struct tfpipe_op tfpipe_sizes_op;                   /* of op_sizes.c */
 extern const struct tfpipe_op tfpipe_read_op;                    /* of op_read.c */

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, crop_seeds
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.images.windows import flipped
@@ -50,7 +51,7 @@ def find_crops(shards: Shards, catalog: Catalog) -> Callable[[SampleRef], CropRe
 
 
 def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.data.Dataset:
-    """Maps batches of `CropRequests` to batches of `Crops`: reads them, decodes JPEGs, mirrors.
+    """Maps batches of `CropRequests` to batches of `Crops`: reads them, decodes JPEGs, mirrors, augments.
 
     Python is called once a batch, and so is the decoder in C.
     """
@@ -58,6 +59,7 @@ def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.d
     shape = (*config.crop_image_size, config.num_channels)
     load = loader(shards, split.catalog.paths, shape)
     mirror = bool(config.flip) and split.training
+    augment = choose_augment(config, training=split.training)
 
     @stage("gather")
     def gather_batch(wanted: CropRequests) -> Crops:
@@ -67,6 +69,8 @@ def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.d
             flips = tf.zeros(0, tf.bool)
         images = tf.numpy_function(load, [wanted.records, flips], tf.uint8, stateful=False)
         images = tf.ensure_shape(images, [wanted.records.shape[0], *shape])
+        if augment is not None:
+            images = augment(images, wanted.positions)
         return Crops(images, wanted.labels, wanted.positions)
 
     calls = calls_at_once(config, split.world).decode
