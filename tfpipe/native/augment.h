@@ -20,6 +20,8 @@ struct tfpipe_operation {
     double values[6];
     uint8_t fill[4];             /* of a warp or an erased rectangle, by channel */
 };
+#pragma GCC visibility push(default)
 /* Applies `count` operations in turn. Returns 0 or TFPIPE_ARGUMENT (crop untouched) or TFPIPE_MEMORY. */
 int tfpipe_operate(tfpipe_scratch *scratch, uint8_t *pixels, int height, int width, int channels, const struct tfpipe_operation *operations, int count);
+#pragma GCC visibility pop
 #endif

@@ -1,0 +1,296 @@
+"""What augmentation draws: torchvision's distributions, from the seed, the crop's position and the step alone."""
+
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from scipy import stats
+
+from tfpipe.config import make_config
+from tfpipe.data.images.augment import AUGMENTATION, choose_augment, step_rows
+from tfpipe.data.order.permutation import GAMMA, mix
+from tfpipe.errors import ConfigError
+from tfpipe.native import Operation, core
+
+SIZE = (96, 128)
+# Below this share of chance a distribution is another one; the draws are fixed, so a test that passes always does.
+UNLIKELY = 1e-3
+
+
+def steps(*augment: Any) -> list[Any]:
+    return make_config({"data": {"train_filelist": "x.txt", "augment": list(augment)}}).data.augment
+
+
+def draw(step: Any, count: int = 4000, size: tuple[int, int] = SIZE, seed: int = 0) -> list[np.ndarray]:
+    """Returns what a step draws for `count` crops."""
+    library = core()
+    assert library is not None
+    (row,) = step_rows(steps(step))
+    return [library.draw(row, 0, size, seed, (position, position % 3)) for position in range(count)]
+
+
+def names(operations: np.ndarray) -> list[str]:
+    return [Operation(kind).name for kind in operations["kind"]]
+
+
+def assert_even(counts: Counter[Any], shares: dict[Any, float]) -> None:
+    assert counts.keys() <= shares.keys(), counts
+    expected = np.array([*shares.values()]) * counts.total()
+    found = [counts[key] for key in shares]
+    assert stats.chisquare(found, expected).pvalue > UNLIKELY, (counts, shares)
+
+
+def test_a_draw_is_a_hash_of_seed_position_crop_and_step() -> None:
+    library, p = core(), 0.3
+    assert library is not None
+    (row,) = step_rows(steps({"name": "RandomInvert", "p": p}))
+
+    def key(seed: int, position: int, crop: int, step: int) -> np.ndarray:
+        words = [np.array([word], np.uint64) for word in (seed, position, crop + 1, step + 1)]
+        state = mix(words[0] + GAMMA)
+        state = mix(state + GAMMA * words[1])
+        state = mix(state + GAMMA * words[2])
+        return mix(state + GAMMA * words[3])
+
+    applied = 0
+    for place in np.ndindex(3, 20, 3, 4):
+        seed, position, crop, step = (int(number) for number in place)
+        uniform = float(mix(key(*place) + GAMMA)[0] >> np.uint64(11)) * 2.0**-53
+        drawn = library.draw(row, step, SIZE, seed, (position, crop))
+        assert len(drawn) == (uniform < p), place
+        applied += len(drawn)
+    assert 0.2 < applied / 720 < 0.4
+
+
+SIGNED = {"BRIGHTNESS", "SATURATION", "CONTRAST", "SHARPNESS"}
+
+
+def kind_of(operations: np.ndarray) -> str:
+    """Returns the name of a policy's operation; warps are told apart by their coefficients."""
+    if not len(operations):
+        return "IDENTITY"
+    (operation,) = operations
+    a, b, c, d, e, f = operation["values"]
+    name = Operation(operation["kind"]).name
+    if name != "WARP":
+        return name
+    if a == e == 1 and (b or d):
+        return "SHEAR_X" if b else "SHEAR_Y"
+    if a == e == 1:
+        return "MOVE_X" if c else "MOVE_Y" if f else "MOVE"
+    return "ROTATE"
+
+
+def test_trivial_augment_draws_one_of_fourteen_operations() -> None:
+    drawn = draw("TrivialAugmentWide", 14_000)
+    kinds = Counter(kind_of(operations) for operations in drawn)
+    assert len(kinds) == 15, kinds  # a shift of 0 is neither along x nor along y
+    kinds["SHIFT"] = sum(kinds.pop(name) for name in ("MOVE_X", "MOVE_Y", "MOVE"))
+    # A shear or a rotation by nothing is told as a shift by nothing.
+    for name in ("SHEAR_X", "SHEAR_Y", "ROTATE"):
+        nothing = kinds.total() / 14 / 31
+        kinds[name] += round(nothing)
+        kinds["SHIFT"] -= round(nothing)
+    assert_even(kinds, {name: (2 if name == "SHIFT" else 1) / 14 for name in kinds})
+
+
+@pytest.mark.parametrize(("bins", "magnitude"), [(31, 9), (31, 30), (11, 0), (10, 4)])
+def test_rand_augment_has_one_magnitude_of_either_sign(bins: int, magnitude: int) -> None:
+    step = {"name": "RandAugment", "num_ops": 1, "magnitude": magnitude, "num_magnitude_bins": bins}
+    share = magnitude / (bins - 1)
+    signs = Counter()
+    for operations in draw(step, 2000):
+        kind = kind_of(operations)
+        if kind == "IDENTITY":
+            continue
+        values = operations["values"][0]
+        if kind in SIGNED:
+            assert abs(values[0] - 1) == pytest.approx(0.9 * share)
+            signs[values[0] < 1] += 1
+        elif kind == "SOLARIZE":
+            assert values[0] == pytest.approx(255 * (1 - share))
+        elif kind == "POSTERIZE":
+            assert values[0] == round(8 - magnitude / ((bins - 1) / 4))
+        elif kind == "SHEAR_X":
+            assert abs(values[1]) == pytest.approx(0.3 * share)
+        elif kind == "MOVE_X":
+            assert abs(values[2]) == int(150 / 331 * SIZE[1] * share)
+        elif kind == "MOVE_Y":
+            assert abs(values[5]) == int(150 / 331 * SIZE[0] * share)
+        elif kind == "ROTATE":
+            assert abs(math.degrees(math.atan2(values[1], values[0]))) == pytest.approx(30 * share)
+        assert kind != "INVERT"
+    if magnitude:
+        assert_even(signs, {True: 0.5, False: 0.5})
+
+
+def test_rand_augment_draws_as_many_operations_as_asked_for() -> None:
+    lengths = Counter(len(operations) for operations in draw({"name": "RandAugment", "num_ops": 3}))
+    # 1 of 14 is the identity, which is no operation.
+    assert_even(lengths, dict(enumerate(stats.binom(3, 13 / 14).pmf(range(4)))))
+
+
+def test_auto_augment_draws_the_pairs_of_its_policy() -> None:
+    drawn = Counter(tuple(names(operations)) for operations in draw("AutoAugment", 8000))
+    # By the paper's Table 9: two pairs are (Invert 0.6, Equalize 1.0); (Sharpness 0.4, Invert 0.6); (Equalize 0.0, 0.8).
+    assert drawn["INVERT", "EQUALIZE"] / 8000 == pytest.approx(2 * 0.6 / 25, abs=0.01)
+    assert drawn["SHARPNESS", "INVERT"] / 8000 == pytest.approx(0.4 * 0.6 / 25, abs=0.004)
+    assert drawn["SATURATION", "CONTRAST"] / 8000 == pytest.approx(2 * 0.6 / 25, abs=0.01)
+    assert drawn["POSTERIZE", "WARP"] / 8000 == pytest.approx(0.4 * 0.6 / 25, abs=0.004)
+    both = drawn["EQUALIZE", "EQUALIZE"]
+    assert both / 8000 == pytest.approx(2 * 0.8 * 0.6 / 25, abs=0.008)
+
+
+def test_color_jitter_draws_factors_and_their_order_uniformly() -> None:
+    step = {"name": "ColorJitter", "brightness": 0.4, "contrast": 1.5, "saturation": [0.5, 0.7], "hue": 0.1}
+    ranges = {"BRIGHTNESS": (0.6, 1.4), "CONTRAST": (0, 2.5), "SATURATION": (0.5, 0.7), "HUE": (-0.1, 0.1)}
+    orders: Counter[Any] = Counter()
+    factors: dict[str, list[float]] = {name: [] for name in ranges}
+    for operations in draw(step):
+        orders[tuple(names(operations))] += 1
+        for name, values in zip(names(operations), operations["values"], strict=True):
+            factors[name].append(values[0])
+    assert_even(orders, dict.fromkeys(orders, 1 / 24))
+    assert len(orders) == 24
+    for name, (low, high) in ranges.items():
+        assert stats.kstest(factors[name], stats.uniform(low, high - low).cdf).pvalue > UNLIKELY, name
+    # A range of which only the unchanged is left is no operation.
+    assert {tuple(names(operations)) for operations in draw({"name": "ColorJitter", "hue": 0.1}, 50)} == {("HUE",)}
+
+
+def erased(generator: np.random.Generator, size: tuple[int, int], scale: Any, ratio: Any) -> tuple[int, ...] | None:
+    """Draws a rectangle by the rules of torchvision's RandomErasing."""
+    for _ in range(10):
+        area = size[0] * size[1] * generator.uniform(*scale)
+        aspect = math.exp(generator.uniform(*np.log(ratio)))
+        height, width = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
+        if height < size[0] and width < size[1]:
+            return generator.integers(size[0] - height + 1), generator.integers(size[1] - width + 1), height, width
+    return None
+
+
+def test_random_erasing_draws_torchvisions_rectangles() -> None:
+    scale, ratio, generator = (0.1, 0.9), (0.3, 3.3), np.random.default_rng(1)
+    step = {"name": "RandomErasing", "p": 0.6, "scale": scale, "ratio": ratio, "value": [1, 2, 3]}
+    drawn = [operations[0] for operations in draw(step, 6000) if len(operations)]
+    expected = [erased(generator, SIZE, scale, ratio) for _ in range(6000)]
+    rectangles = np.array([rectangle for rectangle in expected if rectangle])
+    found = np.array([operation["values"][:4] for operation in drawn])
+    share = len(rectangles) / 6000 * 0.6
+    assert stats.binomtest(len(drawn), 6000, share).pvalue > UNLIKELY
+    for column in range(4):
+        assert stats.ks_2samp(found[:, column], rectangles[:, column]).pvalue > UNLIKELY, column
+    assert (found[:, 0] + found[:, 2] <= SIZE[0]).all() and (found[:, 1] + found[:, 3] <= SIZE[1]).all()
+    assert all(operation["fill"].tolist() == [1, 2, 3, 0] for operation in drawn)
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+def test_aug_mix_draws_weights_of_dirichlet_distributions(alpha: float) -> None:
+    kept, parts, lengths = [], [], Counter()
+    for operations in draw({"name": "AugMix", "alpha": alpha}, 2000):
+        (saved,) = operations["values"][operations["kind"] == Operation.SAVE, 0]
+        added = operations["values"][operations["kind"] == Operation.ADD, 0]
+        assert len(added) == 3 and saved + added.sum() == pytest.approx(1)
+        assert operations["kind"][0] == Operation.SAVE and operations["kind"][-1] == Operation.LOAD
+        kept.append(saved)
+        if saved < 1 - 1e-9:
+            parts.append(added[0] / (1 - saved))
+        lengths[np.flatnonzero(operations["kind"] == Operation.ADD)[0] - 1] += 1
+    assert stats.kstest(kept, stats.beta(alpha, alpha).cdf).pvalue > UNLIKELY
+    assert stats.kstest(parts, stats.beta(alpha, 2 * alpha).cdf).pvalue > UNLIKELY
+    assert_even(lengths, {1: 1 / 3, 2: 1 / 3, 3: 1 / 3})
+
+
+@given(degrees=st.floats(-720, 720), side=st.integers(2, 300), other=st.integers(2, 300))
+def test_a_rotation_has_pillows_coefficients(degrees: float, side: int, other: int) -> None:
+    library = core()
+    assert library is not None
+    (row,) = step_rows(steps({"name": "RandomRotation", "degrees": [degrees, degrees]}))
+    (operation,) = library.draw(row, 0, (side, other), 0, (0, 0))
+    caught: list[Any] = []
+
+    class Caught(Image.Image):
+        def transform(self, size: Any, method: Any, data: Any = None, *args: Any, **options: Any) -> Any:
+            caught.extend(data)
+            return self
+
+    image = Image.new("L", (other, side))
+    image.__class__ = Caught
+    image.rotate(degrees)
+    if caught:  # right angles have other paths in Pillow, without coefficients
+        assert operation["values"] == pytest.approx(caught, abs=1e-9)
+
+
+@given(
+    degrees=st.floats(-180, 180),
+    scale=st.floats(0.2, 4),
+    shears=st.tuples(st.floats(-60, 60), st.floats(-60, 60)),
+    center=st.tuples(st.floats(0, 100), st.floats(0, 100)),
+)
+def test_an_affine_map_is_shear_rotation_scale_about_the_center(
+    degrees: float, scale: float, shears: tuple[float, float], center: tuple[float, float]
+) -> None:
+    library = core()
+    assert library is not None
+    step = {"name": "RandomAffine", "degrees": [degrees] * 2, "scale": [scale] * 2, "center": list(center)}
+    (row,) = step_rows(steps({**step, "shear": [shears[0], shears[0], shears[1], shears[1]]}))
+    (operation,) = library.draw(row, 0, SIZE, 0, (0, 0))
+    angle, x, y = (math.radians(value) for value in (degrees, *shears))
+    # The map from the crop to the image, in torchvision's words: T * C * RotateScaleShear * C^-1.
+    rotate = np.array([[math.cos(angle), -math.sin(angle)], [math.sin(angle), math.cos(angle)]])
+    shear = np.array([[1, 0], [-math.tan(y), 1]]) @ np.array([[1, -math.tan(x)], [0, 1]])
+    rotated = scale * rotate @ shear
+    inverse = np.linalg.inv(rotated)
+    a, b, c, d, e, f = operation["values"]
+    assert np.array([[a, b], [d, e]]) == pytest.approx(inverse, abs=1e-9)
+    assert np.array([[a, b], [d, e]]) @ center + [c, f] == pytest.approx(np.array(center), abs=1e-7)
+
+
+def test_an_affine_map_moves_by_whole_pixels_within_its_shares() -> None:
+    step = {"name": "RandomAffine", "degrees": 0, "translate": [0.25, 0.5]}
+    moves = np.array([operations["values"][0][[2, 5]] for operations in draw(step)])
+    assert (moves == np.rint(moves)).all()
+    for axis, (share, side) in enumerate(((0.25, SIZE[1]), (0.5, SIZE[0]))):
+        assert abs(moves[:, axis]).max() == share * side
+        jittered = moves[:, axis] + np.random.default_rng(axis).uniform(-0.5, 0.5, len(moves))
+        even = stats.uniform(-share * side, 2 * share * side)
+        assert stats.kstest(jittered, even.cdf).pvalue > UNLIKELY
+
+
+def test_steps_and_crops_draw_apart() -> None:
+    library = core()
+    assert library is not None
+    (row,) = step_rows(steps({"name": "ColorJitter", "brightness": 1.0}))
+    places = [(step, seed, p, crop) for step in range(3) for seed in range(3) for p in range(30) for crop in range(3)]
+    factors = {library.draw(row, step, SIZE, seed, (p, crop))["values"][0, 0] for step, seed, p, crop in places}
+    assert len(factors) == len(places)
+
+
+def test_a_row_that_is_no_step_is_refused() -> None:
+    library = core()
+    assert library is not None
+    (row,) = step_rows(steps({"name": "AugMix"}))
+    for column, value in ((0, 99), (0, -1), (7, 9), (8, 9), (9, 0), (9, math.nan), (3, 256), (1, math.inf)):
+        wrong = row.copy()
+        wrong[column] = value
+        with pytest.raises(ValueError, match="no step"):
+            library.draw(wrong, 0, SIZE, 0, (0, 0))
+    with pytest.raises(ValueError, match="no step"):
+        library.draw(row[:-1], 0, SIZE, 0, (0, 0))
+
+
+def test_a_kernel_larger_than_a_crop_is_an_error_that_says_so() -> None:
+    blur = [{"name": "GaussianBlur", "kernel_size": [3, 17]}]
+    config = make_config({"data": {"train_filelist": "x", "augment": blur, "crop_image_size": [8, 99]}}).data
+    with pytest.raises(ConfigError, match=r"data.augment\[0\].kernel_size: received 17 for crops of 8 pixels.*up to 15"):
+        choose_augment(config, training=True)
+    assert choose_augment(config, training=False) is None
+
+
+def test_seeds_of_augmentation_are_none_of_windows_and_flips() -> None:
+    assert AUGMENTATION > 2 * (2**32 - 1) + 1
