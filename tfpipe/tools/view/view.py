@@ -1,4 +1,4 @@
-"""Pictures of a pipeline's input and output: a batch, images with their boxes, or broken files."""
+"""Pictures of a pipeline's input and output: a batch, images with their boxes, an image's epochs, or broken files."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,13 +32,14 @@ from tfpipe.errors import ConfigError
 from tfpipe.tools.check.result import UNUSABLE
 from tfpipe.tools.check.split import check
 from tfpipe.tools.view import sheet
+from tfpipe.tools.view.epochs import draw_epochs
 from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Scene, Tile, draw_panel
 from tfpipe.util.files import read_whole
 from tfpipe.util.retry import retried
 
 SYNSETS = "LOC_synset_mapping.txt"
 # Default counts, by kind of view.
-COUNTS = {"batch": 64, "boxes": 12, "errors": 48}
+COUNTS = {"batch": 64, "boxes": 12, "epochs": 8, "errors": 48}
 BROKEN_PX = (240, 180)
 ALONE = World()
 
@@ -47,10 +48,11 @@ ALONE = World()
 class ViewRequest:
     """A request for a view."""
 
-    kind: Literal["batch", "boxes", "errors"] = "batch"
-    """"batch": crops as training sees them; "boxes": images with boxes and crops; "errors": files that fail."""
+    kind: Literal["batch", "boxes", "epochs", "errors"] = "batch"
+    """"batch": crops as training sees them; "boxes": images with boxes and crops; "epochs": the first crop of one image
+    in several epochs, before and after its augmentation; "errors": files that fail."""
     split: str = "train"
-    count: int | None = None  # maximum number of crops, images or files; None: the default of the kind
+    count: int | None = None  # maximum number of crops, images, epochs or files; None: the default of the kind
     first: int = 0  # first stream position, as `tfpipe order` prints it; ignored for "errors"
 
 
@@ -91,6 +93,8 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     config = config.model_copy(update={"data": data})
     split = load_split(data, what.split, ALONE)
     catalog = split.catalog
+    if what.kind == "epochs" and what.split == "test":
+        raise ConfigError("view --epochs shows training data: test data is never augmented, and comes once")
     if what.split == "test" and what.first >= len(catalog):
         raise ConfigError(f"--first must be below the {len(catalog)} images of the test data, received {what.first}")
     if catalog.by_object and count_crops(split).crops == 0:
@@ -103,11 +107,17 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
     try:
         if what.kind == "batch":
             shown = _batch(config, split, stream, count, names)
+        elif what.kind == "epochs":
+            shown = draw_epochs(config, split, what.first, count)
         else:
             scenes = retried(find_scenes)(split, stream, count)
             shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
     except tf.errors.OpError as error:
         raise to_named_error(error, split, stream, None) from error
+    if what.kind == "epochs":
+        (item,) = split.visits(stream, 1).item.tolist()
+        name = split.name(catalog.image_and_box(item)[0])
+        return f"{name} in {len(shown)} epochs, before data.augment and, below, after it", shown
     height, width = data.crop_image_size
     things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
     seen = "training" if what.split == "train" else "testing"
