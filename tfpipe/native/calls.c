@@ -1,4 +1,5 @@
 /* What Python calls by ctypes, without TensorFlow, and what its calls have in common with those of the op. */
+#include "augment.h"
 #include "copy.h"
 #include "crops.h"
 #include "record.h"
@@ -64,6 +65,15 @@ EXPORT int tfpipe_native_copy(const uint8_t *const *records, const uint8_t *flip
             tfpipe_stream(crops, records[i], size);
     }
     tfpipe_fence();
+    tfpipe_scratch_give(scratch);
+    return status;
+}
+
+/* Applies operations to a crop: see tfpipe_operate. Returns 0 or TFPIPE_*. */
+EXPORT int tfpipe_native_operate(uint8_t *pixels, int height, int width, int channels,
+                                 const struct tfpipe_operation *operations, int count) {
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    int status = scratch ? tfpipe_operate(scratch, pixels, height, width, channels, operations, count) : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
     return status;
 }
