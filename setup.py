@@ -14,8 +14,9 @@ def library(name: str, sources: list[str]) -> Extension:
         f"tfpipe.native.{name}",
         sources,
         depends=sorted(glob("tfpipe/native/*.h")),
-        extra_compile_args=["-std=gnu11", "-O3", "-g0", "-fvisibility=hidden", "-pthread"],
-        extra_link_args=["-pthread"],
+        # Without fused multiply-add, so that levels are the same on all processors.
+        extra_compile_args=["-std=gnu11", "-O3", "-g0", "-fvisibility=hidden", "-pthread", "-ffp-contract=off"],
+        extra_link_args=["-pthread", "-lm"],
         py_limited_api=True,
         # Without a compiler TensorFlow's ops decode.
         optional=True,

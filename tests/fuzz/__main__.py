@@ -10,10 +10,17 @@ import time
 from pathlib import Path
 
 from tests.fuzz.jpegs import compare_folder, fuzz_generated, fuzz_jpegs
+from tests.fuzz.operations import fuzz_operations
 from tests.fuzz.pictures import fuzz_pictures
 from tests.fuzz.xmls import fuzz_xmls
 
-KINDS = {"xmls": fuzz_xmls, "pictures": fuzz_pictures, "jpegs": fuzz_jpegs, "generated": fuzz_generated}
+KINDS = {
+    "xmls": fuzz_xmls,
+    "pictures": fuzz_pictures,
+    "jpegs": fuzz_jpegs,
+    "generated": fuzz_generated,
+    "operations": fuzz_operations,
+}
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
 parser.add_argument("kind", choices=[*KINDS, "folder"])

@@ -245,7 +245,7 @@ def test_tables_are_kept_by_their_bytes(core: Core) -> None:
 def test_the_corpus_passes_under_sanitizers(tmp_path: Path) -> None:
     """Both sanitizers, every allocation of exact size; each file as it is, then changed for two seconds."""
     program = tmp_path / "harness"
-    build = ["cc", *WARNINGS, *SANITIZERS, "-DSTANDALONE", str(HARNESS), *core_sources(), "-o", str(program)]
+    build = ["cc", *WARNINGS, *SANITIZERS, "-DSTANDALONE", str(HARNESS), *core_sources(), "-o", str(program), "-lm"]
     subprocess.run(build, check=True)
     corpus = tmp_path / "corpus"
     corpus.mkdir()

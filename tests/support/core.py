@@ -27,7 +27,7 @@ def build_core(folder: Path, *options: str) -> Path:
     """Builds the core as a shared library in `folder`, by default with -O3."""
     library = folder / "libcore.so"
     how = options or ("-O3",)
-    subprocess.run(["cc", *WARNINGS, *how, "-fPIC", "-shared", *core_sources(), "-o", str(library)], check=True)
+    subprocess.run(["cc", *WARNINGS, *how, "-fPIC", "-shared", *core_sources(), "-o", str(library), "-lm"], check=True)
     return library
 
 
@@ -42,6 +42,9 @@ class Core:
         self.library.tfpipe_crops.argtypes = [
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
             *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+        ]
+        self.library.tfpipe_operate.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
         ]
         self.scratch = self.library.tfpipe_scratch_new()
 
@@ -79,6 +82,21 @@ class Core:
         """Returns the whole image (uint8 [*size, channels]), or the code of a refusal."""
         crops = self.crops(jpeg, size, [(0, 0, *size)], size, channels)
         return crops if isinstance(crops, int) else crops[0]
+
+    def operate(self, pixels: np.ndarray, operations: np.ndarray) -> np.ndarray | int:
+        """Returns the crop (uint8 [height, width, channels]) after OPERATIONs, or the code of a refusal, for which
+        `pixels` are checked to be as they were; as is memory before and after them.
+        """
+        guard = 64
+        memory = np.full(pixels.size + 2 * guard, 0xA5, np.uint8)
+        memory[guard:-guard] = pixels.ravel()
+        address = memory.ctypes.data + guard
+        arguments = *pixels.shape, operations.ctypes.data, len(operations)
+        status = self.library.tfpipe_operate(self.scratch, address, *arguments)
+        assert (memory[:guard] == 0xA5).all() and (memory[-guard:] == 0xA5).all()
+        crop = memory[guard:-guard].reshape(pixels.shape)
+        assert not status or (crop == pixels).all()
+        return status or crop
 
 
 def reference(jpeg: bytes, channels: int = 3) -> np.ndarray:

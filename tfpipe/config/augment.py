@@ -51,8 +51,9 @@ class RandAugment(Step):
     """Level, or one for each channel, of pixels that come from outside the crop."""
 
     def _conflicts(self) -> Iterator[str]:
-        if self.magnitude >= self.num_magnitude_bins:
-            yield f"magnitude: received {self.magnitude}; accepted: less than num_magnitude_bins, {self.num_magnitude_bins}"
+        bins = self.num_magnitude_bins
+        if self.magnitude >= bins:
+            yield f"magnitude: received {self.magnitude}; accepted: less than num_magnitude_bins, {bins}"
 
 
 class TrivialAugmentWide(Step):
@@ -121,7 +122,12 @@ class ColorJitter(Step):
 
     def _conflicts(self) -> Iterator[str]:
         yield from super()._conflicts()
-        for name, low, high in (("brightness", 0, None), ("contrast", 0, None), ("saturation", 0, None), ("hue", -0.5, 0.5)):
+        for name, low, high in (
+            ("brightness", 0, None),
+            ("contrast", 0, None),
+            ("saturation", 0, None),
+            ("hue", -0.5, 0.5),
+        ):
             value = getattr(self, name)
             if isinstance(value, tuple) and (value[0] < low or (high is not None and value[1] > high)):
                 yield f"{name}: received {list(value)}; accepted: from {low}" + (f" to {high}" if high else "")

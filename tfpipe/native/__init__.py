@@ -20,10 +20,10 @@ logger = logging.getLogger(__name__)
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 7  # TFPIPE_VERSION of crops.h
+VERSION = 8  # TFPIPE_VERSION of crops.h
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "TensorFlow's ops"
-DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
+DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
 # Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
@@ -34,24 +34,22 @@ EVENT = np.dtype(
         *(("kind", "i4"), ("refused", "i4")),
     ]
 )
-
-# struct tfpipe_operation of augment.h; the kinds are those of Operation.
+# struct tfpipe_operation of augment.h, with an Operation as its kind.
 OPERATION = np.dtype(
-    {
-        "names": ["kind", "interpolation", "seed", "values", "fill"],
-        "formats": ["i4", "i4", "u8", ("f8", 6), ("u1", 4)],
-        "offsets": [0, 4, 8, 16, 64],
-        "itemsize": 72,
-    }
+    [
+        *(("kind", "i4"), ("interpolation", "i4"), ("seed", "u8")),
+        *(("values", "f8", 6), ("fill", "u1", 4), ("unused", "u1", 4)),
+    ]
 )
 MOST_OPERATIONS = 80  # of a step of an augmentation: TFPIPE_MOST of draw.h
 
 
 class Operation(IntEnum):
-    """Kinds of operations on a crop: enum tfpipe_kind of augment.h, which has their values."""
+    """Kinds of OPERATIONs; augment.h has their values."""
 
-    IDENTITY, INVERT, POSTERIZE, SOLARIZE, AUTOCONTRAST, EQUALIZE, BRIGHTNESS, CONTRAST, SATURATION, HUE = range(10)
-    SHARPNESS, GRAYSCALE, BLUR, WARP, FLIP_VERTICAL, FLIP_HORIZONTAL, ERASE, ERASE_NOISE = range(10, 18)
+    IDENTITY, INVERT, POSTERIZE, SOLARIZE, AUTOCONTRAST, EQUALIZE = range(6)
+    BRIGHTNESS, CONTRAST, SATURATION, HUE, SHARPNESS, GRAYSCALE = range(6, 12)
+    BLUR, WARP, FLIP_VERTICAL, FLIP_HORIZONTAL, ERASE, ERASE_NOISE = range(12, 18)
     SAVE, ADD, LOAD = range(18, 21)
 
 
@@ -77,6 +75,7 @@ class Core:
         library.tfpipe_native_try.argtypes = (ctypes.c_char_p, count, number, number)
         library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
         library.tfpipe_native_draw.argtypes = (address, *(number,) * 4, count, count, count, address)
+        library.tfpipe_native_operate.argtypes = (address, *(number,) * 3, address, number)
         library.tfpipe_native_record_start.argtypes = (count,)
         library.tfpipe_native_record_stop.restype = count
         library.tfpipe_native_record_take.argtypes = (address,)
@@ -127,10 +126,28 @@ class Core:
         Raises ValueError if the row is no step.
         """
         operations, row = np.zeros(MOST_OPERATIONS, OPERATION), np.ascontiguousarray(row, np.float64)
-        drawn = self._library.tfpipe_native_draw(row.ctypes.data, len(row), step, *size, seed, *place, operations.ctypes.data)
+        drawn = self._library.tfpipe_native_draw(
+            row.ctypes.data, len(row), step, *size, seed, *place, operations.ctypes.data
+        )
         if drawn < 0:
             raise ValueError(f"{row.tolist()} is no step of an augmentation")
         return operations[:drawn]
+
+    def operate(self, pixels: np.ndarray, operations: np.ndarray) -> None:
+        """Applies operations (OPERATION [n]) to a crop (uint8 [height, width, 1 or 3], contiguous), in place.
+
+        Raises ValueError for values that augment.h does not accept, with the crop as it was, and MemoryError.
+        """
+        if pixels.dtype != np.uint8 or pixels.ndim != 3 or not (pixels.flags.c_contiguous and pixels.flags.writeable):
+            accepted = "a crop is a writeable, contiguous uint8 [height, width, 1 or 3]"
+            raise ValueError(f"{accepted}, received {_kind(pixels)}")
+        if operations.dtype != OPERATION or operations.ndim != 1 or not operations.flags.c_contiguous:
+            raise ValueError(f"operations are a contiguous native.OPERATION [n], received {_kind(operations)}")
+        arguments = pixels.ctypes.data, *pixels.shape, operations.ctypes.data, len(operations)
+        if status := self._library.tfpipe_native_operate(*arguments):
+            if status == MEMORY:
+                raise MemoryError(f"no memory to augment a crop of {pixels.shape}")
+            raise ValueError(f"a crop of {pixels.shape} or a value of the operations is refused: {operations.tolist()}")
 
     def record(self, capacity: int) -> None:
         """Begins to record EVENTs, the newest `capacity` of them. Raises ValueError below 1, MemoryError."""
@@ -251,6 +268,10 @@ def _loaded() -> Native | str:
         return Native(library, ops, own.tfpipe_native_origin())
     except (OSError, AttributeError, tf.errors.OpError) as error:
         return f"{file} cannot be loaded ({error}): {BUILD}"
+
+
+def _kind(array: np.ndarray) -> str:
+    return f"{array.dtype} {list(array.shape)}"
 
 
 def _of_another_version(file: Path) -> str:

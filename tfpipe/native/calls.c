@@ -1,4 +1,5 @@
 /* What Python calls by ctypes, without TensorFlow, and what its calls have in common with those of the op. */
+#include "augment.h"
 #include "copy.h"
 #include "draw.h"
 #include "crops.h"
@@ -74,4 +75,13 @@ EXPORT int tfpipe_native_draw(const double *row, int columns, int number, int he
                               int64_t position, int64_t crop, struct tfpipe_operation *operations) {
     if (columns != TFPIPE_COLUMNS) return -1;
     return tfpipe_draw(row, tfpipe_crop_key((uint64_t)seed, position, crop), number, height, width, operations);
+}
+
+/* Applies operations to a crop: see tfpipe_operate. Returns 0 or TFPIPE_*. */
+EXPORT int tfpipe_native_operate(uint8_t *pixels, int height, int width, int channels,
+                                 const struct tfpipe_operation *operations, int count) {
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    int status = scratch ? tfpipe_operate(scratch, pixels, height, width, channels, operations, count) : TFPIPE_MEMORY;
+    tfpipe_scratch_give(scratch);
+    return status;
 }

@@ -208,6 +208,9 @@ blend_rows blend_plain, blend_avx2;
 resize_row resize_plain, resize_avx2;
 mirror_row mirror_plain, mirror_avx2;
 
+/* crops.c: returns the number of the instructions in use: 1 for AVX2, else 0. */
+int simd_level(void);
+
 /* Sets taps[0..size) from `source` pixels; mirrored: for the target's pixels from the last to the first. */
 void set_taps(struct tap *taps, int source, int size, int mirrored);
 

@@ -48,7 +48,7 @@ static const struct kernels KERNELS[] = {
 };
 static int simd_limit = 1; /* for tests */
 
-static int simd_level(void) {
+int simd_level(void) {
 #if HAVE_AVX2
     int available = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
     return available && __atomic_load_n(&simd_limit, __ATOMIC_RELAXED);

@@ -137,7 +137,7 @@ def test_rand_augment_draws_as_many_operations_as_asked_for() -> None:
 
 def test_auto_augment_draws_the_pairs_of_its_policy() -> None:
     drawn = Counter(tuple(names(operations)) for operations in draw("AutoAugment", 8000))
-    # By the paper's Table 9: two pairs are (Invert 0.6, Equalize 1.0); (Sharpness 0.4, Invert 0.6); (Equalize 0.0, 0.8).
+    # Table 9 of the paper has two of (Invert 0.6, Equalize 1.0), and one of (Sharpness 0.4, Invert 0.6).
     assert drawn["INVERT", "EQUALIZE"] / 8000 == pytest.approx(2 * 0.6 / 25, abs=0.01)
     assert drawn["SHARPNESS", "INVERT"] / 8000 == pytest.approx(0.4 * 0.6 / 25, abs=0.004)
     assert drawn["SATURATION", "CONTRAST"] / 8000 == pytest.approx(2 * 0.6 / 25, abs=0.01)
@@ -287,7 +287,9 @@ def test_a_row_that_is_no_step_is_refused() -> None:
 def test_a_kernel_larger_than_a_crop_is_an_error_that_says_so() -> None:
     blur = [{"name": "GaussianBlur", "kernel_size": [3, 17]}]
     config = make_config({"data": {"train_filelist": "x", "augment": blur, "crop_image_size": [8, 99]}}).data
-    with pytest.raises(ConfigError, match=r"data.augment\[0\].kernel_size: received 17 for crops of 8 pixels.*up to 15"):
+    with pytest.raises(
+        ConfigError, match=r"data.augment\[0\].kernel_size: received 17 for crops of 8 pixels.*up to 15"
+    ):
         choose_augment(config, training=True)
     assert choose_augment(config, training=False) is None
 
