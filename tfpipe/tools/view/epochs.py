@@ -47,7 +47,7 @@ def draw_epochs(config: Config, split: Split, first: int, count: int) -> list[Ti
             continue
         seen.add(epoch)
         crops = [_crop(config.model_copy(update={"data": each}), split, position) for each in (plain, data)]
-        tiles.append(Tile(_stacked(crops), (f"epoch {epoch}, position {position}",)))
+        tiles.append(Tile(_stacked(crops), (f"epoch {epoch}", f"position {position}")))
         if len(tiles) == count:
             break
     return tiles

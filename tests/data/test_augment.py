@@ -1,0 +1,112 @@
+"""Augmented batches: those without augmentation, each crop changed by what its position draws, from every source."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.packs import config_of, packed
+from tests.support.sample import SampleData
+from tfpipe import Config, Cursor, Stream, World, build_dataset, make_config
+from tfpipe.data.images.augment import AUGMENTATION, step_rows
+from tfpipe.errors import ConfigError
+from tfpipe.native import core
+
+STEPS = [
+    "RandAugment",
+    {"name": "ColorJitter", "brightness": 0.4, "saturation": 0.4},
+    {"name": "GaussianBlur", "kernel_size": 5, "p": 0.5},
+    {"name": "RandomErasing", "value": "random"},
+]
+LOOSE = {"crop": "boxes", "flip": True, "seed": 5}
+
+
+def with_steps(config: Config, steps: list[Any]) -> Config:
+    augment = make_config({"data": {"train_filelist": "x", "augment": steps}}).data.augment
+    return config.model_copy(update={"data": config.data.model_copy(update={"augment": augment})})
+
+
+def batches(config: Config, count: int = 3, **options: Any) -> list[tuple[np.ndarray, ...]]:
+    dataset = build_dataset(config, "train", with_positions=True, **options)
+    return [tuple(map(np.asarray, batch)) for batch in dataset.take(count)]
+
+
+def augmented(config: Config, images: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """Returns plain crops changed as `config` says, one at a time and without TensorFlow."""
+    library, result = core(), images.copy()
+    assert library is not None
+    for crop, place in zip(result, positions.tolist(), strict=True):
+        for number, row in enumerate(step_rows(config.data.augment)):
+            seed = AUGMENTATION + config.data.seed
+            library.operate(crop, library.draw(row, number, crop.shape[:2], seed, tuple(place)))
+    return result
+
+
+def check(config: Config, plain: Config | None = None) -> None:
+    """Compares a config's batches with those of `plain`, or of itself without steps, changed here."""
+    changed = 0
+    expected = batches(with_steps(plain or config, []))
+    for (images, labels, positions), (untouched, same, places) in zip(batches(config), expected, strict=True):
+        np.testing.assert_array_equal(positions, places)
+        np.testing.assert_array_equal(labels, same)
+        np.testing.assert_array_equal(images, augmented(config, untouched, places))
+        changed += int((images != untouched).any(axis=(1, 2, 3)).sum())
+    assert changed > 0.8 * 3 * len(images)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"crop": "random_resized", "unit": "box", "scope": "shard"},
+        {"num_channels": 1, "decoder": "graph"},
+        {"num_parallel_readers": 1, "on_error": "skip"},
+        {"cache": "memory", "cache_stage": "crops"},
+        {"service": {"workers": 1}},
+    ],
+)
+def test_a_crop_is_changed_by_what_its_position_draws(sample: SampleData, tmp_path: Path, data: dict[str, Any]) -> None:
+    config = config_of(sample, tmp_path, **{**LOOSE, **data, "augment": STEPS})
+    plain = config.model_copy(update={"data": config.data.model_copy(update={"service": None})})
+    check(config, plain)
+
+
+@pytest.mark.parametrize("kind", ["raw", "crops", "original"])
+def test_packed_data_is_augmented_alike(sample: SampleData, tmp_path: Path, kind: str) -> None:
+    loose = config_of(sample, tmp_path, **LOOSE)
+    packed(loose, tmp_path / "out", kind, splits=("train",))
+    config = config_of(sample, tmp_path, "packed", tmp_path / "out", **LOOSE, augment=STEPS)
+    check(config, None if kind == "crops" else with_steps(loose, STEPS))
+
+
+def test_a_resumed_run_draws_the_same_on_another_number_of_ranks(sample: SampleData, tmp_path: Path) -> None:
+    config = config_of(sample, tmp_path, **{**LOOSE, "crop": "full", "augment": STEPS})
+    whole = {
+        place[0]: image.tobytes()
+        for images, _, places in batches(config, 6)
+        for image, place in zip(images, places.tolist(), strict=True)
+    }
+    rest = Stream.start(1).at([Cursor(16)]).over(3)
+    for rank in range(3):
+        for images, _, places in batches(config, 1, world=World(rank, 3), resume=rest):
+            for image, (position, _) in zip(images, places.tolist(), strict=True):
+                assert position >= 16 and whole[position] == image.tobytes()
+
+
+def test_test_data_is_not_augmented(sample: SampleData, tmp_path: Path) -> None:
+    config = config_of(sample, tmp_path, augment=STEPS)
+    for (images, _), (plain, _) in zip(
+        build_dataset(config, "test"), build_dataset(with_steps(config, []), "test"), strict=True
+    ):
+        np.testing.assert_array_equal(images, plain)
+
+
+def test_without_the_library_the_error_says_what_to_install(
+    sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfpipe.data.images.augment.native", lambda: None)
+    monkeypatch.setattr("tfpipe.data.images.augment.missing", lambda: "it is not built: install tfpipe again")
+    config = config_of(sample, tmp_path, augment=["RandomInvert"])
+    with pytest.raises(ConfigError, match=r"data.augment has 1 step.*not built: install tfpipe again"):
+        build_dataset(config)
