@@ -1,6 +1,6 @@
 """What an earlier version has left is still of use: configs, an index, packed data, the record of a run.
 
-tests/recorded/before is of d1cf701; make_before.py beside it has made it, and says what it holds.
+tests/recorded/before is of d1cf701; make_before.py next to it has made it, and says what it holds.
 """
 
 import json

@@ -44,7 +44,7 @@ LAUNCHERS = (
     ("flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
-# What a loop of the user's own can do under the launchers of frameworks, whose ranks MPI does not connect.
+# Advice for a user's own loop under the launchers of frameworks, whose ranks MPI does not connect.
 BY_TORCH = "call torch.distributed.init_process_group(), and take the batches from tfpipe.torch.Loader"
 BY_JAX = "call jax.distributed.initialize(), and take the batches from tfpipe.jax.Loader"
 BY_HAND = "give tfpipe.Loader a World(rank, size) and a gather"
@@ -110,7 +110,7 @@ def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
 def end_other_ranks(code: int) -> None:
     """Ends all ranks that MPI connects, this one too, with an exit code; does nothing if there are no others.
 
-    For a rank that has failed: the others may wait for it in a collective, for ever, and it for them in MPI_Finalize.
+    For a rank that has failed: the others may wait for it in a collective, forever, and it for them in MPI_Finalize.
     Horovod's collectives end with an error instead.
     """
     mpi, horovod = sys.modules.get("mpi4py.MPI"), sys.modules.get("horovod.tensorflow")

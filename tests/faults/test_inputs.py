@@ -11,7 +11,7 @@ from tfpipe.cli import main
 
 
 def write(tmp_path: Path, given: Input) -> Path:
-    """The config, and beside it a list of three good images and what else there is."""
+    """The config, and next to it a list of three good images and what else there is."""
     for number, line in enumerate(LIST.split()):
         (tmp_path / line).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / line).write_bytes(encoded(picture(20, 30, number)))

@@ -53,7 +53,7 @@ def rest_of(stream: Stream, world: World, order: Order, crops: np.ndarray, below
 
 
 def check_interrupted(order: Order, crops: np.ndarray, runs: list[tuple[int, int]], batch: int, ahead: int) -> None:
-    """Asserts that runs of (ranks, steps), each going on from the last, train no crop twice and leave all others.
+    """Asserts that runs of (ranks, steps), each resuming the last, train no crop twice and leave all others.
 
     Everything up to `ahead` positions beyond the last one that was passed must still come.
     """

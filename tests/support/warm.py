@@ -48,7 +48,7 @@ class Child:
 
 
 def stand_for(words: list[str]) -> int:
-    """Is a command to whoever started this process: its output, its signals and its exit code."""
+    """Is a command to the parent of this process: its output, its signals and its exit code."""
     child = Child(words, dict(os.environ), [0, 1, 2])
     for number in PASSED_ON:
         signal.signal(number, lambda received, _: child.signal(received))

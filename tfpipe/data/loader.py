@@ -213,7 +213,7 @@ class Loader(Iterator[Any]):
     def epoch(self, number: int) -> Iterator[Any]:
         """Yields the batches of epoch `number`, from 0, that are still to come: after a resume, the rest of it.
 
-        Of test data each epoch is a pass, as with `for`. Raises ValueError if a training epoch is over, or an earlier
+        An epoch of test data is a pass, as with `for`. Raises ValueError if a training epoch is over, or an earlier
         one is not.
         """
         if self.split != "train":
@@ -308,7 +308,7 @@ class Loader(Iterator[Any]):
     def dropped(self) -> list[DroppedSample]:
         """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why.
 
-        As the state does, it counts those of batches used: once `commit` is called, up to the last batch committed.
+        Counts the batches used, as the state does: once `commit` is called, up to the last batch committed.
         """
         with self._lock:
             self._look()

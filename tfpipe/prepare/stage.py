@@ -1,6 +1,6 @@
 """Copies a filelist's data to a node-local disk before a job; training then reads it from there.
 
-Packed data is copied to OUT as it is, or only the records of the node's ranks. Of other data it writes:
+Packed data is copied to OUT as it is, or only the records of the node's ranks. For other data, writes:
 
 OUT/train.txt, OUT/val.txt      filelists of the copies, in the same order as the originals
 OUT/train.index.parquet         copy of the list's index if there is one; XMLs are not copied then
@@ -171,7 +171,7 @@ def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> li
     overrides = [f"data.{split}_filelist={out / LISTS[split]}" for split in plans]
     if config.index is not None:
         overrides.append("data.index=null")
-    # Of a list, unlike of a folder, the XMLs would be looked for.
+    # Training would look for the XMLs of a list, unlike those of a folder.
     if _whole(config, plans):
         overrides.append("data.annotations=none")
     return overrides

@@ -58,7 +58,7 @@ def read_whole(path: str, stamps: list[int | None] | None = None, most: int | No
     """
     file = os.open(path, os.O_RDONLY)
     try:
-        # Of an open file at half the cost of `stamp`; taken before the read, so that a change shows.
+        # The stamp of an open file has half the cost of `stamp`; taken before the read, so that a change shows.
         about = None if stamps is None else os.fstat(file)
         text = more = os.read(file, most or SOME)
         # A file returns fewer bytes than requested only at its end; another call would add a tenth of the cost.

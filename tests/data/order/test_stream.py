@@ -39,7 +39,7 @@ def test_the_tail_after_a_resume_is_the_uninterrupted_one(
     order = Order(len(crops), seed=5, scope=scope)
     if scope == "shard":
         size = min(size, len(crops))
-        # Every rank's share must hold a crop, or it would search for ever.
+        # Every rank's share must hold a crop, or it would search forever.
         crops = np.maximum(crops, 1)
     whole = Ranks(Stream.start(size), order, crops, batch).steps(sum(stops) + 4)
     stream, done = Stream.start(size), 0

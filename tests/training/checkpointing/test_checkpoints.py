@@ -1,4 +1,4 @@
-"""Checkpoint files: whole or not there, the last few kept, and what may go on from one."""
+"""Checkpoint files: whole or not there, the last few kept, and which runs may resume from one."""
 
 import json
 import os
@@ -174,7 +174,7 @@ def test_another_run_does_not_unless_told_to(
     assert said in str(caught.value)
     assert "--resume-anyway" in str(caught.value)
     check(anyway=True, **changes)
-    assert "goes on although this has changed" in caplog.text
+    assert "resumes although this has changed" in caplog.text
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_another_batch_does_not(batch: GlobalBatch) -> None:
 
 def test_shards_stay_with_their_ranks() -> None:
     """Not even if told to: what another number of ranks would have to do is unknown."""
-    with pytest.raises(ConfigError, match="a run of 2 ranks goes on only with as many; there are 4"):
+    with pytest.raises(ConfigError, match="a run of 2 ranks resumes only with as many; there are 4"):
         check(GlobalBatch(4, 8), anyway=True, data__scope="shard")
 
 

@@ -72,7 +72,7 @@ class BySplit(NamedTuple):
         return named if named or not apart else self.unsaid or self.both or self.train
 
     def unused(self) -> list[str]:
-        """Returns the names that are of neither split, though they lie beside those that are."""
+        """Returns the names that are of neither split, though they lie next to those that are."""
         return [*(self.test if self.val else []), *(self.unsaid if self.train else [])]
 
     def _check(self, apart: bool) -> None:
@@ -92,8 +92,8 @@ def listing(names: Sequence[str]) -> str:
 def find_splits(root: Path) -> dict[str, Path]:
     """Returns the folder of each split: "train", and the folders of test data in `root` by their names.
 
-    Folders are split by their names, if they hold folders: those of test data beside one of training data
-    may hold images alone. A name that says nothing else comes first, so that train_old beside train is no split; a name
+    Folders are split by their names, if they hold folders: those of test data next to one of training data
+    may hold images alone. A name that says nothing else comes first, so that train_old next to train is no split; a name
     that does, such as seg_train, counts only if there are training and test data. Without a folder of training data,
     as in a tree whose classes are train, bus and car, all of `root` but folders of test data is "train".
 

@@ -27,7 +27,7 @@ HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
 def read_filelist(path: str | Path, show: bool = False) -> FileList:
-    """Reads the list at `path`, one path a line; blank lines are skipped. Of a folder, lists its images.
+    """Reads the list at `path`, one path a line; blank lines are skipped. Lists the images of a folder.
 
     A relative line is relative to the list's folder; a URL is left as it is. `show` shows the progress. Raises
     ConfigError if the list cannot be read, holds no line, holds both URLs and paths, or a URL with a user or a

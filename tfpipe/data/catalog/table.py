@@ -5,7 +5,7 @@ from (util/made_from.py; files count by size and time of change). NumPy maps an 
 multiple of 64 bytes, which TensorFlow takes without a copy. Buffers of Arrow start at multiples of 8, and importing
 pyarrow costs each start an eighth of a second.
 
-Tables of `train.txt` are in the folder `train.catalog` beside it or in `data.index`, as its index is, or, if that
+Tables of `train.txt` are in the folder `train.catalog` next to it or in `data.index`, as its index is, or, if that
 cannot be written, in the folder for temporary files (TMPDIR) of each host. A table's name ends with a hash of
 everything that it is made from, so that none is replaced while it is mapped.
 """
@@ -193,7 +193,7 @@ class TableStore:
         if self._find(name) is not None:
             return True
         for folder in filter(_is_trusted, self.folders):
-            # What earlier versions stored, in other forms, is not used.
+            # Tables of earlier versions, in other forms, are not used.
             before = [folder.with_suffix(end) for end in (f".{kind}-index.parquet", f".{kind}.arrow")]
             with suppress(OSError):  # another process may remove one meanwhile
                 before = sorted([*filter(Path.exists, before), *folder.glob(f"{kind}-*")], key=os.path.getmtime)
@@ -267,17 +267,17 @@ def catalog_folders(config: DataConfig, paths: Sequence[Path | Any]) -> list[Pat
 def stored_stems(config: DataConfig, paths: Sequence[Path | Any]) -> list[Path]:
     """Returns the paths, without endings, at which something about data may be stored, the best first.
 
-    It lies beside the data, if that is not behind a URL (a UrlPath): train for train.txt, and train+more for two mixed
+    It lies next to the data, if that is not behind a URL (a UrlPath): train for train.txt, and train+more for two mixed
     lists. In the folder `data.index`, or else in the folder for temporary files, where data of equal names may meet, a
     hash is added, train-1a2b3c4d: the sha256 of the resolved paths.
     """
-    stem, beside = "+".join(Path(path.name).stem for path in paths), paths[0].parent
+    stem, folder = "+".join(Path(path.name).stem for path in paths), paths[0].parent
     names = [os.fsencode(path.resolve() if isinstance(path, Path) else str(path)) for path in paths]
     digest = hashlib.sha256(b"\n".join(names)).hexdigest()
     hashed = f"{stem}-{digest[:8]}"
     if config.index is not None:
         return [config.index / hashed, _temporary_folder() / hashed]
-    return [*([beside / stem] if isinstance(beside, Path) else []), _temporary_folder() / hashed]
+    return [*([folder / stem] if isinstance(folder, Path) else []), _temporary_folder() / hashed]
 
 
 def _stored_text(folder: Path) -> str | None:
@@ -298,7 +298,7 @@ def _create(folder: Path) -> None:
 
 
 def _temporary_folder() -> Path:
-    """Returns this user's folder for tables of data beside which nothing can be written."""
+    """Returns this user's folder for tables of data whose own folder cannot be written."""
     return Path(tempfile.gettempdir()) / f"tfpipe-{os.getuid()}"
 
 

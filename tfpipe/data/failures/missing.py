@@ -16,7 +16,7 @@ from tfpipe.data.split import Failure, Split
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 
-# Batches after which the samples left out are looked for if nobody asks before.
+# Batches after which the samples left out are looked for if no caller asks before.
 LOOK_EVERY = 1000
 PASSED = "it could not be read when it was due, but can be read now"
 
@@ -116,7 +116,7 @@ class DroppedLog:
 class Dropped:
     """Finds the samples that were left out, from the positions of a rank's batches.
 
-    Costs nothing for samples that arrive. A missing sample is loaded once more to find the reason; one without any
+    Costs nothing for samples that arrive. A missing sample is loaded again to find the reason; one without any
     object of a known class does not count as left out.
     """
 

@@ -95,7 +95,7 @@ def _put(device: str, batch: Batch) -> Batch:
 
 
 class Taker:
-    """A thread that takes a rank's batches, so that its user need not wait for one for ever.
+    """A thread that takes a rank's batches, so that its user need not wait for one forever.
 
     It ends when the Taker is closed or collected, or the program ends.
     """

@@ -51,8 +51,8 @@ class Limits(NamedTuple):
 def find_damage(contents: bytes) -> str | None:
     """Returns what is wrong with a JPEG file, None if nothing is; TensorFlow may still decode it.
 
-    Decodes the whole file: by the decoder in C, which notices all that libjpeg-turbo warns of. Of kinds of JPEG that it
-    refuses, and where it is not built, only files are found that are cut off, or at which Pillow's decoder ends.
+    Decodes the whole file by the decoder in C, which notices all that libjpeg-turbo warns of. If that refuses the kind
+    of JPEG or is not built, finds only files that are cut off, or at which Pillow's decoder ends.
     """
     if not contents.startswith(JPEG):
         return "it is no JPEG"

@@ -23,7 +23,7 @@ END = 2**62
 
 
 class Cursor(NamedTuple):
-    """A rank's cursor: the position where it goes on, and the number of the first crop there that is still unused."""
+    """A rank's cursor: the position where it resumes, and the number of the first crop there that is still unused."""
 
     position: int
     crop: int = 0

@@ -1,4 +1,4 @@
-"""The record of a trace's batches and samples, which is written beside the profiler's trace; needs no TensorFlow."""
+"""The record of a trace's batches and samples, which is written next to the profiler's trace; needs no TensorFlow."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# Seconds that a pipeline or its thread gets to end before its user goes on, and before the process ends.
+# Seconds that a pipeline or its thread gets to end before its user continues, and before the process ends.
 END_S, EXIT_S = 0.5, 10.0
 NAME = "end of a pipeline"
 

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # End of the names of indexes, which are not data.
 INDEX = "index.parquet"
-# Name of the files beside those of training and test data.
+# Name of the files next to those of training and test data.
 NEITHER = "neither"
 
 
@@ -49,7 +49,7 @@ def files_of(about: SourceConfig, split: str, suffixes: tuple[str, ...], but: st
 def names_of(names: Iterable[str], about: SourceConfig, split: str) -> list[str]:
     """Returns those data files of a folder that are of a split by their names (catalog/class_folders.py), sorted.
 
-    Those of the split NEITHER lie beside the others, and are not used. Raises ConfigError if a split is not clear, and
+    Those of the split NEITHER lie next to the others, and are not used. Raises ConfigError if a split is not clear, and
     `test_path` does not say where the test data is.
     """
     found = BySplit.of(name for name in names if name[0] != ".")

@@ -153,7 +153,7 @@ def _together(checked: Checked, subject: Subject) -> Checked:
     same = twice(checked.digests, again)
     bare = np.zeros(len(catalog), bool)
     if checked.reads_xmls and subject.table is None:
-        # Of an image behind HTTP it is known only now whether it has one.
+        # Only now is it known which images behind HTTP have an XML.
         catalog = replace(catalog, annotated=catalog.annotated & ~checked.having(["no xml"]))
         bare = ~catalog.annotated
     checked = replace(checked, catalog=catalog, reasons=reasons)

@@ -37,7 +37,7 @@ GAIN, OFTEN = 0.03, 0.8
 CLEAR = 0.3
 # A candidate whose median ratio is below this leaves the race.
 HOPELESS = 0.9
-# Of candidates this close to the best, the first one is kept.
+# The first candidate whose ratio is this close to the best is kept.
 AS_GOOD = 0.02
 
 Setting = tuple[tuple[str, str], ...]
@@ -146,7 +146,7 @@ class Search:
 def contest(race: Race, setting: Setting, changes: Sequence[Setting], turns: int) -> list[Trial]:
     """Races the changes against the setting; at most one is kept: the first that is as good as the best.
 
-    A candidate that is hopeless leaves the race early; the best one goes on alone, for MORE_TURNS.
+    A candidate that is hopeless leaves the race early; the best one races alone for MORE_TURNS.
     """
     ratios: dict[Setting, list[float]] = {change: [] for change in changes}
     left = list(changes)

@@ -119,7 +119,7 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
 def _confirmed(
     search: Search, training: Races | None, load: Load, world: World, besides: dict[str, list[float]]
 ) -> Tuning:
-    """Compares the end with the start once more, in turns, and their batches; the start stays if it is as fast."""
+    """Compares the end with the start again, in turns, and their batches; the start stays if it is as fast."""
     _check_same_batches(load, search.setting, world)
     turns = [search.race([(), search.setting]) for _ in range(LAST_TURNS)] if search.setting else [[1.0, 1.0]]
     start, end = (list(rates) for rates in zip(*turns, strict=True))

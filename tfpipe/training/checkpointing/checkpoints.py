@@ -192,7 +192,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
         different.append(f"data.batch_size: {state.batch} then, {batch} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:
         raise ConfigError(
-            f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks goes on '
+            f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks resumes '
             f"only with as many; there are {batch.size}"
         )
     frozen = [values.get("model.freeze") for values in (state.contract, contract)]
@@ -209,7 +209,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
             + "\ncontinue anyway with --resume-anyway, or start a new run with another --logdir"
         )
     for difference in different:
-        logger.warning("goes on although this has changed: %s", difference)
+        logger.warning("resumes although this has changed: %s", difference)
     if batch.crops != state.batch.crops:
         logger.warning(
             "a step was %s, it is now %s; the learning rate's schedule continues from the same share of an epoch",

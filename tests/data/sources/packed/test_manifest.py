@@ -125,7 +125,7 @@ def test_the_samples_are_those_of_the_files(
 def test_large_tables_are_mapped_and_give_the_same(
     sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Made once, and again if the folder was packed again; nothing is written beside small ones."""
+    """Made once, and again if the folder was packed again; nothing is written next to small ones."""
     config = config_of(sample, tmp_path, "packed", copy[kind])
     expected = crops(config, "train", World(), 4)
     files = sorted(copy[kind].iterdir())

@@ -32,7 +32,7 @@ class Scanned(NamedTuple):
 
     name: str
     label: str | None  # name or number of its class
-    number: int  # its class as a number of its own beside the label; 0 if there is none
+    number: int  # its class as a number of its own next to the label; 0 if there is none
     size: tuple[float, float]  # height and width that the boxes are divided by
     boxes: list[list[float]]  # ymin, xmin, ymax, xmax of each
     box_labels: Sequence[str | None]  # name or number of each box's class; None for its image's
@@ -124,7 +124,7 @@ class ScannedSource(Stored):
     def scanned(self, split: str, world: World) -> ScannedRows:
         """Returns the images of a split: maps the stored scan, or makes it with all ranks together.
 
-        Its catalog, e.g. train.catalog, lies beside the shards or in `data.index`. Raises ConfigError if shards cannot
+        Its catalog, e.g. train.catalog, lies next to the shards or in `data.index`. Raises ConfigError if shards cannot
         be read; the message names up to 20 of them.
         """
         shards = world.from_rank0(lambda: _stamped(self.checked(split)))

@@ -50,8 +50,8 @@ class Packed(Stored):
     def check(self, test: bool = False) -> None:
         if not manifest_path(self.folder, "train").exists():
             raise ConfigError(
-                f"data.source: there is no {manifest_path(self.folder, 'train')}; an interrupted pack continues with "
-                f"the same command: tfpipe pack -c CONFIG --out {self.folder}"
+                f"data.source: there is no {manifest_path(self.folder, 'train')}; this resumes an "
+                f"interrupted pack: tfpipe pack -c CONFIG --out {self.folder}"
             )
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:

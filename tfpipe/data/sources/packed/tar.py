@@ -22,7 +22,7 @@ SOME = 2**20
 
 
 class Sample(NamedTuple):
-    """An image of a tar shard, and the members beside it."""
+    """An image of a tar shard, and the members next to it."""
 
     image: tarfile.TarInfo
     notes: dict[str, tarfile.TarInfo]  # by ending, one of NOTES, in the order of the shard

@@ -32,7 +32,7 @@ COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit")
 
 
 class WebDataset(ScannedSource):
-    """Images in tar shards, with their labels and boxes beside them."""
+    """Images in tar shards, with their labels and boxes next to them."""
 
     kind = "tar shards"
     stored_as = "tar"
@@ -122,7 +122,7 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> l
 def _scanned_image(
     tar: tarfile.TarFile, image: tarfile.TarInfo, notes: dict[str, tarfile.TarInfo], columns: Columns
 ) -> Scanned:
-    """Returns an image with what the members beside it say; raises ValueError if that cannot be used."""
+    """Returns an image with what the members next to it say; raises ValueError if that cannot be used."""
     label: str | None = None
     edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
     height = width = 1.0

@@ -1,6 +1,6 @@
 """A cache of fetched files, and of blocks of large ones, on a local disk; shared by the processes of a node.
 
-CACHE/size             bytes of all files; whoever writes a file holds its lock
+CACHE/size             bytes of all files; a process that writes a file holds its lock
 CACHE/12/345...        a file, or 345....FILE.NUMBER, a block; each ends with a checksum
 """
 

@@ -25,7 +25,7 @@ FORMATS: dict[str, Format] = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".arrow", ".feather"), "arrow"),
 }
-# What files.format_of calls those formats that are not text.
+# Names of the formats that are not text, as files.format_of returns them.
 BINARY = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
 FILE_START = b"ARROW1"
 # End of an Arrow stream; without it, one that was cut off after a batch would seem whole.

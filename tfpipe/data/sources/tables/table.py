@@ -65,7 +65,7 @@ class Table(BaseSource):
     def tables(self, split: str) -> list[Path]:
         """Returns the files of a split."""
         found = files_of(self.about, split, self.suffixes, COPY)
-        # Notes beside a table are no table.
+        # Notes next to a table are no table.
         return [path for path in found if path.suffix.lower() not in FURTHER] or found
 
     def open(self, split: str, world: World) -> Split:
