@@ -201,7 +201,7 @@ def test_ranks_with_13_times_the_crops_hold_nobody_up(uneven: Path, tmp_path: Pa
     [
         (["--resume"], "--resume needs --logdir"),
         (["--resume", "auto"], "--resume needs --logdir"),
-        (["--resume", "-l", "none"], "to resume from; --resume auto would start a new run"),
+        (["--resume", "-l", "none"], "to resume; --resume auto would start a new run"),
     ],
 )
 def test_to_resume_there_must_be_a_run(

@@ -73,7 +73,7 @@ def test_without_locks_it_goes_on_and_says_so(
     monkeypatch.setattr(fcntl, "flock", refuse)
     with locked(tmp_path / "a.lock", "testing"):
         pass
-    assert "take care that no other process is testing" in caplog.text
+    assert "ensure that no other process is testing" in caplog.text
 
 
 def test_a_process_on_another_host_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

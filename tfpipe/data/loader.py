@@ -245,7 +245,7 @@ class Loader(Iterator[Any]):
             ended = self.split != "train" and (
                 (self._ended and self.step == self.used) or crops_left(self.data, rest) == 0
             )
-        ranks = self._gather((*rest.frontiers[rank], used.step, used.crops, ended))
+        ranks = self._gather((*rest.cursors[rank], used.step, used.crops, ended))
         if len(ranks) != self.world.size:
             raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
         data = self.config.data
@@ -384,4 +384,4 @@ class Loader(Iterator[Any]):
 
     def _settle(self) -> None:
         over = self._ended and self.step == self.used
-        self._dropped.settle(math.inf if over else self.rest().frontiers[self.world.rank].position)
+        self._dropped.settle(math.inf if over else self.rest().cursors[self.world.rank].position)

@@ -136,8 +136,8 @@ def _copy(plan: StagePlan, staging: Staging) -> Copied:
     """Copies the files of a plan; raises ConfigError if those that are missing do not fit."""
     copier, data = Copier(plan.split, staging.scratch), f"{plan.split.catalog.split} data"
     missing = [file.source for file in plan.files(staging.out) if not os.path.exists(file.target)]
-    chosen = [missing[place] for place in evenly_spaced(len(missing), SAMPLED)] if missing else []
-    sizes = [size for size in copier.sizes(chosen) if isinstance(size, int)]
+    sampled = [missing[number] for number in evenly_spaced(len(missing), SAMPLED)] if missing else []
+    sizes = [size for size in copier.sizes(sampled) if isinstance(size, int)]
     if sizes:
         staging.check_room(
             f"{len(missing)} files of the {data} need", len(missing) * float(np.mean(sizes)), estimated=True
@@ -267,9 +267,9 @@ def _ranges(split: Split, records: Records, share: NodeShare, shards: int) -> It
     for rank in share.ranks:
         needed[slice(rank, None, share.size) if boxes is None else boxes.images[rank :: share.size]] = True
     for shard in range(shards):
-        chosen = np.flatnonzero((records.shard == shard) & needed[records.image])
-        chosen = chosen[np.argsort(records.offset[chosen])]
-        yield np.stack([records.offset[chosen], records.offset[chosen] + records.length[chosen]], axis=1)
+        in_shard = np.flatnonzero((records.shard == shard) & needed[records.image])
+        in_shard = in_shard[np.argsort(records.offset[in_shard])]
+        yield np.stack([records.offset[in_shard], records.offset[in_shard] + records.length[in_shard]], axis=1)
 
 
 def _copied(staging: Staging, part: ShardCopy) -> Copied:

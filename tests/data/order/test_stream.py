@@ -71,17 +71,17 @@ def test_late_places_come_first_and_are_few() -> None:
     stream = Stream.start(2).at([Cursor(4, 2), Cursor(9)]).over(3)
     assert stream.pending.tolist() == [[4, 2], [6, 0]]
     assert stream.rest == 8
-    assert stream.frontiers == (Cursor(4, 2), Cursor(6), Cursor(8))
+    assert stream.cursors == (Cursor(4, 2), Cursor(6), Cursor(8))
     assert stream.at([Cursor(4, 3), Cursor(10), Cursor(11)]).over(1).pending.tolist() == [[4, 3]]
 
 
-def test_a_frontier_must_be_on_its_ranks_stream() -> None:
+def test_a_cursor_must_be_on_its_ranks_stream() -> None:
     for position in (1, -2):
         with pytest.raises(ValueError, match=rf"position {position} is not on the stream of rank 0 of 2"):
             Stream.start(2).at([Cursor(position), Cursor(1)])
     late = Stream.start(2).at([Cursor(0), Cursor(7)]).over(3)
     with pytest.raises(ValueError, match="position 1 is not on the stream of rank 0 of 3"):
-        late.at([Cursor(1), *late.frontiers[1:]])
+        late.at([Cursor(1), *late.cursors[1:]])
 
 
 @settings(deadline=None, max_examples=examples(20))

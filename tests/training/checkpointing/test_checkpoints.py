@@ -52,7 +52,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
                 assert one.dtype == other.dtype
         for name in ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps"):
             assert getattr(got.state, name) == getattr(written.state, name)
-        assert got.state.stream.frontiers == STATE.stream.frontiers and got.state.stream.rest == 30
+        assert got.state.stream.cursors == STATE.stream.cursors and got.state.stream.rest == 30
         for one, other in [
             (got.state.stream.pending, STATE.stream.pending),
             (got.state.seeds, STATE.seeds),

@@ -50,9 +50,9 @@ class Lines:
             return lines
         flat = tf.reshape(items, [-1])
         ranges = tf.ragged.range(self._starts.at(flat), self._starts.at(flat + 1))
-        chosen = self._text.at(ranges.flat_values)
+        texts = self._text.at(ranges.flat_values)
         # TensorFlow has no op from bytes to a string, but a serialized tensor of uint8 ends with its bytes.
-        serialized, size = tf.io.serialize_tensor(chosen), tf.size(chosen)
+        serialized, size = tf.io.serialize_tensor(texts), tf.size(texts)
         lines = tf.strings.substr(serialized, tf.strings.length(serialized) - size, size)
         return tf.reshape(tf.strings.split(lines, "\n")[:-1], tf.shape(items))
 

@@ -35,8 +35,8 @@ def reader(split: Split) -> ReadFile:
     stores = open_stores(split, KINDS, len(split.catalog), _name(split)) if cached else {}
 
     def read_file(path: tf.Tensor, kind: str) -> tf.Tensor:
-        late = kind == ".jpg" and config.storage_delay_ms
-        path = simulate_latency(path, config.storage_delay_ms) if late else path
+        delayed = kind == ".jpg" and config.storage_delay_ms
+        path = simulate_latency(path, config.storage_delay_ms) if delayed else path
         return read_path(path) if library is None else tf.ensure_shape(library.read(path), [])
 
     def read(item: tf.Tensor, path: tf.Tensor, kind: str) -> tf.Tensor:

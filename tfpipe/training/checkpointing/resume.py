@@ -97,11 +97,11 @@ class Checkpoints(keras.callbacks.Callback):
         """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`."""
         model, world = self.model, self.world
         stream = state.stream if model.loader is None else model.loader.rest()
-        gathered = world.gather((stream.frontiers[world.rank], [variable.numpy() for variable in _generators(model)]))
-        frontiers, seeds = zip(*gathered, strict=True)
+        gathered = world.gather((stream.cursors[world.rank], [variable.numpy() for variable in _generators(model)]))
+        cursors, seeds = zip(*gathered, strict=True)
         state = replace(
             state,
-            stream=state.stream.at(frontiers),
+            stream=state.stream.at(cursors),
             seeds=np.array(seeds, np.int64).reshape(world.size, -1, 2),
             dropped=model.dropped_images if state.step else 0,
         )

@@ -59,17 +59,17 @@ def choose_run_dir(
     def choose() -> Path:
         if resume is not None and logdir is None:
             raise ConfigError("--resume needs --logdir, the directory of the run to continue")
-        chosen = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        checkpoints = any((chosen / FOLDER).glob("*.npz"))
+        run_dir = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        checkpoints = any((run_dir / FOLDER).glob("*.npz"))
         if resume == "must" and not checkpoints:
-            raise ConfigError(f"no checkpoint in {chosen / FOLDER} to resume from; --resume auto would start a new run")
-        if resume is None and (checkpoints or (chosen / METRICS).exists()):
-            raise ConfigError(f"{chosen} holds an earlier run; continue it with --resume, or give another --logdir")
+            raise ConfigError(f"no checkpoint in {run_dir / FOLDER} to resume; --resume auto would start a new run")
+        if resume is None and (checkpoints or (run_dir / METRICS).exists()):
+            raise ConfigError(f"{run_dir} holds an earlier run; continue it with --resume, or give another --logdir")
         try:
-            chosen.mkdir(parents=True, exist_ok=True)
+            run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"cannot make the run directory {chosen}: {error.strerror}") from error
-        return chosen
+            raise ConfigError(f"cannot make the run directory {run_dir}: {error.strerror}") from error
+        return run_dir
 
     return world.from_rank0(choose)
 

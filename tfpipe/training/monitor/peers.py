@@ -61,17 +61,17 @@ def watch_peers(world: World, end: Callable[[str], None] = lambda message: end_p
     over = threading.Event()
     # A daemon thread, so that it cannot keep the process alive.
     threading.Thread(target=_watch, args=(links, world.rank, over, end), name="peers", daemon=True).start()
-    said = b""
+    farewell = b""
     try:
         yield
-        said = ENDED
+        farewell = ENDED
     except Stopped:
-        said = ENDED
+        farewell = ENDED
         raise
     finally:
         over.set()
         with suppress(OSError):
-            links.behind.sendall(said)
+            links.behind.sendall(farewell)
         links.behind.close()
         with suppress(OSError):
             links.ahead.shutdown(socket.SHUT_RDWR)
