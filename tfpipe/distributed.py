@@ -73,9 +73,9 @@ def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
         return Launch("a launcher of JAX (JAX_PROCESS_ID)", rank, size, BY_JAX)
     # {"cluster": {"chief": [ADDRESS], "worker": [ADDRESS, ...], "ps": ...}, "task": {"type": "worker", "index": 0}}
     with suppress(KeyError, ValueError, TypeError):
-        about = json.loads(environ["TF_CONFIG"])
-        trainers = {kind: len(about["cluster"].get(kind, ())) for kind in ("chief", "master", "worker")}
-        kind, index = about["task"]["type"], int(about["task"]["index"])
+        cluster_spec = json.loads(environ["TF_CONFIG"])
+        trainers = {kind: len(cluster_spec["cluster"].get(kind, ())) for kind in ("chief", "master", "worker")}
+        kind, index = cluster_spec["task"]["type"], int(cluster_spec["task"]["index"])
         before = list(trainers)[: list(trainers).index(kind)]
         rank = sum(trainers[other] for other in before) + index
         return Launch("a launcher of TensorFlow (TF_CONFIG)", rank, sum(trainers.values()), BY_HAND)

@@ -88,7 +88,7 @@ def _type(path: str, schema: Schema) -> str:
     if schema.get("type") == "array":
         places = schema.get("prefixItems")
         if places:
-            return "[" + ", ".join(_type(path, place) for place in places) + "]"
+            return "[" + ", ".join(_type(path, item) for item in places) + "]"
         return "list of " + " or ".join(_type(f"{path}[]", member) for member in _members(schema["items"]))
     bounds = " and ".join(f"{sign} {schema[name]}" for name, sign in BOUNDS.items() if name in schema)
     return f"{schema.get('format', schema.get('type', 'anything'))} {bounds}".strip()

@@ -34,7 +34,7 @@ class OpenFiles:
 
 
 def allow_open(files: int) -> None:
-    """Increases the limit of open files of this process, if necessary, so that it can open `files` more.
+    """Raises the limit of open files of this process, if necessary, so that it can open `files` more.
 
     Raises ConfigError if the hard limit is lower.
     """

@@ -43,7 +43,7 @@ class Links(NamedTuple):
     """A rank's connections."""
 
     ahead: socket.socket  # to the next rank, which this one watches
-    behind: socket.socket  # from the rank that watches this one
+    watcher: socket.socket  # from the rank that watches this one
     watched: str  # name of the next rank, for messages
 
 
@@ -71,8 +71,8 @@ def watch_peers(world: World, end: Callable[[str], None] = lambda message: end_p
     finally:
         over.set()
         with suppress(OSError):
-            links.behind.sendall(farewell)
-        links.behind.close()
+            links.watcher.sendall(farewell)
+        links.watcher.close()
         with suppress(OSError):
             links.ahead.shutdown(socket.SHUT_RDWR)
 
@@ -148,6 +148,6 @@ def _watch(links: Links, rank: int, over: threading.Event, end: Callable[[str], 
         loss = f"{links.watched} has ended without a word"
     loss = loss or message.decode()
     with suppress(OSError):
-        links.behind.sendall(loss.encode())
-        links.behind.shutdown(socket.SHUT_WR)
+        links.watcher.sendall(loss.encode())
+        links.watcher.shutdown(socket.SHUT_WR)
     end(f"rank {rank}: {loss}; {ADVICE}")
