@@ -98,7 +98,10 @@ class Table(BaseSource):
         return kind_of(catalog.paths)(self.config, catalog, world)
 
     def stored(self, tables: list[Path]) -> bool:
-        """Returns whether the tables hold the images' bytes; raises ConfigError if a table cannot be read, or only some hold them."""
+        """Returns whether the tables hold the images' bytes.
+
+        Raises ConfigError if a table cannot be read, or only some hold them.
+        """
         holding = [path for path in tables if holds_bytes(path, self.about.columns.bytes)]
         if holding and len(holding) < len(tables):
             other = next(path for path in tables if path not in holding)
