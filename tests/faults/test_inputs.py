@@ -1,4 +1,4 @@
-"""What cannot be used is refused with code 2 and in words that say what to do, before anything starts."""
+"""Inputs that cannot be used are refused with code 2 and in words that say what to do, before anything starts."""
 
 import json
 from pathlib import Path

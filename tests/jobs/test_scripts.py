@@ -88,7 +88,7 @@ class Cluster(NamedTuple):
         return finish(self.start(script, *args, **environ))
 
     def calls(self, but: str = "python") -> list[str]:
-        """What was called, but for programs of that name and for qstat."""
+        """The calls that were made, but for programs of that name and for qstat."""
         lines = (self.root / "calls").read_text().splitlines()
         return [" ".join(words) for words in map(json.loads, lines) if words[0] not in (but, "qstat")]
 

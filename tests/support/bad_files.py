@@ -1,6 +1,6 @@
 """Images and XMLs that are not what they should be, made in code, and what each leads to.
 
-What else than to stop may be done about a bad file would be a column more.
+Other reactions to a bad file than to stop would be a column more.
 """
 
 import gzip

@@ -1,6 +1,6 @@
 """Commands run by the warm server, as if a Python had been started for each.
 
-As a program, `python -S -E -s warm.py WORDS` stands for `python WORDS` to the process that starts it, such as mpirun:
+The program `python -S -E -s warm.py WORDS` stands for `python WORDS` to the process that starts it, such as mpirun:
 it hands its environment and standard files to the server, passes signals on, and ends with the command's exit code.
 """
 

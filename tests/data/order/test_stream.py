@@ -56,7 +56,7 @@ def test_the_tail_after_a_resume_is_the_uninterrupted_one(
 def test_with_a_crop_an_image_another_number_of_ranks_trains_the_same_global_batches(
     count: int, size: int, batch: int, steps: int, other: int
 ) -> None:
-    """As long as ranks times batch size stays: the ranks are level, so that nothing is late."""
+    """Holds if ranks times batch size stays: the ranks are level, so that nothing is late."""
     order = Order(count, seed=1)
     ends = [Cursor(size * batch * steps + rank) for rank in range(size)]
     stream = Stream.start(size).at(ends).over(other)

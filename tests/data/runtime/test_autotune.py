@@ -1,4 +1,4 @@
-"""What a running pipeline says of itself."""
+"""The figures of a running pipeline."""
 
 import json
 from pathlib import Path

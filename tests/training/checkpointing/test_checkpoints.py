@@ -261,7 +261,7 @@ def test_the_share_of_an_epoch_that_is_done_stays(crops: int, before: int, after
 def test_epochs_of_a_fixed_number_of_steps_go_on_from_the_same_share(
     epoch_steps: int, steps: int, expected: tuple[int, float]
 ) -> None:
-    """Whatever the number of ranks: the schedule counts epochs by their steps."""
+    """Holds for any number of ranks: the schedule counts epochs by their steps."""
     for batch in (STATE.batch, GlobalBatch(4, 16)):
         assert carried_over(replace(STATE, epoch_steps=epoch_steps), batch, steps, fixed=True) == expected
 

@@ -1,4 +1,4 @@
-"""What an interval of the training took: the figures, and real runs whose slow part shows in them."""
+"""The figures of an interval of the training: the figures, and real runs whose slow part shows in them."""
 
 import json
 import os

@@ -37,7 +37,7 @@ def _bytes_feature(value):
 
 
 def write_as_slim(config: Config, split: str, out: Path, shards: int, leave_out: tuple[str, ...] = ()) -> list[str]:
-    """As build_imagenet_data.py: shuffled, labels from 1, one label a box. Returns the files, in their order there."""
+    """Writes as build_imagenet_data.py: shuffled, labels from 1, one label a box. Returns the files in that order."""
     catalog = load_split(config.data, split, World()).catalog
     items = list(range(len(catalog)))
     random.Random(12345).shuffle(items)
