@@ -120,7 +120,7 @@ $(VENV)/.horovod: jobs/install_horovod.sh $(VENV)/.installed-test
 	@jobs/install_horovod.sh --python $(BIN)/python
 	@touch $@
 
-# The installation is an order-only prerequisite: a newer one does not draw the images anew.
+# The installation is an order-only prerequisite: a newer one does not draw the images again.
 $(SAMPLE)/.complete: | $(VENV)/.installed
 	@echo "making sample data in $(SAMPLE)"
 	@$(BIN)/tfpipe sample $(SAMPLE) --images 4000 --scale 0.4

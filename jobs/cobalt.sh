@@ -2,7 +2,7 @@
 # Trains under Cobalt with aprun, as on Theta; submits itself again until all epochs are trained.
 #   qsub -A PROJECT --env CONFIG=my.json:RUN=/lus/mine/run jobs/cobalt.sh     in the repository's directory
 #   jobs/cobalt.sh --dry-run                                                  prints what it would run
-# What qsub is told by flags alone the next job does not know: write project and queue below. No setting may have a colon
+# The next job does not know the flags given to qsub: write project and queue below. No setting may have a colon
 # in it but PROFILE, which the first job alone needs.
 
 #COBALT -n 8

@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034,SC2153,SC2154
-# What the job scripts share: from the settings at their top to trained epochs. A script sets
+# The common part of the job scripts: from the settings at their top to trained epochs. A script sets
 #   launch    the words that start the job's ranks
 # and may define `resubmit`, which puts the job into the queue again. See jobs/README.md.
 
@@ -116,7 +116,7 @@ stage_data() {
     read -ra staged <<<"$(sed -n 's/^train from it with: //p' <<<"$said")"
 }
 
-# Trains; when a host is lost, which `leave_lost_hosts` of the script finds out, goes on at once with those that are left.
+# Trains; when a host is lost, which `leave_lost_hosts` of the script finds out, resumes at once on those that remain.
 train_on_hosts() { # seconds after which it is to save and end, or nothing
     local seconds=$1 end=$((SECONDS + ${1:-0})) stopped
     while true; do
@@ -130,13 +130,13 @@ train_on_hosts() { # seconds after which it is to save and end, or nothing
         # Also after code 0, with which Open MPI's mpirun ends when it has lost a host.
         leave_lost_hosts || return 0
         [[ ! $seconds ]] || seconds=$((end > SECONDS ? end - SECONDS : 1))
-        say "${lost[*]%%:*} does not answer; goes on with ${kept[*]%%:*}"
+        say "${lost[*]%%:*} does not answer; resumes on ${kept[*]%%:*}"
         trap - USR1 TERM
         [[ ! $stopped ]] || { code=75 && return 0; }
     done
 }
 
-# Begins the run in $RUN, or goes on with it; when its time is over before its epochs, submits the job again.
+# Begins the run in $RUN, or resumes it; when its time is over before its epochs, submits the job again.
 train_until_done() { # seconds after which it is to save and end, or nothing: the scheduler says so by SIGUSR1
     local options=() staged=() before cancelled="" code
     [[ ! $1 ]] || (($1 > 0)) || { say "the walltime is over before its last SAVE_S seconds begin" && exit 2; }
@@ -153,12 +153,12 @@ train_until_done() { # seconds after which it is to save and end, or nothing: th
         fi
         [[ ! $PROFILE ]] || run "$python" -m tfpipe report "$RUN"
     elif ((code == 75)) && [[ $cancelled ]]; then
-        say "cancelled; $RUN is saved, and the same job goes on with it"
+        say "cancelled; $RUN is saved, and the same job resumes it"
     elif ((code == 75)) && [[ $(newest_checkpoint) == "$before" ]]; then
         say "this job has not trained one step, so it is not submitted again: give it more time"
         code=1
     elif ((code == 75)) && declare -F resubmit >/dev/null; then
-        say "not all epochs are trained; once more"
+        say "not all epochs are trained; queues the job again"
         resubmit
     elif ((code == 0)) && [[ ! -e $RUN/model.keras || $(newest_checkpoint) -nt $RUN/model.keras ]]; then
         say "the launcher ended with code 0, but the run has not ended: one of its daemons may have been killed"

@@ -23,7 +23,7 @@ PyPI, which is installed into the environment. GPUs: NCCL is used when nvcc and 
 Environment:
   MPIRUN                  what starts the two ranks of the check, e.g. MPIRUN=srun; default: the MPI's mpirun
   HOROVOD_GPU_OPERATIONS  NCCL or MPI to ask for it; empty for none; default: NCCL when it is found
-  HOROVOD_NCCL_HOME       where NCCL is, if not beside CUDA or in /usr
+  HOROVOD_NCCL_HOME       where NCCL is, if not next to CUDA or in /usr
 END
 }
 
@@ -105,7 +105,7 @@ else
     mpirun=("$(dirname "$mpicxx")/mpirun")
     if [[ ! -x ${mpirun[0]} && ! $install_openmpi ]]; then
         mpirun=("$(command -v mpirun || command -v mpiexec)") ||
-            die "$mpicxx has no mpirun or mpiexec beside it or on PATH" \
+            die "$mpicxx has no mpirun or mpiexec next to it or on PATH" \
                 "name what starts ranks here, within a job if it must be: MPIRUN=srun $0"
     fi
 fi
@@ -119,7 +119,7 @@ check=(
 if [[ $(id -u) == 0 ]]; then # Open MPI asks root, who is the user of a container, to mean it
     check+=(OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1)
 fi
-# A rank that waits for ever must not keep this script waiting.
+# A rank that waits forever must not keep this script waiting.
 command -v timeout >/dev/null && check+=(timeout --foreground 300)
 check+=("${mpirun[@]}" -n 2 "$python")
 
@@ -156,7 +156,7 @@ if [[ $there == "$VERSION" && ! $install_openmpi ]]; then
         say "nothing to do"
         exit
     else
-        say "that did not work, so it is built anew; the reason was:"
+        say "that did not work, so it is built again; the reason was:"
         (grep -m 1 '^failed: ' "$work/check.log" || tail -n 5 "$work/check.log") | sed 's/^/    /'
     fi
 elif [[ $there ]]; then
@@ -223,7 +223,7 @@ jobs=$(nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
 settings+=(MAKEFLAGS="-j$((jobs > 16 ? 16 : jobs))")
 
 build_failed() {
-    # What follows the first traceback is Python's and pip's account of it, and longer than the reason.
+    # Python's and pip's account follows the first traceback, and is longer than the reason.
     sed '/Traceback (most recent call last)/,$d' "$log" >"$work/head.log"
     echo "horovod: the log's end, up to where it failed:" >&2
     tail -n 25 "$work/head.log" | cut -c 1-250 >&2
@@ -234,7 +234,7 @@ build_failed() {
 }
 progress() { # a line every 30 s for as long as this script lives
     local start=$SECONDS percent
-    # sleep must not hold on to our output: whoever reads it would wait for the last one.
+    # sleep must not hold on to our output: a reader of it would wait for the last one.
     while sleep 30 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
         percent=$(grep -o '^ *\[ *[0-9]*%\]' "$log" | tail -n 1 | tr -d ' []' || true)
         say "building Horovod: $((SECONDS - start)) s so far${percent:+, $percent done}, about $minutes in all"

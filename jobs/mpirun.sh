@@ -3,8 +3,8 @@
 #   RANKS=4 CONFIG=my.json RUN=runs/mine jobs/mpirun.sh                       in the repository's directory
 #   HOSTS=node1:4,node2:4 RANKS=8 jobs/mpirun.sh
 #   jobs/mpirun.sh --dry-run                                                  prints what it would run
-# When a host is lost, the run goes on from its last checkpoint on the others.
-# SIGUSR1 to this script saves and ends the run; the same command goes on with it. (Ctrl-C ends it as it is.)
+# When a host is lost, the run resumes from its last checkpoint on the others.
+# SIGUSR1 to this script saves and ends the run; the same command resumes it. (Ctrl-C ends it as it is.)
 
 CONFIG=${CONFIG:-configs/sample.json}
 RUN=${RUN:-runs/mpirun}             # on a file system that all hosts see; checkpoints, metrics, traces

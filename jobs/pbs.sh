@@ -2,7 +2,7 @@
 # Trains under PBS Pro with Cray's mpiexec (PALS), as on Polaris; submits itself again until all epochs are trained.
 #   qsub -A PROJECT -v CONFIG=my.json,RUN=/eagle/mine/run jobs/pbs.sh         in the repository's directory
 #   jobs/pbs.sh --dry-run                                                     prints what it would run
-# What qsub is told by flags alone the next job does not know: write project and queue below.
+# The next job does not know the flags given to qsub: write project and queue below.
 
 #PBS -N tfpipe
 #PBS -l select=2

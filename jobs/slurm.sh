@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains under Slurm, and goes on in the same job, queued again, until all epochs are trained.
+# Trains under Slurm, and resumes in the same job, queued again, until all epochs are trained.
 #   CONFIG=my.json RUN=/scratch/runs/mine sbatch -A ACCOUNT jobs/slurm.sh     in the repository's directory
 #   jobs/slurm.sh --dry-run                                                   prints what it would run
 
@@ -10,7 +10,7 @@
 #SBATCH --time=02:00:00
 #SBATCH --signal=B:USR1@300         # 5 minutes before the end: a step, a checkpoint and their files take less
 #SBATCH --requeue
-#SBATCH --no-kill                   # a lost node ends its ranks, not the job, which goes on with the others
+#SBATCH --no-kill                   # a lost node ends its ranks, not the job, which resumes on the others
 #SBATCH --open-mode=append          # one log, however often it is queued
 
 CONFIG=${CONFIG:-configs/imagenet_resnet50.json}

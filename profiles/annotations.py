@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> None:
     for _ in range(args.turns):
         found[ALONE].append(rate(alone(texts), args.seconds))
         for name, some in sizes.items():
-            # Built from scratch for each turn, since it would go on filling its buffers in the others'.
+            # Built from scratch for each turn, since it would keep filling its buffers in the others'.
             parsed = source.batch(some).map(parse, num_parallel_calls=tf.data.AUTOTUNE)
             found[name].append(rate(iter(parsed.shard(XMLS // some, 0)), args.seconds))
     print("| | XMLs a second | of lxml alone | XMLs a CPU second | of lxml alone |\n|---|---|---|---|---|")

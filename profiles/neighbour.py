@@ -1,4 +1,4 @@
-"""A planted noisy neighbour: a model whose ops use all CPUs, beside a pipeline that does; what report and sweep say.
+"""A planted noisy neighbour: a model whose ops use all CPUs, next to a pipeline that does; what report and sweep say.
 
     make train    # makes the sample
     python profiles/neighbour.py [-c configs/sample.json] [--set data.cpu_fraction=1]

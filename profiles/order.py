@@ -1,7 +1,7 @@
 """What the sample order costs: python profiles/order.py lists, or python profiles/order.py rate -c CONFIG.
 
 lists: time to the first position, and resident memory beyond TensorFlow's own, for generated filelists.
-rate: images/s behind the order, against from_tensor_slices(...).shuffle(...) in front of the same decode.
+rate: images/s after the order, against from_tensor_slices(...).shuffle(...) in front of the same decode.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """What a read costs in CPU time, by TensorFlow's op and by tfpipe's: python profiles/reads.py -c CONFIG.
 
-Each way is a dataset that only reads images, 64 at once, and XMLs beside them if there are any; they run in turns.
+Each way is a dataset that only reads images, 64 at once, and XMLs next to them if there are any; they run in turns.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 def reading(images: tf.data.Dataset, read: Read) -> tf.data.Dataset:
-    """Returns a dataset of the files of TOGETHER images; it has two threads beside those that read."""
+    """Returns a dataset of the files of TOGETHER images; it has two threads besides those that read."""
     options = tf.data.Options()
     options.threading.private_threadpool_size = 2
     options.experimental_optimization.inject_prefetch = False

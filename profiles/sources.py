@@ -4,8 +4,8 @@
     python profiles/sources.py bucket LIST DIR     # crops of 224x224 in an S3 (moto) with 50 ms a request
 
 LIST is a filelist in ImageNet's layout, e.g. that of `tfpipe sample`; DIR receives what is made of it. Interleaved:
-each turn builds every pipeline anew. Prints medians of crops per second, and of crops per second of this process's CPU
-time, with ratios turn by turn.
+each turn builds every pipeline from scratch. Prints medians of crops per second, and of crops per second of this
+process's CPU time, with ratios turn by turn.
 """
 
 import argparse
@@ -195,7 +195,7 @@ def compare_epoch(one: Any, other: Any) -> int:
 
 
 def rate(chosen: Any, crops: int, warm_up: int = 5) -> Rate:
-    """Returns the rate of a pipeline built anew, after some batches."""
+    """Returns the rate of a pipeline built from scratch, after some batches."""
     from tfpipe import build_dataset
 
     batches = iter(build_dataset(chosen))

@@ -1,4 +1,4 @@
-"""How many images to read at once, and AUTOTUNE beside it: the pipeline's rate by how late the storage is.
+"""How many images to read at once, and AUTOTUNE in comparison: the pipeline's rate by how late the storage is.
 
     python profiles/storage.py -c CONFIG --reads 2 16 32 64 128 autotune --delay-ms 0 3 20
 

@@ -127,8 +127,8 @@ def mirrored(mutant: Mutant) -> list[str]:
     if mutant.tests:
         return [f"tests/{name}" for name in mutant.tests.split()]
     path = Path("tests") / mutant.file
-    beside = path.with_name(f"test_{path.name}")
-    return [str(beside)] if (ROOT / beside).exists() else [str(path.parent)]
+    test = path.with_name(f"test_{path.name}")
+    return [str(test)] if (ROOT / test).exists() else [str(path.parent)]
 
 
 def fails(folder: Path, tests: list[str]) -> str | None:

@@ -1,6 +1,6 @@
-"""What an earlier version has left is still of use: configs, an index, packed data, the record of a run.
+"""Files that an earlier version has left are still of use: configs, an index, packed data, the record of a run.
 
-tests/recorded/before is of d1cf701; make_before.py beside it has made it, and says what it holds.
+tests/recorded/before is of d1cf701; make_before.py next to it has made it, and says what it holds.
 """
 
 import json
@@ -44,7 +44,7 @@ def assert_close(before: Path, config: str, *overrides: str) -> None:
 
 
 def wrong(kind: str) -> str:
-    """What to think of when a digest differs."""
+    """A reminder for when a digest differs."""
     return f"{kind}: other crops than those of d1cf701, made with {EXPECTED['made_with']}"
 
 

@@ -17,7 +17,7 @@ from tfpipe import World, load_config
 from tfpipe.cli import main
 from tfpipe.data.sources.registry import load_split
 
-# Long for what should take seconds, short beside a hang.
+# Long for what should take seconds, short next to a hang.
 BOUNDED_S = 120
 
 # No file of this process may grow beyond 256 KiB.
@@ -109,7 +109,7 @@ def test_a_rank_that_is_killed_ends_the_run(config: Path, tmp_path: Path) -> Non
 
 
 def test_what_was_seen_and_what_was_left_out_is_the_whole_list(config: Path, tree: Path, tmp_path: Path) -> None:
-    """Two ranks train an epoch, and one process goes on."""
+    """Two ranks train an epoch, and one process resumes."""
     bad = images(tree)[3:40:18]
     for path in bad:
         path.write_bytes(b"not an image")
@@ -190,7 +190,7 @@ def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(config: Path, tm
     ended = run(*WARM, "-c", LIMITED, ROOT / "train.py", "-c", config, "-l", run_dir, *how)
     assert ended.code == 0, ended.err
     assert "cannot write a checkpoint after epoch 1, step 15" in ended.err
-    assert "the last one, if any, is kept, and training goes on" in ended.err
+    assert "the last one, if any, is kept, and training continues" in ended.err
     assert not list((run_dir / "checkpoints").glob("*.npz"))
     assert steps(run_dir) == 72 and (run_dir / "model.keras").stat().st_size > 64 << 10
 

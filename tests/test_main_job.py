@@ -16,7 +16,7 @@ from tfpipe.data.catalog.filelist import scan, write_filelist
 from tfpipe.tools.sample.sample import write_sample
 from tfpipe.training import loop
 
-# The real data set of configs/bccd.json, where it lies beside the repository.
+# The real data set of configs/bccd.json, if it lies next to the repository.
 BCCD = ROOT.parent / "shared/data/bccd"
 
 

@@ -61,7 +61,7 @@ def test_three_ranks_are_killed_and_two_go_on(config: Path, tmp_path: Path, unit
     reached = steps(run_dir)
     resumed = finish(train(2, "-c", config, "-l", run_dir, "--resume", "--set", how, "--set", "data.batch_size=6"))
     assert resumed.code == 0, resumed.err
-    (after,) = re.findall(r"goes on after (\d+) steps", resumed.err)
+    (after,) = re.findall(r"resumes after (\d+) steps", resumed.err)
     # The last checkpoint, or the one before if the ranks were killed while they wrote it.
     assert int(after) in (reached // 8 * 8, (reached - 1) // 8 * 8)
     check_epoch(run_dir, config, [how])
@@ -103,10 +103,10 @@ def test_ranks_told_to_stop_lose_nothing(config: Path, tmp_path: Path, number: s
 def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(
     sample: SampleData, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Dropout, Adam's slots, the schedule, the order and the epoch's metrics all go on.
+    """Dropout, Adam's slots, the schedule, the order and the epoch's metrics all resume.
 
     The run is told to stop in the middle of an epoch, and again after the last step of one, before its test pass. It
-    says how it goes on, as a job script does it: --resume auto, until the code is 0.
+    says how it resumes, as a job script does it: --resume auto, until the code is 0.
     """
     config = sample.config(
         tmp_path / "c.json",
@@ -124,11 +124,11 @@ def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(
     (said,) = [line for line in first.err.splitlines() if line.startswith("tfpipe:")]
     step = steps(parts)
     where = f"epoch {step // 24 + 1}, step {step % 24}" if step % 24 else f"epoch {step // 24}"
-    goes_on = f"--resume goes on from {parts}/checkpoints/step-{step:09}.npz"
-    assert said == f"tfpipe: SIGTERM: stopped after {where}; {goes_on}"
+    hint = f"--resume continues from {parts}/checkpoints/step-{step:09}.npz"
+    assert said == f"tfpipe: SIGTERM: stopped after {where}; {hint}"
     refused = ["train", "-c", str(config), "-l", str(parts)]
     assert main(refused) == 2
-    assert "holds an earlier run; go on with --resume" in capsys.readouterr().err
+    assert "holds an earlier run; continue it with --resume" in capsys.readouterr().err
     assert main([*refused, *auto, "--set", "data.seed=1"]) == 2
     assert "data.seed: 0 then, 1 now" in capsys.readouterr().err
 
@@ -201,7 +201,7 @@ def test_ranks_with_13_times_the_crops_hold_nobody_up(uneven: Path, tmp_path: Pa
     [
         (["--resume"], "--resume needs --logdir"),
         (["--resume", "auto"], "--resume needs --logdir"),
-        (["--resume", "-l", "none"], "holds no checkpoint to go on from; --resume auto would start anew"),
+        (["--resume", "-l", "none"], "to resume; --resume auto would start a new run"),
     ],
 )
 def test_to_resume_there_must_be_a_run(

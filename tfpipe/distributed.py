@@ -44,7 +44,7 @@ LAUNCHERS = (
     ("flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
     ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
 )
-# What a loop of the user's own can do under the launchers of frameworks, whose ranks MPI does not connect.
+# Advice for a user's own loop under the launchers of frameworks, whose ranks MPI does not connect.
 BY_TORCH = "call torch.distributed.init_process_group(), and take the batches from tfpipe.torch.Loader"
 BY_JAX = "call jax.distributed.initialize(), and take the batches from tfpipe.jax.Loader"
 BY_HAND = "give tfpipe.Loader a World(rank, size) and a gather"
@@ -73,9 +73,9 @@ def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
         return Launch("a launcher of JAX (JAX_PROCESS_ID)", rank, size, BY_JAX)
     # {"cluster": {"chief": [ADDRESS], "worker": [ADDRESS, ...], "ps": ...}, "task": {"type": "worker", "index": 0}}
     with suppress(KeyError, ValueError, TypeError):
-        about = json.loads(environ["TF_CONFIG"])
-        trainers = {kind: len(about["cluster"].get(kind, ())) for kind in ("chief", "master", "worker")}
-        kind, index = about["task"]["type"], int(about["task"]["index"])
+        cluster_spec = json.loads(environ["TF_CONFIG"])
+        trainers = {kind: len(cluster_spec["cluster"].get(kind, ())) for kind in ("chief", "master", "worker")}
+        kind, index = cluster_spec["task"]["type"], int(cluster_spec["task"]["index"])
         before = list(trainers)[: list(trainers).index(kind)]
         rank = sum(trainers[other] for other in before) + index
         return Launch("a launcher of TensorFlow (TF_CONFIG)", rank, sum(trainers.values()), BY_HAND)
@@ -110,7 +110,7 @@ def cpu_share(allowed: int, cpus: int, local_size: int) -> int:
 def end_other_ranks(code: int) -> None:
     """Ends all ranks that MPI connects, this one too, with an exit code; does nothing if there are no others.
 
-    For a rank that has failed: the others may wait for it in a collective, for ever, and it for them in MPI_Finalize.
+    For a rank that has failed: the others may wait for it in a collective, forever, and it for them in MPI_Finalize.
     Horovod's collectives end with an error instead.
     """
     mpi, horovod = sys.modules.get("mpi4py.MPI"), sys.modules.get("horovod.tensorflow")

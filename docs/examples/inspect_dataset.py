@@ -31,7 +31,7 @@ def evenly(count: int, at_most: int) -> np.ndarray:
 
 
 def read_table(data: DataConfig, catalog: Catalog, images: int) -> Table:
-    """The columns of the index (docs/formats.md) of some images: from there if there is one, otherwise read anew."""
+    """Returns the index columns (docs/formats.md) of some images: from the index if there is one, else from XMLs."""
     if data.source is not None:
         raise SystemExit("data.source is packed, and this reads the files: give their filelist")
     chosen = evenly(len(catalog), images)

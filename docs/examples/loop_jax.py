@@ -1,7 +1,7 @@
-"""A JAX loop that goes on after a kill: python docs/examples/loop_jax.py -c CONFIG -o RUN
+"""A JAX loop that resumes after a kill: python docs/examples/loop_jax.py -c CONFIG -o RUN
 
 It trains on all devices of this process or, with --processes, of all that mpirun has started. Started again, on any
-number of devices and processes, it continues with the next crop after its last checkpoint. RUN/positions-*.csv holds
+number of devices and processes, it resumes with the next crop after its last checkpoint. RUN/positions-*.csv holds
 what each process has trained: step, position, crop.
 """
 
@@ -63,7 +63,7 @@ def train(config: tfpipe.Config, run: Path, epochs: int, every: int) -> None:
         # One checkpoint holds the weights and the loader's state: neither is ever ahead of the other.
         state = loader.state_dict()  # on every process: it is of all of them
         parts = ocp.args.Composite(params=ocp.args.StandardSave(params), loader=ocp.args.JsonSave(state))
-        # By crops: on another number of processes the steps are counted anew, and Orbax saves only what is later.
+        # Numbered by crops: another number of processes counts other steps, and Orbax saves only what is later.
         manager.save(state["crops"], args=parts)
 
     with loader, open(run / f"positions-{jax.process_index()}.csv", "a") as log:

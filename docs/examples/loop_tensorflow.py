@@ -1,6 +1,6 @@
-"""A GradientTape loop that goes on after a kill: mpirun -n 2 python docs/examples/loop_tensorflow.py -c CONFIG -o RUN
+"""A GradientTape loop that resumes after a kill: mpirun -n 2 python docs/examples/loop_tensorflow.py -c CONFIG -o RUN
 
-Started again, on any number of ranks, it continues with the next crop after its last checkpoint. RUN/positions-*.csv
+Started again, on any number of ranks, it resumes with the next crop after its last checkpoint. RUN/positions-*.csv
 holds what each rank has trained: step, position, crop.
 """
 
@@ -52,7 +52,7 @@ def train(config: tfpipe.Config, run: Path, epochs: int, every: int) -> None:
             )
             loss = tf.reduce_mean(losses)
         gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-        # Named: ranks that find other names for it wait for each other for ever.
+        # Named: ranks that find other names for it wait for each other forever.
         gradients = hvd.grouped_allreduce(gradients, op=hvd.Average, name="gradients")
         optimizer.apply(gradients, model.trainable_variables)
         return loss

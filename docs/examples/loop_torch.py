@@ -1,6 +1,6 @@
-"""A DDP loop that goes on after a kill: torchrun --nproc-per-node 2 docs/examples/loop_torch.py -c CONFIG -o RUN
+"""A DDP loop that resumes after a kill: torchrun --nproc-per-node 2 docs/examples/loop_torch.py -c CONFIG -o RUN
 
-Started again, on any number of ranks, it continues with the next crop after its last checkpoint. RUN/positions-*.csv
+Started again, on any number of ranks, it resumes with the next crop after its last checkpoint. RUN/positions-*.csv
 holds what each rank has trained: step, position, crop.
 """
 

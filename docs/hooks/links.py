@@ -1,6 +1,6 @@
 """MkDocs hook for documents outside docs/: adds them to the site, and redirects links between them and docs/.
 
-In the repository, docs/tuning.md links to ../profiles/README.md. On the site, that page is profiles/README.md, beside
+In the repository, docs/tuning.md links to ../profiles/README.md. On the site, that page is profiles/README.md, next to
 tuning.md. Files that a page links to, e.g. jobs/slurm.sh, are copied to the site. A link to a folder becomes text.
 """
 

@@ -1,6 +1,6 @@
 """Writes the crops in each format, in the peers' Python: formats.py GIVEN NAME...
 
-A format is a folder beside the crops, and written once.
+A format is a folder next to the crops, and written once.
 """
 
 import os

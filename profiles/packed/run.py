@@ -144,7 +144,7 @@ def write_formats(args: argparse.Namespace, given: Given, rows: dict[str, Row]) 
 def forget(folder: Path) -> None:
     """Takes all files out of the page cache, so that each row reads its own from the disk first, as a job does.
 
-    What has just been written is in other pages of the cache than what is read: in smaller ones.
+    Data that has just been written is in other, smaller pages of the cache than data that is read.
     """
     os.sync()
     for path in filter(Path.is_file, folder.rglob("*")):

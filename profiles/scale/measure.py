@@ -6,7 +6,7 @@
 The ranks have `--cores` of this machine together, whatever else runs (a control group's quota, which needs root; 0: no
 limit). What they really get is measured in each turn, by ranks that only count. They meet at a barrier after each step,
 as in an allreduce. Turns are interleaved; rates are medians over them.
-Writes measured.json beside this file.
+Writes measured.json next to this file.
 """
 
 import argparse

@@ -134,7 +134,7 @@ def run_on_cores(start: np.ndarray, work: np.ndarray, core_free: np.ndarray) -> 
 
 
 def check() -> bool:
-    """Prints the rates of measured.json beside simulated ones; returns whether all are within TOLERANCE."""
+    """Prints the rates of measured.json next to simulated ones; returns whether all are within TOLERANCE."""
     measured = json.loads(MEASURED.read_text())
     settings, cores = measured["settings"], measured["cores"]
     cpu_us = {(row["ranks"], row["delay_ms"]): row["cpu_us"] for row in measured["rates"]}

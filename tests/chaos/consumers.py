@@ -1,8 +1,8 @@
 """A consumer of a Loader that keeps what it has used: `python -m tests.chaos.consumers CONFIG RUN KIND OVERRIDE...`.
 
 It takes the epochs of `training.epochs` in pieces of some batches, of which some end with a break and some with an
-exception, and goes on with the same Loader. Every `training.checkpoint.every_steps` batches RUN/used.json gets the
-Loader's state together with the crops used until then; the next start continues from it.
+exception, and takes more batches from the same Loader. Every `training.checkpoint.every_steps` batches RUN/used.json
+gets the Loader's state together with the crops used until then; the next start resumes from it.
 """
 
 import faulthandler

@@ -80,7 +80,7 @@ SERVED = ("url", "tar at url")
 def write_data(form: str, sample: SampleData, folder: Path, url: str) -> dict[str, Any]:
     """Writes the data into `folder`, or copies those of `sample`; returns the keys of the `data` section for it.
 
-    What has a URL is `folder`/tree at `url`. Packs of the sample are made once, beside it.
+    A file that has a URL is `folder`/tree at `url`. Packs of the sample are made once, next to it.
     """
     tree = folder / "tree"
     if form in FORMS:

@@ -1,4 +1,4 @@
-"""What a run's folder says of the samples that were used: of train.py, and of a consumer of a Loader."""
+"""The samples that were used, as a run's folder says: of train.py, and of a consumer of a Loader."""
 
 import json
 import subprocess

@@ -33,7 +33,7 @@ class Plan(NamedTuple):
     ranks: int
     """Ranks of the last command."""
     consumer: str
-    """Who takes the batches: "train.py", or a name in KINDS."""
+    """The consumer of the batches: "train.py", or a name in KINDS."""
 
     def labels(self) -> list[str]:
         """The values of this run in each dimension, to count."""

@@ -22,7 +22,7 @@ from tests.support.server import Server
 from tfpipe import World, load_config
 from tfpipe.prepare.index import build_index
 
-# Long for what takes seconds, short beside a hang.
+# Long for what takes seconds, short next to a hang.
 BOUNDED_S = 300
 MARK = "TFPIPE_TESTS_CHAOS"
 EPOCHS = 3

@@ -87,7 +87,7 @@ def test_a_run_prints_its_progress_and_leaves_what_is_promised(
     model = keras.models.load_model(tmp_path / "run/model.keras")
     assert model(np.zeros((1, 32, 32, 3), np.uint8)).shape == (1, 8)
 
-    said = "holds an earlier run; go on with --resume, or give another --logdir"
+    said = "holds an earlier run; continue it with --resume, or give another --logdir"
     again = tfpipe_command("train", "-c", path, "-l", tmp_path / "run")
     assert again == (2, "", f"tfpipe: error: {tmp_path / 'run'} {said}\n")
 

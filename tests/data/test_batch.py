@@ -1,4 +1,4 @@
-"""What `data.transform` returns: passed on as Keras understands it, with the right positions, or refused by name."""
+"""Results of `data.transform`: passed on as Keras understands them, with the right positions, or refused by name."""
 
 import sys
 from collections.abc import Callable

@@ -136,7 +136,7 @@ def test_batches_are_on_the_device_before_they_are_asked_for(config: Config, mon
     monkeypatch.setattr("tfpipe.data.failures.stalled.tf.identity", counted)
     with Loader(config, device="CPU:0", positions=True) as loader:
         found = take(loader, 2)
-        # Nobody has asked for the third and the fourth batch.
+        # No caller has asked for the third and the fourth batch.
         assert fourth.wait(60) and len(put) == 4
         state = loader.state_dict()
     assert loader.step == 2 and found == expected[:16]

@@ -290,7 +290,7 @@ def test_the_pipeline_keeps_to_its_ranks_cpus(config: Config, how: dict, threads
 
 
 def test_reads_that_wait_wait_at_the_same_time(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody goes on before READS wait, in a pipeline of one thread."""
+    """No read returns before READS wait, in a pipeline of one thread."""
     waits, all_wait = itertools.count(1), threading.Barrier(READS)
     delays_s = set()
 

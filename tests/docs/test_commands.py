@@ -41,7 +41,7 @@ def make_clone(folder: Path, sample: SampleData) -> None:
 
 
 def make_files(document: Path, folder: Path, imagenet: Path) -> None:
-    """Makes what a document takes for granted beside that: a config and its lists, and the files that it shows."""
+    """Makes what a document takes for granted besides that: a config and its lists, and the files that it shows."""
     lists = {split: f"lists/{split}.txt" for split in ("train", "val")}
     data = {"train_filelist": lists["train"], "test_filelist": lists["val"], "crop_image_size": [32, 32]}
     data |= {"test_label_file": str(imagenet / "LOC_val_solution.csv"), "batch_size": 8}

@@ -18,7 +18,7 @@ TRANSFORM, LOOP, KERAS, CHAIN, RESUME = blocks(ROOT / "docs/compose.md", "python
 
 @pytest.fixture
 def folder(sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where a user would be: beside a config.json."""
+    """The folder where a user would be: next to a config.json."""
     sample.config(tmp_path / "config.json")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -218,7 +218,7 @@ def test_mistakes_are_found(tmp_path: Path) -> None:
 
 
 def test_the_configs_reference_is_fresh() -> None:
-    said = "make it anew: tfpipe config --markdown > docs/config.md"
+    said = "make it again: tfpipe config --markdown > docs/config.md"
     assert (ROOT / "docs/config.md").read_text() == markdown(), said
 
 

@@ -1,4 +1,4 @@
-"""docs/frameworks.md: every block of Python in it runs, and a state goes on with the very next batch."""
+"""docs/frameworks.md: every block of Python in it runs, and a state resumes with the very next batch."""
 
 import runpy
 from pathlib import Path
@@ -18,7 +18,7 @@ TORCH, JAX, TORCHDATA, LIGHTNING, ORBAX = blocks(ROOT / "docs/frameworks.md", "p
 
 @pytest.fixture
 def folder(sample: SampleData, index: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where a user would be: beside a config.json."""
+    """The folder where a user would be: next to a config.json."""
     sample.config(tmp_path / "config.json", data={"index": index})
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -37,7 +37,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = []
     for number, fault in enumerate([*FAULTS, Fault("good", GOOD, None, set())]):
         name = stem(number)
-        # Behind the end, so that no two have the same contents.
+        # After the end, so that no two have the same contents.
         image = fault.contents if number < len(IMAGES) else GOOD + name.encode()
         xml = fault.contents if len(IMAGES) <= number < len(FAULTS) else GOOD_XML
         if image is not None:

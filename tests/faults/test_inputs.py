@@ -1,4 +1,4 @@
-"""What cannot be used is refused with code 2 and in words that say what to do, before anything starts."""
+"""Inputs that cannot be used are refused with code 2 and in words that say what to do, before anything starts."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tfpipe.cli import main
 
 
 def write(tmp_path: Path, given: Input) -> Path:
-    """The config, and beside it a list of three good images and what else there is."""
+    """The config, and next to it a list of three good images and what else there is."""
     for number, line in enumerate(LIST.split()):
         (tmp_path / line).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / line).write_bytes(encoded(picture(20, 30, number)))

@@ -70,7 +70,7 @@ def make_slurm(hosts: Hosts, slurmd_timeout_s: int = 300) -> Iterator[Slurm]:
     """Starts Slurm's daemons, which end with their hosts. A node that is silent for `slurmd_timeout_s` is down."""
     folder = hosts.folder / "slurm"
     folder.mkdir()
-    (folder / "munge.key").write_bytes(bytes(range(256)) * 4)  # of a network that nobody else reaches
+    (folder / "munge.key").write_bytes(bytes(range(256)) * 4)  # of a network that no other host reaches
     (folder / "munge.key").chmod(0o600)
     nodes = [name for name in hosts.hosts if name != LOGIN]
     values = {"login": LOGIN, "folder": folder, "nodes": ",".join(nodes), "slurmd_timeout_s": slurmd_timeout_s}

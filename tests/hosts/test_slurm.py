@@ -55,7 +55,7 @@ def test_a_job_is_signalled_queued_again_and_finished(lab: Lab, slurm: Slurm, tm
     slurm.run("scancel", "--signal=USR1", "--batch", job)
     state = wait_for_end(slurm, job, log)
     assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "1"), log.read_text()
-    assert "not all epochs are trained; once more" in log.read_text()
+    assert "not all epochs are trained; queues the job again" in log.read_text()
     assert "bit-identical on all 6 ranks" in log.read_text()
     check_epoch(lab.run_dir, lab.config)
     check_tests(lab.run_dir, lab.config)
@@ -71,8 +71,8 @@ def test_a_job_that_loses_a_node_goes_on_in_its_allocation(lab: Lab, slurm: Slur
     state = wait_for_end(slurm, job, log)
     text = log.read_text()
     assert (state["JobState"], state["Restarts"]) == ("COMPLETED", "0"), text
-    assert "job: node2 does not answer; goes on with node1 node3" in text
-    (after,) = re.findall(r"goes on after (\d+) steps", text)
+    assert "job: node2 does not answer; resumes on node1 node3" in text
+    (after,) = re.findall(r"resumes after (\d+) steps", text)
     assert int(after) == 8 and "bit-identical on all 4 ranks" in text
     check_epoch(lab.run_dir, lab.config)
     check_tests(lab.run_dir, lab.config)

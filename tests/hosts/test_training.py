@@ -38,7 +38,7 @@ def test_three_hosts_of_two_ranks_stop_and_two_of_three_go_on(lab: Lab) -> None:
     assert len(trained(lab.run_dir)) == reached * 6 * 4 < 342
     done = lab.train("node3:3,node1:3", 6)
     assert done.code == 0, done.err
-    assert f"goes on after {reached} steps" in done.err and "bit-identical on all 6 ranks" in done.err
+    assert f"resumes after {reached} steps" in done.err and "bit-identical on all 6 ranks" in done.err
     check_epoch(lab.run_dir, lab.config)
     check_tests(lab.run_dir, lab.config)
     last = read_intervals(lab.run_dir)[-1]["interval"]["ranks"]
@@ -58,8 +58,8 @@ def test_a_lost_host_is_named_and_the_others_go_on_by_themselves(lab: Lab, fault
     done = finish(job, 500)
     assert done.code == 0, done.err
     left = " ".join(node for node in ("node1", "node2", "node3") if node != lost)
-    assert f"job: {lost} does not answer; goes on with {left}" in done.out
-    (after,) = re.findall(r"goes on after (\d+) steps", done.err)
+    assert f"job: {lost} does not answer; resumes on {left}" in done.out
+    (after,) = re.findall(r"resumes after (\d+) steps", done.err)
     assert int(after) == 8 and "bit-identical on all 4 ranks" in done.err
     check_epoch(lab.run_dir, lab.config)
     check_tests(lab.run_dir, lab.config)

@@ -1,4 +1,4 @@
-"""What the Loaders of all frameworks have in common: the same batches, and good ones before a failure."""
+"""Traits that the Loaders of all frameworks share: the same batches, and good ones before a failure."""
 
 import gc
 import hashlib

@@ -40,7 +40,7 @@ def test_what_is_ahead_on_the_device_does_not_count(config: Config) -> None:
         assert [next(loader)[2].tolist() for _ in range(3)] == expected[:3]
         batches = loader._batches
         while batches.reached.numpy().tolist() != expected[4]:
-            pass  # two batches are taken while nobody asks
+            pass  # two batches are taken while no batch is asked for
         state = loader.state_dict()
         assert (loader.step, state["crops"]) == (3, 48)
     with tfpipe.jax.Loader(config, positions=True) as resumed:

@@ -61,7 +61,7 @@ def test_fit_trains_the_same_batches_on_every_backend_without_a_warning(
 @pytest.mark.parametrize("name", ["jax", TORCH])
 def test_a_run_of_another_backend_resumes_bit_for_bit(found: Callable[[str], dict[str, Any]], name: str) -> None:
     result = found(name)
-    assert f"SIGTERM: stopped after epoch 1, step {STOPPED_AFTER}; --resume goes on from " in result["said"]
+    assert f"SIGTERM: stopped after epoch 1, step {STOPPED_AFTER}; --resume continues from " in result["said"]
     assert result["equal"]
     whole, parts = result["positions"]
     assert parts == whole and whole.count("\n") == 1 + 2 * 8 * 16

@@ -27,7 +27,7 @@ def config(sample: SampleData, tmp_path_factory: pytest.TempPathFactory) -> Conf
 
 @pytest.fixture(scope="module")
 def training(config: Config) -> tf.data.Dataset:
-    """The training pipeline, which begins anew with every iteration."""
+    """The training pipeline, which begins again with every iteration."""
     return build_dataset(config, with_positions=True)
 
 
@@ -154,7 +154,7 @@ def test_ranks_that_are_not_connected_are_refused(config: Config, monkeypatch: p
 
 
 def test_batches_are_on_the_device_before_they_are_used(config: Config) -> None:
-    """On a GPU if there is one: its copies run beside the computation."""
+    """On a GPU if there is one: its copies run during the computation."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     expected = list(build_dataset(config, with_positions=True).take(20).as_numpy_iterator())
     with tfpipe.torch.Loader(config, device=device, positions=True) as batches:

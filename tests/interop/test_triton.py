@@ -1,4 +1,4 @@
-"""triton beside TensorFlow, shown on a stand-in that crashes as the real one does: torch for CPUs comes without."""
+"""triton next to TensorFlow, shown on a stand-in that crashes as the real one does: torch for CPUs comes without."""
 
 import sys
 from pathlib import Path

@@ -88,7 +88,7 @@ class Cluster(NamedTuple):
         return finish(self.start(script, *args, **environ))
 
     def calls(self, but: str = "python") -> list[str]:
-        """What was called, but for programs of that name and for qstat."""
+        """The calls that were made, but for programs of that name and for qstat."""
         lines = (self.root / "calls").read_text().splitlines()
         return [" ".join(words) for words in map(json.loads, lines) if words[0] not in (but, "qstat")]
 
@@ -232,7 +232,7 @@ def test_a_lost_host_is_left_out_and_the_run_goes_on(pretending: Cluster, code: 
     (pretending.root / "codes").write_text(f"{code}\n0\n")
     done = pretending.run("mpirun", HOSTS="node1:2,node2:4,node3:2", RANKS="8", LOST="node2")
     assert done.code == 0, done.err
-    assert "job: node2 does not answer; goes on with node1 node3" in done.out
+    assert "job: node2 does not answer; resumes on node1 node3" in done.out
     assert (pretending.root / "hosts").read_text() == "node1:2,node2:4,node3:2\nnode1:2,node3:2\n"
     assert [call.split()[-1] for call in pretending.calls(but="")] == ["training.epochs=2"] * 2
 
@@ -241,7 +241,7 @@ def test_a_lost_host_is_left_out_and_the_run_goes_on(pretending: Cluster, code: 
 def test_a_failure_of_hosts_that_all_answer_or_of_the_only_one_is_one(pretending: Cluster, lost: str) -> None:
     (pretending.root / "codes").write_text("3\n0\n")
     done = pretending.run("mpirun", HOSTS="node1:2", LOST=lost)
-    assert done.code == 3 and "goes on" not in done.out
+    assert done.code == 3 and "resumes" not in done.out
 
 
 def test_a_lost_node_of_slurm_is_left_out_and_the_job_goes_on(pretending: Cluster) -> None:
@@ -251,7 +251,7 @@ def test_a_lost_node_of_slurm_is_left_out_and_the_job_goes_on(pretending: Cluste
         "slurm", SLURM_JOB_NUM_NODES="3", SLURM_NTASKS="6", SLURM_JOB_NODELIST="node[1-3]", LOST="node2"
     )
     assert done.code == 0, done.err
-    assert "job: node2 does not answer; goes on with node1 node3" in done.out
+    assert "job: node2 does not answer; resumes on node1 node3" in done.out
     trains = [call for call in pretending.calls() if "train.py" in call]
     assert trains[0].startswith("srun --cpus-per-task=4")
     assert trains[1].startswith("srun --overlap --nodelist=node1,node3 --nodes=2 --ntasks=4 --cpus-per-task=4")
@@ -330,7 +330,7 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
     assert qsub == RESUBMITTED["pbs"]
     done = cluster.run("pbs", **settings)
     assert done.code == 0, done.err
-    assert "goes on after" in done.err and "bit-identical on all 2 ranks" in done.err
+    assert "resumes after" in done.err and "bit-identical on all 2 ranks" in done.err
     assert [line["epoch"] for line in read_metrics(cluster.run_dir)] == [1, 2, 3, 4]
 
 

@@ -128,7 +128,7 @@ def test_sizes_of_spoilt_headers_are_pythons_or_unknown(changes: list[tuple[int,
 )
 @pytest.mark.parametrize("start", [0, 1, 33])
 def test_records_are_copied_or_mirrored_wherever_they_are(shape: tuple[int, int, int], start: int) -> None:
-    """To the byte, and nothing beside them."""
+    """To the byte, and no other byte."""
     size = math.prod(shape)
     data = np.random.default_rng(size).integers(0, 256, 4 * size + 9, np.uint8)
     places, flips = np.array([3 * size + 5, 0, size + 1, 0]), np.array([True, False, True, True])

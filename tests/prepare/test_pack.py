@@ -135,7 +135,7 @@ def test_files_are_in_imagenets_tfrecords_untouched(config: Config, sample: Samp
 
 
 def test_the_parser_that_readers_of_imagenet_use_takes_them(config: Config, tmp_path: Path) -> None:
-    """As tf-models-official and DALI declare the features."""
+    """Uses the features as tf-models-official and DALI declare them."""
     out = packed(config, tmp_path / "out", "original", shards=2, splits=("train",))
     spec = {
         "image/encoded": tf.io.FixedLenFeature((), tf.string, ""),
@@ -278,7 +278,7 @@ def test_two_packs_never_write_one_folder(config: Config, tmp_path: Path) -> Non
 def test_too_small_a_disk_is_told_before_anything_is_packed(
     config: Config, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What crops take is known from some of them."""
+    """The space that crops take is known from some of them."""
     made = pack(config.data, "test", tmp_path / "whole", PackPlan(kind), World())
     monkeypatch.setattr(shutil, "disk_usage", lambda _: namedtuple("Usage", "free")(made.bytes // 2))
     with pytest.raises(ConfigError, match=r"need some .* GB, .* GB are free"):

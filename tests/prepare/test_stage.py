@@ -127,7 +127,7 @@ def test_what_is_there_in_its_right_size_is_left_alone(sample: SampleData, tmp_p
     assert {file for file in after if after[file] != before.get(file)} == {images[3], images[5]}
 
 
-@pytest.mark.full("tests/faults/test_matrix.py kills a rank of a stage, which goes on")
+@pytest.mark.full("tests/faults/test_matrix.py kills a rank of a stage, which continues")
 def test_a_copy_that_is_killed_goes_on_where_it_was(sample: SampleData, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with serving(sample.root, latency_s=0.2) as server:

@@ -1,6 +1,6 @@
 """Images and XMLs that are not what they should be, made in code, and what each leads to.
 
-What else than to stop may be done about a bad file would be a column more.
+Other reactions to a bad file than to stop would be a column more.
 """
 
 import gzip
@@ -28,7 +28,7 @@ class Fault(NamedTuple):
     """None: there is no such file."""
     says: str | None
     """The end of training, after "cannot use PATH of the train data: "; PATH for the file's own path, "..." at its
-    end where a library goes on in words of its own. None: training goes on."""
+    end where a library continues in words of its own. None: training continues."""
     codes: set[str]
     """Codes that `tfpipe check` finds."""
 
@@ -188,7 +188,7 @@ IMAGES = [
         {"undecodable"},
     ),
     Fault("stray bytes in front of the end", GOOD[:-2] + b"\x11\x22\x33" + GOOD[-2:], None, set()),
-    Fault("junk behind the end", GOOD + b"junk" * 50, None, set()),
+    Fault("junk after the end", GOOD + b"junk" * 50, None, set()),
     Fault("bad EXIF", GOOD[:2] + segment(0xE1, b"Exif\0\0MM\0*\xff\xff\xff\xff") + GOOD[2:], None, set()),
     Fault("turned by EXIF", turned(PICTURE), None, {"orientation"}),
     Fault("gray", encoded(PICTURE.convert("L")), None, {"gray"}),

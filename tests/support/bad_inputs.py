@@ -11,7 +11,7 @@ class Input(NamedTuple):
 
     name: str
     files: dict[str, str | bytes | None]
-    """Beside list.txt, which is good; None for a folder."""
+    """Next to list.txt, which is good; None for a folder."""
     data: dict[str, Any] | str
     """The config's data section, or its text."""
     says: str

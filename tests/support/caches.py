@@ -45,7 +45,7 @@ def check_later_epochs(sample: SampleData, tree: Path, cached: dict[str, object]
 
 
 def check_a_bad_image(sample: SampleData, tree: Path, **cached: object) -> None:
-    """Checks that an unreadable image is named, and read anew once it is repaired."""
+    """Checks that an unreadable image is named, and read again once it is repaired."""
     config = configured(sample, tree, **cached)
     split = load_split(config.data, "test", World())
     bad = Path(split.catalog.paths[20])

@@ -131,8 +131,8 @@ def run_train(*args: str | Path, **environ: str) -> Finished:
 
 def start_ranks(size: int, *command: str | Path, **environ: str) -> subprocess.Popen[str]:
     """Starts `command` on `size` ranks under mpirun."""
-    beside = str(Path(sys.executable).parent)
-    mpirun = shutil.which("mpirun", path=os.pathsep.join([beside, os.environ["PATH"]]))
+    bin_dir = str(Path(sys.executable).parent)
+    mpirun = shutil.which("mpirun", path=os.pathsep.join([bin_dir, os.environ["PATH"]]))
     assert mpirun, "mpirun is not on PATH; make test installs it"
     return start(mpirun, "-n", str(size), *command, **MPI_ENVIRON, **environ)
 
@@ -171,7 +171,7 @@ class Processes(NamedTuple):
 
 
 def is_running(pid: int) -> bool:
-    """Returns whether a process has not ended; one that has, and that nobody has waited for yet, does not run."""
+    """Returns whether a process has not ended; one that has, and that no process has waited for yet, does not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:

@@ -1,4 +1,4 @@
-"""Who takes a Loader's batches, and how that can end: `python -m tests.support.consumers CONFIG NAME...`.
+"""The consumers of a Loader's batches, and how they can end: `python -m tests.support.consumers CONFIG NAME...`.
 
 Prints a JSON object: for each cell "CONSUMER, SPLIT, ENDING" "exact" if exactly the right samples were used, each once,
 and the state counts them; otherwise what was seen and counted. Samples are told apart by their pixels.
@@ -259,7 +259,7 @@ def keras_model(channels_last: tuple[int, ...], steps_per_execution: int = 1) ->
 
 
 class Keras(Consumer):
-    """What the methods of Keras have in common: samples as their number and the sum of their keys."""
+    """The common part of the methods of Keras: samples as their number and the sum of their keys."""
 
     per_call = 1
 

@@ -53,7 +53,7 @@ SHORTER = {
     "tfpipe tune": "--minutes 0.05 --pipeline-only",
     # Any port that is free.
     "tfpipe serve": "--host localhost --port 0",
-    # Sums over two ranks if it is there, which costs little; but a test should not build it anew if they fail to.
+    # Sums over two ranks if it is there, which costs little; but a test should not build it again if they fail to.
     "install_horovod.sh": "--dry-run",
 }
 # What a command leaves.
@@ -77,7 +77,7 @@ def blocks(path: Path, *languages: str) -> list[str]:
 
 
 def lines(path: Path) -> Iterator[str]:
-    """Those of a document's shell blocks; what ends in a backslash goes on."""
+    """Those of a document's shell blocks; a line that ends in a backslash continues."""
     for block in blocks(path, "bash", "sh", "console"):
         yield from block.replace("\\\n", " ").splitlines()
 

@@ -1,7 +1,7 @@
 /* Makes opens of files fail, by the rules in TFPIPE_FAULTS (tests/support/faults.py): for LD_PRELOAD.
 
    A rule is KIND:MS:PATTERN or KIND:MS:PATTERN:w, several are separated by ";". KIND is the errno of the failure, HANG or
-   FULL. For MS milliseconds (0: for ever) from the first open of this process that a rule is about, it holds for each
+   FULL. For MS milliseconds (0: forever) from the first open of this process that a rule is about, it holds for each
    open for reading (w: for writing or creating) of a path that matches PATTERN. The folder TFPIPE_FAULTS_MET gets a file
    named by its process number from each process that has met a fault. */
 

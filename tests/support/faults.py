@@ -1,4 +1,4 @@
-"""Storage in trouble: opens of files that fail for a while or for ever, hang, or find the disk full.
+"""Storage in trouble: opens of files that fail for a while or forever, hang, or find the disk full.
 
 `faults.c` is preloaded into commands; the warm server has it too, so that the commands which it forks can be given
 rules by their environment.
@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.support.warm import ADDRESS
 
 SOURCE = Path(__file__).with_suffix(".c")
-# Beside the errors of the system: the open does not return, or every write to the opened file fails with ENOSPC.
+# Besides the errors of the system: the open does not return, or every write to the opened file fails with ENOSPC.
 KINDS = {"HANG": -1, "FULL": -2}
 
 
@@ -30,7 +30,7 @@ def faulty(*rules: str) -> dict[str, str]:
     """Returns the environment of a command whose opens of files fail by `rules`.
 
     A rule is KIND:MS:PATTERN, e.g. "EIO:500:*/Data/*.JPEG", or KIND:MS:PATTERN:w. From the first such open in a process
-    on, for MS milliseconds (0: for ever), each open for reading (:w: for writing or creating) of a path that matches
+    on, for MS milliseconds (0: forever), each open for reading (:w: for writing or creating) of a path that matches
     the fnmatch PATTERN, in which * matches / too, has a fault: KIND is an errno's name, HANG or FULL.
     """
     numbered = []

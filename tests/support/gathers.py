@@ -29,6 +29,6 @@ class Gather:
 
 
 def on_all(function: Callable[[Any], T], ranks: Sequence[Any]) -> list[T]:
-    """What `function` returns for each of `ranks`, called at the same time."""
+    """Returns the result of `function` for each of `ranks`, called at the same time."""
     with ThreadPoolExecutor(len(ranks)) as pool:
         return list(pool.map(function, ranks))

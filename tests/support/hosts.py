@@ -116,7 +116,7 @@ class Hosts(NamedTuple):
         os.kill(self.hosts[host].pid, signal.SIGKILL)
 
     def cut(self, host: str) -> None:
-        """Drops all packets from and to a host, whose processes go on."""
+        """Drops all packets from and to a host, whose processes continue."""
         _in_network(self.switch, "ip", "link", "set", _port(host), "nomaster")
 
     def mend(self, host: str) -> None:

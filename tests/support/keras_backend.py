@@ -1,4 +1,4 @@
-"""What a backend of Keras does with the same data: `python keras_backend.py CONFIG FOLDER` prints it as JSON."""
+"""The results of a backend of Keras with the same data: `python keras_backend.py CONFIG FOLDER` prints it as JSON."""
 
 import hashlib
 import json

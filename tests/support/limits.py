@@ -24,7 +24,7 @@ TRIPLE = {"config": {"Config", "DataConfig"}, "world": {"World"}, "catalog": {"C
 """Names of parameters that rarely stand together, and the types that give them away under another name."""
 
 MOST = {"functions that take a config, the world and a catalog": 5, ".order(": 3, "catalog.source.": 0}
-"""What may occur in the whole package this often: a Split has the three, computes the order, and asks its source."""
+"""Patterns that may occur this often in the package: a Split has the three, computes the order, and asks its source."""
 
 PUBLIC = "the constructor that users call"
 EXCEPTIONS: dict[str, str] = {

@@ -62,7 +62,7 @@ def unreadable(fault: str, why: str) -> tuple[Row, ...]:
 
 
 def retried(fault: str, why: str, cause: str) -> tuple[Row, ...]:
-    """Returns the rows of an error that passes: TensorFlow quotes the system's message `why` behind the path."""
+    """Returns the rows of an error that passes: TensorFlow quotes the system's message `why` after the path."""
     again = f"{why}... ({cause}); tries again in 1 s, 1 of 5"
     return (
         Row(fault, ("train", "test pass", "view"), 0, f"rank 0: ...; {again}", COMPLETE, "after 1 s more"),

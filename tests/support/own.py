@@ -1,4 +1,4 @@
-"""What a user may bring: losses, optimizers, metrics and callbacks, such that work and such that are refused."""
+"""A user's own losses, optimizers, metrics and callbacks, such that work and such that are refused."""
 
 import json
 from pathlib import Path

@@ -31,7 +31,7 @@ class Ranks:
 
     def interrupted(self, trained: list[list[Place]]) -> Stream:
         """The stream after what each rank has trained, as a checkpoint holds it."""
-        ends = [Cursor.after(places[-1]) if places else self.stream.frontiers[r] for r, places in enumerate(trained)]
+        ends = [Cursor.after(places[-1]) if places else self.stream.cursors[r] for r, places in enumerate(trained)]
         return self.stream.at(ends)
 
 
@@ -53,7 +53,7 @@ def rest_of(stream: Stream, world: World, order: Order, crops: np.ndarray, below
 
 
 def check_interrupted(order: Order, crops: np.ndarray, runs: list[tuple[int, int]], batch: int, ahead: int) -> None:
-    """Asserts that runs of (ranks, steps), each going on from the last, train no crop twice and leave all others.
+    """Asserts that runs of (ranks, steps), each resuming the last, train no crop twice and leave all others.
 
     Everything up to `ahead` positions beyond the last one that was passed must still come.
     """
@@ -64,6 +64,6 @@ def check_interrupted(order: Order, crops: np.ndarray, runs: list[tuple[int, int
         stream = ranks.interrupted(ran)
         trained += itertools.chain(*ran)
     assert len(set(trained)) == len(trained)
-    below = max(frontier.position for frontier in stream.frontiers) + ahead
+    below = max(cursor.position for cursor in stream.cursors) + ahead
     left = [rest_of(stream, World(rank, stream.size), order, crops, below) for rank in range(stream.size)]
     assert sorted(trained + list(itertools.chain(*left))) == sorted(everything(crops, order, below) | set(trained))

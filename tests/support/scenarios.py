@@ -1,6 +1,6 @@
 """Runs several tfpipe commands in turn as one rank of an mpirun, which takes a second for each rank to start.
 
-`python scenarios.py FILE`: FILE holds a JSON list of scenarios. What a command says and its exit code go to the
+`python scenarios.py FILE`: FILE holds a JSON list of scenarios. The output of a command and its exit code go to the
 folder's NAME-RANK.out, .err and .code; the process ends with the last one's code.
 """
 

@@ -41,7 +41,7 @@ class Server:
         self.most = 0
         """Requests that were under way at once."""
         self._under_way = 0
-        # Keeps the port while nobody listens.
+        # Keeps the port while no process listens.
         self._reserved = self._socket()
         self._reserved.bind(("127.0.0.1", 0))
         self.port = self._reserved.getsockname()[1]

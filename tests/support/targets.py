@@ -104,7 +104,7 @@ def targets_of(
 ) -> tuple[list[list[float]], list[int]]:
     """Boxes and labels of one image with these objects (name, box)."""
     label = BY_OBJECT if by_object else LABEL
-    # Beside two others, which must not count.
+    # Next to two others, which must not count.
     (found,) = targets_of_many([[("n03", BOX)], objects, []], [label] * 3, [stated] * 3, [real] * 3)[1:2]
     return found
 

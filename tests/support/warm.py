@@ -1,6 +1,6 @@
 """Commands run by the warm server, as if a Python had been started for each.
 
-As a program, `python -S -E -s warm.py WORDS` stands for `python WORDS` to the process that starts it, such as mpirun:
+The program `python -S -E -s warm.py WORDS` stands for `python WORDS` to the process that starts it, such as mpirun:
 it hands its environment and standard files to the server, passes signals on, and ends with the command's exit code.
 """
 
@@ -48,7 +48,7 @@ class Child:
 
 
 def stand_for(words: list[str]) -> int:
-    """Is a command to whoever started this process: its output, its signals and its exit code."""
+    """Is a command to the parent of this process: its output, its signals and its exit code."""
     child = Child(words, dict(os.environ), [0, 1, 2])
     for number in PASSED_ON:
         signal.signal(number, lambda received, _: child.signal(received))

@@ -42,11 +42,11 @@ class Command(NamedTuple):
 
 
 class Server:
-    """Takes commands on a socket, forks for each, and tells whoever asked the child's process number and exit code."""
+    """Takes commands on a socket, forks for each, and tells the client the child's process number and exit code."""
 
     def __init__(self, address: str, tests_pid: int) -> None:
         self.listener = socket.socket(socket.AF_UNIX)
-        # The address appears once somebody listens there.
+        # The address appears once the server listens there.
         self.listener.bind(f"{address}.new")
         self.listener.listen(64)
         os.rename(f"{address}.new", address)
@@ -137,7 +137,7 @@ class Server:
 
 
 def receive(connection: socket.socket) -> Command:
-    """Reads a command from whoever has connected.
+    """Reads a command from a client.
 
     Raises:
         ValueError: the other side has ended before the command was complete.
@@ -151,13 +151,13 @@ def receive(connection: socket.socket) -> Command:
             contents += more
         return Command(**json.loads(contents), files=files)
     except (OSError, ValueError):
-        for file in files:  # whoever reads what is written to them waits for their end
+        for file in files:  # their reader waits for their end
             os.close(file)
         raise
 
 
 def tell(connection: socket.socket, message: dict[str, int]) -> None:
-    """Sends a line if there is still somebody to read it."""
+    """Sends a line if a client can still read it."""
     with suppress(OSError):
         connection.sendall(json.dumps(message).encode() + b"\n")
 

@@ -27,7 +27,7 @@ class Ran(NamedTuple):
     code: int
 
     def said(self, name: str, code: int = 0) -> list[Result]:
-        """What each rank of a scenario has said, after a check of their exit codes."""
+        """The output of each rank of a scenario, after a check of their exit codes."""
         both = [scenarios.read(self.folder, name, rank) for rank in range(2)]
         assert {said.code for said in both} == {code}, both
         return both

@@ -12,7 +12,7 @@ from tfpipe.training.loop import configure_devices
 
 @pytest.fixture
 def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What TensorFlow is told; its own settings stay, and it sees four GPUs."""
+    """The settings that TensorFlow gets; its own ones stay, and it sees four GPUs."""
     told: dict[str, Any] = {}
     config = tf.config
     monkeypatch.setattr(config, "list_physical_devices", lambda kind: ["gpu0", "gpu1", "gpu2", "gpu3"])

@@ -75,7 +75,7 @@ def test_a_file_gives_all_weights_or_all_but_those_of_the_last_layer(
 
 
 def test_a_file_of_the_model_within_is_taken_too(tmp_path: Path) -> None:
-    """It is what whoever uses Keras alone has: without the layers that prepare the pixels."""
+    """It is the model that Keras alone gives: without the layers that prepare the pixels."""
     network = build_model(config(TINY), 3)
     (within,) = (layer for layer in network.layers if isinstance(layer, keras.Model))
     drawn(within, 0).save(tmp_path / "plain.keras")

@@ -1,4 +1,4 @@
-"""What a step waits for: what the device has not ended is read a step late, so that the device is never idle."""
+"""The waits of a step: what the device has not ended is read a step late, so that the device is never idle."""
 
 import json
 from collections.abc import Mapping

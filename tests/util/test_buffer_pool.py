@@ -1,4 +1,4 @@
-"""Memory that is used again, but never while somebody holds it."""
+"""Memory that is used again, but never while an array holds it."""
 
 from tfpipe.util.buffer_pool import BufferPool
 

@@ -1,4 +1,4 @@
-"""What a user sees beside the results: log lines by rank, and no chatter but nothing else lost."""
+"""Output besides the results: log lines by rank, and no chatter but nothing else lost."""
 
 import os
 import subprocess

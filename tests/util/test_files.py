@@ -1,4 +1,4 @@
-"""Small files, whole, whatever their size is beside that of a read."""
+"""Small files, whole, whatever their size compared with that of a read."""
 
 from pathlib import Path
 

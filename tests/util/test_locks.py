@@ -73,11 +73,11 @@ def test_without_locks_it_goes_on_and_says_so(
     monkeypatch.setattr(fcntl, "flock", refuse)
     with locked(tmp_path / "a.lock", "testing"):
         pass
-    assert "make sure that nobody else is testing" in caplog.text
+    assert "ensure that no other process is testing" in caplog.text
 
 
 def test_a_process_on_another_host_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the first rank of a host that a run has lost. One on this host is not."""
+    """The process stands for the first rank of a host that a run has lost. One on this host is not."""
     path = tmp_path / "a.lock"
     paused: list[float] = []
     with ExitStack() as held:

@@ -1,4 +1,4 @@
-"""What something was made from: any change of it is noticed and named, and nothing else is."""
+"""Records of what a file was made from: any change of that is noticed and named, and nothing else is."""
 
 from pathlib import Path
 

@@ -132,7 +132,7 @@ def test_a_terminal_stays_as_it_is_where_work_is_short(monkeypatch, terminal):
 
 
 def test_the_bar_shows_also_where_chatter_is_filtered(terminal):
-    """Every command that starts TensorFlow works behind that filter, which passes whole lines alone."""
+    """Every command that starts TensorFlow works with that filter, which passes whole lines alone."""
     main, side = terminal
     code = (
         "import os, time\n"

@@ -261,19 +261,19 @@ def _beside_source(data: DataConfig) -> Iterator[str]:
     """Yields a message for each key of filelists that `source` would make ineffective."""
     source = data.source
     assert source is not None, "the caller looks"
-    said = json.dumps({"kind": source.kind} | ({} if source.path is None else {"path": str(source.path)}))
+    text = json.dumps({"kind": source.kind} | ({} if source.path is None else {"path": str(source.path)}))
     for name in ("train_filelist", "test_filelist"):
         value = getattr(data, name)
         if value is not None:
             listed = [str(entry.path) for entry in value] if isinstance(value, list) else str(value)
-            yield f"source {said} and {name} {json.dumps(listed)} both name the data: leave one of them out, or null"
+            yield f"source {text} and {name} {json.dumps(listed)} both name the data: leave one of them out, or null"
     labels = () if source.kind == "folders" or ":" in source.kind else ("train_label_file", "test_label_file")
     boxes = () if ":" in source.kind else ("train_box_file", "test_box_file")
     for name in (*labels, *boxes):
         value = getattr(data, name)
         if value is not None:
             yield (
-                f'{name} "{value}" is for images of filelists, and source {said} says itself what its images hold: '
+                f'{name} "{value}" is for images of filelists, and source {text} says itself what its images hold: '
                 f"leave {name} out, or null"
             )
 

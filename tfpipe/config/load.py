@@ -143,7 +143,7 @@ def _value(override: str, text: str) -> Any:
     try:
         return _parse(text, f"--set {override}")
     except ValueError as error:
-        # Such a text is JSON that a shell or a hand has spoilt, and as a path it would name nothing.
+        # This text is JSON that a shell or a hand has spoilt, and as a path it would name nothing.
         if text[0] in "'\"[{" or text[-1] in "'\"]}":
             raise ConfigError(
                 f"--set {override}: received {text}, which is not JSON ({error}); accepted: a text without quotes, or "

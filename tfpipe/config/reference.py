@@ -90,7 +90,7 @@ def _type(path: str, schema: Schema) -> str:
     if schema.get("type") == "array":
         places = schema.get("prefixItems")
         if places:
-            return "[" + ", ".join(_type(path, place) for place in places) + "]"
+            return "[" + ", ".join(_type(path, item) for item in places) + "]"
         if tagged := schema["items"].get("oneOf"):
             names = (member["$ref"].rpartition("/")[2] for member in tagged)
             return "list of " + ", ".join(f"[{name}](#{anchor(f'{path}[] {name}')})" for name in names)

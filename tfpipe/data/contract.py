@@ -57,8 +57,8 @@ def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Returns a message for each value in which two contracts differ."""
     known = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
     by_name = NAMES in then and NAMES in now
-    left = {*KNOWN_AT_TIMES, PATHS if by_name else NAMES} - {*known}
-    names = [name for name in {**then, **now} if name not in left]
+    skipped = {*KNOWN_AT_TIMES, PATHS if by_name else NAMES} - {*known}
+    names = [name for name in {**then, **now} if name not in skipped]
     return differences(then, now, "then", "now", names)
 
 

@@ -97,12 +97,12 @@ def check_share(split: Split) -> None:
         return
     share = np.arange(world.rank, len(catalog), world.size)
     if catalog.boxes is not None:
-        found = bool((catalog.boxes.images % world.size == world.rank).any())
+        has_crop = bool((catalog.boxes.images % world.size == world.rank).any())
     else:
         annotated = share[catalog.annotated[share]]
         chunks = (annotated[start : start + CHUNK] for start in range(0, len(annotated), CHUNK))
-        found = any(_crops_of(split, chunk) for chunk in chunks)
-    if not found:
+        has_crop = any(_crops_of(split, chunk) for chunk in chunks)
+    if not has_crop:
         raise ConfigError(
             f"rank {world.rank}: none of its {len(share)} images of {catalog.display_name} gives a crop: none has an "
             f"XML with an object of the classes {', '.join(catalog.classes)}; set data.scope to "
@@ -119,9 +119,9 @@ def _count(split: Split, images: range) -> CropCount:
     annotated = np.flatnonzero(catalog.annotated[images.start : images.stop]) + images.start
     plain = 0 if catalog.by_object else len(images) - len(annotated)
     step = max(1, -(-len(annotated) // COUNT_AT_MOST))
-    chosen = annotated[::step]
-    crops = split.world.from_rank0(lambda: _crops_of(split, chosen)) if len(chosen) else 0
-    return CropCount(plain + round(crops * len(annotated) / max(1, len(chosen))), exact=step == 1)
+    sampled = annotated[::step]
+    crops = split.world.from_rank0(lambda: _crops_of(split, sampled)) if len(sampled) else 0
+    return CropCount(plain + round(crops * len(annotated) / max(1, len(sampled))), exact=step == 1)
 
 
 def _crops_of(split: Split, items: np.ndarray) -> int:

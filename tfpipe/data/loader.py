@@ -213,7 +213,7 @@ class Loader(Iterator[Any]):
     def epoch(self, number: int) -> Iterator[Any]:
         """Yields the batches of epoch `number`, from 0, that are still to come: after a resume, the rest of it.
 
-        Of test data each epoch is a pass, as with `for`. Raises ValueError if a training epoch is over, or an earlier
+        An epoch of test data is a pass, as with `for`. Raises ValueError if a training epoch is over, or an earlier
         one is not.
         """
         if self.split != "train":
@@ -245,7 +245,7 @@ class Loader(Iterator[Any]):
             ended = self.split != "train" and (
                 (self._ended and self.step == self.used) or crops_left(self.data, rest) == 0
             )
-        ranks = self._gather((*rest.frontiers[rank], used.step, used.crops, ended))
+        ranks = self._gather((*rest.cursors[rank], used.step, used.crops, ended))
         if len(ranks) != self.world.size:
             raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
         data = self.config.data
@@ -308,7 +308,7 @@ class Loader(Iterator[Any]):
     def dropped(self) -> list[DroppedSample]:
         """Returns the samples that `data.on_error` "skip" has left out on this rank since the last call, and why.
 
-        As the state does, it counts those of batches used: once `commit` is called, up to the last batch committed.
+        Counts the batches used, as the state does: once `commit` is called, up to the last batch committed.
         """
         with self._lock:
             self._look()
@@ -384,4 +384,4 @@ class Loader(Iterator[Any]):
 
     def _settle(self) -> None:
         over = self._ended and self.step == self.used
-        self._dropped.settle(math.inf if over else self.rest().frontiers[self.world.rank].position)
+        self._dropped.settle(math.inf if over else self.rest().cursors[self.world.rank].position)

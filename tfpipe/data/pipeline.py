@@ -131,7 +131,7 @@ def load(split: Split, stream: Stream, part: BlockRange = WHOLE, decoder: Decode
 
 def visit(split: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dataset:
     """Builds the dataset of `SamplePaths` of this rank: shuffled and endless for training, otherwise one pass."""
-    look_up = Lookup(split.catalog, sent=split.config.service is not None).located
+    look_up = Lookup(split.catalog, sent=split.config.service is not None).sample_paths
     return _visits(split, stream, look_up, part).unbatch()
 
 

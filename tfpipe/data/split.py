@@ -67,7 +67,7 @@ class Split(ABC):
     catalog: Catalog
     world: World
 
-    # What a rank sees of the data.
+    # The data as a rank sees it.
 
     @property
     def training(self) -> bool:

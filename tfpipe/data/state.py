@@ -29,7 +29,7 @@ class LoaderState:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the state as plain data for JSON."""
-        about = {
+        fields = {
             "format": FORMAT,
             "split": self.split,
             "crops": self.crops,
@@ -38,7 +38,7 @@ class LoaderState:
             "ended": self.ended,
             "contract": dict(self.contract),
         }
-        return about | self.stream.to_dict()
+        return fields | self.stream.to_dict()
 
     @classmethod
     def from_dict(cls, values: Any) -> "LoaderState":
@@ -65,7 +65,7 @@ class LoaderState:
         cursors = [*values["frontiers"], *values["pending"]]
         for cursor in cursors:
             if not isinstance(cursor, Sequence) or len(cursor) != 2:
-                raise ValueError(f"a place is {cursor!r}, not [position, crop]")
+                raise ValueError(f"a cursor is {cursor!r}, not [position, crop]")
             _whole(cursor[0], "position", most=END - 1)
             # All crops of an image before the cursor's were used.
             _whole(cursor[1], f"crop at position {cursor[0]}", most=crops)

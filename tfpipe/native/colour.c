@@ -92,7 +92,7 @@ AVX2 INLINE void store_rgb(uint8_t *out, __m128i r, __m128i g, __m128i b, int n,
     if (n < 16) memcpy(out, mirrored ? last + 3 * (16 - n) : last, 3 * (size_t)n);
 }
 
-/* Where pixels i to i + 15 go, as far as they are among the n: mirrored ones end before those of the call before. */
+/* The target of pixels i to i + 15, as far as they are among the n; mirrored ones end before those of the last call. */
 INLINE uint8_t *place(uint8_t *out, int i, int n, int mirrored) {
     return out + 3 * (!mirrored ? i : n - i > 16 ? n - i - 16 : 0);
 }

@@ -83,7 +83,7 @@ AVX2 INLINE __m256i weigh(__m256i pixels, __m256i weights) { /* a pixel and the 
 AVX2 void resize_avx2(uint8_t *out, const int16_t *row, const struct tap *taps, int width) {
     const __m128i order = _mm_setr_epi8(0, 1, 2, 4, 5, 6, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
     const __m256i tight = _mm256_broadcastsi128_si256(order);
-    /* Of four taps: the weights of the first and the third, and of the others. */
+    /* Indices of the weights of four taps: of the first and the third, and of the others. */
     const __m256i first = _mm256_setr_epi32(1, 1, 1, 1, 5, 5, 5, 5), second = _mm256_setr_epi32(3, 3, 3, 3, 7, 7, 7, 7);
     for (int i = 0; i < width; i += 4) {
         const struct tap *t = taps + i;

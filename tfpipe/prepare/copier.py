@@ -160,13 +160,13 @@ class Copier:
         existing = [file for file in files if os.path.exists(file.target)]
         sizes = dict(zip(existing, self.sizes([file.source for file in existing]), strict=True))
         # Targets appear atomically, so one whose source has no known size is complete.
-        left = [file for file in files if sizes.get(file, -1) not in (None, _size(file.target))]
-        sources = [file.source for file in left]
-        contents = [None] * len(left) if self._fetcher is None else self._fetcher.fetch(sources)
-        copied = [result for result in map(self._put, left, contents) if result is not None]
+        outdated = [file for file in files if sizes.get(file, -1) not in (None, _size(file.target))]
+        sources = [file.source for file in outdated]
+        contents = [None] * len(outdated) if self._fetcher is None else self._fetcher.fetch(sources)
+        copied = [result for result in map(self._put, outdated, contents) if result is not None]
         errors = tuple(result for result in copied if isinstance(result, str))
         done = [result for result in copied if isinstance(result, int)]
-        return Copied(len(done), len(files) - len(left), sum(done), errors)
+        return Copied(len(done), len(files) - len(outdated), sum(done), errors)
 
     def sizes(self, sources: list[str]) -> Sequence[int | Exception | None]:
         """Returns each file's size in bytes, None if the server does not state it, or the error."""

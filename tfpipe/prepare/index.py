@@ -235,8 +235,8 @@ def verify_index(config: DataConfig, split: str) -> str:
     loaded = replace(loaded, catalog=replace(catalog, annotated=has_folder[catalog.paths.folder]))
     chunks = [range(start, min(start + CHUNK, len(catalog))) for start in range(0, len(catalog), CHUNK)]
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        found = pool.map(partial(_changes, loaded, pq.read_table(path, columns=list(STAMPS))), chunks)
-        changes = list(chain.from_iterable(progress(found, len(chunks), f"comparing {split} data", "chunk")))
+        changes_by_chunk = pool.map(partial(_changes, loaded, pq.read_table(path, columns=list(STAMPS))), chunks)
+        changes = list(chain.from_iterable(progress(changes_by_chunk, len(chunks), f"comparing {split} data", "chunk")))
     if changes:
         count = f"{len(changes)} files of {len(catalog)} images are not as they were indexed"
         raise TfpipeError("\n  ".join([f"{path}: {count}; {renew}", *changes[:MAX_ERRORS]]))
@@ -250,12 +250,12 @@ def _changes(split: Split, stamps: pa.Table, items: range) -> list[str]:
         column.to_pylist() for column in stamps.slice(items.start, len(items)).columns
     )
     files = zip(images.paths + images.annotations, size + xml_size, changed + xml_changed, strict=True)
-    return [_change(path, Stamp(*about), now) for path, *about in files if (now := stamp(path)) != tuple(about)]
+    return [_change(path, Stamp(*old), current) for path, *old in files if (current := stamp(path)) != tuple(old)]
 
 
-def _change(path: str, before: Stamp, now: Stamp) -> str:
-    if now.size is None or before.size is None:
-        return f"{path} is {'missing' if now.size is None else 'new'}"
-    if now.size != before.size:
-        return f"{path} has {now.size} bytes, had {before.size}"
+def _change(path: str, before: Stamp, current: Stamp) -> str:
+    if current.size is None or before.size is None:
+        return f"{path} is {'missing' if current.size is None else 'new'}"
+    if current.size != before.size:
+        return f"{path} has {current.size} bytes, had {before.size}"
     return f"{path} has another time of change"

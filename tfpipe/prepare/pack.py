@@ -129,9 +129,9 @@ class Work:
     @property
     def about(self) -> dict[str, Any]:
         """Head of the manifest: everything that the content depends on except the images."""
-        about = about_of(self.split, self.shards.kind, self.jpeg)
+        settings = about_of(self.split, self.shards.kind, self.jpeg)
         weights = {} if self.weights is None else {"weights": hashlib.sha256(self.weights.tobytes()).hexdigest()}
-        return {**about, **weights, "shard count": len(self.shards)}
+        return {**settings, **weights, "shard count": len(self.shards)}
 
     def start(self, held: ExitStack) -> list[int]:
         """Locks the folder until `held` is closed; returns the shards that are still to be written.
@@ -148,11 +148,11 @@ class Work:
                 packed.check_sizes(folder)
                 return []
             parts.mkdir(exist_ok=True)
-            about = parts / ABOUT
-            if about.exists():
-                self._check_same(json.loads(about.read_text()), about)
+            settings_path = parts / ABOUT
+            if settings_path.exists():
+                self._check_same(json.loads(settings_path.read_text()), settings_path)
             else:
-                with atomic_write(about) as partial:
+                with atomic_write(settings_path) as partial:
                     partial.write_text(json.dumps(self.about))
         missing = [shard for shard in range(len(self.shards)) if not self._is_done(shard)]
         self._check_space(missing)
@@ -164,13 +164,13 @@ class Work:
             return []
         total = sum(map(self.shards.records, shards))
         label, unit = f"packing {self.split.catalog.split} data", "image" if self.shards.kind == "original" else "crop"
-        left = list(shards)
+        due = list(shards)
 
         def attempt() -> None:
-            shown = progress(self._pictures(self.shards.places(left)), total, label, unit, self.split.world.rank == 0)
-            while left:
-                self._write_shard(left[0], islice(shown, self.shards.records(left[0])))
-                del left[0]
+            shown = progress(self._pictures(self.shards.places(due)), total, label, unit, self.split.world.rank == 0)
+            while due:
+                self._write_shard(due[0], islice(shown, self.shards.records(due[0])))
+                del due[0]
 
         try:
             retried(attempt)()
@@ -191,8 +191,8 @@ class Work:
                 tables = write_tables(folder, self.split.catalog, _records(parts), self.weights)
                 with atomic_write(manifest) as partial:
                     partial.write_text(Manifest(self.about, entries, tables).text())
-            for left in folder.glob(f".{PREFIX[self.split.catalog.split]}[-.]*"):
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            for leftover in folder.glob(f".{PREFIX[self.split.catalog.split]}[-.]*"):
+                shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         written = Manifest.read(manifest)
         records, size = (sum(entry[name] for entry in written.shards) for name in ("records", "bytes"))
         return PackSummary(manifest, len(self.split.catalog), records, len(self.shards), size)
@@ -244,9 +244,9 @@ class Work:
                     rows = [(picture.item, picture.label, *add(picture)) for picture in pictures]
                 if len(rows) != count:
                     raise TfpipeError(f"{path}: received {len(rows)} records, expected {count}")
-                about = {"bytes": partial.stat().st_size, "sha256": sha256(partial)}
+                written = {"bytes": partial.stat().st_size, "sha256": sha256(partial)}
             columns = zip(*rows, strict=True) if rows else [()] * len(PART)
-            schema = PART.with_metadata({"about": json.dumps(about)})
+            schema = PART.with_metadata({"about": json.dumps(written)})
             with atomic_write(self.shards.part(shard)) as partial:
                 pq.write_table(pa.table(dict(zip(PART.names, columns, strict=True)), schema), partial)
 

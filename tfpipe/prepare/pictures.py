@@ -48,9 +48,9 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, *, c
     """
     lookup, all_items = Lookup(split.catalog), split.order.items(places)
 
-    def located(places: np.ndarray) -> tf.data.Dataset:
+    def paths_at(places: np.ndarray) -> tf.data.Dataset:
         visits = SampleRef(places, split.order.items(places), np.zeros_like(places))
-        return tf.data.Dataset.from_tensor_slices(visits).batch(BLOCK).map(lookup.located).unbatch()
+        return tf.data.Dataset.from_tensor_slices(visits).batch(BLOCK).map(lookup.sample_paths).unbatch()
 
     def plain_file(encoded: Encoded) -> tuple[tf.Tensor, ...]:
         return encoded.visit.position, encoded.label, encoded.jpeg
@@ -64,7 +64,7 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, *, c
             contents = tf.map_fn(encode, contents, fn_output_signature=tf.string)
         return crops.positions[:, 0], crops.labels, contents
 
-    images = read(located(places), split)
+    images = read(paths_at(places), split)
     if crops:
         dataset = crop(images, split).map(
             plain_crops, num_parallel_calls=calls_at_once(split.config, split.world).decode
@@ -81,8 +81,8 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, *, c
             if len(at):
                 reached = int(at[-1])
     except tf.errors.OpError as error:
-        left = np.searchsorted(places, reached)
-        for item, cause in zip(all_items[left:].tolist(), replay(located(places[left:]), split), strict=False):
+        first = np.searchsorted(places, reached)
+        for item, cause in zip(all_items[first:].tolist(), replay(paths_at(places[first:]), split), strict=False):
             if isinstance(cause, tf.errors.OpError):
                 failure = split.explain(item, cause)
                 raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {split.remedy}") from cause
@@ -100,8 +100,8 @@ Raises ValueError if it is not an image, OSError if it cannot be written.
 def pixels(path: Path, shape: tuple[int, int, int, int]) -> Iterator[Add]:
     """Opens a shard for crops as a uint8 array of that shape, in NumPy's format."""
     with path.open("wb") as file:
-        about = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, about)
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
 
         def add(picture: Picture) -> tuple[int, int]:
             start = file.tell()
@@ -140,8 +140,8 @@ def examples(split: Split, *, crops: bool) -> Callable[[Picture], Example]:
         boxes, labels = WHOLE_IMAGE, np.array([label])
         if known is not None:
             # Without an annotation the catalog has the whole image as the target; the record has no box then.
-            own = slice(offsets[item], offsets[item + 1] if catalog.annotated[item] else offsets[item])
-            boxes, labels = known.boxes[own], known.labels[own]
+            image_boxes = slice(offsets[item], offsets[item + 1] if catalog.annotated[item] else offsets[item])
+            boxes, labels = known.boxes[image_boxes], known.labels[image_boxes]
         header = header_of(picture.contents, catalog.paths[item])
         text = words.get(synset, synset)
         return Example(picture.contents, header, catalog.paths.name(item), label, synset, text, boxes, labels)

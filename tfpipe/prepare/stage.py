@@ -1,6 +1,6 @@
 """Copies a filelist's data to a node-local disk before a job; training then reads it from there.
 
-Packed data is copied to OUT as it is, or only the records of the node's ranks. Of other data it writes:
+Packed data is copied to OUT as it is, or only the records of the node's ranks. For other data, writes:
 
 OUT/train.txt, OUT/val.txt      filelists of the copies, in the same order as the originals
 OUT/train.index.parquet         copy of the list's index if there is one; XMLs are not copied then
@@ -136,8 +136,8 @@ def _copy(plan: StagePlan, staging: Staging) -> Copied:
     """Copies the files of a plan; raises ConfigError if those that are missing do not fit."""
     copier, data = Copier(plan.split, staging.scratch), f"{plan.split.catalog.split} data"
     missing = [file.source for file in plan.files(staging.out) if not os.path.exists(file.target)]
-    chosen = [missing[place] for place in evenly_spaced(len(missing), SAMPLED)] if missing else []
-    sizes = [size for size in copier.sizes(chosen) if isinstance(size, int)]
+    sampled = [missing[number] for number in evenly_spaced(len(missing), SAMPLED)] if missing else []
+    sizes = [size for size in copier.sizes(sampled) if isinstance(size, int)]
     if sizes:
         staging.check_room(
             f"{len(missing)} files of the {data} need", len(missing) * float(np.mean(sizes)), estimated=True
@@ -171,7 +171,7 @@ def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> li
     overrides = [f"data.{split}_filelist={out / LISTS[split]}" for split in plans]
     if config.index is not None:
         overrides.append("data.index=null")
-    # Of a list, unlike of a folder, the XMLs would be looked for.
+    # Training would look for the XMLs of a list, unlike those of a folder.
     if _whole(config, plans):
         overrides.append("data.annotations=none")
     return overrides
@@ -267,9 +267,9 @@ def _ranges(split: Split, records: Records, share: NodeShare, shards: int) -> It
     for rank in share.ranks:
         needed[slice(rank, None, share.size) if boxes is None else boxes.images[rank :: share.size]] = True
     for shard in range(shards):
-        chosen = np.flatnonzero((records.shard == shard) & needed[records.image])
-        chosen = chosen[np.argsort(records.offset[chosen])]
-        yield np.stack([records.offset[chosen], records.offset[chosen] + records.length[chosen]], axis=1)
+        in_shard = np.flatnonzero((records.shard == shard) & needed[records.image])
+        in_shard = in_shard[np.argsort(records.offset[in_shard])]
+        yield np.stack([records.offset[in_shard], records.offset[in_shard] + records.length[in_shard]], axis=1)
 
 
 def _copied(staging: Staging, part: ShardCopy) -> Copied:

@@ -49,7 +49,7 @@ class Count(NamedTuple):
 
     images: int = 0
     crops: int = 0  # 0 if crops are not counted
-    work_s: float = 0.0  # seconds in which the batches were used, e.g. trained; 0 if nobody uses them
+    work_s: float = 0.0  # seconds in which the batches were used, e.g. trained; 0 if they are not used
 
 
 class Spread(NamedTuple):

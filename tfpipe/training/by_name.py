@@ -96,10 +96,10 @@ def own_errors(key: str, name: str) -> Iterator[None]:
     except TfpipeError:
         raise
     except Exception as error:
-        place = raised_in(error)
-        if place is None:
+        location = raised_in(error)
+        if location is None:
             raise
-        raise ConfigError(f"{key}: {name} raised {type(error).__name__} at {place}: {error}") from error
+        raise ConfigError(f"{key}: {name} raised {type(error).__name__} at {location}: {error}") from error
 
 
 def raised_in(error: BaseException) -> str | None:
@@ -108,10 +108,10 @@ def raised_in(error: BaseException) -> str | None:
     folders = [*tfpipe.__path__, *(path for module in modules if module is not None for path in module.__path__)]
     roots = tuple(os.path.join(folder, "") for folder in folders)
     standard = os.path.join(sysconfig.get_path("stdlib"), "")
-    place = None
+    location = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         library = file.startswith((*roots, "<")) or (file.startswith(standard) and "site-packages" not in file)
         if not library:
-            place = f"{file}:{line}, in {frame.f_code.co_name}"
-    return place
+            location = f"{file}:{line}, in {frame.f_code.co_name}"
+    return location

@@ -152,15 +152,15 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
 
 
 def _own_loss(name: str, classes: int, args: dict[str, Any]) -> keras.losses.Loss:
-    own = load_function(name, "loss.name")
-    reduction = args.pop("reduction", None if inspect.isclass(own) else "sum_over_batch_size")
-    if inspect.isclass(own):
+    function = load_function(name, "loss.name")
+    reduction = args.pop("reduction", None if inspect.isclass(function) else "sum_over_batch_size")
+    if inspect.isclass(function):
         loss = build(name, args, "loss", keras.losses, keras.losses.Loss)
         loss.reduction = reduction or loss.reduction
         numbered = NumberedLoss(loss.call, loss)
     else:
-        numbered = NumberedLoss(partial(own, **args), keras.losses.Loss(own.__name__, reduction))
-        check_signature(own, "loss.args", name, args, None, None)
+        numbered = NumberedLoss(partial(function, **args), keras.losses.Loss(function.__name__, reduction))
+        check_signature(function, "loss.args", name, args, None, None)
     with own_errors("loss.name", name):
         losses = numbered.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))
     if tuple(losses.shape) != (3,):
@@ -200,11 +200,11 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
     taken = TAKEN | {metric.name for metric in metrics}
     for number, section in enumerate(config.metrics):
         key, name = f"metrics[{number}]", section.name
-        own = load_function(name, f"{key}.name") if ":" in name else None
-        if own is None or inspect.isclass(own):
+        own_metric = load_function(name, f"{key}.name") if ":" in name else None
+        if own_metric is None or inspect.isclass(own_metric):
             metric = build(name, section.args, key, keras.metrics, keras.metrics.Metric)
         else:
-            metric = _own_metric(own, dict(section.args), key, name)
+            metric = _own_metric(own_metric, dict(section.args), key, name)
         if metric.name in taken or metric.name.startswith("test_"):
             raise ConfigError(f'{key}: the name "{metric.name}" is taken; give another one as args.name')
         taken.add(metric.name)
@@ -219,13 +219,13 @@ def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:
     return metrics
 
 
-def _own_metric(own: Callable[..., Any], args: dict[str, Any], key: str, name: str) -> keras.metrics.Metric:
-    label = args.pop("name", own.__name__)
-    check_signature(own, f"{key}.args", name, args, None, None)
+def _own_metric(function: Callable[..., Any], args: dict[str, Any], key: str, name: str) -> keras.metrics.Metric:
+    label = args.pop("name", function.__name__)
+    check_signature(function, f"{key}.args", name, args, None, None)
 
     def of_numbers(labels: Any, logits: Any) -> Any:
         # Keras hands metrics their labels as floats.
-        return own(keras.ops.reshape(keras.ops.cast(labels, "int32"), [-1]), logits, **args)
+        return function(keras.ops.reshape(keras.ops.cast(labels, "int32"), [-1]), logits, **args)
 
     return keras.metrics.MeanMetricWrapper(of_numbers, label)
 

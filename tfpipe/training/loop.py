@@ -134,10 +134,10 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
         ConfigError: a list cannot be used, or yields no crop.
     """
     # Skipping and the test pass count what all ranks leave out, and list it.
-    how: dict[str, Any] = {"timeout_s": math.inf, "named": True, "max_bad_fraction": math.inf}
+    options: dict[str, Any] = {"timeout_s": math.inf, "named": True, "max_bad_fraction": math.inf}
     gpu = "GPU:0" if keras.backend.backend() == "tensorflow" and tf.config.get_visible_devices("GPU") else None
-    train = Loader(config, "train", world, gpu, ready=True, marks=marks, **how)
-    test = Loader(config, "test", world, **how) if open_source(config.data).has_test() else None
+    train = Loader(config, "train", world, gpu, ready=True, marks=marks, **options)
+    test = Loader(config, "test", world, **options) if open_source(config.data).has_test() else None
     catalog = train.catalog
     classes = config.data.num_classes or len(catalog.classes)
     count = count_crops(train.data)

@@ -69,7 +69,7 @@ def _normalise(pixels: keras.KerasTensor) -> keras.KerasTensor:
 
 
 def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:
-    """Builds keras.applications.`name` behind its own preprocessing, untrained unless args.weights is set."""
+    """Builds keras.applications.`name` with its own preprocessing first, untrained unless args.weights is set."""
     build = getattr(keras.applications, name, None)
     if not callable(build):
         known = [attribute for attribute in dir(keras.applications) if attribute[0].isupper()]

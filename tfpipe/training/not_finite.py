@@ -44,9 +44,9 @@ class NotFiniteGuard(keras.callbacks.Callback):
         result = self.model.results.read
         if result is None:
             return
-        anywhere, own = result.not_finite()
+        anywhere, here = result.not_finite()
         if anywhere and not self._steps:
-            self._first = result, own, self._before
+            self._first = result, here, self._before
         self._steps = self._steps + 1 if anywhere else 0
         self._before = result.positions
         if self._steps and self._steps >= self._patience():
@@ -61,19 +61,19 @@ class NotFiniteGuard(keras.callbacks.Callback):
         """Raises TfpipeError on all ranks; every rank must call. `before`: positions of the batch before the first."""
         batches = [None if positions is None else positions.numpy()[:, 0] for positions in (first.positions, before)]
         every: list[Any] = self.world.gather((own_loss, float(first.logs["loss"]), *batches))
-        own = [rank for rank, (is_own, *_) in enumerate(every) if is_own] or list(range(len(every)))
-        said = [
+        affected = [rank for rank, (is_own, *_) in enumerate(every) if is_own] or list(range(len(every)))
+        causes = [
             f"rank {rank}: loss {every[rank][1]:g}, positions {ranges(every[rank][2])}"
             + ("" if every[rank][3] is None else f" (the step before: {ranges(every[rank][3])})")
-            for rank in own
+            for rank in affected
         ]
         checkpoints = sorted((self.run_dir / FOLDER).glob("step-*.npz"))
         kept = "there is no checkpoint yet: start again"
         if checkpoints:
             kept = f"--resume continues from {checkpoints[-1]}"
         raise TfpipeError(
-            f"rank {self.world.rank}: the loss is not finite in step {first.step} of the run, on {len(own)} of "
-            f"{len(every)} ranks; {'; '.join(said)}. tfpipe order names the files at these positions; {kept}, e.g. "
+            f"rank {self.world.rank}: the loss is not finite in step {first.step} of the run, on {len(affected)} of "
+            f"{len(every)} ranks; {'; '.join(causes)}. tfpipe order names the files at these positions; {kept}, e.g. "
             "with a lower optimizer.learning_rate; training.stop_on_nan false trains on"
         )
 

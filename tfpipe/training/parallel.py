@@ -46,8 +46,8 @@ class ParallelModel(RunModel):
             loss = self.optimizer.scale_loss(loss)
         trained = self.trainable_weights
         # The requests are reduced with the gradients: agreeing costs no extra message.
-        own = [*tape.gradient(loss, trained), tf.concat([requests, not_finite], 0)]
-        (*gradients, granted), reduce_s = timed_average(own, self.world, self.fp16_compression)
+        sums = [*tape.gradient(loss, trained), tf.concat([requests, not_finite], 0)]
+        (*gradients, granted), reduce_s = timed_average(sums, self.world, self.fp16_compression)
         self.optimizer.apply(gradients, trained)
         return (
             self.compute_metrics(images, labels, logits, sample_weight=weights),

@@ -62,7 +62,7 @@ def freeze(network: keras.Model, frozen: list[str] | int | None) -> None:
                 f"model.freeze: received {frozen}; {network.name} has {len(layers)} layers with weights; accepted: "
                 f"1 to {len(layers) - 1} for the first ones, -1 for all but the last"
             )
-        chosen = layers[:frozen]
+        fixed = layers[:frozen]
     else:
         for pattern in frozen or []:
             if not any(fnmatchcase(layer.name, pattern) for layer in layers):
@@ -70,13 +70,13 @@ def freeze(network: keras.Model, frozen: list[str] | int | None) -> None:
                 raise ConfigError(
                     f'model.freeze: no layer with weights is named "{pattern}"; those of {network.name} are {names}'
                 )
-        chosen = [layer for layer in layers if any(fnmatchcase(layer.name, pattern) for pattern in frozen or [])]
-    for layer in chosen:
+        fixed = [layer for layer in layers if any(fnmatchcase(layer.name, pattern) for pattern in frozen or [])]
+    for layer in fixed:
         layer.trainable = False
     if not network.trainable_weights:
         raise ConfigError(f"model.freeze: {frozen} leaves no weight of {network.name} to train")
-    if chosen:
-        logger.info("frozen: %d of %d layers with weights, the last is %s", len(chosen), len(layers), chosen[-1].name)
+    if fixed:
+        logger.info("frozen: %d of %d layers with weights, the last is %s", len(fixed), len(layers), fixed[-1].name)
 
 
 def _load_file(network: keras.Model, path: Path) -> list[keras.Layer]:

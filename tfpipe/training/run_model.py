@@ -36,10 +36,10 @@ class StepResult(NamedTuple):
     def not_finite(self) -> tuple[bool, bool]:
         """Returns whether the loss is NaN or infinite, on any rank and on this one; waits for the device."""
         if self.asked is None:
-            own = not math.isfinite(float(self.logs["loss"]))
-            return own, own
-        anywhere, own = (np.asarray(self.asked)[2:] > 0).tolist()
-        return anywhere, own
+            here = not math.isfinite(float(self.logs["loss"]))
+            return here, here
+        anywhere, here = (np.asarray(self.asked)[2:] > 0).tolist()
+        return anywhere, here
 
 
 class Results:

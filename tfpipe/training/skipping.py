@@ -63,13 +63,13 @@ class BadFiles:
 
         Every rank must call.
         """
-        found, split = self.loader.dropped(), self.loader.split
-        count = int(self.world.sum(np.array([float(len(found))]))[0])
+        dropped, split = self.loader.dropped(), self.loader.split
+        count = int(self.world.sum(np.array([float(len(dropped))]))[0])
         if count:
             lines = self.world.gather(
                 [
                     f"{step}\t{self.world.rank}\t{split}\t{position}\t{failure.path}\t{failure.reason}\n"
-                    for position, failure in found
+                    for position, failure in dropped
                 ]
             )
             if self.world.rank == 0:

@@ -18,10 +18,10 @@ def atomic_write(path: Path, sync: bool = False, scratch: Path | None = None) ->
     The temporary file, whose name ends with PARTIAL, is next to `path`, or in the folder `scratch` of the same file
     system. With `sync`, it is on the disk before it gets its name.
     """
-    place = scratch or path.parent
+    folder = scratch or path.parent
     # By host too: processes of several hosts may have equal numbers.
     writer = f"{os.uname().nodename[:60]}-{os.getpid()}-{threading.get_ident()}"
-    partial = place / f".{path.name[:60]}.{writer}{PARTIAL}"
+    partial = folder / f".{path.name[:60]}.{writer}{PARTIAL}"
     try:
         yield partial
         if sync:

@@ -12,7 +12,7 @@ ALIGNMENT = 64
 
 
 class BufferPool:
-    """A pool of batch buffers, reused once nobody refers to them: allocating one costs as much as filling it."""
+    """A pool of batch buffers, reused once no array refers to them: allocating one costs as much as filling it."""
 
     def __init__(self) -> None:
         self._free: deque[np.ndarray] = deque()

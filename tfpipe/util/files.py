@@ -44,10 +44,10 @@ NO_STAMP = Stamp(None, None)
 def stamp(path: str) -> Stamp:
     """Returns the stamp of the file at `path`, NO_STAMP if there is none or `path` is ""."""
     try:
-        about = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return NO_STAMP
-    return Stamp(about.st_size, about.st_mtime_ns)
+    return Stamp(status.st_size, status.st_mtime_ns)
 
 
 @retried
@@ -58,15 +58,15 @@ def read_whole(path: str, stamps: list[int | None] | None = None, most: int | No
     """
     file = os.open(path, os.O_RDONLY)
     try:
-        # Of an open file at half the cost of `stamp`; taken before the read, so that a change shows.
-        about = None if stamps is None else os.fstat(file)
+        # The stamp of an open file has half the cost of `stamp`; taken before the read, so that a change shows.
+        status = None if stamps is None else os.fstat(file)
         text = more = os.read(file, most or SOME)
         # A file returns fewer bytes than requested only at its end; another call would add a tenth of the cost.
         while most is None and len(more) == SOME:
             more = os.read(file, SOME)
             text += more
-        if stamps is not None and about is not None:
-            stamps += about.st_size, about.st_mtime_ns
+        if stamps is not None and status is not None:
+            stamps += status.st_size, status.st_mtime_ns
         return text
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error

@@ -49,7 +49,7 @@ def locked(path: Path, work: str, patience_s: float = 0.0) -> Iterator[None]:
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-            logger.warning("%s cannot be locked (%s): make sure that nobody else is %s", path, error.strerror, work)
+            logger.warning("%s cannot be locked (%s): ensure that no other process is %s", path, error.strerror, work)
         if is_same_file(file, path):
             break
         file.close()  # its holder has just removed it: try again with a new file

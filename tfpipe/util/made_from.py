@@ -33,7 +33,7 @@ class MadeFrom(NamedTuple):
             return None
         try:
             version, files, settings = json.loads(stored or "")
-            before, known = {name: Stamp(*about) for name, about in files}, dict(settings)
+            before, known = {name: Stamp(*fields) for name, fields in files}, dict(settings)
         except (ValueError, TypeError):
             version, before, known = None, {}, {}
         if version != self.version:

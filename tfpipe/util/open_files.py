@@ -34,14 +34,14 @@ class OpenFiles:
 
 
 def allow_open(files: int) -> None:
-    """Increases the limit of open files of this process, if necessary, so that it can open `files` more.
+    """Raises the limit of open files of this process, if necessary, so that it can open `files` more.
 
     Raises ConfigError if the hard limit is lower.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = files + SPARE_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
+    needed = files + SPARE_FILES
+    if soft == resource.RLIM_INFINITY or soft >= needed:
         return
-    if hard != resource.RLIM_INFINITY and hard < wanted:
+    if hard != resource.RLIM_INFINITY and hard < needed:
         raise ConfigError(f"{files} shards are to be open at once, but this process may open {hard} files: ulimit -Hn")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

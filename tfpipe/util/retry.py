@@ -56,8 +56,8 @@ class Retry:
             return False
         pause_s = FIRST_PAUSE_S * 2**self._tries
         self._tries += 1
-        said = f"{self._label}{message or error} ({why})"
-        logger.warning("%s; tries again in %g s, %d of %d", said, pause_s, self._tries, TRIES)
+        text = f"{self._label}{message or error} ({why})"
+        logger.warning("%s; tries again in %g s, %d of %d", text, pause_s, self._tries, TRIES)
         self._sleep(pause_s)
         return True
 

@@ -104,7 +104,7 @@ def test_anything_else_is_refused_and_the_file_named(text):
 
 
 def test_an_xml_that_was_cut_off_is_refused():
-    """As a full disk leaves it: its objects, or some of them, would be lost without a word."""
+    """A full disk leaves such a file: its objects, or some of them, would be lost without a word."""
     for end in range(1, len(PASCAL_VOC.rstrip())):
         with pytest.raises(ValueError, match="is not XML"):
             read(PASCAL_VOC[:end])

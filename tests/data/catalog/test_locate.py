@@ -91,8 +91,8 @@ def test_a_mapped_catalog_takes_hardly_any_private_memory(tmp_path: Path) -> Non
     lookup = Lookup(replace(small, paths=paths, labels=found["labels"], annotated=found["annotated"]))
     assert lookup.path(tf.range(0, count, 7919, tf.int64))[-1] == b"/JPEGImages/n01440764_1234.JPEG"
     visits = SampleRef(*3 * [tf.constant([0, count - 1], tf.int64)])
-    located = tf.data.Dataset.from_tensors(visits).map(lookup.located)
-    assert [*next(iter(located)).path.numpy()] == 2 * [b"/JPEGImages/n01440764_1234.JPEG"]
+    paths = tf.data.Dataset.from_tensors(visits).map(lookup.sample_paths)
+    assert [*next(iter(paths)).path.numpy()] == 2 * [b"/JPEGImages/n01440764_1234.JPEG"]
     assert private_memory() - before < 5 * count, "names alone would take 24 bytes each as strings"
     # tf.data allocates zeros of what a graph captures; with oneDNN, TensorFlow keeps them.
-    assert len(located._as_serialized_graph().numpy()) < 50_000
+    assert len(paths._as_serialized_graph().numpy()) < 50_000

@@ -257,7 +257,7 @@ def test_where_the_list_is_read_only_the_temporary_folder_is_used_or_none(
 
 
 class Exchange:
-    """What connects ranks that are threads: gathers their values."""
+    """A connection of ranks that are threads: gathers their values."""
 
     def __init__(self, size: int) -> None:
         self.values: list[Any] = [None] * size

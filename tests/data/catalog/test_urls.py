@@ -55,7 +55,7 @@ def test_urls_alone_and_paths_alone_are_accepted() -> None:
 
 
 def test_no_error_repeats_a_password() -> None:
-    """Whatever raises it, and whatever quotes it."""
+    """The password is hidden in every error, and in every quote of one."""
     for text in (f"cannot fetch {LOGIN}: gone", f'{{"proxy": "{LOGIN}"}}', f"{LOGIN} and {LOGIN}"):
         error = TfpipeError(text)
         assert "hidden" not in repr(error) and "https://***@host/a/1.jpg" in str(error)

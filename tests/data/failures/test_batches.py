@@ -53,7 +53,7 @@ def batches_of(failures: dict[int, list[Exception]], pauses: list[float]) -> Bat
     """The batches of rank 1 of 2, each of one image with one crop; the data are the image's number."""
 
     def build(stream: Stream) -> Iterator[Batch]:
-        cursor = stream.frontiers[1]
+        cursor = stream.cursors[1]
         numbers = Flaky(cursor.position // 2 + (cursor.crop > 0), failures)
         return (Batch(number, tf.constant([[2 * number + 1, 0]])) for number in numbers)
 

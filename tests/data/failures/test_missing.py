@@ -1,4 +1,4 @@
-"""What is left out is told with its reason, and nothing else is."""
+"""Samples that are left out are told with their reasons, and no others."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -107,7 +107,7 @@ def test_an_image_without_an_object_of_a_known_class_is_not_left_out(sample: Sam
 
 
 def test_an_image_that_was_lost_and_can_be_read_counts_too(sample: SampleData, tmp_path: Path) -> None:
-    """Whatever made the pipeline drop it has passed."""
+    """The cause that made the pipeline drop it has passed."""
     config = load_config(sample.config(tmp_path / "config.json", data={"on_error": "skip", "crop": "full"}))
     split = load_split(config.data, "train", World())
     batches = [each[2] for each in build_dataset(config, "train", World(), True).take(3).as_numpy_iterator()]

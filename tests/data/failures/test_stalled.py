@@ -1,4 +1,4 @@
-"""What is said of a rank that gets no batch: the next files, and those that do not answer; and who waits for it."""
+"""The message about a rank that gets no batch: the next files, and those that do not answer; and who waits for it."""
 
 import math
 import os

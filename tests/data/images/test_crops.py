@@ -136,7 +136,7 @@ BOXES = [[0.25, 0.5, 0.5, 0.75], [0.0, 0.0, 0.125, 0.0625], [0.5, 0.5, 1.0, 1.0]
 def chooser(config: DataConfig, catalog: Catalog):
     """choose_windows, traced once: (boxes, labels, size, position) -> windows and labels, as lists.
 
-    Of the image between two others of the same boxes; and of the image alone, which must be the same.
+    Crops of the image between two others of the same boxes; and of the image alone, which must be the same.
     """
     graphs = {
         count: tf.function(

@@ -25,7 +25,7 @@ def encode(kind: str = "JPEG", mode: str = "RGB", **how: Any) -> bytes:
         pytest.param(encode(progressive=True), 3, "JPEG", True, id="progressive"),
         pytest.param(encode(mode="L"), 1, "JPEG", True, id="gray"),
         pytest.param(encode(mode="CMYK"), 4, "JPEG", True, id="cmyk"),
-        pytest.param(encode(exif=b"Exif\0\0" + bytes(9000)), 3, "JPEG", False, id="behind-a-thumbnail"),
+        pytest.param(encode(exif=b"Exif\0\0" + bytes(9000)), 3, "JPEG", False, id="after-a-thumbnail"),
         pytest.param(b"\xff\xd8\xff" + encode()[2:], 3, "JPEG", False, id="filled"),
         pytest.param(encode("PNG"), 3, "PNG", False, id="png"),
         pytest.param(encode("GIF", "P"), 1, "GIF", False, id="gif"),
@@ -68,7 +68,7 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("marker", [0xC9, 0xDA])
 def test_a_frame_that_libjpeg_does_not_see_is_not_the_header(marker: int) -> None:
-    """Behind an arithmetic-coded frame or a scan, whose sizes count, a forged file may hold a small one."""
+    """After an arithmetic-coded frame or a scan, whose sizes count, a forged file may hold a small one."""
     first = struct.pack(">BBHBHHB", 0xFF, marker, 17, 8, 60_000, 60_000, 3) + bytes(9)
     assert jpeg_header(encode()) is not None
     assert jpeg_header(encode()[:2] + first + encode()[2:]) is None

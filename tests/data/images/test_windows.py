@@ -29,7 +29,7 @@ MOST, MEAN = 1, 0.01
 
 @pytest.mark.parametrize("library", [native(), None], ids=["native", "graph"])
 def test_sizes_are_found_where_they_are_unknown(library: Native | None) -> None:
-    """Of a JPEG, a PNG named so, and a JPEG with a fill byte; what is no image is an error, and no file no size."""
+    """Sizes of a JPEG, a PNG named so, and a JPEG with a fill byte; no image is an error, no file has no size."""
     jpeg, png = encoded(picture(20, 30)), encoded(picture(40, 50), format="PNG")
     images = [jpeg, png, b"", b"\xff\xd8\xff" + jpeg[2:], jpeg]
     known = [[0, 0], [0, 0], [0, 0], [0, 0], [7, 9]]
@@ -93,7 +93,7 @@ def test_the_reference_is_not_blind() -> None:
     ],
 )
 def test_other_kernels_are_pillows(kernel: str, resample: Image.Resampling, target: tuple[int, int]) -> None:
-    """Where both define the same: Pillow's box takes whole pixels alone, and its cubic always antialiases."""
+    """Cases that both define alike: Pillow's box takes whole pixels alone, and its cubic always antialiases."""
     contents = encoded(picture(150, 160))
     expected = np.asarray(Image.open(io.BytesIO(contents)).resize(target[::-1], resample), int)
     window = tf.constant([[0, 0, 150, 160]])

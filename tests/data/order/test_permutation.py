@@ -98,7 +98,7 @@ def test_tensors_give_what_arrays_give(
 
 
 def test_the_order_of_today_is_the_order_of_tomorrow() -> None:
-    """A run that goes on with a newer version must find the order it left."""
+    """A run that resumes with a newer version must find the order it left."""
     assert Order(10, seed=1).items(np.arange(20)).tolist() == [
         5,
         1,

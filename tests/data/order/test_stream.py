@@ -39,7 +39,7 @@ def test_the_tail_after_a_resume_is_the_uninterrupted_one(
     order = Order(len(crops), seed=5, scope=scope)
     if scope == "shard":
         size = min(size, len(crops))
-        # Every rank's share must hold a crop, or it would search for ever.
+        # Every rank's share must hold a crop, or it would search forever.
         crops = np.maximum(crops, 1)
     whole = Ranks(Stream.start(size), order, crops, batch).steps(sum(stops) + 4)
     stream, done = Stream.start(size), 0
@@ -56,7 +56,7 @@ def test_the_tail_after_a_resume_is_the_uninterrupted_one(
 def test_with_a_crop_an_image_another_number_of_ranks_trains_the_same_global_batches(
     count: int, size: int, batch: int, steps: int, other: int
 ) -> None:
-    """As long as ranks times batch size stays: the ranks are level, so that nothing is late."""
+    """Holds if ranks times batch size stays: the ranks are level, so that nothing is late."""
     order = Order(count, seed=1)
     ends = [Cursor(size * batch * steps + rank) for rank in range(size)]
     stream = Stream.start(size).at(ends).over(other)
@@ -71,17 +71,17 @@ def test_late_places_come_first_and_are_few() -> None:
     stream = Stream.start(2).at([Cursor(4, 2), Cursor(9)]).over(3)
     assert stream.pending.tolist() == [[4, 2], [6, 0]]
     assert stream.rest == 8
-    assert stream.frontiers == (Cursor(4, 2), Cursor(6), Cursor(8))
+    assert stream.cursors == (Cursor(4, 2), Cursor(6), Cursor(8))
     assert stream.at([Cursor(4, 3), Cursor(10), Cursor(11)]).over(1).pending.tolist() == [[4, 3]]
 
 
-def test_a_frontier_must_be_on_its_ranks_stream() -> None:
+def test_a_cursor_must_be_on_its_ranks_stream() -> None:
     for position in (1, -2):
         with pytest.raises(ValueError, match=rf"position {position} is not on the stream of rank 0 of 2"):
             Stream.start(2).at([Cursor(position), Cursor(1)])
     late = Stream.start(2).at([Cursor(0), Cursor(7)]).over(3)
     with pytest.raises(ValueError, match="position 1 is not on the stream of rank 0 of 3"):
-        late.at([Cursor(1), *late.frontiers[1:]])
+        late.at([Cursor(1), *late.cursors[1:]])
 
 
 @settings(deadline=None, max_examples=examples(20))

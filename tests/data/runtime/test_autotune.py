@@ -1,4 +1,4 @@
-"""What a running pipeline says of itself."""
+"""The figures of a running pipeline."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_every_stage_is_counted_under_its_own_name(
     last = stages(iterator)
     done = {each.stage: each for each in since(first, last)}
     assert list(done) == ["visit", "read", "crop", "finish"]
-    # The buffer behind it may be filled meanwhile.
+    # The buffer after it may be filled meanwhile.
     assert 6 <= done["finish"].elements <= 16
     assert done["crop"].busy_ms > 0
     # The delay of storage is in the time of reading; what was made since `first` may have been read before.

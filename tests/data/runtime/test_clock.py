@@ -36,7 +36,7 @@ def prepare(number):
 numbers = tf.data.Dataset.range(9).map(lambda number: number + 1, num_parallel_calls=2)
 ahead = iter(close_at_exit(numbers.map(prepare).prefetch(2)))
 next(ahead)
-assert second.wait(120), "nothing was prepared while nobody asked"
+assert second.wait(120), "nothing was prepared while no batch was asked for"
 asked = time.time()
 assert float(next(ahead)) < asked
 """

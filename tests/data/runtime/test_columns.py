@@ -112,7 +112,7 @@ def mapped(folder: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]
 
 
 def test_a_graph_holds_no_array_unless_it_is_sent(tmp_path: Path) -> None:
-    """What a graph captures is what tf.data allocates zeros of when it rewrites the graph."""
+    """tf.data allocates zeros of the arrays that a graph captures, when it rewrites the graph."""
     numbers = mapped(tmp_path, {"numbers": np.arange(1_000_000)})["numbers"]
     for sent in (False, True):
         dataset = tf.data.Dataset.range(9).map(columns(numbers, sent=sent)[0].at)

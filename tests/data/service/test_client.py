@@ -29,7 +29,7 @@ from tfpipe.data.service.workers import LocalWorkers, Workers, local_workers
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError, TfpipeError
 
-BESIDE = {"workers": 2}
+WORKERS = {"workers": 2}
 
 
 def start_warm() -> subprocess.Popen[str]:
@@ -42,7 +42,7 @@ def start_warm() -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[LocalWorkers]:
-    """The servers of every config with BESIDE. How tfpipe starts them is tested with real trainings."""
+    """The servers of every config with WORKERS. How tfpipe starts them is tested with real trainings."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "_start", start_warm)
         found = local_workers(2)
@@ -99,7 +99,7 @@ def test_batches_are_those_of_this_process(
 ) -> None:
     own = known_crops(configured(sample, tmp_path, None, index=index, **data), split, world)
     steps = KNOWN_STEPS if split == "train" else -1
-    assert crops(configured(sample, tmp_path, BESIDE, **data), split, world, steps) == own
+    assert crops(configured(sample, tmp_path, WORKERS, **data), split, world, steps) == own
 
 
 @pytest.mark.parametrize("rank", [1, pytest.param(0, marks=pytest.mark.full("rank 1 begins in an image's middle"))])
@@ -123,7 +123,7 @@ def test_a_killed_worker_is_replaced_and_nothing_lost_or_repeated(
         os.kill(before[1], signal.SIGKILL)
 
     own = configured(sample, tmp_path, None, index=index)
-    check_interrupted(configured(sample, tmp_path, BESIDE), own, kill, lambda: servers.pids[1] != before[1])
+    check_interrupted(configured(sample, tmp_path, WORKERS), own, kill, lambda: servers.pids[1] != before[1])
     assert servers.pids[0] == before[0]
     assert "worker 2 of 2" in caplog.text and "no image is lost or comes twice" in caplog.text
 
@@ -158,7 +158,7 @@ def test_others_take_over_from_a_server_elsewhere(
 
         own = configured(sample, tmp_path, None, index=index)
         check_interrupted(both, own, kill, lambda: f"worker 2 of 2, at {alone}, " in caplog.text)
-        assert f"goes on at {addresses[0]}" in caplog.text
+        assert f"continues at {addresses[0]}" in caplog.text
 
         monkeypatch.setattr(serving, "PATIENCE_S", 1.0)
         gone = configured(sample, tmp_path, {"address": alone})
@@ -178,7 +178,7 @@ def test_a_file_that_cannot_be_decoded_is_named(
     bad = Path((tmp_path / "train.txt").read_text().splitlines()[70])
     bad.write_bytes(bad.read_bytes()[:300])
     data = {"train_filelist": str(tmp_path / "train.txt"), "shuffle_buffer": 0}
-    config = configured(sample, tmp_path, BESIDE, **data)
+    config = configured(sample, tmp_path, WORKERS, **data)
     split = load_split(config.data, "train", World())
     reached = None
     with pytest.raises(tf.errors.OpError) as caught:
@@ -201,7 +201,7 @@ def test_a_worker_without_the_decoder_in_c_is_told_so(op: str, sample: SampleDat
     workers.find = lambda number: "localhost:1"
     error, _ = next(service._received(fail, workers, 1.0, ()))
     assert error.startswith("data.service: a worker lacks tfpipe's decoder in C") and 'data.decoder to "graph"' in error
-    config = configured(sample, tmp_path, BESIDE).data
+    config = configured(sample, tmp_path, WORKERS).data
 
     def unserved(number: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([tf.debugging.Assert(number < 0, [error])]):
@@ -246,7 +246,7 @@ def test_urls_are_refused() -> None:
 )
 def test_what_servers_cannot_do_is_refused(sample: SampleData, tmp_path: Path, data: dict, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        configured(sample, tmp_path, **{"how": BESIDE, **data})
+        configured(sample, tmp_path, **{"how": WORKERS, **data})
 
 
 @pytest.mark.parametrize("decoder", ["auto", "native"])
@@ -254,7 +254,7 @@ def test_without_the_decoder_in_c_tensorflows_ops_decode(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decoder: str
 ) -> None:
     """In this process as where servers are."""
-    configs = [configured(sample, tmp_path, how, decoder=decoder).data for how in (None, BESIDE)]
+    configs = [configured(sample, tmp_path, how, decoder=decoder).data for how in (None, WORKERS)]
     assert [choose_decoder(data).images for data in configs] == [NATIVE_IMAGES] * 2
     monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
     assert [choose_decoder(data).images for data in configs] == [1, 1]
@@ -282,7 +282,7 @@ def test_images_that_the_decoder_in_c_refuses_are_those_of_this_process(
     (tmp_path / "list.txt").write_text("".join(f"{tmp_path}/train/a/{name}.jpg\n" for name in kinds))
     data = {"train_filelist": str(tmp_path / "list.txt"), "crop_image_size": [32, 32], "crop": crop, "flip": True}
     data |= {"annotations": "none", "batch_size": 8}
-    one, served = (make_config({"data": {**data, "service": how}}) for how in (None, BESIDE))
+    one, served = (make_config({"data": {**data, "service": how}}) for how in (None, WORKERS))
     own, theirs = crops(one, "train", steps=4), crops(served, "train", steps=4)
     assert own == theirs and len(own) == 32
     assert len({pixels for *_, pixels in own}) > len(kinds)  # an epoch's flips are others than the next one's

@@ -95,7 +95,7 @@ def test_blocks_go_on_elsewhere(fault: str, caplog) -> None:
             thread.join(60)
     assert servers.ended == (["a", "b"] if fault in ("dies", "hangs") else ["b"])
     assert Counter(record.levelname for record in caplog.records) == {"WARNING": 2}
-    assert "goes on at b with block 5" in caplog.text
+    assert "continues at b with block 5" in caplog.text
 
 
 def test_a_block_that_ends_every_server_is_told() -> None:

@@ -59,7 +59,7 @@ def test_they_give_what_their_filelists_give(tmp_path: Path, root: Path, capsys:
         assert crops(direct, split, steps=steps) == expected
         assert len({place[0] for place in expected}) == (80 if split == "train" else 12)
     loaded = load_split(direct.data, "train", World())
-    # So a run that began on one goes on with the other.
+    # So a run that began on one resumes on the other.
     then = data_contract(load_split(listed.data, "train", World()))
     assert breaches(then, data_contract(loaded)) == []
     assert loaded.catalog.classes == ("cat", "dog", "fox")

@@ -142,7 +142,7 @@ def write_csv(path: Path, chosen: list[Image], names: list[str]) -> Path:
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]], files: list[bytes], form: str, classes: list[str]) -> Path:
-    """As Hugging Face's datasets writes them, in "structs" with ClassLabel's numbers in an order of their own."""
+    """Writes them like Hugging Face's datasets, in "structs" with ClassLabel's numbers in an order of their own."""
     for row, file in zip(rows, files, strict=True):
         name, numbers = row.pop("path"), ORDER + [name for name in classes if name not in ORDER]
         row["image"] = {"bytes": file if form != "parquet" else None, "path": name}

@@ -143,7 +143,7 @@ class Cell:
         self.expect(BAD, TRAIN, TEST)
 
     def setting(self) -> None:
-        """What is stored was made for another column of labels, or for other classes."""
+        """The stored table was made for another column of labels, or for other classes."""
         source = self.data.source
         if source in ("csv", "parquet", "tar"):
             self.data.label = "name"

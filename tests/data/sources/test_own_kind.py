@@ -61,7 +61,7 @@ def test_two_ranks_are_stopped_and_go_on(tmp_path: Path) -> None:
     reached = steps(run_dir)
     resumed = finish(train(2, "-c", config_of(tmp_path, "fast", epochs=4), "-l", run_dir, "--resume"))
     assert resumed.code == 0, resumed.err
-    assert f"goes on after {reached} steps" in resumed.err
+    assert f"resumes after {reached} steps" in resumed.err
     assert steps(run_dir) == 4 * 18 > reached
     # A rank trains 144 crops, so with two of each image at most it has been through its images three times.
     check_positions(run_dir, config, epochs=3)

@@ -1,4 +1,4 @@
-"""The same pictures by every route: the same catalog, bytes and batches; a run goes on from one to the next."""
+"""The same pictures by every route: the same catalog, bytes and batches; a run resumes from one to the next."""
 
 import json
 from itertools import islice

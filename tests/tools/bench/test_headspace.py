@@ -102,7 +102,7 @@ def test_what_is_replayed_are_a_few_batches_of_the_pipeline_over_and_over(sample
 def test_no_pipeline_runs_while_batches_are_replayed(config: Config, monkeypatch) -> None:
     made: list[int] = []
     slow_input(monkeypatch, lambda: made.append(1) or time.sleep(0.02))
-    # Left alone, it would go on for two seconds until that is full.
+    # Left alone, it would run for two seconds until that is full.
     data = config.data.model_copy(update={"prefetch_buffer_size": 100})
     by = feeds(config.model_copy(update={"data": data}), Pipelines(World(), 0.1), lambda _: time.sleep(0.005))
     by[TRAINING](0.1)

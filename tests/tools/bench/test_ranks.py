@@ -44,7 +44,7 @@ def segment(images: int, seconds: float, cpu_seconds: float) -> Segment:
 
 
 def report(sample: SampleData, tmp_path: Path) -> RanksReport:
-    """Of two turns: three ranks of 100, 200 and 300 images/s, then half of it; one alone of 500, then 400."""
+    """A report of two turns: three ranks of 100, 200 and 300 images/s, then half of it; one alone of 500, then 400."""
     together = [[segment(100 * n, turn, 0.5 * n) for n in (1, 2, 3)] for turn in (1.0, 2.0)]
     one = [segment(500, 1.0, 2.0), segment(400, 1.0, 1.6)]
     data = load_config(sample.config(tmp_path / "c.json")).data

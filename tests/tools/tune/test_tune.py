@@ -38,7 +38,7 @@ def read(reads: int) -> Setting:
 
 
 def storage(delay_s: float, noise: float = 0.0) -> Callable[[Config], float]:
-    """The rate of a machine that decodes 1,700 images/s on two CPUs, behind storage that is late."""
+    """The rate of a machine that decodes 1,700 images/s on two CPUs, reading from slow storage."""
     drawn = random.Random(0)
 
     def rate(config: Config) -> float:

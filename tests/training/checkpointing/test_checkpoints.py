@@ -1,4 +1,4 @@
-"""Checkpoint files: whole or not there, the last few kept, and what may go on from one."""
+"""Checkpoint files: whole or not there, the last few kept, and which runs may resume from one."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
                 assert one.dtype == other.dtype
         for name in ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps"):
             assert getattr(got.state, name) == getattr(written.state, name)
-        assert got.state.stream.frontiers == STATE.stream.frontiers and got.state.stream.rest == 30
+        assert got.state.stream.cursors == STATE.stream.cursors and got.state.stream.rest == 30
         for one, other in [
             (got.state.stream.pending, STATE.stream.pending),
             (got.state.seeds, STATE.seeds),
@@ -174,7 +174,7 @@ def test_another_run_does_not_unless_told_to(
     assert said in str(caught.value)
     assert "--resume-anyway" in str(caught.value)
     check(anyway=True, **changes)
-    assert "goes on although this has changed" in caplog.text
+    assert "resumes although this has changed" in caplog.text
 
 
 @pytest.fixture
@@ -237,7 +237,7 @@ def test_another_batch_does_not(batch: GlobalBatch) -> None:
 
 def test_shards_stay_with_their_ranks() -> None:
     """Not even if told to: what another number of ranks would have to do is unknown."""
-    with pytest.raises(ConfigError, match="a run of 2 ranks goes on only with as many; there are 4"):
+    with pytest.raises(ConfigError, match="a run of 2 ranks resumes only with as many; there are 4"):
         check(GlobalBatch(4, 8), anyway=True, data__scope="shard")
 
 
@@ -261,7 +261,7 @@ def test_the_share_of_an_epoch_that_is_done_stays(crops: int, before: int, after
 def test_epochs_of_a_fixed_number_of_steps_go_on_from_the_same_share(
     epoch_steps: int, steps: int, expected: tuple[int, float]
 ) -> None:
-    """Whatever the number of ranks: the schedule counts epochs by their steps."""
+    """Holds for any number of ranks: the schedule counts epochs by their steps."""
     for batch in (STATE.batch, GlobalBatch(4, 16)):
         assert carried_over(replace(STATE, epoch_steps=epoch_steps), batch, steps, fixed=True) == expected
 

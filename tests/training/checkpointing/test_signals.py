@@ -89,7 +89,7 @@ with s.stop_on_signals() as stop:
 
 
 def test_a_closed_terminal_saves_and_what_is_written_to_it_is_no_error(tmp_path: Path) -> None:
-    """As a lost ssh connection: the kernel sends SIGHUP, and each write is an error from then on."""
+    """A lost ssh connection does the same: the kernel sends SIGHUP, and each write is an error from then on."""
     number, terminal = pty.fork()
     if number == 0:
         os.execve(sys.executable, [sys.executable, "-c", ON_A_TERMINAL, tmp_path / "said"], ENV)
@@ -101,7 +101,7 @@ def test_a_closed_terminal_saves_and_what_is_written_to_it_is_no_error(tmp_path:
 
 
 def test_a_hangup_that_is_ignored_stays_so() -> None:
-    """Under nohup the run goes on."""
+    """Under nohup the run continues."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with stop_on_signals() as stop:

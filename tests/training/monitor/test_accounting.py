@@ -1,4 +1,4 @@
-"""What an interval of the training took: the figures, and real runs whose slow part shows in them."""
+"""The figures of an interval of the training: the figures, and real runs whose slow part shows in them."""
 
 import json
 import os
@@ -234,7 +234,7 @@ def real_config(sample: SampleData, path: Path, **training: Any) -> Config:
 def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
     sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the run's clock a batch takes 200 ms and all else nothing; it is resumed behind lines that a crash leaves."""
+    """By the run's clock a batch takes 200 ms and all else nothing; it is resumed after lines that a crash leaves."""
     clock, build = Clock(), loader.build_batches
 
     def pass_time() -> bool:
@@ -288,7 +288,7 @@ def test_a_real_run_accounts_for_its_steps_and_once_more_after_a_crash(
     assert all("stall" not in line for line in read_lines(tmp_path))
 
 
-# Rank 2's batches come late, and nobody else's.
+# Rank 2's batches come late, and no other rank's.
 SLOWED = """
 import os, sys
 from tensorflow.python.data.experimental.ops import testing

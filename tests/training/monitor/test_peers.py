@@ -107,15 +107,15 @@ def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_rank_before() -
     def recv(_: int) -> bytes:
         raise TimeoutError(110, "Connection timed out")
 
-    behind, before = socket.socketpair()
+    watcher, other = socket.socketpair()
     messages: list[str] = []
-    links = Links(SimpleNamespace(recv=recv), behind, "rank 2 on host node2")
+    links = Links(SimpleNamespace(recv=recv), watcher, "rank 2 on host node2")
     peers._watch(links, 1, threading.Event(), messages.append)
     loss = "rank 2 on host node2 is lost: its host does not answer (Connection timed out)"
     assert messages == [f"rank 1: {loss}; {peers.ADVICE}"]
-    assert before.recv(4096).decode() == loss
-    behind.close()
-    before.close()
+    assert other.recv(4096).decode() == loss
+    watcher.close()
+    other.close()
 
 
 def test_the_kernel_asks_for_a_silent_host(ring: Ring) -> None:
@@ -136,7 +136,7 @@ def test_the_kernel_asks_for_a_silent_host(ring: Ring) -> None:
         assert joined.ahead.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert [joined.ahead.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30, 10, 6]
         joined.ahead.close()
-        joined.behind.close()
+        joined.watcher.close()
 
 
 def test_without_a_port_training_goes_on_unwatched(

@@ -53,7 +53,7 @@ def test_the_ranks_add_up() -> None:
     [(1, 2), pytest.param(3, 30, marks=pytest.mark.full(reason="as one rank; the order is the same on all"))],
 )
 def test_a_run_writes_the_shares_of_its_classes(sample: SampleData, tmp_path: Path, size: int, epochs: int) -> None:
-    """Of 96 images of 8 classes; on three ranks, it ends after the first epoch, and goes on."""
+    """The run has 96 images of 8 classes; on three ranks, it ends after the first epoch, and resumes."""
     classes = sample.classes
     weights = {name: 1 + number for number, name in enumerate(classes)}
     data = {"class_weights": weights, "crop": "center", "test_filelist": None, "batch_size": 48 // size}

@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> None:
         plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace)
         if args.sweep or args.plot:
             axes = [sweep.Axis.parse(text) for text in args.sweep]
-            found = sweep.run(axes, sweep.settings_of(axes, partial(read_config, args)), world, plan)
-            text, numbers = sweep.render(found), sweep.as_json(found)
+            swept = sweep.run(axes, sweep.settings_of(axes, partial(read_config, args)), world, plan)
+            text, numbers = sweep.render(swept), sweep.as_json(swept)
             if args.plot is not None:
-                sweep.plot(found, args.plot)
+                sweep.plot(swept, args.plot)
         else:
             report = ranks.run(config, world, plan) if world.size > 1 else bench.run(config, world, plan)
             if args.profile is not None:

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         dropped = write_clean_list(results[0], args.fix_list)
         print(f"{args.fix_list}: {len(results[0].catalog) - dropped} lines, {dropped} left out")
         if Path(results[0].place).is_dir() and not results[0].reads_xmls:
-            # Of a list, unlike of a folder, the XMLs would be looked for.
+            # Training would look for the XMLs of a list, unlike those of a folder.
             print(f"train from it with: --set data.{args.split}_filelist={args.fix_list} --set data.annotations=none")
     problem = conclusion(results)
     if problem is not None:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
             from tfpipe.training.loop import configure_devices
 
             configure_devices(world)
-        found = tune.run(load, world, args.minutes, not args.pipeline_only)
-    print(tune.render(found, args.config))
+        tuning = tune.run(load, world, args.minutes, not args.pipeline_only)
+    print(tune.render(tuning, args.config))
     if args.json is not None:
-        write_json(args.json, tune.as_json(found))
+        write_json(args.json, tune.as_json(tuning))

@@ -43,9 +43,9 @@ class LocatedBoxes(Boxes):
     @classmethod
     def of(cls, boxes: Boxes, starts: np.ndarray) -> "LocatedBoxes":
         """Returns the same boxes, whose `offsets` are known to be `starts`."""
-        located = cls(*boxes)
-        located.starts = starts
-        return located
+        result = cls(*boxes)
+        result.starts = starts
+        return result
 
     def offsets(self, images: int) -> np.ndarray:
         """Returns `starts`, without computing them."""

@@ -28,11 +28,11 @@ class KnownTargets:
     def at(self, samples: tf.Tensor) -> Targets:
         """Returns the targets of `samples` (int64 [n]), which are boxes or images."""
         if self._offsets is None:
-            images, chosen = tf.range(tf.size(samples, tf.int64)), samples
+            images, boxes = tf.range(tf.size(samples, tf.int64)), samples
         else:
             ranges = tf.ragged.range(self._offsets.at(samples), self._offsets.at(samples + 1))
-            images, chosen = ranges.value_rowids(), ranges.values
-        return Targets(images, self._boxes.at(chosen), self._labels.at(chosen))
+            images, boxes = ranges.value_rowids(), ranges.values
+        return Targets(images, self._boxes.at(boxes), self._labels.at(boxes))
 
 
 def parse_targets(

@@ -50,8 +50,8 @@ def boxes_of(catalog: Catalog, storage: Storage | None, items: np.ndarray, *, sh
     processes = len(os.sched_getaffinity(0)) if len(items) > MANY else 1
     parts = []
     try:
-        found = parallel(partial(read_objects, storage), tasks, processes, __name__)
-        for chunk, xmls in zip(chunks, progress(found, len(chunks), "reading boxes", "chunk", show), strict=True):
+        chunk_xmls = parallel(partial(read_objects, storage), tasks, processes, __name__)
+        for chunk, xmls in zip(chunks, progress(chunk_xmls, len(chunks), "reading boxes", "chunk", show), strict=True):
             sizes = np.array([xml.size for xml in xmls], np.float32)
             unstated = np.flatnonzero(~is_stated(sizes) & np.array([bool(xml.names) for xml in xmls]))
             if unstated.size:

@@ -32,13 +32,13 @@ EXAMPLES = 3
 def splits_in(name: str) -> set[str]:
     """Returns the splits that words of a name say: some of "train", "val" and "test"."""
     words = {word.lower() for pattern in (LETTERS, CAMEL_CASE) for word in pattern.findall(name)}
-    return {next(filter(None, found.groups())) for word in words if (found := WORD.fullmatch(word))}
+    return {next(filter(None, match.groups())) for word in words if (match := WORD.fullmatch(word))}
 
 
 def whole_split(name: str) -> str | None:
     """Returns the split of a name that says nothing else: Training, val2017, test_set."""
-    found = WORD.fullmatch("".join(LETTERS.findall(name)).lower())
-    return next(filter(None, found.groups())) if found else None
+    match = WORD.fullmatch("".join(LETTERS.findall(name)).lower())
+    return next(filter(None, match.groups())) if match else None
 
 
 class BySplit(NamedTuple):
@@ -55,8 +55,8 @@ class BySplit(NamedTuple):
         """Sorts names by their split."""
         result = cls([], [], [], [], [])
         for name in sorted(names):
-            said = splits_in(name)
-            result[cls._fields.index(next(iter(said))) if len(said) == 1 else 4 if said else 3].append(name)
+            splits = splits_in(name)
+            result[cls._fields.index(next(iter(splits))) if len(splits) == 1 else 4 if splits else 3].append(name)
         return result
 
     def training(self, apart: bool) -> list[str]:
@@ -72,7 +72,7 @@ class BySplit(NamedTuple):
         return named if named or not apart else self.unsaid or self.both or self.train
 
     def unused(self) -> list[str]:
-        """Returns the names that are of neither split, though they lie beside those that are."""
+        """Returns the names that are of neither split, though they lie next to those that are."""
         return [*(self.test if self.val else []), *(self.unsaid if self.train else [])]
 
     def _check(self, apart: bool) -> None:
@@ -92,8 +92,8 @@ def listing(names: Sequence[str]) -> str:
 def find_splits(root: Path) -> dict[str, Path]:
     """Returns the folder of each split: "train", and the folders of test data in `root` by their names.
 
-    Folders are split by their names, if they hold folders: those of test data beside one of training data
-    may hold images alone. A name that says nothing else comes first, so that train_old beside train is no split; a name
+    Folders are split by their names, if they hold folders: those of test data next to one of training data may
+    hold images alone. A name that says nothing else comes first, so that train_old next to train is no split; a name
     that does, such as seg_train, counts only if there are training and test data. Without a folder of training data,
     as in a tree whose classes are train, bus and car, all of `root` but folders of test data is "train".
 
@@ -134,10 +134,10 @@ def images_below(root: Path, show: bool = False, but: Iterable[Path] = ()) -> li
         while folders:
             listings = progress(pool.map(_list, folders), len(folders), f"listing {root.name}", "folder", show)
             # A link to a folder above would lead round in a circle.
-            new = [found for found in listings if found.identity not in seen]
-            seen |= {found.identity for found in new}
-            images += [image for found in new for image in found.images]
-            folders = [folder for found in new for folder in found.folders if folder not in left_out]
+            new = [contents for contents in listings if contents.identity not in seen]
+            seen |= {contents.identity for contents in new}
+            images += [image for contents in new for image in contents.images]
+            folders = [folder for contents in new for folder in contents.folders if folder not in left_out]
     return sorted(images)
 
 
@@ -145,12 +145,12 @@ def has_image(root: Path) -> bool:
     """Returns whether there is an image in `root` or its folders; lists only as many as that takes. Raises OSError."""
     folders, seen = [str(root)], set()
     while folders:
-        found = _list(folders.pop())
-        if found.images:
+        contents = _list(folders.pop())
+        if contents.images:
             return True
-        if found.identity not in seen:
-            seen.add(found.identity)
-            folders += found.folders
+        if contents.identity not in seen:
+            seen.add(contents.identity)
+            folders += contents.folders
     return False
 
 
@@ -164,7 +164,7 @@ class _Listing(NamedTuple):
 
 @retried
 def _list(folder: str) -> _Listing:
-    about = os.stat(folder)
+    status = os.stat(folder)
     images, folders = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -174,4 +174,4 @@ def _list(folder: str) -> _Listing:
                 images.append(entry.path)
             elif entry.is_dir():
                 folders.append(entry.path)
-    return _Listing((about.st_dev, about.st_ino), images, folders)
+    return _Listing((status.st_dev, status.st_ino), images, folders)

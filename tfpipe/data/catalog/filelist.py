@@ -27,7 +27,7 @@ HOW_TO_MAKE = "make one with: tfpipe filelist ROOT --out DIR"
 
 
 def read_filelist(path: str | Path, show: bool = False) -> FileList:
-    """Reads the list at `path`, one path a line; blank lines are skipped. Of a folder, lists its images.
+    """Reads the list at `path`, one path a line; blank lines are skipped. Lists the images of a folder.
 
     A relative line is relative to the list's folder; a URL is left as it is. `show` shows the progress. Raises
     ConfigError if the list cannot be read, holds no line, holds both URLs and paths, or a URL with a user or a
@@ -164,8 +164,8 @@ def scan(root: str | Path, show: bool = True) -> dict[str, list[str]]:
     splits = {split: images_of_split(folders, split, show) for split in folders}
     images = splits.get("train", [])
     for rule in LAYOUTS.values():
-        tree, found, _ = "".join(images[:1]).partition(f"/{rule.images}/")
-        if found and Path(tree) != root:
+        tree, separator, _ = "".join(images[:1]).partition(f"/{rule.images}/")
+        if separator and Path(tree) != root:
             raise ConfigError(f"{root} holds a tree of its own, {tree}: give that instead")
     if len({os.path.dirname(path) for path in images}) < 2:
         raise ConfigError(
@@ -196,11 +196,11 @@ def _scan_voc(root: Path) -> dict[str, list[str]]:
         names = root / "ImageSets/Main" / f"{split}.txt"
         if not names.exists():
             continue
-        wanted = sorted({line.split()[0] for line in read_text(names).splitlines() if line.strip()})
-        missing = [name for name in wanted if name not in by_name]
+        listed = sorted({line.split()[0] for line in read_text(names).splitlines() if line.strip()})
+        missing = [name for name in listed if name not in by_name]
         if missing:
             raise ConfigError(f"{names} names {len(missing)} images that are not in JPEGImages, e.g. {missing[0]}")
-        splits[split] = [by_name[name] for name in wanted]
+        splits[split] = [by_name[name] for name in listed]
     if not splits:
         raise ConfigError(f"no list in {root / 'ImageSets/Main'}; expected one of {', '.join(VOC_SPLITS)} (.txt)")
     return splits

@@ -85,8 +85,8 @@ def index_fingerprint(paths: FileList, classes: tuple[str, ...], labels: np.ndar
         boxes = [source.images, source.annotations] if isinstance(source, Layout) else [sha256(source)]
     except OSError as error:
         raise ConfigError(f"cannot read {source}: {error.strerror}") from error
-    about = json.dumps([FORMAT, paths.digest, classes, *boxes])
-    return hashlib.sha256(about.encode() + b"\n" + labels.astype("<i4").tobytes()).hexdigest()
+    settings = json.dumps([FORMAT, paths.digest, classes, *boxes])
+    return hashlib.sha256(settings.encode() + b"\n" + labels.astype("<i4").tobytes()).hexdigest()
 
 
 def load_index(path: Path, expected: str) -> Index | None:
@@ -135,8 +135,8 @@ def copy_index(source: Path, target: Path, paths: FileList, key: str) -> None:
     """
     table = pq.read_table(source)
     table = table.select([name for name in table.column_names if name not in STAMPS])
-    place = table.schema.get_field_index("path")
-    moved = table.set_column(place, SCHEMA.field("path"), pa.array(paths, pa.string()))
+    column = table.schema.get_field_index("path")
+    moved = table.set_column(column, SCHEMA.field("path"), pa.array(paths, pa.string()))
     with atomic_write(target) as partial:
         pq.write_table(moved.replace_schema_metadata({FINGERPRINT: key}), partial, compression="zstd")
 

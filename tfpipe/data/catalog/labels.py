@@ -113,16 +113,16 @@ def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, lab
     numbers = {name: number for number, name in enumerate(classes)}
     if label_file is not None:
         numbers = numbers_of(classes)
-        names, own = _from_file(paths, label_file, numbers), np.arange(len(paths))
+        names, name_numbers = _from_file(paths, label_file, numbers), np.arange(len(paths))
         source = f"in {label_file}"
     elif config.label_source == "object":
         nothing = np.zeros(len(paths), np.int32)
         return Labels(nothing + BY_OBJECT, np.empty(0, np.int64), [""], nothing, "its objects")
     else:
-        names, own = [folder_of(folder) for folder in paths.folders], paths.folder
+        names, name_numbers = [folder_of(folder) for folder in paths.folders], paths.folder
         source = "its folder"
-    labels = np.array([numbers.get(name, BY_OBJECT) for name in names], np.int32)[own]
-    return Labels(labels, np.flatnonzero(labels == BY_OBJECT), names, own, source)
+    labels = np.array([numbers.get(name, BY_OBJECT) for name in names], np.int32)[name_numbers]
+    return Labels(labels, np.flatnonzero(labels == BY_OBJECT), names, name_numbers, source)
 
 
 def _read_classes(path: Path) -> list[str]:

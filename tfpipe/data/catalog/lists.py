@@ -71,7 +71,7 @@ def load_list(config: DataConfig, filelist: Path | list[WeightedList], world: Wo
 
 
 def index_path(config: DataConfig, filelist: Path | list[WeightedList]) -> Path:
-    """Returns the path of the index of `filelist`: beside it, train.index.parquet for train.txt; see stored_stems."""
+    """Returns the path of the index of `filelist`: next to it, train.index.parquet for train.txt; see stored_stems."""
     return Path(f"{stored_stems(config, paths_of(filelist))[0]}.index.parquet")
 
 

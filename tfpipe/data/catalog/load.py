@@ -94,10 +94,10 @@ def load_boxes(
 
     def make(_: World) -> StoredTable | None:
         nonlocal made
-        made, found = True, find()
-        if found is None:
+        made, index = True, find()
+        if index is None:
             return None
-        return StoredTable({}, {"annotated": found.annotated, **boxes_columns(found.boxes, len(found.annotated))})
+        return StoredTable({}, {"annotated": index.annotated, **boxes_columns(index.boxes, len(index.annotated))})
 
     table = store.table("boxes", {**settings, "boxes": boxes, "the index": stamps}, make)
     if table is None:

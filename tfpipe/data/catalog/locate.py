@@ -36,7 +36,7 @@ class Lookup:
             self._folders = tf.constant(catalog.paths.folders)
             self._annotation_folders = tf.constant(catalog.annotation_folders)
 
-    def located(self, visits: SampleRef) -> SamplePaths:
+    def sample_paths(self, visits: SampleRef) -> SamplePaths:
         """Returns the paths and labels of `visits`, whose fields are int64 [] or [k]."""
         items = visits.item if self._images is None else tf.cast(self._images.at(visits.item), tf.int64)
         names, folder = self._names.at(items), self._folder.at(items)

@@ -5,7 +5,7 @@ from (util/made_from.py; files count by size and time of change). NumPy maps an 
 multiple of 64 bytes, which TensorFlow takes without a copy. Buffers of Arrow start at multiples of 8, and importing
 pyarrow costs each start an eighth of a second.
 
-Tables of `train.txt` are in the folder `train.catalog` beside it or in `data.index`, as its index is, or, if that
+Tables of `train.txt` are in the folder `train.catalog` next to it or in `data.index`, as its index is, or, if that
 cannot be written, in the folder for temporary files (TMPDIR) of each host. A table's name ends with a hash of
 everything that it is made from, so that none is replaced while it is mapped.
 """
@@ -67,9 +67,9 @@ class StoredTable(NamedTuple):
 def map_table(folder: Path) -> StoredTable | None:
     """Maps the table in `folder`, read-only; None if there is no complete one. Raises OSError if it cannot be read."""
     try:
-        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in about["columns"]}
-        return StoredTable(about["values"], {name: np.asarray(array) for name, array in mapped.items()})
+        header = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        mapped = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in header["columns"]}
+        return StoredTable(header["values"], {name: np.asarray(array) for name, array in mapped.items()})
     except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, EOFError):  # none, or cut off
         return None
 
@@ -88,9 +88,9 @@ def write_table(folder: Path, table: StoredTable, made_from: MadeFrom) -> None:
         unfinished.mkdir()
         for name, arrays in parts.items():
             _write_column(unfinished / f"{name}.npy", arrays)
-        about = {"columns": list(parts), "values": table.values, "made from": json.loads(made_from.text())}
+        header = {"columns": list(parts), "values": table.values, "made from": json.loads(made_from.text())}
         with (unfinished / ABOUT).open("w", encoding="utf-8") as text:
-            text.write(to_json(about))
+            text.write(to_json(header))
             text.flush()
             os.fsync(text.fileno())
         try:
@@ -156,18 +156,18 @@ class TableStore:
         if not world.from_rank0(lambda: self._is_there(kind, name, made_from)) and shared:
             made = make(world)
             make = lambda _: made  # noqa: E731
-        found: StoredTable | None = None
+        stored: StoredTable | None = None
 
         def look(turn: int, may_make: bool) -> tuple[bool, bool]:
             """Returns whether `make` makes nothing, and whether this rank has the table."""
-            nonlocal found
+            nonlocal stored
             # A host that looks for a file before it is there may not see it for a minute over NFS.
-            if found is None and (may_make or turn > 0):
-                found = self._find(name)
-            if found is None and may_make:
-                found = self._make(name, made_from, lambda: make(alone))
-                return found is None, found is not None
-            return False, found is not None
+            if stored is None and (may_make or turn > 0):
+                stored = self._find(name)
+            if stored is None and may_make:
+                stored = self._make(name, made_from, lambda: make(alone))
+                return stored is None, stored is not None
+            return False, stored is not None
 
         for turn, may_make in enumerate((world.rank == 0 or world.backend == "none", world.local_rank == 0, True)):
             nothing, has = zip(*world.on_all(partial(look, turn, may_make)), strict=True)
@@ -175,7 +175,7 @@ class TableStore:
                 return None
             if all(has):
                 break
-        return found
+        return stored
 
     def _find(self, name: str) -> StoredTable | None:
         for folder in filter(_is_trusted, self.folders):
@@ -193,7 +193,7 @@ class TableStore:
         if self._find(name) is not None:
             return True
         for folder in filter(_is_trusted, self.folders):
-            # What earlier versions stored, in other forms, is not used.
+            # Tables of earlier versions, in other forms, are not used.
             before = [folder.with_suffix(end) for end in (f".{kind}-index.parquet", f".{kind}.arrow")]
             with suppress(OSError):  # another process may remove one meanwhile
                 before = sorted([*filter(Path.exists, before), *folder.glob(f"{kind}-*")], key=os.path.getmtime)
@@ -210,9 +210,9 @@ class TableStore:
                 try:
                     _create(folder)
                     lock = held.enter_context(waiting_lock(folder / LOCK))
-                    found = map_table(folder / name)  # another process may have made it meanwhile
-                    if found is not None:
-                        return found
+                    mapped = map_table(folder / name)  # another process may have made it meanwhile
+                    if mapped is not None:
+                        return mapped
                     if is_locked(lock):
                         self._tidy(folder, name.partition("-")[0])
                 except OSError as error:
@@ -223,11 +223,11 @@ class TableStore:
                     return None
                 try:
                     write_table(folder / name, table, made_from)
-                    found = map_table(folder / name)
-                    if found is None:
+                    mapped = map_table(folder / name)
+                    if mapped is None:
                         raise OSError("it cannot be read again")
-                    logger.info("%s: %.0f MB, which all processes of a host map", folder / name, found.nbytes / 1e6)
-                    return found
+                    logger.info("%s: %.0f MB, which all processes of a host map", folder / name, mapped.nbytes / 1e6)
+                    return mapped
                 except OSError as error:
                     problems.append(f"cannot write {folder / name}: {error}")
         if self.must_store:
@@ -242,11 +242,11 @@ class TableStore:
         """Removes what killed processes left and, with `must_store`, tables of a file before it changed."""
         for path in folder.glob(f".*{PARTIAL}"):
             shutil.rmtree(path, ignore_errors=True)
-        now = dict(self.files)
+        current = dict(self.files)
         for path in folder.glob(f"{kind}-*") if self.must_store else ():
             text = _stored_text(path)
             before = json.loads(text)[1] if text is not None else []
-            if text is None or any(now.get(name, Stamp(*about)) != Stamp(*about) for name, about in before):
+            if text is None or any(current.get(name, Stamp(*fields)) != Stamp(*fields) for name, fields in before):
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -267,17 +267,17 @@ def catalog_folders(config: DataConfig, paths: Sequence[Path | Any]) -> list[Pat
 def stored_stems(config: DataConfig, paths: Sequence[Path | Any]) -> list[Path]:
     """Returns the paths, without endings, at which something about data may be stored, the best first.
 
-    It lies beside the data, if that is not behind a URL (a UrlPath): train for train.txt, and train+more for two mixed
+    It lies next to the data, if that is not behind a URL (a UrlPath): train for train.txt, and train+more for two mixed
     lists. In the folder `data.index`, or else in the folder for temporary files, where data of equal names may meet, a
     hash is added, train-1a2b3c4d: the sha256 of the resolved paths.
     """
-    stem, beside = "+".join(Path(path.name).stem for path in paths), paths[0].parent
+    stem, folder = "+".join(Path(path.name).stem for path in paths), paths[0].parent
     names = [os.fsencode(path.resolve() if isinstance(path, Path) else str(path)) for path in paths]
     digest = hashlib.sha256(b"\n".join(names)).hexdigest()
     hashed = f"{stem}-{digest[:8]}"
     if config.index is not None:
         return [config.index / hashed, _temporary_folder() / hashed]
-    return [*([beside / stem] if isinstance(beside, Path) else []), _temporary_folder() / hashed]
+    return [*([folder / stem] if isinstance(folder, Path) else []), _temporary_folder() / hashed]
 
 
 def _stored_text(folder: Path) -> str | None:
@@ -298,7 +298,7 @@ def _create(folder: Path) -> None:
 
 
 def _temporary_folder() -> Path:
-    """Returns this user's folder for tables of data beside which nothing can be written."""
+    """Returns this user's folder for tables of data whose own folder cannot be written."""
     return Path(tempfile.gettempdir()) / f"tfpipe-{os.getuid()}"
 
 
@@ -307,10 +307,10 @@ def _is_trusted(folder: Path) -> bool:
     if folder.parent != _temporary_folder():
         return True
     try:
-        about = folder.parent.lstat()
+        status = folder.parent.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid() and not about.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def paths_table(paths: FileList) -> StoredTable:

@@ -80,19 +80,19 @@ def sample_weights(catalog: Catalog, config: DataConfig) -> np.ndarray | None:
     return factors if weights is None else factors * weights
 
 
-def _shares(chosen: dict[str, float], catalog: Catalog, totals: np.ndarray) -> np.ndarray:
+def _shares(class_weights: dict[str, float], catalog: Catalog, totals: np.ndarray) -> np.ndarray:
     """Returns each class's share, float64 [classes], relative to the others; `totals` are its samples' weights."""
-    for name in chosen.keys() - set(catalog.classes):
+    for name in class_weights.keys() - set(catalog.classes):
         near = get_close_matches(name, catalog.classes, 1)
-        about = f'did you mean "{near[0]}"?' if near else f"the classes are {', '.join(catalog.classes[:3])} ..."
-        raise ConfigError(f'data.class_weights: there is no class "{name}"; {about}')
-    missing = [name for name, total in zip(catalog.classes, totals, strict=True) if total and name not in chosen]
+        hint = f'did you mean "{near[0]}"?' if near else f"the classes are {', '.join(catalog.classes[:3])} ..."
+        raise ConfigError(f'data.class_weights: there is no class "{name}"; {hint}')
+    missing = [name for name, total in zip(catalog.classes, totals, strict=True) if total and name not in class_weights]
     if missing:
         raise ConfigError(
             f"data.class_weights: {len(missing)} of {len(catalog.classes)} classes have no weight, e.g. "
             f'"{missing[0]}"; give each one, 0 for one that is left out'
         )
-    shares = np.array([chosen.get(name, 0.0) for name in catalog.classes])
+    shares = np.array([class_weights.get(name, 0.0) for name in catalog.classes])
     empty = np.flatnonzero((shares > 0) & (totals == 0))
     if empty.size:
         raise ConfigError(f'data.class_weights: the class "{catalog.classes[empty[0]]}" has no sample to draw')

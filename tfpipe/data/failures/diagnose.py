@@ -67,7 +67,7 @@ def to_named_error(error: tf.errors.OpError, split: Split, stream: Stream, reach
     stated = re.search(r"assertion failed: \[(data\.(?:service|transform): .*?)\]\s*\[\[", unescape(error.message))
     if stated:
         return TfpipeError(f"rank {world.rank}: {stated[1]}")
-    # Only if a stage of the pipeline failed, not the model or another rank, and there are images to load once more.
+    # Only if a stage of the pipeline failed, not the model or another rank, and there are images to load again.
     if split.stores == "images" and "Iterator" in error.message:
         if reached is not None:
             stream = stream.moved(world.rank, Cursor(int(reached[-1, 0])))

@@ -16,7 +16,7 @@ from tfpipe.data.split import Failure, Split
 from tfpipe.distributed import World
 from tfpipe.errors import TfpipeError
 
-# Batches after which the samples left out are looked for if nobody asks before.
+# Batches after which the samples left out are looked for if no caller asks before.
 LOOK_EVERY = 1000
 PASSED = "it could not be read when it was due, but can be read now"
 
@@ -39,7 +39,7 @@ class MissingSamples:
             return SampleRef(*np.zeros((3, 0), np.int64))
         rank, last = self._world.rank, Cursor.after(seen[-1])
         ahead = self._stream.moved(rank, last)
-        count = (ahead.place(rank) - self._stream.place(rank)) // ahead.size + 1
+        count = (ahead.index(rank) - self._stream.index(rank)) // ahead.size + 1
         visits = self._stream.visits(self._order, self._world, count)
         # The crops of the first sample may have been in the batches before.
         new = visits.position != self._last
@@ -50,7 +50,7 @@ class MissingSamples:
     def rest(self, end: int) -> SampleRef:
         """Returns the samples left before position `end`; only for a stream that was fresh at the start."""
         rank = self._world.rank
-        count = max(0, -(-(end - self._stream.place(rank)) // self._stream.size))
+        count = max(0, -(-(end - self._stream.index(rank)) // self._stream.size))
         visits = self._stream.visits(self._order, self._world, count)
         new = visits.position != self._last
         return SampleRef(*(column[new] for column in visits))
@@ -116,7 +116,7 @@ class DroppedLog:
 class Dropped:
     """Finds the samples that were left out, from the positions of a rank's batches.
 
-    Costs nothing for samples that arrive. A missing sample is loaded once more to find the reason; one without any
+    Costs nothing for samples that arrive. A missing sample is loaded again to find the reason; one without any
     object of a known class does not count as left out.
     """
 
@@ -141,10 +141,10 @@ class Dropped:
         batches, self._batches = [*self._batches, *batches], []
         if self._split.stores != "images":
             return []
-        left = self._explained(self._gaps.passed(batches))
+        dropped = self._explained(self._gaps.passed(batches))
         if end:
-            left += self._explained(self._gaps.rest(self._split.order.count))
-        return left
+            dropped += self._explained(self._gaps.rest(self._split.order.count))
+        return dropped
 
     def _explained(self, visits: SampleRef) -> list[DroppedSample]:
         # A sample that is resumed may have had all its crops, which says nothing about its next visit.
@@ -159,7 +159,7 @@ class Dropped:
 
     def _learn(self, visits: SampleRef) -> None:
         split, catalog = self._split, self._split.catalog
-        samples = tf.data.Dataset.from_tensors(visits).map(Lookup(catalog).located).unbatch()
+        samples = tf.data.Dataset.from_tensors(visits).map(Lookup(catalog).sample_paths).unbatch()
         for sample, outcome in zip(visits.item.tolist(), replay(samples, split), strict=True):
             image, _ = catalog.image_and_box(sample)
             if isinstance(outcome, tf.errors.OpError):

@@ -40,8 +40,8 @@ def pending_files(split: Split, stream: Stream, last: Sequence[int] | None) -> l
     if last is not None:
         stream = stream.moved(split.world.rank, Cursor.after(last))
     visits = split.visits(stream, split.config.batch_size + READS)
-    wanted = visits.position >= 0 if split.training else visits.position < split.order.count
-    images = [split.catalog.image_and_box(sample)[0] for sample in visits.item[wanted].tolist()]
+    in_pass = visits.position >= 0 if split.training else visits.position < split.order.count
+    images = [split.catalog.image_and_box(sample)[0] for sample in visits.item[in_pass].tolist()]
     return [path for image in images for path in split.files(image)]
 
 
@@ -95,7 +95,7 @@ def _put(device: str, batch: Batch) -> Batch:
 
 
 class Taker:
-    """A thread that takes a rank's batches, so that its user need not wait for one for ever.
+    """A thread that takes a rank's batches, so that its user need not wait for one forever.
 
     It ends when the Taker is closed or collected, or the program ends.
     """

@@ -51,8 +51,8 @@ class Limits(NamedTuple):
 def find_damage(contents: bytes) -> str | None:
     """Returns what is wrong with a JPEG file, None if nothing is; TensorFlow may still decode it.
 
-    Decodes the whole file: by the decoder in C, which notices all that libjpeg-turbo warns of. Of kinds of JPEG that it
-    refuses, and where it is not built, only files are found that are cut off, or at which Pillow's decoder ends.
+    Decodes the whole file by the decoder in C, which notices all that libjpeg-turbo warns of. If that refuses the kind
+    of JPEG or is not built, finds only files that are cut off, or at which Pillow's decoder ends.
     """
     if not contents.startswith(JPEG):
         return "it is no JPEG"
@@ -74,13 +74,13 @@ def _check_segments(contents: bytes) -> tuple[int, int]:
     refuses its size.
     """
     at, frame, arithmetic, tables, scans = len(JPEG), b"", False, set(), 0
-    while found := MARKER.search(contents, at):
-        kind, stray, begin = found[1][0], found.start() - at, found.end() + 2
+    while marker := MARKER.search(contents, at):
+        kind, stray, begin = marker[1][0], marker.start() - at, marker.end() + 2
         if stray and not scans:
             raise ValueError(f"Corrupt JPEG data: {stray} extraneous bytes before marker 0x{kind:02x}")
         if kind == END_OF_IMAGE:
             break
-        at = found.end() + int.from_bytes(contents[found.end() : begin], "big")
+        at = marker.end() + int.from_bytes(contents[marker.end() : begin], "big")
         segment = contents[begin:at]
         if kind == TABLES:
             while segment:
@@ -98,7 +98,7 @@ def _check_segments(contents: bytes) -> tuple[int, int]:
                     raise ValueError(f"Quantization table 0x{table:02x} was not defined")
     if not scans:
         raise ValueError(NO_HEADER)
-    if found is None:
+    if marker is None:
         raise ValueError(CUT_OFF)
     if arithmetic:
         raise ValueError("a JPEG with arithmetic coding, if its header is right")

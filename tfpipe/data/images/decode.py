@@ -50,10 +50,10 @@ def choose_decoder(config: DataConfig) -> Decoder:
 
 def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, library: Native | None, most: int) -> tf.Tensor:
     """Returns int32 [n, 2] as image_sizes; an image of more than `most` pixels is an error."""
-    found = image_sizes(images, sizes, library)
-    largest = tf.reduce_max(tf.reduce_prod(tf.cast(found, tf.int64), axis=1))
+    actual = image_sizes(images, sizes, library)
+    largest = tf.reduce_max(tf.reduce_prod(tf.cast(actual, tf.int64), axis=1))
     with tf.control_dependencies([_at_most(largest, most, TOO_MANY_PIXELS)]):
-        return tf.identity(found)
+        return tf.identity(actual)
 
 
 def _with_few_scans(image: tf.Tensor, most: int) -> tf.Tensor:
@@ -85,11 +85,11 @@ def _decoder_in_c(library: Native, config: DataConfig) -> Decode:
         crops, refused = tf.ensure_shape(crops, [None, height, width, channels]), tf.ensure_shape(refused, [None])
 
         def replace(crops: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
-            own = tf.where(tf.equal(windows.images, image))
+            indices = tf.where(tf.equal(windows.images, image))
             pixels = decode_image(_with_few_scans(jpegs[image], config.max_scans), channels)
-            mirrored = flips if flips.shape[0] == 0 else tf.gather_nd(flips, own)
-            cut = library.resize(pixels, tf.gather_nd(windows.windows, own), mirrored, height=height, width=width)
-            return tf.tensor_scatter_nd_update(crops, own, cut)
+            mirrored = flips if flips.shape[0] == 0 else tf.gather_nd(flips, indices)
+            cut = library.resize(pixels, tf.gather_nd(windows.windows, indices), mirrored, height=height, width=width)
+            return tf.tensor_scatter_nd_update(crops, indices, cut)
 
         def replaced() -> tf.Tensor:
             # One after the other: each may take hundreds of megabytes, and other calls decode at the same time.

@@ -35,8 +35,8 @@ class Mixture:
         """
         # Each list has its own seed: lists of equal length would otherwise be shuffled alike.
         orders = (
-            Order(count, mixed_seed(order.seed, place), order.shuffle, order.reshuffle, order.scope)
-            for place, count in enumerate(counts)
+            Order(count, mixed_seed(order.seed, number), order.shuffle, order.reshuffle, order.scope)
+            for number, count in enumerate(counts)
         )
         return cls(tuple(orders), shares(weights))
 
@@ -79,8 +79,8 @@ class Mixture:
         owners, ranks = take(owners, slots), take(ranks, slots)
         items, start = positions * 0, 0
         for number, (order, share) in enumerate(zip(self.orders, self.shares, strict=True)):
-            own = blocks * share + ranks
-            of_list = order.items(own if self.scope == "global" else own * world.size + world.rank, world)
+            ranked = blocks * share + ranks
+            of_list = order.items(ranked if self.scope == "global" else ranked * world.size + world.rank, world)
             items = where(owners == number, of_list + start, items)
             start += order.count
         return items
@@ -90,8 +90,8 @@ class Mixture:
         owners = np.searchsorted(np.cumsum(self.shares), slots, side="right")
         ranks = np.zeros(SLOTS, np.int64)
         for number in range(len(self.shares)):
-            own = owners == number
-            ranks[own] = np.arange(own.sum())
+            of_list = owners == number
+            ranks[of_list] = np.arange(of_list.sum())
         return owners.astype(np.int64), ranks
 
 

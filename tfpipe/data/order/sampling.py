@@ -3,4 +3,4 @@
 
 def evenly_spaced(count: int, most: int) -> list[int]:
     """Returns at most `most` of the numbers below `count`, evenly spaced."""
-    return sorted({round(place * (count - 1) / max(1, most - 1)) for place in range(most)}) if count else []
+    return sorted({round(step * (count - 1) / max(1, most - 1)) for step in range(most)}) if count else []

@@ -1,10 +1,10 @@
 """The endless stream of samples and each rank's cursor in it, which make a run exactly resumable.
 
-A fresh stream has the positions 0, 1, 2, ..., dealt to the ranks in turn: rank r of `size` takes every size-th place
-from place r on. A rank whose images give more crops advances more slowly through the positions. So when a run resumes
-with another number of ranks, the unused positions before the most advanced rank's are listed as `pending`; the new
-ranks first deal out these, then all positions from `rest` on. No crop is trained twice or left out, for any numbers of
-ranks, even if the number changes again before the pending positions are used up.
+A fresh stream has the positions 0, 1, 2, ..., dealt to the ranks in turn: rank r of `size` takes every size-th one,
+from position r on. A rank whose images give more crops advances more slowly through the positions. So when a run
+resumes with another number of ranks, the unused positions before the most advanced rank's are listed as `pending`; the
+new ranks first deal out these, then all positions from `rest` on. No crop is trained twice or left out, for any numbers
+of ranks, even if the number changes again before the pending positions are used up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,15 +23,15 @@ END = 2**62
 
 
 class Cursor(NamedTuple):
-    """A rank's cursor: the position where it goes on, and the number of the first crop there that is still unused."""
+    """A rank's cursor: the position where it resumes, and the number of the first crop there that is still unused."""
 
     position: int
     crop: int = 0
 
     @classmethod
-    def after(cls, place: Sequence[int]) -> "Cursor":
+    def after(cls, crop: Sequence[int]) -> "Cursor":
         """Returns the cursor right after a crop, given its [position, crop]."""
-        return cls(int(place[0]), int(place[1]) + 1)
+        return cls(int(crop[0]), int(crop[1]) + 1)
 
 
 class BlockRange(NamedTuple):
@@ -50,14 +50,14 @@ class SampleRef(NamedTuple):
 
     position: Any  # int64: stream position
     item: Any  # int64: number of the image in the filelist, or of the box among all boxes if boxes are samples
-    first_crop: Any  # int64: number of its first crop that is wanted
+    first_crop: Any  # int64: number of its first crop that is requested
 
 
 @dataclass(frozen=True)
 class Stream:
     """The unused rest of the stream, and each rank's cursor in it."""
 
-    frontiers: tuple[Cursor, ...]
+    cursors: tuple[Cursor, ...]
     """Cursors by rank."""
     rest: int = 0
     """First position after the pending ones; from here on, all were unused when the stream was dealt out."""
@@ -70,35 +70,40 @@ class Stream:
         return cls(tuple(Cursor(rank) for rank in range(size)))
 
     @property
+    def frontiers(self) -> tuple[Cursor, ...]:
+        """Cursors by rank: the name of `cursors` in states and checkpoints."""
+        return self.cursors
+
+    @property
     def size(self) -> int:
         """Number of ranks."""
-        return len(self.frontiers)
+        return len(self.cursors)
 
-    def at(self, frontiers: Sequence[Cursor]) -> "Stream":
+    def at(self, cursors: Sequence[Cursor]) -> "Stream":
         """Returns the same stream with the ranks at other cursors.
 
         Raises ValueError if a cursor's position does not belong to its rank.
         """
-        moved = replace(self, frontiers=tuple(frontiers))
+        moved = replace(self, cursors=tuple(cursors))
         for rank in range(self.size):
-            moved.place(rank)
+            moved.index(rank)
         return moved
 
     def moved(self, rank: int, cursor: Cursor) -> "Stream":
         """Returns the same stream with one rank at another cursor; raises ValueError as `at` does."""
-        return self.at([*self.frontiers[:rank], cursor, *self.frontiers[rank + 1 :]])
+        return self.at([*self.cursors[:rank], cursor, *self.cursors[rank + 1 :]])
 
     def over(self, size: int) -> "Stream":
         """Deals the unused rest of the stream out to `size` ranks; with the same number, ranks keep their positions."""
         if size == self.size:
             return self
-        places = [self.place(rank) for rank in range(self.size)]
-        end = max(len(self.pending), *(place + 1 for place in places))
-        left = []
-        for place, frontier in zip(places, self.frontiers, strict=True):
-            visit = self.at_places(np.arange(place, end, self.size), place, frontier)
-            left.append(np.stack(visit, axis=1))
-        pending = np.concatenate(left)
+        indices = [self.index(rank) for rank in range(self.size)]
+        end = max(len(self.pending), *(index + 1 for index in indices))
+        unused = []
+        for index, cursor in zip(indices, self.cursors, strict=True):
+            columns = self.at_indices(np.arange(index, end, self.size), index, cursor)
+            unused.append(np.stack(columns, axis=1))
+        pending = np.concatenate(unused)
         pending = pending[np.argsort(pending[:, 0])]
         rest = self.rest + end - len(self.pending)
         # Pending positions with all crops unused that directly precede `rest` are moved into it.
@@ -106,12 +111,12 @@ class Stream:
         kept = int(np.max(np.flatnonzero(~untouched), initial=-1)) + 1
         rest -= len(pending) - kept
         dealt = Stream((), rest, pending[:kept])
-        return replace(dealt, frontiers=tuple(dealt._first(rank) for rank in range(size)))
+        return replace(dealt, cursors=tuple(dealt._first(rank) for rank in range(size)))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the stream as plain data for JSON."""
-        frontiers = [list(map(int, frontier)) for frontier in self.frontiers]
-        return {"frontiers": frontiers, "rest": int(self.rest), "pending": self.pending.tolist()}
+        cursors = [list(map(int, cursor)) for cursor in self.cursors]
+        return {"frontiers": cursors, "rest": int(self.rest), "pending": self.pending.tolist()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Stream":
@@ -121,35 +126,35 @@ class Stream:
 
     def visits(self, order: Order | Mixture, world: World, count: int) -> SampleRef:
         """Returns the next `count` samples of a rank, as arrays int64 [count]."""
-        place = self.place(world.rank)
-        places = place + self.size * np.arange(count)
-        positions, first_crops = self.at_places(places, place, self.frontiers[world.rank])
+        index = self.index(world.rank)
+        indices = index + self.size * np.arange(count)
+        positions, first_crops = self.at_indices(indices, index, self.cursors[world.rank])
         return SampleRef(positions, order.items(positions, world), first_crops)
 
-    def at_places(self, places: Array, first: int, frontier: Cursor) -> tuple[Array, Array]:
-        """Returns positions and first crops at `places` (int64 [k]) of a rank whose cursor is at place `first`."""
+    def at_indices(self, indices: Array, first: int, cursor: Cursor) -> tuple[Array, Array]:
+        """Returns positions and first crops at `indices` (int64 [k]) of the rest; the rank's cursor is at `first`."""
         before = len(self.pending)
-        positions = places + (self.rest - before)
-        first_crops = places * 0
+        positions = indices + (self.rest - before)
+        first_crops = indices * 0
         if before:
-            is_pending = places < before
-            inside = where(is_pending, places, places * 0)
+            is_pending = indices < before
+            inside = where(is_pending, indices, indices * 0)
             positions = where(is_pending, take(self.pending[:, 0], inside), positions)
             first_crops = where(is_pending, take(self.pending[:, 1], inside), first_crops)
-        return positions, where(places == first, first_crops * 0 + frontier.crop, first_crops)
+        return positions, where(indices == first, first_crops * 0 + cursor.crop, first_crops)
 
-    def place(self, rank: int) -> int:
-        """Returns the place of a rank's cursor, counted over all ranks; raises ValueError if it is another rank's."""
-        position = self.frontiers[rank].position
+    def index(self, rank: int) -> int:
+        """Returns the index of a rank's cursor in the unused rest; raises ValueError if it is another rank's."""
+        position = self.cursors[rank].position
         before = len(self.pending)
-        place = position - self.rest + before
+        index = position - self.rest + before
         if position < self.rest:
-            place = int(np.searchsorted(self.pending[:, 0], position))
-            if place == before or self.pending[place, 0] != position:
-                place = -1
-        if place < 0 or place % self.size != rank:
+            index = int(np.searchsorted(self.pending[:, 0], position))
+            if index == before or self.pending[index, 0] != position:
+                index = -1
+        if index < 0 or index % self.size != rank:
             raise ValueError(f"position {position} is not on the stream of rank {rank} of {self.size}")
-        return place
+        return index
 
     def _first(self, rank: int) -> Cursor:
         if rank < len(self.pending):

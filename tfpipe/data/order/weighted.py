@@ -91,12 +91,12 @@ def widths(weights: np.ndarray) -> np.ndarray:
     # Sums in a fixed order: every machine must get the same bits.
     scaled = weights / largest
     result = np.floor(scaled * (len(weights) * PARTS / np.cumsum(scaled)[-1])).astype(np.int64)
-    positive, left = np.flatnonzero(weights), len(weights) * PARTS - int(result.sum())
-    if left < 0:  # a width beyond 2**53, which floats round
-        result[np.argmax(weights)] += left
+    positive, remaining = np.flatnonzero(weights), len(weights) * PARTS - int(result.sum())
+    if remaining < 0:  # a width beyond 2**53, which floats round
+        result[np.argmax(weights)] += remaining
         return result
-    result[positive] += left // len(positive)
-    result[positive[: left % len(positive)]] += 1
+    result[positive] += remaining // len(positive)
+    result[positive[: remaining % len(positive)]] += 1
     return result
 
 

@@ -36,10 +36,10 @@ class Stage:
 def tuned(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Tuned]:
     """Returns the values that AUTOTUNE chose, in pipeline order; none if it is switched off."""
     result = []
-    left = iter(names)
+    stage_names = iter(names)
     for node in _nodes(iterator):
-        # Of the maps beyond `names`, only the user's `data.transform` is tunable.
-        stage = next(left, "transform") if "Map" in node.name else node.name.lower()
+        # The only tunable map beyond `names` is the user's `data.transform`.
+        stage = next(stage_names, "transform") if "Map" in node.name else node.name.lower()
         result += [Tuned(stage, value.name, value.value) for value in node.parameters if value.tunable]
     return result
 

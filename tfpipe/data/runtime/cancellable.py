@@ -15,7 +15,7 @@ from tfpipe.data.runtime.shutdown import close_at_exit, end
 class Cancellable(Iterator[Any]):
     """An iterator over a dataset of tensors; an element takes a third of the time that tf.data's own needs for it.
 
-    It calls the op behind `next`, which cannot be cancelled itself; TensorFlow's CancellationManagerContext would also
+    It calls the op of `next`, which cannot be cancelled itself; TensorFlow's CancellationManagerContext would also
     cancel the ops of the caller's other threads.
     """
 

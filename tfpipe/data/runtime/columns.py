@@ -50,15 +50,15 @@ class Lines:
             return lines
         flat = tf.reshape(items, [-1])
         ranges = tf.ragged.range(self._starts.at(flat), self._starts.at(flat + 1))
-        chosen = self._text.at(ranges.flat_values)
+        texts = self._text.at(ranges.flat_values)
         # TensorFlow has no op from bytes to a string, but a serialized tensor of uint8 ends with its bytes.
-        serialized, size = tf.io.serialize_tensor(chosen), tf.size(chosen)
+        serialized, size = tf.io.serialize_tensor(texts), tf.size(texts)
         lines = tf.strings.substr(serialized, tf.strings.length(serialized) - size, size)
         return tf.reshape(tf.strings.split(lines, "\n")[:-1], tf.shape(items))
 
 
 def columns(*arrays: np.ndarray, sent: bool) -> list[GraphColumn]:
-    """Returns a column for each of `arrays`, [rows] or [rows, elements], which nobody may change from now on.
+    """Returns a column for each of `arrays`, [rows] or [rows, elements], which must not change from now on.
 
     If graphs are `sent` to other processes, or without the library in C, they hold the arrays themselves.
     """
@@ -68,7 +68,7 @@ def columns(*arrays: np.ndarray, sent: bool) -> list[GraphColumn]:
 
 
 def adopt(*arrays: np.ndarray) -> list[tf.Tensor]:
-    """Returns tensors that share the memory of `arrays`, which nobody may change from now on.
+    """Returns tensors that share the memory of `arrays`, which must not change from now on.
 
     An array whose memory does not start at a multiple of 64 bytes, or is not contiguous, is copied. The tensors are
     eager and on the CPU, where tf.data runs: a graph under construction holds them by reference.

@@ -32,10 +32,10 @@ def calls_at_once(config: DataConfig, world: World) -> Calls:
     """
 
     def calls(of_stage: int | Literal["auto", "autotune"] | None, default: int) -> int | None:
-        chosen = of_stage or config.num_parallel_readers
-        if chosen == "autotune":
+        setting = of_stage or config.num_parallel_readers
+        if setting == "autotune":
             return tf.data.AUTOTUNE
-        return default if chosen == "auto" else None if chosen == 1 else chosen
+        return default if setting == "auto" else None if setting == 1 else setting
 
     threads = thread_budget(config, world)
     decodes = threads + max(1, int(SPARE * threads))

@@ -1,4 +1,4 @@
-"""The record of a trace's batches and samples, which is written beside the profiler's trace; needs no TensorFlow."""
+"""The record of a trace's batches and samples, which is written next to the profiler's trace; needs no TensorFlow."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,8 +59,8 @@ def write_recording(folder: Path, recording: Recording) -> None:
     names = np.array([files[position] for position in sorted(files)] or [""])
     named = np.array(sorted(files), np.int64)
     with atomic_write(folder / RECORDING) as partial, partial.open("wb") as file:
-        about: dict[str, Any] = {"rank": rank, "host": host, "named": named, "names": names}
-        np.savez_compressed(file, batches=rows, positions=positions, events=events, **about)
+        fields: dict[str, Any] = {"rank": rank, "host": host, "named": named, "names": names}
+        np.savez_compressed(file, batches=rows, positions=positions, events=events, **fields)
 
 
 def read_recording(folder: Path) -> Recording | None:

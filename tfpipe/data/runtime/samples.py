@@ -25,16 +25,16 @@ def sample_blocks(
     Stops before position `end`, only for a fresh stream; None for endless. `look_up` is applied in graph to each
     block's `SampleRef`; `part` selects the blocks to make.
     """
-    place = stream.place(world.rank)
+    index = stream.index(world.rank)
     step = stream.size
     length = part.visits * step
 
     @stage("visit")
     def block(first: tf.Tensor) -> Any:
-        places = tf.range(first, tf.minimum(first + length, END if end is None else end), step)
-        positions, first_crops = stream.at_places(places, place, stream.frontiers[world.rank])
+        indices = tf.range(first, tf.minimum(first + length, END if end is None else end), step)
+        positions, first_crops = stream.at_indices(indices, index, stream.cursors[world.rank])
         return look_up(SampleRef(positions, order.items(positions, world), first_crops))
 
-    begin = place + part.first * length
+    begin = index + part.first * length
     blocks = tf.data.Dataset.range(begin, END if end is None else end, part.every * length)
     return blocks.map(block, name="visit")

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-# Seconds that a pipeline or its thread gets to end before its user goes on, and before the process ends.
+# Seconds that a pipeline or its thread gets to end before its user continues, and before the process ends.
 END_S, EXIT_S = 0.5, 10.0
 NAME = "end of a pipeline"
 
@@ -50,9 +50,9 @@ def register_exit() -> "weakref.WeakSet[tf.data.Dataset]":
 def _close_all() -> None:
     datasets = register_exit()
     # Not isinstance(): it reads the object's __class__, which makes a lazy module load.
-    found = [found for found in gc.get_objects() if tf.data.Iterator in type(found).__mro__]
-    iterators = [iterator for iterator in found if _is_made_of(getattr(iterator, "_dataset", None), datasets)]
-    found.clear()
+    candidates = [item for item in gc.get_objects() if tf.data.Iterator in type(item).__mro__]
+    iterators = [iterator for iterator in candidates if _is_made_of(getattr(iterator, "_dataset", None), datasets)]
+    candidates.clear()
     if iterators:
         end([value for iterator in iterators for value in _taken(vars(iterator))])
         # An error in a cycle of references holds the pipeline that raised it.

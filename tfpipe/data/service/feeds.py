@@ -123,7 +123,7 @@ class Feed:
                 "of this run: damaged images or too little memory may end the workers"
             ) from error
         address = self._workers.find(self._number)
-        logger.warning("%s; goes on at %s with block %d: no image is lost or comes twice", message, address, block)
+        logger.warning("%s; continues at %s with block %d: no image is lost or comes twice", message, address, block)
         self._begin(block, address)
 
 

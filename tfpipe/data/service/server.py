@@ -114,7 +114,7 @@ def _warn_of_open_ports() -> None:
     }
     if ports:
         logger.warning(
-            "data.service: whoever reaches port %s of this host can read and write files as this user, since "
+            "data.service: any process that reaches port %s of this host can read and write files as this user, since "
             "TensorFlow's service asks for no password: use a network that you trust, or --host localhost, which "
             "refuses other hosts, with an SSH tunnel (docs/service.md)",
             " or ".join(map(str, sorted(ports))),

@@ -70,7 +70,7 @@ class Workers:
             if time.monotonic() > end_s:
                 raise TfpipeError(
                     f"data.service: none of {', '.join(self._addresses)} has answered for {self._patience_s:g} "
-                    "seconds; start them with `tfpipe serve worker`, then go on with --resume"
+                    "seconds; start them with `tfpipe serve worker`, then continue with --resume"
                 )
             time.sleep(PAUSE_S)
 

@@ -85,8 +85,8 @@ def keep(store: Store, items: tf.Tensor, crops: CropBatch) -> tf.Tensor:
     """Caches the crops of the samples `items` (int64 [n]), then returns their strings (string [n])."""
 
     def keep_one(number: tf.Tensor) -> tf.Tensor:
-        own = tf.where(tf.equal(crops.images, number))[:, 0]
-        labels, pixels = tf.gather(crops.labels, own), tf.gather(crops.pixels, own)
+        image_crops = tf.where(tf.equal(crops.images, number))[:, 0]
+        labels, pixels = tf.gather(crops.labels, image_crops), tf.gather(crops.pixels, image_crops)
         raw = tf.concat([tf.reshape(tf.bitcast(labels, tf.uint8), [-1]), tf.reshape(pixels, [-1])], axis=0)
         # No op converts a tensor to its bytes, but its serialized proto ends with them.
         serial = tf.io.serialize_tensor(raw)

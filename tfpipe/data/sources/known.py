@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 # End of the names of indexes, which are not data.
 INDEX = "index.parquet"
-# Name of the files beside those of training and test data.
+# Name of the files next to those of training and test data.
 NEITHER = "neither"
 
 
@@ -31,32 +31,32 @@ def check_split(split: str) -> None:
         raise ConfigError(f'no data for split "{split}": it must be "train" or "test"')
 
 
-def files_of(about: SourceConfig, split: str, suffixes: tuple[str, ...], but: str = "\0") -> list[Path]:
+def files_of(source: SourceConfig, split: str, suffixes: tuple[str, ...], but: str = "\0") -> list[Path]:
     """Returns the files of a split that end with `suffixes`, without those that end with `but`.
 
     `path` is a file of training data, or a folder, whose files are split by their names; see names_of. `test_path` may
     name the test data.
     """
-    path = about.test_path if split == "test" and about.test_path is not None else about.path
+    path = source.test_path if split == "test" and source.test_path is not None else source.path
     assert isinstance(path, Path), "the config is checked"
     if not path.is_dir():
-        chosen = split == "train" or (split == "test" and about.test_path is not None)
-        return [path] if chosen and path.is_file() else []
+        used = split == "train" or (split == "test" and source.test_path is not None)
+        return [path] if used and path.is_file() else []
     names = (name for name in os.listdir(path) if name.lower().endswith(suffixes) and not name.endswith((but, INDEX)))
-    return [path / name for name in names_of(names, about, split)]
+    return [path / name for name in names_of(names, source, split)]
 
 
-def names_of(names: Iterable[str], about: SourceConfig, split: str) -> list[str]:
+def names_of(names: Iterable[str], source: SourceConfig, split: str) -> list[str]:
     """Returns those data files of a folder that are of a split by their names (catalog/class_folders.py), sorted.
 
-    Those of the split NEITHER lie beside the others, and are not used. Raises ConfigError if a split is not clear, and
+    Those of the split NEITHER lie next to the others, and are not used. Raises ConfigError if a split is not clear, and
     `test_path` does not say where the test data is.
     """
-    found = BySplit.of(name for name in names if name[0] != ".")
-    apart = about.test_path is not None
+    by_split = BySplit.of(name for name in names if name[0] != ".")
+    apart = source.test_path is not None
     if split == NEITHER:
-        return [] if apart else found.unused()
-    return found.training(apart) if split == "train" else found.testing(apart)
+        return [] if apart else by_split.unused()
+    return by_split.training(apart) if split == "train" else by_split.testing(apart)
 
 
 def not_used(files: Sequence[AnyPath]) -> list[str]:
@@ -64,12 +64,12 @@ def not_used(files: Sequence[AnyPath]) -> list[str]:
     return [f"{len(files)} files of no split (e.g. {files[0]})"] if files else []
 
 
-def check_files(files: Sequence[object], about: SourceConfig, split: str, kind: str, expected: str) -> None:
+def check_files(files: Sequence[object], source: SourceConfig, split: str, kind: str, expected: str) -> None:
     """Raises ConfigError if there are no `files` of a split, `kind` being the name of one: "table"."""
     if not files:
-        place = about.test_path if split == "test" and about.test_path is not None else about.path
+        path = source.test_path if split == "test" and source.test_path is not None else source.path
         raise ConfigError(
-            f"data.source: there is no {split} {kind} in {place}; expected {expected}. Names with the word train, or "
+            f"data.source: there is no {split} {kind} in {path}; expected {expected}. Names with the word train, or "
             "with the name of no split if there are none of these, are training data; those with val, valid or "
             "validation, else those with test, are test data; data.source.test_path names test data of another place"
         )

@@ -77,7 +77,7 @@ def read_records(dataset: tf.data.Dataset, split: Split, load: Callable[..., Any
 def waiting(dataset: tf.data.Dataset, read: Callable[..., Encoded], calls: int | None) -> tf.data.Dataset:
     """Maps `read` over the elements with `calls` in parallel; None for one at a time, in the caller's own thread.
 
-    Uses threads outside the pipeline's pool, where waiting reads would block threads that decoders need.
+    Uses threads outside the pipeline's pool: in the pool, waiting reads would block threads that decoders need.
     """
     unbounded = calls is not None
     return dataset.map(mark_read(read), num_parallel_calls=calls, use_unbounded_threadpool=unbounded, name="read")

@@ -134,9 +134,9 @@ class Rows(NamedTuple):
     def of_table(cls, table: StoredTable, files: list[str]) -> "Rows":
         """Returns the rows of a stored table, which were read from `files`."""
         images, boxes, sizes, file = (table.columns[name] for name in ("box_images", "boxes", "sizes", "file"))
-        labels, own = (Texts(table.columns[name], table.values[name]) for name in ("labels", "box_labels"))
+        labels, box_labels = (Texts(table.columns[name], table.values[name]) for name in ("labels", "box_labels"))
         more = {name: table.columns[name] for name in table.values["more"]}
-        return cls(table_paths(table), labels, images, boxes, own, sizes, files, file, more=more)
+        return cls(table_paths(table), labels, images, boxes, box_labels, sizes, files, file, more=more)
 
 
 def as_edges(boxes: np.ndarray, form: str) -> np.ndarray:
@@ -256,16 +256,16 @@ def targets_of(config: DataConfig, rows: Rows, classes: tuple[str, ...], place: 
     `data.classes` chooses some classes, when the others' objects are left out.
     """
     numbers = numbers_of(classes)
-    own, unnamed = rows.box_labels.values(numbers), rows.box_labels.numbers < 0
+    classed, unnamed = rows.box_labels.values(numbers), rows.box_labels.numbers < 0
     if config.label_source == "object":
         labels = np.full(len(rows.names), BY_OBJECT, np.int32)
-        _check_objects(config, rows, own, classes, place)
+        _check_objects(config, rows, classed, classes, place)
     else:
         labels = rows.labels.values(numbers)
         _check_labels(rows, labels, classes, place)
-    own[unnamed] = labels[rows.box_images[unnamed]]
+    classed[unnamed] = labels[rows.box_images[unnamed]]
     sizes = np.ones((len(rows.names), 2), np.float32) if rows.sizes is None else np.maximum(rows.sizes, 1)
-    return labels, targets(Annotated(rows.box_images, rows.boxes, own), labels, sizes)
+    return labels, targets(Annotated(rows.box_images, rows.boxes, classed), labels, sizes)
 
 
 def _check_labels(rows: Rows, labels: np.ndarray, classes: tuple[str, ...], place: str) -> None:
@@ -274,32 +274,32 @@ def _check_labels(rows: Rows, labels: np.ndarray, classes: tuple[str, ...], plac
         return
     first = int(wrong[0])
     label = rows.labels.text(first)
-    about = 'no label, its own or by its boxes: add it, take the image out, or set data.label_source to "object"'
+    problem = 'no label, its own or by its boxes: add it, take the image out, or set data.label_source to "object"'
     several = rows.box_labels.distinct(rows.box_images == first)
     if label is not None:
-        about = _no_class(label, classes)
+        problem = _no_class(label, classes)
     elif len(several) > 1:
-        about = f'boxes of several classes ({", ".join(several[:3])}): set data.label_source to "object"'
+        problem = f'boxes of several classes ({", ".join(several[:3])}): set data.label_source to "object"'
     raise ConfigError(
-        f"{place}: {wrong.size} of {len(labels)} images have no class, e.g. {rows.origin(first)} has {about}"
+        f"{place}: {wrong.size} of {len(labels)} images have no class, e.g. {rows.origin(first)} has {problem}"
     )
 
 
-def _check_objects(config: DataConfig, rows: Rows, own: np.ndarray, classes: tuple[str, ...], place: str) -> None:
-    wrong = np.flatnonzero(own < 0)
+def _check_objects(config: DataConfig, rows: Rows, classed: np.ndarray, classes: tuple[str, ...], place: str) -> None:
+    wrong = np.flatnonzero(classed < 0)
     unnamed = wrong[rows.box_labels.numbers[wrong] < 0]
     if config.classes is not None and not unnamed.size:
         if wrong.size:
             text = '%s: %d of %d boxes are of none of data.classes, e.g. "%s": they are left out'
-            logger.info(text, place, wrong.size, len(own), rows.box_labels.text(wrong[0]))
+            logger.info(text, place, wrong.size, len(classed), rows.box_labels.text(wrong[0]))
         return
     if wrong.size:
         first = int((unnamed if unnamed.size else wrong)[0])
         label = rows.box_labels.text(first)
-        about = "no label: correct it, or take it out" if label is None else _no_class(label, classes)
+        problem = "no label: correct it, or take it out" if label is None else _no_class(label, classes)
         raise ConfigError(
-            f"{place}: {len(unnamed) or wrong.size} of {len(own)} boxes have no class, e.g. a box of "
-            f"{rows.origin(int(rows.box_images[first]))} has {about}"
+            f"{place}: {len(unnamed) or wrong.size} of {len(classed)} boxes have no class, e.g. a box of "
+            f"{rows.origin(int(rows.box_images[first]))} has {problem}"
         )
 
 

@@ -48,11 +48,11 @@ def check_space(split: Split, kept: int = 0) -> None:
     else:
         seen = _images_seen(split)
         what, mean = f"{seen} images", mean_bytes(split, block)
-    wanted = mean * max(0, seen - kept)
-    room = f"{wanted / 1e9:.3g} of {free / 1e9:.3g} GB free {location}"
+    needed = mean * max(0, seen - kept)
+    room = f"{needed / 1e9:.3g} of {free / 1e9:.3g} GB free {location}"
     if world.local_size > 1:
         room += f" for each of {world.local_size} ranks"
-    if wanted > (1 - SPARE) * free:
+    if needed > (1 - SPARE) * free:
         raise ConfigError(
             f"data.cache: the {split.catalog.split} data's {what} need {room}, a tenth of which is kept free; "
             'use data.scope "shard", by which a rank keeps its share of the list alone, a folder on a larger disk '

@@ -42,7 +42,7 @@ Outcome = bytes | Exception
 
 
 def attempt(read: Callable[[A], B], of: A) -> B | Exception:
-    """Returns what `read(of)` returns, or the error that it raises."""
+    """Returns the result of `read(of)`, or the error that it raises."""
     try:
         return read(of)
     except (OSError, ValueError, FetchError) as error:
@@ -152,9 +152,9 @@ def _annotation(text: Outcome | None, xml: str, image: str) -> Note:
         objects = find_objects(text, xml)
     except (OSError, ValueError, FetchError) as error:
         return Note("bad xml", str(error))
-    named = FILE_NAME.search(text)
+    file_name = FILE_NAME.search(text)
     stem = os.path.splitext(os.path.basename(image))[0]
-    other = named and os.path.splitext(os.path.basename(named[1].decode(errors="replace").strip()))[0] != stem
+    other = file_name and os.path.splitext(os.path.basename(file_name[1].decode(errors="replace").strip()))[0] != stem
     return Note("file name" if other else "", objects=objects)
 
 

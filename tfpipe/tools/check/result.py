@@ -21,7 +21,7 @@ EXAMPLES = 5
 WIDTH = 120
 HEADINGS: dict[Harm, str] = {
     "stops": "stops training",
-    "wrong": "wrong, though training goes on",
+    "wrong": "wrong, though training continues",
     "handled": "odd, and handled as it should be",
 }
 INDENT = 27
@@ -31,7 +31,7 @@ class Kind(NamedTuple):
     """One kind of oddity."""
 
     harm: Harm
-    """"stops": training ends there, or does not begin. "wrong": it continues with wrong data. "handled": it does the
+    """"stops": training ends there, or does not begin. "wrong": it trains on wrong data. "handled": it does the
     right thing."""
     meaning: str  # description of the oddity and of training's reaction
 

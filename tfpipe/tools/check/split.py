@@ -134,8 +134,8 @@ def _check_split(subject: Subject, processes: int | None) -> Checked:
         size += packed.bytes
     listed = subject.labels is not None
     by_path = isinstance(split, FileSplit | UrlSplit)
-    about = catalog.split, subject.place, listed, by_path, catalog, size, subject.reads_xmls
-    checked = Checked(*about, {}, codes, digests, reasons)
+    facts = catalog.split, subject.place, listed, by_path, catalog, size, subject.reads_xmls
+    checked = Checked(*facts, {}, codes, digests, reasons)
     return checked if world.rank > 0 else _together(checked, subject)
 
 
@@ -153,7 +153,7 @@ def _together(checked: Checked, subject: Subject) -> Checked:
     same = twice(checked.digests, again)
     bare = np.zeros(len(catalog), bool)
     if checked.reads_xmls and subject.table is None:
-        # Of an image behind HTTP it is known only now whether it has one.
+        # Only now is it known which images behind HTTP have an XML.
         catalog = replace(catalog, annotated=catalog.annotated & ~checked.having(["no xml"]))
         bare = ~catalog.annotated
     checked = replace(checked, catalog=catalog, reasons=reasons)
@@ -241,18 +241,18 @@ def _look(subject: Subject, chunks: Sequence[range], processes: int | None) -> l
 def _settled(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
     """Adds TensorFlow's verdict on the doubtful images."""
     doubts = {
-        place: Doubt(partial(attempt, split.image, item), entry.damage)
-        for place, (item, entry) in enumerate(zip(items, seen, strict=True))
+        number: Doubt(partial(attempt, split.image, item), entry.damage)
+        for number, (item, entry) in enumerate(zip(items, seen, strict=True))
         if entry.damage
     }
     if doubts:
         verdicts = recheck_with_tensorflow(list(doubts.values()), split.config.num_channels, show=split.world.rank == 0)
-        for place, (code, reason) in zip(doubts, verdicts, strict=True):
-            entry = seen[place]
+        for number, (code, reason) in zip(doubts, verdicts, strict=True):
+            entry = seen[number]
             reasons = "; ".join(filter(None, (entry.reason, reason)))
             # For an unusable image other oddities do not matter.
             others = {other for other in entry.codes if code not in STOPS or other in STOPS}
-            seen[place] = entry._replace(codes=others | ({code} - {""}), reason=reasons)
+            seen[number] = entry._replace(codes=others | ({code} - {""}), reason=reasons)
     return seen
 
 
@@ -269,7 +269,7 @@ def _packed(seen: list[Seen]) -> _Packed:
     return _Packed(
         np.array([bits(entry.codes) for entry in seen], np.int64),
         np.frombuffer(b"".join(entry.digest for entry in seen), f"V{DIGEST_BYTES}"),
-        {place: entry.reason for place, entry in enumerate(seen) if entry.reason},
+        {number: entry.reason for number, entry in enumerate(seen) if entry.reason},
         sum(entry.size for entry in seen),
     )
 

@@ -179,9 +179,9 @@ def _names(trace: Trace) -> list[tuple[str, str]]:
     """Returns the lanes and their names, e.g. "read 3" for the third thread that mostly reads."""
     busy_s: dict[str, dict[str, float]] = {}
     for span in trace.calls:
-        own = busy_s.setdefault(span.lane, {})
-        own[span.stage] = own.get(span.stage, 0.0) + span.seconds
-    mostly = {lane: _function(max(own, key=own.__getitem__)) for lane, own in busy_s.items()}
+        lane_busy_s = busy_s.setdefault(span.lane, {})
+        lane_busy_s[span.stage] = lane_busy_s.get(span.stage, 0.0) + span.seconds
+    mostly = {lane: _function(max(lane_busy_s, key=lane_busy_s.__getitem__)) for lane, lane_busy_s in busy_s.items()}
     order = sorted(mostly, key=lambda lane: (mostly[lane] == "read", mostly[lane], -sum(busy_s[lane].values())))
     counts: dict[str, int] = {}
     names = []

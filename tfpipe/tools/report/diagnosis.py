@@ -156,9 +156,9 @@ def _wait_advice(figures: ChainFigures, top: StageCost) -> str:
 def diagnose_run(run: Run) -> Verdict:
     """Returns the main bottleneck of a run."""
     wait = run.wait_fraction
-    found = _straggler(run) or _too_many_threads(run)
-    if found is not None:
-        return found
+    verdict = _straggler(run) or _too_many_threads(run)
+    if verdict is not None:
+        return verdict
     if wait < WAITS:
         return _noisy_neighbour(run) or Verdict(
             "compute",

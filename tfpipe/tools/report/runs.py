@@ -97,14 +97,14 @@ def load_ranks(folder: Path) -> Ranks:
 
     Raises ConfigError if there is none, or one whose batches were not recorded.
     """
-    found = [
+    paths = [
         find_trace(folder),
         *(
             find_trace(path)
             for path in sorted(folder.glob(OF_RANK), key=lambda path: int(path.name.removeprefix("rank-")))
         ),
     ]
-    traces = tuple(read_trace(path) for path in found if path is not None)
+    traces = tuple(read_trace(path) for path in paths if path is not None)
     if not traces or not all(trace.recording.batches for trace in traces):
         raise ConfigError(
             f"{folder} has no trace with its batches: record it with --profile FIRST:END of train.py or of tfpipe bench"

@@ -98,16 +98,16 @@ def outermost(trace: Trace) -> dict[str, Nested]:
     """Returns the outermost calls of each lane of the pipeline."""
     spans: dict[str, list[Span]] = defaultdict(list)
     for span in sorted(trace.calls, key=lambda span: (span.start_s, -span.seconds)):
-        own = spans[span.lane]
-        if not own or span.start_s >= own[-1].end_s:
-            own.append(span)
+        outer = spans[span.lane]
+        if not outer or span.start_s >= outer[-1].end_s:
+            outer.append(span)
 
     def ns(seconds: list[float]) -> np.ndarray:
         return trace.origin_ns + np.round(1e9 * np.array(seconds)).astype(np.int64)
 
     return {
-        lane: Nested(own, ns([span.start_s for span in own]), ns([span.end_s for span in own]))
-        for lane, own in spans.items()
+        lane: Nested(outer, ns([span.start_s for span in outer]), ns([span.end_s for span in outer]))
+        for lane, outer in spans.items()
     }
 
 
@@ -122,11 +122,11 @@ def lanes_of_threads(trace: Trace, calls: dict[str, Nested]) -> dict[int, str]:
     events = trace.recording.events
     begin_ns, end_ns = trace.origin_ns, trace.origin_ns + round(1e9 * trace.seconds)
     events = events[(events["when_ns"] >= begin_ns) & (events["when_ns"] <= end_ns)]
-    busy = {lane: sum(span.seconds for span in own.spans) / trace.seconds for lane, own in calls.items()}
+    busy = {lane: sum(span.seconds for span in nested.spans) / trace.seconds for lane, nested in calls.items()}
     result = {}
     for thread in np.unique(events["thread"]).tolist():
         times_ns = events["when_ns"][events["thread"] == thread]
-        shares = {lane: float((own.containing(times_ns) >= 0).mean()) for lane, own in calls.items()}
+        shares = {lane: float((nested.containing(times_ns) >= 0).mean()) for lane, nested in calls.items()}
         best = max(shares, key=lambda lane: shares[lane] - busy[lane], default="")
         if shares.get(best, 0.0) >= ENOUGH:
             result[thread] = best
@@ -141,10 +141,10 @@ def reads(trace: Trace, calls: dict[str, Nested], lanes: dict[int, str]) -> dict
     """
     events, result = trace.recording.events, {}
     for event in events[np.isin(events["kind"], (EventKind.READ, EventKind.READ_END))]:
-        own = calls.get(lanes.get(int(event["thread"]), ""))
-        number = -1 if own is None else int(own.containing(event["when_ns"][None])[0])
-        if own is not None and number >= 0 and own.spans[number].stage == "read":
-            result[own.spans[number].run] = int(event["sample"])
+        nested = calls.get(lanes.get(int(event["thread"]), ""))
+        number = -1 if nested is None else int(nested.containing(event["when_ns"][None])[0])
+        if nested is not None and number >= 0 and nested.spans[number].stage == "read":
+            result[nested.spans[number].run] = int(event["sample"])
     return result
 
 
@@ -205,8 +205,8 @@ def name_positions(batch: TracedBatch) -> str:
 
 def slowest_sample(batch: TracedBatch, times: dict[int, list[SampleTime]]) -> SampleTime | None:
     """Returns the longest of the `times` (by position) of a batch's samples, None if none is known."""
-    own = (time for position in set(batch.positions[:, 0].tolist()) for time in times.get(position, []))
-    return max(own, key=lambda time: time.seconds, default=None)
+    sample_times = (time for position in set(batch.positions[:, 0].tolist()) for time in times.get(position, []))
+    return max(sample_times, key=lambda time: time.seconds, default=None)
 
 
 def _rows(recording: Recording) -> Iterator[BatchRow]:

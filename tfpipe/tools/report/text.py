@@ -112,9 +112,9 @@ def _stages(trace: Trace, at_once: Mapping[str, int]) -> list[str]:
 def _process(run: Run) -> list[str]:
     last, seconds = run.intervals[-1], run.total("seconds")
     read, from_storage = (1e-6 * run.total(name) / seconds for name in ("read_bytes", "storage_bytes"))
-    chosen = autotuned((knob["stage"], knob["parameter"], knob["value"]) for knob in last["autotune"])
+    tuned = autotuned((knob["stage"], knob["parameter"], knob["value"]) for knob in last["autotune"])
     facts = {
-        "AUTOTUNE chose": chosen or "nothing",
+        "AUTOTUNE chose": tuned or "nothing",
         "images/s": f"{run.mean('images_per_second'):.0f}, over {len(last['ranks'])} rank(s)",
         "CPU": f"{100 * run.mean('cpu_fraction'):.0f} % of {last['cores']} CPUs; "
         f"{run.mean('queued_fraction') * last['cores']:.1f} more threads could have run",

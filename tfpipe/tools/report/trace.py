@@ -1,6 +1,6 @@
 """Reads a profiler's trace through xprof: the time of each stage and thread, and the steps' wait for input.
 
-Events belong to the pipeline's stages by the name scopes of data/pipeline.py.
+The name scopes of data/pipeline.py tell which stage of the pipeline an event belongs to.
 """
 
 import statistics
@@ -186,7 +186,7 @@ def _main_spans(lane: str, steps: Iterable[Step]) -> Iterator[Span]:
 
 def pieces(lane: str, events: list[Event], runs: dict[str, str]) -> list[Piece]:
     """Returns a thread's pieces of work with their stages; leaves out waits for other threads."""
-    found: list[Piece] = []
+    result: list[Piece] = []
     nest: list[tuple[Event, Counter[str]]] = []  # with the seconds of the events within, by stage
 
     def close() -> None:
@@ -200,7 +200,7 @@ def pieces(lane: str, events: list[Event], runs: dict[str, str]) -> list[Piece]:
             nest[-1][1][stage] += seconds  # type: ignore[assignment]
         if stage:
             span = Span(lane, stage, 1e-9 * event.start, seconds, event.name, event.stats.get("id", ""))
-            found.append((span, max(0.0, seconds - within_s.total())))
+            result.append((span, max(0.0, seconds - within_s.total())))
 
     for event in events:
         while nest and nest[-1][0].end <= event.start:
@@ -208,7 +208,7 @@ def pieces(lane: str, events: list[Event], runs: dict[str, str]) -> list[Piece]:
         nest.append((event, Counter()))
     while nest:
         close()
-    return found
+    return result
 
 
 def _stage(event: Event, within_s: Counter[str], runs: dict[str, str]) -> str:

@@ -54,7 +54,7 @@ CLASSES = {
         "tench, Tinca tinca",
         0.6,
         "-1 -.75-.3j -.4-.42j -.1-.66j .3-.5j .62-.13j 1.04-.5j .86 1.04+.5j .62+.13j .34+.5j -.1+.42j -.75+.3j",
-        lambda x, y: np.cos(22 * x) * np.cos(22 * y) + 0.2 * np.sign(x + 0.55),  # scales behind the gill
+        lambda x, y: np.cos(22 * x) * np.cos(22 * y) + 0.2 * np.sign(x + 0.55),  # scales beyond the gill
     ),
     "n01944390": Look(
         "snail",

@@ -37,7 +37,7 @@ GAIN, OFTEN = 0.03, 0.8
 CLEAR = 0.3
 # A candidate whose median ratio is below this leaves the race.
 HOPELESS = 0.9
-# Of candidates this close to the best, the first one is kept.
+# The first candidate whose ratio is this close to the best is kept.
 AS_GOOD = 0.02
 
 Setting = tuple[tuple[str, str], ...]
@@ -146,15 +146,15 @@ class Search:
 def contest(race: Race, setting: Setting, changes: Sequence[Setting], turns: int) -> list[Trial]:
     """Races the changes against the setting; at most one is kept: the first that is as good as the best.
 
-    A candidate that is hopeless leaves the race early; the best one goes on alone, for MORE_TURNS.
+    A candidate that is hopeless leaves the race early; the best one races alone for MORE_TURNS.
     """
     ratios: dict[Setting, list[float]] = {change: [] for change in changes}
-    left = list(changes)
+    candidates = list(changes)
     for turn in range(turns):
-        _race(race, setting, left, ratios, backwards=turn % 2 == 1)
-        left = [change for change in left if median(ratios[change]) >= HOPELESS]
-    best = max((median(ratios[change]) for change in left), default=0.0)
-    as_good = [change for change in left if median(ratios[change]) >= max(1 + GAIN, (1 - AS_GOOD) * best)][:1]
+        _race(race, setting, candidates, ratios, backwards=turn % 2 == 1)
+        candidates = [change for change in candidates if median(ratios[change]) >= HOPELESS]
+    best = max((median(ratios[change]) for change in candidates), default=0.0)
+    as_good = [change for change in candidates if median(ratios[change]) >= max(1 + GAIN, (1 - AS_GOOD) * best)][:1]
     for turn in range(MORE_TURNS):
         unclear = [change for change in as_good if min(ratios[change]) < 1 + CLEAR]
         _race(race, setting, unclear, ratios, backwards=turn % 2 == 1)

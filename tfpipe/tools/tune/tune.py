@@ -119,7 +119,7 @@ def run(load: Load, world: World, minutes: float, with_step: bool) -> Tuning:
 def _confirmed(
     search: Search, training: Races | None, load: Load, world: World, besides: dict[str, list[float]]
 ) -> Tuning:
-    """Compares the end with the start once more, in turns, and their batches; the start stays if it is as fast."""
+    """Compares the end with the start again, in turns, and their batches; the start stays if it is as fast."""
     _check_same_batches(load, search.setting, world)
     turns = [search.race([(), search.setting]) for _ in range(LAST_TURNS)] if search.setting else [[1.0, 1.0]]
     start, end = (list(rates) for rates in zip(*turns, strict=True))
@@ -145,7 +145,7 @@ def _training(config: Config, load: Load, pipelines: Pipelines) -> Races | None:
 
 
 def _check_same_batches(load: Load, setting: Setting, world: World) -> None:
-    """Raises TfpipeError if a setting changes pixels, labels or order; no move does."""
+    """Raises TfpipeError if a setting changes pixels, labels or order, which no tuned key may."""
 
     def digest(overrides: Setting) -> str:
         parts: Any = hashlib.sha256()
@@ -162,14 +162,14 @@ def _besides(
     load: Load, setting: Setting, pipelines: Pipelines, has_time: Callable[[int], bool]
 ) -> dict[str, list[float]]:
     """Tries an index and a cache on a part of the list, in a temporary folder; they cost a file and memory."""
-    config, found = load([]), dict[str, list[float]]()
+    config, ratios = load([]), dict[str, list[float]]()
     data, catalog = config.data, pipelines.split(config).catalog
     if data.source is not None or data.service is not None or catalog.paths.remote or data.train_box_file is not None:
-        return found
+        return ratios
     with tempfile.TemporaryDirectory(prefix="tfpipe-tune-") as folder:
-        chosen = evenly_spaced(len(catalog), min(SUBSET, len(catalog)))
+        sampled = evenly_spaced(len(catalog), min(SUBSET, len(catalog)))
         listed = Path(folder) / "part.txt"
-        listed.write_bytes(b"".join(os.fsencode(catalog.paths[item]) + b"\n" for item in chosen))
+        listed.write_bytes(b"".join(os.fsencode(catalog.paths[item]) + b"\n" for item in sampled))
         base = (*setting, ("data.train_filelist", str(listed)), ("data.index", folder))
         annotated = bool(catalog.annotated.any()) and data.unit == "image"
         tried: dict[str, tuple[Setting, Setting]] = {}
@@ -184,14 +184,14 @@ def _besides(
                 if annotated:
                     build_index(load(_texts(base)).data, "train", pipelines.world, 1)
                 if name == "cache":
-                    _fill(load(_texts((*base, *with_it))), pipelines.world, len(chosen))
+                    _fill(load(_texts((*base, *with_it))), pipelines.world, len(sampled))
                 races = Races(load, pipelines)
                 turns = [races.turn([(*base, *without), (*base, *with_it)]) for _ in range(TURNS)]
             except TfpipeError as error:  # e.g. a damaged XML, or no room in the temporary folder
                 logger.warning("the %s is not tried: %s", name, error)
             else:
-                found[name] = [b / a for a, b in turns]
-    return found
+                ratios[name] = [b / a for a, b in turns]
+    return ratios
 
 
 def _fill(config: Config, world: World, images: int) -> None:

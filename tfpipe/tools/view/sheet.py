@@ -142,7 +142,7 @@ def fitted(image: Image.Image, width: int, height: int) -> Image.Image:
 
 
 def class_color(number: int) -> Color:
-    """Returns the bright colour of a class number, the same in every picture."""
+    """Returns the bright colour of a class number; a class has the same one in every picture."""
     red, green, blue = colorsys.hsv_to_rgb(0.13 + number * GOLDEN, 0.95 - 0.3 * (number // 8 % 2), 0.98)
     return round(255 * red), round(255 * green), round(255 * blue)
 

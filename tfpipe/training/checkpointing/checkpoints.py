@@ -92,10 +92,10 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     folder = run_dir / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step-{state.total_steps:09}.npz"
-    about = {
+    header = {
         "format": FORMAT,
         **{name: getattr(state, name) for name in PLAIN},
-        "frontiers": state.stream.frontiers,
+        "frontiers": state.stream.cursors,
         "rest": state.stream.rest,
     }
     arrays = {"pending": state.stream.pending, "seeds": state.seeds}
@@ -103,10 +103,10 @@ def write(run_dir: Path, checkpoint: Checkpoint, keep: int) -> Path:
     for kind in ("weights", "optimizer"):
         arrays |= {f"{kind}.{number:05}": array for number, array in enumerate(getattr(checkpoint, kind))}
     with atomic_write(path, sync=True) as partial, partial.open("wb") as file:
-        np.savez(file, about=np.array(to_json(about)), **arrays)  # type: ignore[arg-type]
+        np.savez(file, about=np.array(to_json(header)), **arrays)  # type: ignore[arg-type]
     paths = _paths(run_dir)
-    own = paths.index(path)
-    for other in (*paths[:own], *paths[own + keep :]):
+    number = paths.index(path)
+    for other in (*paths[:number], *paths[number + keep :]):
         other.unlink(missing_ok=True)
     return path
 
@@ -136,15 +136,15 @@ def read(path: Path) -> Checkpoint:
     Raises ValueError, KeyError, OSError or zipfile.BadZipFile if the file is not a checkpoint, or is damaged.
     """
     with np.load(path, allow_pickle=False) as file:
-        about = json.loads(str(file["about"]))
-        if about["format"] != FORMAT:
-            raise ValueError(f"is of format {about['format']}, this version of tfpipe reads {FORMAT}")
+        header = json.loads(str(file["about"]))
+        if header["format"] != FORMAT:
+            raise ValueError(f"is of format {header['format']}, this version of tfpipe reads {FORMAT}")
         names = sorted(file.files)
         weights, optimizer = (
             [file[name] for name in names if name.startswith(f"{kind}.")] for kind in ("weights", "optimizer")
         )
-        stream = Stream(tuple(Cursor(*cursor) for cursor in about["frontiers"]), about["rest"], file["pending"])
-        fields = {name: about[name] for name in PLAIN}
+        stream = Stream(tuple(Cursor(*cursor) for cursor in header["frontiers"]), header["rest"], file["pending"])
+        fields = {name: header[name] for name in PLAIN}
         metrics = {name.removeprefix(METRIC): file[name] for name in file.files if name.startswith(METRIC)}
         fields["batch"] = GlobalBatch(*fields["batch"])
         if fields["untested"]:
@@ -192,7 +192,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
         different.append(f"data.batch_size: {state.batch} then, {batch} now")
     if contract["data.scope"] == "shard" and batch.size != state.batch.size:
         raise ConfigError(
-            f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks goes on '
+            f'with data.scope "shard" a rank keeps its share of the list, so a run of {state.batch.size} ranks resumes '
             f"only with as many; there are {batch.size}"
         )
     frozen = [values.get("model.freeze") for values in (state.contract, contract)]
@@ -209,7 +209,7 @@ def check_contract(state: State, contract: dict[str, Any], batch: GlobalBatch, a
             + "\ncontinue anyway with --resume-anyway, or start a new run with another --logdir"
         )
     for difference in different:
-        logger.warning("goes on although this has changed: %s", difference)
+        logger.warning("resumes although this has changed: %s", difference)
     if batch.crops != state.batch.crops:
         logger.warning(
             "a step was %s, it is now %s; the learning rate's schedule continues from the same share of an epoch",

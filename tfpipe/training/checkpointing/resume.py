@@ -91,17 +91,17 @@ class Checkpoints(keras.callbacks.Callback):
     def _end(self, state: State) -> NoReturn:
         path = self._save(state, needed=True)
         by = self.stop.signal.name if self.stop.signal is not None else "another rank was told to stop"
-        raise Stopped(f"{by}: stopped after {_where(state)}; --resume goes on from {path}")
+        raise Stopped(f"{by}: stopped after {_where(state)}; --resume continues from {path}")
 
     def _save(self, state: State, needed: bool = False) -> Path | None:
         """Saves the state; every rank must call, rank 0 writes. Returns None if writing fails but is not `needed`."""
         model, world = self.model, self.world
         stream = state.stream if model.loader is None else model.loader.rest()
-        gathered = world.gather((stream.frontiers[world.rank], [variable.numpy() for variable in _generators(model)]))
-        frontiers, seeds = zip(*gathered, strict=True)
+        gathered = world.gather((stream.cursors[world.rank], [variable.numpy() for variable in _generators(model)]))
+        cursors, seeds = zip(*gathered, strict=True)
         state = replace(
             state,
-            stream=state.stream.at(frontiers),
+            stream=state.stream.at(cursors),
             seeds=np.array(seeds, np.int64).reshape(world.size, -1, 2),
             dropped=model.dropped_images if state.step else 0,
         )
@@ -126,7 +126,7 @@ class Checkpoints(keras.callbacks.Callback):
             message = f"cannot write a checkpoint after {_where(state)} to {self.run_dir}: {error.strerror or error}"
             if needed:
                 raise TfpipeError(f"{message}; the last one, if any, is intact") from error
-            logger.warning("%s; the last one, if any, is kept, and training goes on", message)
+            logger.warning("%s; the last one, if any, is kept, and training continues", message)
             return None
         logger.info("saved %s, after %s", path, _where(state))
         return path
@@ -139,7 +139,7 @@ class Checkpoints(keras.callbacks.Callback):
         )
         if needed or self.guarded:
             raise TfpipeError(f"{message}; --resume continues from it, e.g. with a lower optimizer.learning_rate")
-        logger.warning("%s, and training goes on, since training.stop_on_nan is false", message)
+        logger.warning("%s, and training continues, since training.stop_on_nan is false", message)
 
 
 class PositionsLog(keras.callbacks.Callback):

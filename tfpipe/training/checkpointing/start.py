@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 LOCK = "lock"
 # Seconds to wait for a rank 0 on a host that the run has lost: after 90 s without an answer it ends (monitor.peers),
-# and the job scripts go on without it after 60.
+# and the job scripts resume without it after 60.
 PATIENCE_S = 60.0
 
 
@@ -59,17 +59,17 @@ def choose_run_dir(
     def choose() -> Path:
         if resume is not None and logdir is None:
             raise ConfigError("--resume needs --logdir, the directory of the run to continue")
-        chosen = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-        checkpoints = any((chosen / FOLDER).glob("*.npz"))
+        run_dir = logdir or Path("runs") / f"{config_path.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+        checkpoints = any((run_dir / FOLDER).glob("*.npz"))
         if resume == "must" and not checkpoints:
-            raise ConfigError(f"{chosen / FOLDER} holds no checkpoint to go on from; --resume auto would start anew")
-        if resume is None and (checkpoints or (chosen / METRICS).exists()):
-            raise ConfigError(f"{chosen} holds an earlier run; go on with --resume, or give another --logdir")
+            raise ConfigError(f"no checkpoint in {run_dir / FOLDER} to resume; --resume auto would start a new run")
+        if resume is None and (checkpoints or (run_dir / METRICS).exists()):
+            raise ConfigError(f"{run_dir} holds an earlier run; continue it with --resume, or give another --logdir")
         try:
-            chosen.mkdir(parents=True, exist_ok=True)
+            run_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"cannot make the run directory {chosen}: {error.strerror}") from error
-        return chosen
+            raise ConfigError(f"cannot make the run directory {run_dir}: {error.strerror}") from error
+        return run_dir
 
     return world.from_rank0(choose)
 
@@ -147,7 +147,7 @@ def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = Fals
     old = world.from_rank0(look) if resume else fresh
     if old.total_steps == 0:
         if resume:
-            logger.info("no checkpoint in %s: starts anew", run_dir / FOLDER)
+            logger.info("no checkpoint in %s: starts a new run", run_dir / FOLDER)
         if world.rank == 0:
             forget_after(run_dir, fresh)
         return Start(fresh)
@@ -160,7 +160,7 @@ def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = Fals
     step, scale = carried_over(old, fresh.batch, steps, config.training.steps_per_epoch is not None)
     now = {name: getattr(fresh, name) for name in ("batch", "contract", "settings", "epoch_steps")}
     state = replace(old, step=step, stream=old.stream.over(world.size), **now)
-    logger.info("goes on after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
+    logger.info("resumes after %d steps, in epoch %d", state.total_steps, state.epoch + 1)
     return Start(state, checkpoints[0] if checkpoints else None, scale)
 
 

@@ -105,8 +105,8 @@ class Accounting(keras.callbacks.Callback):
         steps = [times.read() for times in self.times]
         cpu_s = now.used.cpu_s - before.used.cpu_s
         seconds = sum(step.step_s for step in steps)
-        own = rank_figures(steps, cpu_s / (seconds * self.cores), resident_bytes())
-        ranks = self._share(own)
+        figures = rank_figures(steps, cpu_s / (seconds * self.cores), resident_bytes())
+        ranks = self._share(figures)
         if self.record is not None:
             interval = self._describe(steps, ranks, before, now)
             self.of_epoch.append(interval)
@@ -116,10 +116,10 @@ class Accounting(keras.callbacks.Callback):
         # The next interval begins where this one ended, so that all work counts, including this summary.
         self._begin(now)
 
-    def _share(self, own: RankFigures) -> list[RankFigures]:
+    def _share(self, figures: RankFigures) -> list[RankFigures]:
         """Returns every rank's figures by one allreduce of a table with a row per rank, twice as fast as a gather."""
-        table = np.zeros((self.world.size, len(own)))
-        table[self.world.rank] = own
+        table = np.zeros((self.world.size, len(figures)))
+        table[self.world.rank] = figures
         return [RankFigures(*row) for row in self.world.sum(table).tolist()]
 
     def _describe(

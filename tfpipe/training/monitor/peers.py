@@ -43,7 +43,7 @@ class Links(NamedTuple):
     """A rank's connections."""
 
     ahead: socket.socket  # to the next rank, which this one watches
-    behind: socket.socket  # from the rank that watches this one
+    watcher: socket.socket  # from the rank that watches this one
     watched: str  # name of the next rank, for messages
 
 
@@ -61,18 +61,18 @@ def watch_peers(world: World, end: Callable[[str], None] = lambda message: end_p
     over = threading.Event()
     # A daemon thread, so that it cannot keep the process alive.
     threading.Thread(target=_watch, args=(links, world.rank, over, end), name="peers", daemon=True).start()
-    said = b""
+    farewell = b""
     try:
         yield
-        said = ENDED
+        farewell = ENDED
     except Stopped:
-        said = ENDED
+        farewell = ENDED
         raise
     finally:
         over.set()
         with suppress(OSError):
-            links.behind.sendall(said)
-        links.behind.close()
+            links.watcher.sendall(farewell)
+        links.watcher.close()
         with suppress(OSError):
             links.ahead.shutdown(socket.SHUT_RDWR)
 
@@ -148,6 +148,6 @@ def _watch(links: Links, rank: int, over: threading.Event, end: Callable[[str], 
         loss = f"{links.watched} has ended without a word"
     loss = loss or message.decode()
     with suppress(OSError):
-        links.behind.sendall(loss.encode())
-        links.behind.shutdown(socket.SHUT_WR)
+        links.watcher.sendall(loss.encode())
+        links.watcher.shutdown(socket.SHUT_WR)
     end(f"rank {rank}: {loss}; {ADVICE}")

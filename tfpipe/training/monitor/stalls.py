@@ -110,8 +110,8 @@ class StallWatch:
                     figures = {"seconds": round(stall.seconds, 3), "in": stall.part, "rank": self._loader.world.rank}
                     append(self._path, {"epoch": stall.epoch, "step": stall.step, "stall": figures})
             if (stall := self.at_limit()) is not None:
-                own = "this rank's own step does not end, or another rank has stopped"
-                reason = self._loader.waits_for() if stall.part == "input" else own
+                other_reason = "this rank's own step does not end, or another rank has stopped"
+                reason = self._loader.waits_for() if stall.part == "input" else other_reason
                 self._end(f"{self._text(stall)}: {reason}; data.stall_timeout_s is how long to wait")
                 return
 

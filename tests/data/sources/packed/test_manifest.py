@@ -125,7 +125,7 @@ def test_the_samples_are_those_of_the_files(
 def test_large_tables_are_mapped_and_give_the_same(
     sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Made once, and again if the folder was packed again; nothing is written beside small ones."""
+    """Made once, and again if the folder was packed again; nothing is written next to small ones."""
     config = config_of(sample, tmp_path, "packed", copy[kind])
     expected = crops(config, "train", World(), 4)
     files = sorted(copy[kind].iterdir())
@@ -255,7 +255,7 @@ def test_a_checkpoint_tells_crops_as_jpeg_from_the_files(
 @settings(deadline=None, max_examples=examples(12))
 @given(st.data())
 def test_each_crop_is_fetched_exactly_where_the_stream_has_it(data: st.DataObject) -> None:
-    """Whatever the ranks, batches, crops and interruptions; each crop's pixel is its number."""
+    """Holds for any ranks, batches, crops and interruptions; each crop's pixel is its number."""
     scope = data.draw(st.sampled_from(["global", "shard"]))
     by_box = data.draw(st.booleans())
     counts = np.array(data.draw(st.lists(st.integers(0, 5), min_size=3, max_size=40).filter(any)))

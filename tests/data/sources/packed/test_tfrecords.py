@@ -37,7 +37,7 @@ def _bytes_feature(value):
 
 
 def write_as_slim(config: Config, split: str, out: Path, shards: int, leave_out: tuple[str, ...] = ()) -> list[str]:
-    """As build_imagenet_data.py: shuffled, labels from 1, one label a box. Returns the files, in their order there."""
+    """Writes as build_imagenet_data.py: shuffled, labels from 1, one label a box. Returns the files in that order."""
     catalog = load_split(config.data, split, World()).catalog
     items = list(range(len(catalog)))
     random.Random(12345).shuffle(items)
@@ -134,7 +134,7 @@ def test_they_give_what_the_same_files_give(
 def test_they_are_scanned_once(
     sample: SampleData, tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And anew where a shard has changed, which is said; in data.index where that is set."""
+    """And again if a shard has changed, which is logged; in data.index where that is set."""
     scanned = []
     scan = module._scan_shard
     monkeypatch.setattr(module, "_scan_shard", lambda path, size: scanned.append(path.name) or scan(path, size))

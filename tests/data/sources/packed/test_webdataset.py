@@ -1,4 +1,4 @@
-"""WebDataset's tar shards: labels and boxes beside the images, scanned once, and damage by name."""
+"""WebDataset's tar shards: labels and boxes next to the images, scanned once, and damage by name."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What was fetched, kept in a folder that processes share."""
+"""Fetched files, kept in a folder that processes share."""
 
 import os
 import signal

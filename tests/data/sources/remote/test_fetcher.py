@@ -127,7 +127,7 @@ def test_what_cannot_be_fetched_is_named_with_status_and_tries(
     found = fetcher(server, retries=3).fetch(urls(server, 10))
     assert found[:7] + found[8:] == contents(10)[:7] + contents(10)[8:]
     assert isinstance(found[7], FetchError) and found[7].missing == (status == 404)
-    # Where an open connection is lost, aiohttp asks once more by itself.
+    # When an open connection is lost, aiohttp repeats the request by itself.
     assert tries <= server.asked["a/7.JPEG"] <= (tries if status else 2 * tries)
     with pytest.raises(FetchError, match=rf"cannot fetch {server.url}/a/7\.JPEG: {said}"):
         raise pickle.loads(pickle.dumps(found[7]))  # as from another rank

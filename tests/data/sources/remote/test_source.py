@@ -42,7 +42,7 @@ next(batches)
 print("begun", flush=True)
 sys.stdin.readline()
 """
-# What moto accepts; also for whoever has credentials of their own.
+# What moto accepts; also for users with credentials.
 KEYS = {"key": "testing", "secret": "testing"}
 
 

@@ -153,7 +153,7 @@ def test_files_may_state_the_same_in_other_types(tmp_path: Path) -> None:
 
 
 def test_class_numbers_that_are_floats_are_numbers(tmp_path: Path) -> None:
-    """As pandas makes them where one is missing."""
+    """Pandas makes them of a column with a missing value."""
     rows = {"path": list("abc"), "label": pa.array([2.0, 0.0, 1.0])}
     catalog = catalog_of(write(tmp_path / "t.parquet", rows))
     assert (catalog.classes, catalog.labels.tolist()) == (("0", "1", "2"), [2, 0, 1])

@@ -41,11 +41,11 @@ def find_crops(shards: Shards, catalog: Catalog) -> Callable[[SampleRef], CropRe
 
     def find(visits: SampleRef) -> CropRequests:
         begin = tf.gather(first, visits.item)
-        chosen = tf.ragged.range(begin + visits.first_crop, tf.gather(first, visits.item + 1))
-        own = chosen.value_rowids()
-        numbers = chosen.values - tf.gather(begin, own)
-        positions = tf.stack([tf.gather(visits.position, own), numbers], axis=1)
-        return CropRequests(chosen.values, tf.gather(labels, chosen.values), positions)
+        records = tf.ragged.range(begin + visits.first_crop, tf.gather(first, visits.item + 1))
+        owners = records.value_rowids()
+        numbers = records.values - tf.gather(begin, owners)
+        positions = tf.stack([tf.gather(visits.position, owners), numbers], axis=1)
+        return CropRequests(records.values, tf.gather(labels, records.values), positions)
 
     return find
 
@@ -62,16 +62,16 @@ def gather_crops(dataset: tf.data.Dataset, split: Split, shards: Shards) -> tf.d
     augment = choose_augment(config, training=split.training)
 
     @stage("gather")
-    def gather_batch(wanted: CropRequests) -> Crops:
+    def gather_batch(requests: CropRequests) -> Crops:
         if mirror:
-            flips = flipped(crop_seeds(2 * config.seed + 1, wanted.positions[:, 0], wanted.positions[:, 1]))
+            flips = flipped(crop_seeds(2 * config.seed + 1, requests.positions[:, 0], requests.positions[:, 1]))
         else:
             flips = tf.zeros(0, tf.bool)
-        images = tf.numpy_function(load, [wanted.records, flips], tf.uint8, stateful=False)
-        images = tf.ensure_shape(images, [wanted.records.shape[0], *shape])
+        images = tf.numpy_function(load, [requests.records, flips], tf.uint8, stateful=False)
+        images = tf.ensure_shape(images, [requests.records.shape[0], *shape])
         if augment is not None:
-            images = augment(images, wanted.positions)
-        return Crops(images, wanted.labels, wanted.positions)
+            images = augment(images, requests.positions)
+        return Crops(images, requests.labels, requests.positions)
 
     calls = calls_at_once(config, split.world).decode
     if shards.remote is None or calls is None:

@@ -66,14 +66,14 @@ class Manifest:
         Raises ConfigError if the file cannot be read, is not a manifest, or has another format version.
         """
         try:
-            about = json.loads(path.read_bytes() if isinstance(path, UrlPath) else read_text(path))
-            manifest = cls(about, about.pop("shards"), about.pop("tables"))
+            header = json.loads(path.read_bytes() if isinstance(path, UrlPath) else read_text(path))
+            manifest = cls(header, header.pop("shards"), header.pop("tables"))
         except OSError as error:
             raise cannot_read(str(path), error, "make it with: tfpipe pack") from error
         except (ValueError, KeyError, AttributeError) as error:
             raise ConfigError(f"{path} is not a manifest of tfpipe pack; {ADVICE}") from error
-        if about.get("format") != FORMAT:
-            raise ConfigError(f"{path} has format {about.get('format')}, this tfpipe reads {FORMAT}; {ADVICE}")
+        if header.get("format") != FORMAT:
+            raise ConfigError(f"{path} has format {header.get('format')}, this tfpipe reads {FORMAT}; {ADVICE}")
         return manifest
 
     def check_sizes(self, folder: AnyPath) -> None:
@@ -156,11 +156,11 @@ def write_tables(folder: Path, catalog: Catalog, records: Records, weights: np.n
         "annotated": pa.array(catalog.annotated),
         **box_columns(boxes, len(catalog)),
     }
-    about = pa.table(images, IMAGES)
+    image_table = pa.table(images, IMAGES)
     if weights is not None:
-        about = about.append_column("weight", pa.array(weights, pa.float64()))
+        image_table = image_table.append_column("weight", pa.array(weights, pa.float64()))
     entries = []
-    for name, table in (("images", about), ("records", pa.table(records._asdict(), RECORDS))):
+    for name, table in (("images", image_table), ("records", pa.table(records._asdict(), RECORDS))):
         path = folder / f"{prefix}.{name}.parquet"
         with atomic_write(path) as partial:
             pq.write_table(table, partial, compression="zstd")
@@ -196,14 +196,14 @@ def table_records(table: StoredTable) -> Records:
 
 
 @retried
-def _read_table(path: AnyPath, about: dict[str, Any]) -> pa.Table:
+def _read_table(path: AnyPath, entry: dict[str, Any]) -> pa.Table:
     if isinstance(path, Path):
         return pq.read_table(path)
     try:
         contents = path.read_bytes()
     except OSError as error:
         raise cannot_read(f"{path}, named in the manifest", error, ADVICE) from error
-    if hashlib.sha256(contents).hexdigest() != about["sha256"]:
+    if hashlib.sha256(contents).hexdigest() != entry["sha256"]:
         raise ConfigError(f"{path} is not what was packed: its sha256 differs; {ADVICE}")
     return pq.read_table(io.BytesIO(contents))
 

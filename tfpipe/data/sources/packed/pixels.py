@@ -71,8 +71,8 @@ def _fetched(packed: Shards, images: FileList, shape: tuple[int, int, int]) -> F
 
     def decode(crops: np.ndarray, records: np.ndarray, flips: np.ndarray) -> None:
         contents = packed.fetch(records, images)
-        each = _each(packed, images, _decoder(lambda *place: contents[places[place]], shape))
-        places = {place: number for number, place in enumerate(packed.places(records))}
+        each = _each(packed, images, _decoder(lambda *extent: contents[numbers[extent]], shape))
+        numbers = {extent: number for number, extent in enumerate(packed.places(records))}
         if library is None:
             each(crops, records, flips)
         else:
@@ -128,9 +128,9 @@ def _each(packed: Shards, images: FileList, fill: FillOne) -> Fill:
     """Returns a Fill that calls `fill` record by record."""
 
     def fill_each(crops: np.ndarray, records: np.ndarray, flips: np.ndarray) -> None:
-        for record, crop, place in zip(records, crops, packed.places(records), strict=True):
+        for record, crop, extent in zip(records, crops, packed.places(records), strict=True):
             with _named(packed, images, record):
-                fill(crop, *place)
+                fill(crop, *extent)
         mirror_in_place(crops, flips)
 
     return fill_each
@@ -161,9 +161,9 @@ def _addresses_read(packed: Shards, images: FileList) -> Addresses:
 
     def addresses(records: np.ndarray) -> tuple[np.ndarray, object]:
         read = []
-        for record, place in zip(records, packed.places(records), strict=True):
+        for record, extent in zip(records, packed.places(records), strict=True):
             with _named(packed, images, record):
-                read.append(contents(*place))
+                read.append(contents(*extent))
         return _addresses_of(read)
 
     return addresses

@@ -32,7 +32,7 @@ class Scanned(NamedTuple):
 
     name: str
     label: str | None  # name or number of its class
-    number: int  # its class as a number of its own beside the label; 0 if there is none
+    number: int  # its class as a number of its own next to the label; 0 if there is none
     size: tuple[float, float]  # height and width that the boxes are divided by
     boxes: list[list[float]]  # ymin, xmin, ymax, xmax of each
     box_labels: Sequence[str | None]  # name or number of each box's class; None for its image's
@@ -70,10 +70,10 @@ class ScannedRows(NamedTuple):
     left_out: LeftOut
     shards: "Stamped"
 
-    def located(self, labels: np.ndarray, remote: RemoteFiles | None = None) -> Shards:
-        """Returns where the images' bytes are; `labels` (int32 [n]) are their class numbers."""
-        images, own = np.arange(len(labels), dtype=np.int32), self.rows.more
-        records = Records(images, labels, self.rows.file, own["offset"], own["length"])
+    def as_shards(self, labels: np.ndarray, remote: RemoteFiles | None = None) -> Shards:
+        """Returns the shards as packed data, without the images' bytes; `labels` (int32 [n]) are class numbers."""
+        images, columns = np.arange(len(labels), dtype=np.int32), self.rows.more
+        records = Records(images, labels, self.rows.file, columns["offset"], columns["length"])
         return Shards("original", self.rows.files, records, remote=remote)
 
 
@@ -124,7 +124,7 @@ class ScannedSource(Stored):
     def scanned(self, split: str, world: World) -> ScannedRows:
         """Returns the images of a split: maps the stored scan, or makes it with all ranks together.
 
-        Its catalog, e.g. train.catalog, lies beside the shards or in `data.index`. Raises ConfigError if shards cannot
+        Its catalog, e.g. train.catalog, lies next to the shards or in `data.index`. Raises ConfigError if shards cannot
         be read; the message names up to 20 of them.
         """
         shards = world.from_rank0(lambda: _stamped(self.checked(split)))
@@ -182,14 +182,14 @@ class ScannedSource(Stored):
 
 def _rows(images: list[Scanned], path: AnyPath) -> Rows:
     columns: Iterable[Any] = zip(*images, strict=True) if images else [()] * len(Scanned._fields)
-    names, labels, numbers, sizes, boxes, own, offsets, lengths = columns
+    names, labels, numbers, sizes, boxes, box_labels, offsets, lengths = columns
     places = {"number": numbers, "offset": offsets, "length": lengths}
     return Rows(
         FileList.of(names),
         Texts.of(labels),
         np.repeat(np.arange(len(images)), list(map(len, boxes))),
         np.array(list(chain.from_iterable(boxes)), np.float32).reshape(-1, 4),
-        Texts.of(chain.from_iterable(own)),
+        Texts.of(chain.from_iterable(box_labels)),
         np.array(sizes, np.float32).reshape(-1, 2),
         [str(path)],
         np.zeros(len(images), np.int32),
@@ -199,9 +199,9 @@ def _rows(images: list[Scanned], path: AnyPath) -> Rows:
 
 def _stamped(shards: Sequence[AnyPath]) -> Stamped:
     """Returns the shards with their stamps; raises ConfigError if one cannot be reached."""
-    found: Stamped = []
+    stamped: Stamped = []
     for path, stamp in zip(shards, stamps_of(shards), strict=True):
         if isinstance(stamp, OSError):
             raise ConfigError(f"cannot read {path}: {stamp.strerror}")
-        found.append((path, stamp))
-    return found
+        stamped.append((path, stamp))
+    return stamped

@@ -49,7 +49,7 @@ class Shards:
     def contents(self, record: int) -> bytes:
         """Reads a single record; returns fewer bytes if its shard ends within it. Raises OSError or FetchError."""
         if self.remote is not None:
-            (contents,) = self.remote.read([Extent(*place) for place in self.places(np.array([record]))])
+            (contents,) = self.remote.read([Extent(*extent) for extent in self.places(np.array([record]))])
             if isinstance(contents, FetchError):
                 raise contents
             return contents
@@ -66,7 +66,7 @@ class Shards:
         assert self.remote is not None, "the shards are behind URLs"
         fetched: list[bytes] = []
         for record, contents in zip(
-            records.tolist(), self.remote.read([Extent(*place) for place in self.places(records)]), strict=True
+            records.tolist(), self.remote.read([Extent(*extent) for extent in self.places(records)]), strict=True
         ):
             if isinstance(contents, FetchError):
                 raise ValueError(f"{self.name(record, images)}: {contents}")

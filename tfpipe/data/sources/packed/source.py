@@ -50,8 +50,8 @@ class Packed(Stored):
     def check(self, test: bool = False) -> None:
         if not manifest_path(self.folder, "train").exists():
             raise ConfigError(
-                f"data.source: there is no {manifest_path(self.folder, 'train')}; an interrupted pack continues with "
-                f"the same command: tfpipe pack -c CONFIG --out {self.folder}"
+                f"data.source: there is no {manifest_path(self.folder, 'train')}; this resumes an "
+                f"interrupted pack: tfpipe pack -c CONFIG --out {self.folder}"
             )
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
@@ -114,16 +114,17 @@ def _checked(folder: AnyPath, split: str) -> Manifest:
     return manifest
 
 
-def _check_config(about: dict[str, Any], config: DataConfig, split: str, folder: AnyPath) -> None:
+def _check_config(manifest: dict[str, Any], config: DataConfig, split: str, folder: AnyPath) -> None:
     """Raises ConfigError if the data was packed with settings that differ from `config`; names keys and values."""
-    packed: dict[str, Any] = {"data.label_source": about["label_source"]}
-    wanted: dict[str, Any] = {"data.label_source": config.label_source}
+    packed: dict[str, Any] = {"data.label_source": manifest["label_source"]}
+    expected: dict[str, Any] = {"data.label_source": config.label_source}
     if config.classes is not None:
-        packed["data.classes"], wanted["data.classes"] = about["classes"], list(class_table(config, FileList.of([])))
-    if about["kind"] != "original":
-        packed |= about
-        wanted |= pixel_keys(config, split)
-    problems = differences(packed, wanted, "packed", "in the config")
+        packed["data.classes"] = manifest["classes"]
+        expected["data.classes"] = list(class_table(config, FileList.of([])))
+    if manifest["kind"] != "original":
+        packed |= manifest
+        expected |= pixel_keys(config, split)
+    problems = differences(packed, expected, "packed", "in the config")
     if problems:
         raise ConfigError(
             f"{folder} cannot serve this config's {split} data: {'; '.join(problems)}; change the config, or pack for "

@@ -22,7 +22,7 @@ SOME = 2**20
 
 
 class Sample(NamedTuple):
-    """An image of a tar shard, and the members beside it."""
+    """An image of a tar shard, and the members next to it."""
 
     image: tarfile.TarInfo
     notes: dict[str, tarfile.TarInfo]  # by ending, one of NOTES, in the order of the shard
@@ -40,8 +40,8 @@ def opened_tar(file: IO[bytes], size: int) -> Iterator[tarfile.TarFile]:
         try:
             yield tar
         except tarfile.TarError as error:
-            place = f"it ends at byte {size}, within a member" if tar.offset > size else f"damaged at byte {tar.offset}"
-            raise ValueError(f"{place}: {error}; {COPY_AGAIN}") from error
+            fault = f"it ends at byte {size}, within a member" if tar.offset > size else f"damaged at byte {tar.offset}"
+            raise ValueError(f"{fault}: {error}; {COPY_AGAIN}") from error
 
 
 def samples(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[Sample]:
@@ -50,8 +50,8 @@ def samples(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[Sample]:
     Raises tarfile.TarError, or ValueError if samples that follow each other have one name and other members, or an
     image's bytes do not lie together.
     """
-    for key, named in groupby(_files(tar, left_out), lambda member: _split(member.name)[0]):
-        for members in _of_one_name(key, list(named)):
+    for key, members_of_key in groupby(_files(tar, left_out), lambda member: _split(member.name)[0]):
+        for members in _of_one_name(key, list(members_of_key)):
             image = next((members[ending] for ending in IMAGES if ending in members), None)
             if image is None:
                 left_out.add("samples without an image", key)
@@ -86,7 +86,7 @@ def _split(name: str) -> tuple[str, str]:
 def _of_one_name(key: str, members: list[tarfile.TarInfo]) -> Iterator[dict[str, tarfile.TarInfo]]:
     """Yields the members of each sample by ending; several samples of one name have the same endings in one order."""
     endings = [_split(member.name)[1] for member in members]
-    length = next((place for place, ending in enumerate(endings) if ending in endings[:place]), len(endings))
+    length = next((number for number, ending in enumerate(endings) if ending in endings[:number]), len(endings))
     if endings != endings[:length] * (len(endings) // length):
         raise ValueError(
             f"several samples in a row are named {key}, and it is not clear which of the members "

@@ -44,11 +44,11 @@ class TfRecords(ScannedSource):
         shards = self.shards_of(split)
         expected = f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named"
         check_files(shards, self.about, split, "TFRecord file", expected)
-        found = SHARD.search(shards[0].name)
-        assert found is not None, "its name was chosen by it"
-        if len(shards) != int(found[1]):
-            pattern = f"{shards[0].name[: found.start()]}-*-of-{found[1]}"
-            raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(found[1])} shards {pattern} are there")
+        match = SHARD.search(shards[0].name)
+        assert match is not None, "its name was chosen by it"
+        if len(shards) != int(match[1]):
+            pattern = f"{shards[0].name[: match.start()]}-*-of-{match[1]}"
+            raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(match[1])} shards {pattern} are there")
         return shards
 
     def scan(self, path: Path, size: int, left_out: LeftOut) -> list[Scanned]:
@@ -81,7 +81,7 @@ class TfRecords(ScannedSource):
         annotated, boxes = _boxes(images.rows, labels)
         left_out = not_used(self.shards_of(NEITHER) if split == "train" else [])
         known = Known(FileList.of(images.rows.names), labels, classes, boxes, annotated, left_out=left_out)
-        return known, images.located(labels)
+        return known, images.as_shards(labels)
 
 
 def _labels(rows: Rows, classes: tuple[str, ...], folder: str) -> np.ndarray:
@@ -111,10 +111,10 @@ def _scan_shard(path: Path, size: int) -> list[Scanned]:
     rows: list[Scanned] = []
     for count, (start, data) in enumerate(_records(path, size)):
         parsed = _parse(data, path, count)
-        place = start + data.index(parsed.contents), len(parsed.contents)
-        own = [None if label == parsed.label else str(label) for label in parsed.box_labels]
-        name, about = parsed.filename or f"{path.name}:{count}", (parsed.synset or None, parsed.label, (1, 1))
-        rows.append(Scanned(name, *about, parsed.boxes.tolist(), own, *place))
+        extent = start + data.index(parsed.contents), len(parsed.contents)
+        box_labels = [None if label == parsed.label else str(label) for label in parsed.box_labels]
+        name, facts = parsed.filename or f"{path.name}:{count}", (parsed.synset or None, parsed.label, (1, 1))
+        rows.append(Scanned(name, *facts, parsed.boxes.tolist(), box_labels, *extent))
     return rows
 
 

@@ -32,7 +32,7 @@ COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit")
 
 
 class WebDataset(ScannedSource):
-    """Images in tar shards, with their labels and boxes beside them."""
+    """Images in tar shards, with their labels and boxes next to them."""
 
     kind = "tar shards"
     stored_as = "tar"
@@ -64,15 +64,15 @@ class WebDataset(ScannedSource):
         labels, boxes = targets_of(config, rows, classes, self.display_name)
         left_out = [*images.left_out.texts, *not_used(self.shards_of(NEITHER) if split == "train" else [])]
         known = Known(FileList.of(rows.names), labels, classes, boxes, rows.annotated, left_out=left_out)
-        return known, images.located(labels, self.opened(images.shards))
+        return known, images.as_shards(labels, self.opened(images.shards))
 
     def shards_of(self, split: str) -> Sequence[AnyPath]:
         path = self.about.test_path if split == "test" and self.about.test_path is not None else self.about.path
         if not isinstance(path, str):
             return files_of(self.about, split, TAR)
         if path.endswith(TAR):
-            chosen = split == "train" or (split == "test" and self.about.test_path is not None)
-            return [UrlPath(url, self.config.remote) for url in expanded(path)] if chosen else []
+            used = split == "train" or (split == "test" and self.about.test_path is not None)
+            return [UrlPath(url, self.config.remote) for url in expanded(path)] if used else []
         folder = UrlPath(path, self.config.remote)
         return [folder / name for name in names_of(filter(is_tar, folder.names()), self.about, split)]
 
@@ -122,7 +122,7 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> l
 def _scanned_image(
     tar: tarfile.TarFile, image: tarfile.TarInfo, notes: dict[str, tarfile.TarInfo], columns: Columns
 ) -> Scanned:
-    """Returns an image with what the members beside it say; raises ValueError if that cannot be used."""
+    """Returns an image with what the members next to it say; raises ValueError if that cannot be used."""
     label: str | None = None
     edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
     height = width = 1.0
@@ -142,14 +142,14 @@ def _scanned_image(
                 raise ValueError(f"{member.name}: {error}") from error
         elif ending == "json":
             try:
-                found = json.loads(contents(member))
-                own = found.get(columns.label)
-                label = label if own is None else str(own).strip()
-                edges = as_edges(boxes_of(found.get(columns.boxes)), columns.box_format)
-                labels = [str(text) for text in found.get(columns.box_labels) or []] or [None] * len(edges)
+                annotation = json.loads(contents(member))
+                own_label = annotation.get(columns.label)
+                label = label if own_label is None else str(own_label).strip()
+                edges = as_edges(boxes_of(annotation.get(columns.boxes)), columns.box_format)
+                labels = [str(text) for text in annotation.get(columns.box_labels) or []] or [None] * len(edges)
                 "".join(map(str, (label, *labels))).encode()  # raises if JSON's escapes make it no UTF-8
                 if in_pixels(edges, columns.box_unit, lambda _: image.name):
-                    height, width = (float(found.get(side) or 0) for side in ("height", "width"))
+                    height, width = (float(annotation.get(side) or 0) for side in ("height", "width"))
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
         elif ending == "xml":

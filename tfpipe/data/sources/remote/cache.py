@@ -1,6 +1,6 @@
 """A cache of fetched files, and of blocks of large ones, on a local disk; shared by the processes of a node.
 
-CACHE/size             bytes of all files; whoever writes a file holds its lock
+CACHE/size             bytes of all files; a process that writes a file holds its lock
 CACHE/12/345...        a file, or 345....FILE.NUMBER, a block; each ends with a checksum
 """
 
@@ -131,8 +131,8 @@ class Cache:
         files = {self._path(key): contents + _seal(contents) for key, contents in fetched.items()}
         try:
             with waiting_lock(self._folder / "size") as note:
-                left = {path: contents for path, contents in files.items() if not os.path.exists(path)}
-                return self._write(left, note, unused_since)
+                missing = {path: contents for path, contents in files.items() if not os.path.exists(path)}
+                return self._write(missing, note, unused_since)
         except OSError as error:
             logger.warning("data.remote.cache: cannot write to %s: %s", self._folder, error.strerror)
             return False
@@ -152,27 +152,27 @@ class Cache:
 
     def _write(self, files: dict[str, bytes], note: IO[str], unused_since: float) -> bool:
         size = self._noted(note)
-        wanted = sum(map(len, files.values()))
-        if size is None or size + wanted > self._limit:
-            size = self._make_room(wanted, unused_since)
-            if size + wanted > self._limit:
+        new_bytes = sum(map(len, files.values()))
+        if size is None or size + new_bytes > self._limit:
+            size = self._make_room(new_bytes, unused_since)
+            if size + new_bytes > self._limit:
                 self._note(note, size)
                 return False
-        self._note(note, size + wanted)
+        self._note(note, size + new_bytes)
         for path, contents in files.items():
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with atomic_write(Path(path)) as partial:
                 partial.write_bytes(contents)
         return True
 
-    def _make_room(self, wanted: int, unused_since: float) -> int:
-        """Evicts the least recently used files if `wanted` more bytes do not fit; returns the total left, in bytes."""
+    def _make_room(self, new_bytes: int, unused_since: float) -> int:
+        """Evicts the least recently used files if `new_bytes` more bytes do not fit; returns the rest, in bytes."""
         files = list(self._files())
         size = sum(file.size for file in files)
-        if size + wanted <= self._limit:
+        if size + new_bytes <= self._limit:
             return size
         heapq.heapify(files)
-        while files and files[0].used < unused_since and size + wanted > (1 - FREED) * self._limit:
+        while files and files[0].used < unused_since and size + new_bytes > (1 - FREED) * self._limit:
             oldest = heapq.heappop(files)
             Path(oldest.path).unlink(missing_ok=True)
             size -= oldest.size
@@ -185,10 +185,10 @@ class Cache:
                     os.unlink(entry.path)
                 else:
                     try:
-                        about = entry.stat()
+                        status = entry.stat()
                     except FileNotFoundError:  # deleted meanwhile
                         continue
-                    yield CachedFile(about.st_mtime, entry.path, about.st_size)
+                    yield CachedFile(status.st_mtime, entry.path, status.st_size)
 
     def _path(self, key: Key) -> str:
         name, block = (key, "") if isinstance(key, str) else (key.files, f".{key.file}.{key.number}")

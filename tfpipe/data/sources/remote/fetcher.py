@@ -139,8 +139,8 @@ class Fetcher:
     def fetch(self, urls: Sequence[str]) -> list[bytes | FetchError | None]:
         """Returns each URL's content or error; None for the URL "" and for a missing file that is optional."""
         contents: dict[str, Any] = {url: self._cache.find(url) for url in urls} if self._cache else {}
-        wanted = [url for url in dict.fromkeys(urls) if url and contents.get(url) is None]
-        fetched = dict(zip(wanted, self._all(self._contents, wanted), strict=True))
+        missing = [url for url in dict.fromkeys(urls) if url and contents.get(url) is None]
+        fetched = dict(zip(missing, self._all(self._contents, missing), strict=True))
         fetched = {url: b"" if is_optional(url) and _is_missing(data) else data for url, data in fetched.items()}
         if self._cache:
             self._cache.keep({url: data for url, data in fetched.items() if isinstance(data, bytes)})
@@ -160,8 +160,8 @@ class Fetcher:
         """Returns each URL's size in bytes and its ETag or time of change, as far as stated, or the error."""
 
         async def stamp(url: str) -> Stamp:
-            about = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
-            return Stamp(about.get("size"), next((str(about[name]) for name in VERSIONS if about.get(name)), None))
+            info = {name.lower(): value for name, value in (await self._system(url)._info(url)).items()}
+            return Stamp(info.get("size"), next((str(info[name]) for name in VERSIONS if info.get(name)), None))
 
         return self._all(stamp, urls)
 
@@ -181,7 +181,7 @@ class Fetcher:
                 raise result
         return [set() if isinstance(result, FetchError) else result for result in results]
 
-    def ranges(self, wanted: Sequence[ByteRange]) -> list[bytes | FetchError]:
+    def ranges(self, byte_ranges: Sequence[ByteRange]) -> list[bytes | FetchError]:
         """Returns the bytes of each range, or the error; none is cached."""
 
         async def part(asked: ByteRange) -> bytes:
@@ -190,7 +190,7 @@ class Fetcher:
                 raise ValueError(f"it ends at byte {asked.start + len(data)}, before {asked.end}")
             return data
 
-        return self._all(part, wanted)
+        return self._all(part, byte_ranges)
 
     def forget(self, urls: Iterable[str]) -> None:
         """Drops URLs from the cache, so that repaired files are fetched again."""
@@ -208,22 +208,22 @@ class Fetcher:
     def _system(self, url: str) -> Any:
         return self._systems[url.partition("://")[0]]
 
-    def _all(self, ask: Callable[[Asked], Awaitable[T]], wanted: Sequence[Asked]) -> list[T | FetchError]:
+    def _all(self, ask: Callable[[Asked], Awaitable[T]], requests: Sequence[Asked]) -> list[T | FetchError]:
         async def together() -> list[T | FetchError]:
-            return await asyncio.gather(*(self._tried(ask, each) for each in wanted))
+            return await asyncio.gather(*(self._tried(ask, request) for request in requests))
 
         try:
-            return self._requests.run(together) if wanted else []
+            return self._requests.run(together) if requests else []
         except CancelledError:
-            return [FetchError.of(_url(each), "the process is ending") for each in wanted]
+            return [FetchError.of(_url(request), "the process is ending") for request in requests]
 
-    async def _tried(self, ask: Callable[[Asked], Awaitable[T]], wanted: Asked) -> T | FetchError:
-        url = _url(wanted)
+    async def _tried(self, ask: Callable[[Asked], Awaitable[T]], request: Asked) -> T | FetchError:
+        url = _url(request)
         began, tries = time.monotonic(), self.config.retries + 1
         for done in range(1, tries + 1):
             try:
                 async with self._turns:
-                    return await asyncio.wait_for(ask(wanted), self.config.timeout_s)
+                    return await asyncio.wait_for(ask(request), self.config.timeout_s)
             except Exception as error:
                 failure = error
             if done == tries or not may_pass(failure):
@@ -233,8 +233,8 @@ class Fetcher:
         return FetchError.of(url, f"{reason(failure, self.config.timeout_s)}; {effort}", is_missing(failure))
 
 
-def _url(wanted: str | ByteRange) -> str:
-    return wanted if isinstance(wanted, str) else wanted.url
+def _url(request: str | ByteRange) -> str:
+    return request if isinstance(request, str) else request.url
 
 
 def pause_s(tries: int) -> float:

@@ -112,13 +112,13 @@ class RemoteFiles:
     def _read_ranges(self, extents: Sequence[Extent]) -> list[bytes | FetchError]:
         """Reads extents without the cache, neighbours by one request."""
         groups = list(neighbours(extents))
-        wanted = []
+        requests = []
         for group in groups:
             first = extents[group[0]]
             end = max(extents[number].end for number in group)
-            wanted.append(ByteRange(self._files[first.file][0], first.offset, end))
+            requests.append(ByteRange(self._files[first.file][0], first.offset, end))
         results: list[bytes | FetchError] = [b""] * len(extents)
-        for group, request, data in zip(groups, wanted, self._fetcher.ranges(wanted), strict=True):
+        for group, request, data in zip(groups, requests, self._fetcher.ranges(requests), strict=True):
             for number in group:
                 start = extents[number].offset - request.start
                 results[number] = data if isinstance(data, FetchError) else data[start : start + extents[number].length]

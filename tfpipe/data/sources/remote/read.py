@@ -41,12 +41,12 @@ def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store:
         kept = tf.zeros_like(images.path)
         if store is not None:
             kept = tf.map_fn(lambda item: find(store, item), images.visit.item, fn_output_signature=tf.string)
-        wanted = tf.equal(tf.strings.length(kept), 0)
+        is_missing = tf.equal(tf.strings.length(kept), 0)
         if config.storage_delay_ms:
             with tf.control_dependencies([simulate_latency(images.path[0], config.storage_delay_ms)]):
-                wanted = tf.identity(wanted)
+                is_missing = tf.identity(is_missing)
         xml_paths = images.xml_path if reads_xmls else tf.zeros_like(images.xml_path)
-        jpeg, size, xml, xml_path = fetch(*(tf.where(wanted, urls, "") for urls in (images.path, xml_paths)))
+        jpeg, size, xml, xml_path = fetch(*(tf.where(is_missing, urls, "") for urls in (images.path, xml_paths)))
         return Encoded(images.visit, jpeg, size, xml, xml_path, images.label, kept)
 
     if config.on_error == "skip":

@@ -99,16 +99,16 @@ def open_file(path: AnyPath) -> IO[bytes]:
 def stamps_of(paths: Sequence[AnyPath]) -> list[Stamp | OSError]:
     """Returns the stamp of each file, or the error; those behind URLs are asked for together."""
     urls = [path for path in paths if isinstance(path, UrlPath)]
-    found = iter(urls[0].fetcher().stamps(list(map(str, urls))) if urls else [])
-    return [_stamp(path, next(found)) if isinstance(path, UrlPath) else _local_stamp(path) for path in paths]
+    stamps = iter(urls[0].fetcher().stamps(list(map(str, urls))) if urls else [])
+    return [_stamp(path, next(stamps)) if isinstance(path, UrlPath) else _local_stamp(path) for path in paths]
 
 
 def _local_stamp(path: Path) -> Stamp | OSError:
     try:
-        about = path.stat()
+        status = path.stat()
     except OSError as error:
         return error
-    return Stamp(about.st_size, about.st_mtime_ns)
+    return Stamp(status.st_size, status.st_mtime_ns)
 
 
 def _stamp(path: UrlPath, stamp: Stamp | FetchError) -> Stamp | OSError:
@@ -152,10 +152,10 @@ class _Reader(io.RawIOBase):
         if number not in self._parts:
             numbers = range(number, min(number + TOGETHER, -(-self._size // PART)))
             url = str(self._path)
-            spans = [ByteRange(url, place * PART, min((place + 1) * PART, self._size)) for place in numbers]
+            spans = [ByteRange(url, part * PART, min((part + 1) * PART, self._size)) for part in numbers]
             self._parts = {}
-            for place, data in zip(numbers, self._path.fetcher().ranges(spans), strict=True):
+            for part, data in zip(numbers, self._path.fetcher().ranges(spans), strict=True):
                 if isinstance(data, FetchError):
                     raise Unreachable.of(self._path, data)
-                self._parts[place] = data
+                self._parts[part] = data
         return self._parts[number]

@@ -23,7 +23,7 @@ class Coco(Table):
 
     def rows(self, split: str, stored: bool) -> Rows:
         (path, *_) = self.tables(split)
-        return self.located(read_coco(path), split, path, stored)
+        return self.with_paths(read_coco(path), split, path, stored)
 
 
 def read_coco(path: Path) -> Rows:
@@ -50,7 +50,7 @@ def read_coco(path: Path) -> Rows:
     if not paths:
         raise ConfigError(f"data.source: {path} has no image")
     order = np.argsort(owners, kind="stable")
-    classes = Texts.of([texts[place] for place in order.tolist()])
+    classes = Texts.of([texts[number] for number in order.tolist()])
     low, high = np.full(len(paths), len(classes.names), np.int32), np.full(len(paths), -1, np.int32)
     np.minimum.at(low, owners[order], classes.numbers)
     np.maximum.at(high, owners[order], classes.numbers)
@@ -113,14 +113,14 @@ def _objects(
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns the number of each object's image, int64 [k], its box as stored, float32 [k, 4], and its category."""
     owners, boxes, texts = [], [], []
-    for place, entry in enumerate(entries):
-        about = f"the annotation {entry.get('id', place)}"
+    for number, entry in enumerate(entries):
+        name = f"the annotation {entry.get('id', number)}"
         for key, known in (("image_id", numbers), ("category_id", names)):
             if entry[key] not in known:
-                raise Contradiction(f"{about} has the {key} {entry[key]}, which is none of its {key[:-3]} ids")
+                raise Contradiction(f"{name} has the {key} {entry[key]}, which is none of its {key[:-3]} ids")
         box = entry["bbox"]
         if not is_box(box):
-            raise Contradiction(f"{about}: received {str(box)[:80]} as bbox; accepted: [x, y, width, height]")
+            raise Contradiction(f"{name}: received {str(box)[:80]} as bbox; accepted: [x, y, width, height]")
         owners.append(numbers[entry["image_id"]])
         boxes.append(box)
         texts.append(names[entry["category_id"]])

@@ -84,15 +84,15 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, by_object
         return None if values is None else Column(values, np.arange(len(table)), name, path)
 
     names = _names(table, columns, path, stored)
-    labels, own = _labels(column(columns.label), table.schema)
+    labels, box_labels = _labels(column(columns.label), table.schema)
     if labels is None and columns.label != Columns.model_fields["label"].default:
         raise _missing(table, path, "label", columns.label)
     labels = labels or [None] * len(names)
     if row_a_box:
-        images, edges, texts, classes = np.arange(len(names)), _edges(table, path), labels, own
+        images, edges, texts, classes = np.arange(len(names)), _edges(table, path), labels, box_labels
     else:
         images, edges, texts, classes = _boxes(table, columns, path)
-        classes = classes if by_object else own
+        classes = classes if by_object else box_labels
     return Rows(
         names,
         Texts.of(labels),
@@ -283,8 +283,8 @@ def _boxes(
     labels = Column(values, rows, columns.box_labels, path)
     if not _is_list(values.type):
         raise ConfigError(f'{path}: column "{columns.box_labels}" must hold lists of labels; received {values.type}')
-    own, inner = labels.lists()
-    for row in np.flatnonzero(own != counts).tolist():
+    label_counts, inner = labels.lists()
+    for row in np.flatnonzero(label_counts != counts).tolist():
         raise labels.refuse(row, f'one label for each of the {counts[row]} boxes in "{columns.boxes}"')
     texts, classes = _labels(inner, table.schema)
     return images, boxes, texts or [], classes

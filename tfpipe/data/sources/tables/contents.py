@@ -1,7 +1,7 @@
 """Locates the bytes of images in tables, so that each is read at once by its file, offset and length.
 
 In an uncompressed Arrow file a value's bytes lie as they are. The images of a Parquet file, whose pages are encoded,
-are copied once, some at a time, to a stored table (catalog/table.py) beside it, or in `data.index`.
+are copied once, some at a time, to a stored table (catalog/table.py) next to it, or in `data.index`.
 """
 
 import shutil

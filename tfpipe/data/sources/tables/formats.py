@@ -25,7 +25,7 @@ FORMATS: dict[str, Format] = {
     **dict.fromkeys((".parquet", ".pq"), "parquet"),
     **dict.fromkeys((".arrow", ".feather"), "arrow"),
 }
-# What files.format_of calls those formats that are not text.
+# Names of the formats that are not text, as files.format_of returns them.
 BINARY = {"parquet": "a Parquet file", "arrow": "an Arrow file"}
 FILE_START = b"ARROW1"
 # End of an Arrow stream; without it, one that was cut off after a batch would seem whole.
@@ -87,9 +87,9 @@ def _read(path: Path, kind: Format, texts: Sequence[str]) -> pa.Table:
 def opening(path: Path) -> Iterator[None]:
     """Raises a ConfigError that names `path` and what it is in the place of an error of Arrow or the system."""
     try:
-        found, wanted = format_of(path), BINARY.get(table_format(path))
-        if found is not None and found != wanted:
-            raise ConfigError(f"data.source: cannot read {path}: it is {found}")
+        actual, expected = format_of(path), BINARY.get(table_format(path))
+        if actual is not None and actual != expected:
+            raise ConfigError(f"data.source: cannot read {path}: it is {actual}")
         yield
     except (OSError, pa.ArrowInvalid) as error:
         reason = error.strerror if isinstance(error, OSError) else None
@@ -143,10 +143,10 @@ def _any_in_parquet(path: Path, column: str) -> bool:
         if not _is_of_bytes(file.schema_arrow, column):
             return False
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        chunks = [group.column(place) for group in groups for place in range(group.num_columns)]
+        chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
         chunks = [chunk for chunk in chunks if chunk.path_in_schema == _leaf(file.schema_arrow, column)]
         counted = [chunk.statistics for chunk in chunks if chunk.is_stats_set and chunk.statistics.has_null_count]
-        nulls = sum(about.null_count for about in counted)
+        nulls = sum(statistics.null_count for statistics in counted)
         return len(counted) < len(chunks) or nulls < file.metadata.num_rows or not file.metadata.num_rows
 
 
@@ -180,8 +180,8 @@ def arrow_values(table: pa.Table, column: str) -> Iterator[pa.Array]:
 
 
 def _is_of_bytes(schema: pa.Schema, column: str) -> bool:
-    place = schema.get_field_index(column)
-    kind = schema.field(place).type if place >= 0 else None
+    number = schema.get_field_index(column)
+    kind = schema.field(number).type if number >= 0 else None
     if kind is not None and pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
         kind = kind.field("bytes").type
     return kind is not None and _is_bytes(kind)

@@ -64,9 +64,9 @@ class Table(BaseSource):
 
     def tables(self, split: str) -> list[Path]:
         """Returns the files of a split."""
-        found = files_of(self.about, split, self.suffixes, COPY)
-        # Notes beside a table are no table.
-        return [path for path in found if path.suffix.lower() not in FURTHER] or found
+        paths = files_of(self.about, split, self.suffixes, COPY)
+        # Notes next to a table are no table.
+        return [path for path in paths if path.suffix.lower() not in FURTHER] or paths
 
     def open(self, split: str, world: World) -> Split:
         check_split(split)
@@ -98,7 +98,10 @@ class Table(BaseSource):
         return kind_of(catalog.paths)(self.config, catalog, world)
 
     def stored(self, tables: list[Path]) -> bool:
-        """Returns whether the tables hold the images' bytes; raises ConfigError if they cannot be read, or some do."""
+        """Returns whether the tables hold the images' bytes.
+
+        Raises ConfigError if a table cannot be read, or only some hold them.
+        """
         holding = [path for path in tables if holds_bytes(path, self.about.columns.bytes)]
         if holding and len(holding) < len(tables):
             other = next(path for path in tables if path not in holding)
@@ -121,8 +124,8 @@ class Table(BaseSource):
             try:
                 if shards is not None:
                     files = [shards.contents(item) for item in items.tolist()]
-                    found = [header_of(file, rows.origin(item))[:2] for file, item in zip(files, items, strict=True)]
-                    sizes[items] = np.array(found, np.float32)
+                    measured = [header_of(file, rows.origin(item))[:2] for file, item in zip(files, items, strict=True)]
+                    sizes[items] = np.array(measured, np.float32)
                 elif storage is not None:
                     sizes[items] = storage.sizes([rows.names[item] for item in items.tolist()])
             except (OSError, ValueError, TfpipeError) as error:
@@ -144,12 +147,12 @@ class Table(BaseSource):
         """Reads the rows of a split, with complete paths; raises ConfigError if they cannot be read."""
         tables = self.tables(split)
         rows = read_rows(tables, self.about.columns, stored, self.config.label_source == "object")
-        return self.located(rows, split, tables[0], stored)
+        return self.with_paths(rows, split, tables[0], stored)
 
-    def located(self, rows: Rows, split: str, table: Path, stored: bool) -> Rows:
+    def with_paths(self, rows: Rows, split: str, table: Path, stored: bool) -> Rows:
         """Makes the paths complete: relative ones are relative to `images`, or to the table's folder."""
-        about = self.about
-        images = about.test_images if split == "test" and about.test_images is not None else about.images
+        source = self.about
+        images = source.test_images if split == "test" and source.test_images is not None else source.images
         base = str(images or table.parent)
         if stored:
             return rows
