@@ -31,6 +31,7 @@ typedef void blur_rows(int16_t *out, const uint8_t *const *rows, int n, struct t
 /* Filters along a row of blur_rows: values `step` apart. row[-reach * step] to row[n + reach * step] are readable. */
 typedef void blur_values(uint8_t *out, const int16_t *row, int n, struct taps taps, int step);
 
+enum { PLACES = 4 }; /* that are worked out at a time */
 /* A warp: the crop's old pixels, and where the new ones come from. */
 struct warp {
     const uint8_t *in;
@@ -38,9 +39,16 @@ struct warp {
     int height, width, channels;
     size_t row; /* bytes from a row of `in` to the next */
     const uint8_t *fill;
+    /* Of a bilinear one, by pixel of a row [width + PLACES]: from `in` to the upper left of its four neighbours, and how
+     * far it is to the right and below. */
+    int32_t *offsets;
+    float *share_x, *share_y;
 };
-/* Writes pixels [from, to) of a row, all of them from within the crop; `in` has a border of a pixel. */
-typedef void interpolate_row(uint8_t *out, const struct warp *warp, int row, int from, int to);
+/* Sets the places of pixels [from, to) of a row, from offsets[0] on. They are within the crop, and `in` has a border. */
+typedef void locate_row(const struct warp *warp, int row, int from, int to);
+/* Pillow interpolates doubles, between columns first, and truncates: a level that is almost a whole number may differ by
+ * one. */
+typedef void interpolate_row(uint8_t *out, const struct warp *warp, int count);
 
 struct level_kernels {
     map_levels *map;
@@ -52,6 +60,7 @@ struct level_kernels {
     smooth_row *smooth;
     blur_rows *blur_rows;
     blur_values *blur_values;
+    locate_row *locate;
     interpolate_row *interpolate;
     mirror_row *mirror;
 };
@@ -65,6 +74,7 @@ sum_levels sum_plain, sum_avx2;
 smooth_row smooth_plain, smooth_avx2;
 blur_rows blur_rows_plain, blur_rows_avx2;
 blur_values blur_values_plain, blur_values_avx2;
+locate_row locate_plain, locate_avx2;
 interpolate_row interpolate_plain, interpolate_avx2;
 
 /* A crop that operations are applied to. */

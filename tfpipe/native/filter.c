@@ -33,16 +33,18 @@ void smooth_plain(uint8_t *out, const uint8_t *const rows[3], uint16_t *sums, in
 
 int apply_sharpness(const struct edit *edit, const struct tfpipe_operation *operation) {
     if (edit->height < 3 || edit->width < 3) return 0;
-    const uint8_t *copy = copy_crop(edit);
     const size_t step = (size_t)edit->channels, row = edit->row;
-    uint16_t *sums = buffer_reserve(&edit->scratch->rows, row * (sizeof *sums + 1));
-    if (!copy || !sums) return TFPIPE_MEMORY;
-    uint8_t *smooth = (uint8_t *)(sums + row), *out = edit->pixels + row + step;
-    for (int y = 1; y < edit->height - 1; y++, out += row) {
-        const uint8_t *here = copy + (size_t)y * row;
-        const uint8_t *const rows[3] = {here - row, here, here + row};
-        edit->kernels->smooth(smooth, rows, sums, (int)row, edit->channels);
-        edit->kernels->blend(out, smooth + step, row - 2 * step, (float)operation->values[0]);
+    uint16_t *sums = buffer_reserve(&edit->scratch->rows, row * (sizeof *sums + 3));
+    if (!sums) return TFPIPE_MEMORY;
+    uint8_t *smooth = (uint8_t *)(sums + row), *above = smooth + row, *here = above + row; /* both as they were */
+    memcpy(above, edit->pixels, row);
+    for (int y = 1; y < edit->height - 1; y++) {
+        uint8_t *out = edit->pixels + (size_t)y * row, *swapped = above;
+        memcpy(here, out, row);
+        edit->kernels->smooth(smooth, (const uint8_t *const[]){above, here, out + row}, sums, (int)row, edit->channels);
+        edit->kernels->blend(out + step, smooth + step, row - 2 * step, (float)operation->values[0]);
+        above = here;
+        here = swapped;
     }
     return 0;
 }

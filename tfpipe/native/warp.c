@@ -145,85 +145,94 @@ INLINE struct place place_of(const struct warp *warp, int row, int i) {
                           map[3] * (i + 0.5) + map[4] * (row + 0.5) + map[5]};
 }
 
+void locate_plain(const struct warp *warp, int row, int from, int to) {
+    for (int i = 0; i < to - from; i++) {
+        struct place place = place_of(warp, row, from + i);
+        double x = place.x - 0.5, y = place.y - 0.5, left = floor(x), top = floor(y);
+        warp->offsets[i] = (int32_t)top * (int32_t)warp->row + (int32_t)left * warp->channels;
+        warp->share_x[i] = (float)(x - left);
+        warp->share_y[i] = (float)(y - top);
+    }
+}
+
 INLINE float between(float a, float b, float share) { return a + (b - a) * share; }
 
-/* Pillow interpolates doubles, and truncates: a level that is almost a whole number may differ by one. */
-void interpolate_plain(uint8_t *out, const struct warp *warp, int row, int from, int to) {
+/* Interpolates pixels [from, count). */
+static void interpolate(uint8_t *out, const struct warp *warp, int from, int count) {
     const size_t pixel = (size_t)warp->channels;
-    for (int i = from; i < to; i++) {
-        struct place place = place_of(warp, row, i);
-        double x = place.x - 0.5, y = place.y - 0.5, left = floor(x), top = floor(y);
-        float share_x = (float)(x - left), share_y = (float)(y - top);
-        const uint8_t *upper = warp->in + (ptrdiff_t)top * (ptrdiff_t)warp->row + (ptrdiff_t)left * (ptrdiff_t)pixel;
-        const uint8_t *lower = upper + warp->row;
+    out += (size_t)from * pixel;
+    for (int i = from; i < count; i++) {
+        const uint8_t *upper = warp->in + warp->offsets[i], *lower = upper + warp->row;
         for (size_t c = 0; c < pixel; c++) {
-            float before = between(upper[c], lower[c], share_y);
-            float after = between(upper[c + pixel], lower[c + pixel], share_y);
-            *out++ = (uint8_t)(int)between(before, after, share_x);
+            float before = between(upper[c], lower[c], warp->share_y[i]);
+            float after = between(upper[c + pixel], lower[c + pixel], warp->share_y[i]);
+            *out++ = (uint8_t)(int)between(before, after, warp->share_x[i]);
         }
     }
 }
 
-#if HAVE_AVX2
-/* Four pixels' first bytes, and how far they are right of it and below it. */
-struct four {
-    _Alignas(16) int32_t offsets[4];
-    _Alignas(16) float share_x[4], share_y[4];
-};
+void interpolate_plain(uint8_t *out, const struct warp *warp, int count) { interpolate(out, warp, 0, count); }
 
-AVX2 INLINE struct four four_places(const struct warp *warp, int row, int i) {
+#if HAVE_AVX2
+AVX2 void locate_avx2(const struct warp *warp, int row, int from, int to) {
     const double *map = warp->map;
-    const __m256d half = _mm256_set1_pd(0.5);
-    __m256d column = _mm256_add_pd(_mm256_set1_pd(i), _mm256_setr_pd(0.5, 1.5, 2.5, 3.5));
-    __m256d x = _mm256_add_pd(_mm256_mul_pd(_mm256_set1_pd(map[0]), column), _mm256_set1_pd(map[1] * (row + 0.5)));
-    __m256d y = _mm256_add_pd(_mm256_mul_pd(_mm256_set1_pd(map[3]), column), _mm256_set1_pd(map[4] * (row + 0.5)));
-    x = _mm256_sub_pd(_mm256_add_pd(x, _mm256_set1_pd(map[2])), half);
-    y = _mm256_sub_pd(_mm256_add_pd(y, _mm256_set1_pd(map[5])), half);
-    __m256d left = _mm256_floor_pd(x), top = _mm256_floor_pd(y);
-    struct four four;
-    _mm_store_ps(four.share_x, _mm256_cvtpd_ps(_mm256_sub_pd(x, left)));
-    _mm_store_ps(four.share_y, _mm256_cvtpd_ps(_mm256_sub_pd(y, top)));
-    __m128i lefts = _mm256_cvttpd_epi32(left), tops = _mm256_cvttpd_epi32(top);
-    lefts = _mm_add_epi32(lefts, _mm_add_epi32(lefts, lefts));
-    tops = _mm_mullo_epi32(tops, _mm_set1_epi32((int)warp->row));
-    _mm_store_si128((__m128i *)(void *)four.offsets, _mm_add_epi32(lefts, tops));
-    return four;
+    const __m256d half = _mm256_set1_pd(0.5), one = _mm256_setr_pd(0.5, 1.5, 2.5, 3.5);
+    const __m256d step_x = _mm256_set1_pd(map[0]), step_y = _mm256_set1_pd(map[3]);
+    const __m256d row_x = _mm256_set1_pd(map[1] * (row + 0.5)), row_y = _mm256_set1_pd(map[4] * (row + 0.5));
+    const __m256d start_x = _mm256_set1_pd(map[2]), start_y = _mm256_set1_pd(map[5]);
+    const __m128i pitch = _mm_set1_epi32((int)warp->row), pixel = _mm_set1_epi32(warp->channels);
+    for (int i = 0; i < to - from; i += PLACES) {
+        __m256d column = _mm256_add_pd(_mm256_set1_pd(from + i), one);
+        __m256d x = _mm256_add_pd(_mm256_add_pd(_mm256_mul_pd(step_x, column), row_x), start_x);
+        __m256d y = _mm256_add_pd(_mm256_add_pd(_mm256_mul_pd(step_y, column), row_y), start_y);
+        x = _mm256_sub_pd(x, half);
+        y = _mm256_sub_pd(y, half);
+        __m256d left = _mm256_floor_pd(x), top = _mm256_floor_pd(y);
+        __m128i offsets = _mm_add_epi32(_mm_mullo_epi32(_mm256_cvttpd_epi32(top), pitch),
+                                        _mm_mullo_epi32(_mm256_cvttpd_epi32(left), pixel));
+        _mm_storeu_si128((__m128i *)(void *)(warp->offsets + i), offsets);
+        _mm_storeu_ps(warp->share_x + i, _mm256_cvtpd_ps(_mm256_sub_pd(x, left)));
+        _mm_storeu_ps(warp->share_y + i, _mm256_cvtpd_ps(_mm256_sub_pd(y, top)));
+    }
 }
 
 AVX2 INLINE __m256 floats(const uint8_t *at) { /* an RGB pixel in each lane */
-    const __m128i apart = _mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, -1, -1, -1, -1, -1, -1, -1, -1);
-    __m128i bytes = _mm_shuffle_epi8(_mm_loadl_epi64((const __m128i *)(const void *)at), apart);
-    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+    const __m256i apart = _mm256_setr_epi8(0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, -1, -1, -1, -1, /* 3 to 5: */
+                                           3, -1, -1, -1, 4, -1, -1, -1, 5, -1, -1, -1, -1, -1, -1, -1);
+    int64_t bytes;
+    memcpy(&bytes, at, sizeof bytes);
+    return _mm256_cvtepi32_ps(_mm256_shuffle_epi8(_mm256_set1_epi64x(bytes), apart));
 }
 
 AVX2 INLINE __m256 between8(__m256 a, __m256 b, __m256 share) {
     return _mm256_add_ps(a, _mm256_mul_ps(_mm256_sub_ps(b, a), share));
 }
 
-/* Interpolates two pixels: one in each lane. */
-AVX2 INLINE __m256i two_pixels(const struct warp *warp, const struct four *four, int k) {
-    __m256 pairs[2];
-    for (int i = 0; i < 2; i++) {
-        const uint8_t *upper = warp->in + four->offsets[k + i];
-        pairs[i] = between8(floats(upper), floats(upper + warp->row), _mm256_broadcast_ss(four->share_y + k + i));
-    }
-    __m256 share = _mm256_set_m128(_mm_broadcast_ss(four->share_x + k + 1), _mm_broadcast_ss(four->share_x + k));
-    __m256 before = _mm256_permute2f128_ps(pairs[0], pairs[1], 0x20);
-    __m256 after = _mm256_permute2f128_ps(pairs[0], pairs[1], 0x31);
-    return _mm256_cvttps_epi32(between8(before, after, share));
+/* Interpolates between the rows of pixel i: the left one in a lane, the right one in the other. */
+AVX2 INLINE __m256 between_rows(const struct warp *warp, int i) {
+    const uint8_t *upper = warp->in + warp->offsets[i];
+    return between8(floats(upper), floats(upper + warp->row), _mm256_broadcast_ss(warp->share_y + i));
 }
 
-AVX2 void interpolate_avx2(uint8_t *out, const struct warp *warp, int row, int from, int to) {
+/* Interpolates pixels i and i + 1: one in each lane. */
+AVX2 INLINE __m256i two_pixels(const struct warp *warp, int i) {
+    __m256 first = between_rows(warp, i), second = between_rows(warp, i + 1);
+    __m256 share = _mm256_set_m128(_mm_broadcast_ss(warp->share_x + i + 1), _mm_broadcast_ss(warp->share_x + i));
+    __m256 left = _mm256_permute2f128_ps(first, second, 0x20), right = _mm256_permute2f128_ps(first, second, 0x31);
+    return _mm256_cvttps_epi32(between8(left, right, share));
+}
+
+AVX2 void interpolate_avx2(uint8_t *out, const struct warp *warp, int count) {
     const __m128i together = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    int i = 0;
     /* Four pixels are stored as 16 bytes: those after them are of the pixels that follow. */
-    for (; warp->channels == 3 && from + 6 <= to; from += 4, out += 12) {
-        struct four four = four_places(warp, row, from);
-        __m256i words = _mm256_packs_epi32(two_pixels(warp, &four, 0), two_pixels(warp, &four, 2)); /* 0 2, 1 3 */
+    for (uint8_t *to = out; warp->channels == 3 && i + 6 <= count; i += 4, to += 12) {
+        __m256i words = _mm256_packs_epi32(two_pixels(warp, i), two_pixels(warp, i + 2)); /* 0 and 2, 1 and 3 */
         __m256i bytes = _mm256_packus_epi16(words, words);
         __m128i pixels = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
-        _mm_storeu_si128((__m128i *)(void *)out, _mm_shuffle_epi8(pixels, together));
+        _mm_storeu_si128((__m128i *)(void *)to, _mm_shuffle_epi8(pixels, together));
     }
-    interpolate_plain(out, warp, row, from, to);
+    interpolate(out, warp, i, count);
 }
 #endif
 
@@ -249,17 +258,22 @@ static int is_inside(const struct warp *warp, struct place place) {
 }
 
 static int warp_bilinear(const struct edit *edit, struct warp *warp) {
-    int status = set_bordered(edit, warp);
+    const size_t places = (size_t)edit->width + PLACES;
+    warp->offsets = buffer_reserve(&edit->scratch->rows, places * (sizeof *warp->offsets + 2 * sizeof *warp->share_x));
+    if (!warp->offsets || set_bordered(edit, warp)) return TFPIPE_MEMORY;
+    warp->share_x = (float *)(void *)(warp->offsets + places);
+    warp->share_y = warp->share_x + places;
     uint8_t *out = edit->pixels;
-    for (int row = 0; !status && row < warp->height; row++, out += edit->row) {
+    for (int row = 0; row < warp->height; row++, out += edit->row) {
         int from = 0, to = warp->width; /* what is inside is a range, also with rounding */
         while (from < to && !is_inside(warp, place_of(warp, row, from))) from++;
         while (from < to && !is_inside(warp, place_of(warp, row, to - 1))) to--;
         fill_pixels(out, warp, from);
-        edit->kernels->interpolate(out + (size_t)from * (size_t)warp->channels, warp, row, from, to);
+        edit->kernels->locate(warp, row, from, to);
+        edit->kernels->interpolate(out + (size_t)from * (size_t)warp->channels, warp, to - from);
         fill_pixels(out + (size_t)to * (size_t)warp->channels, warp, warp->width - to);
     }
-    return status;
+    return 0;
 }
 
 int apply_warp(const struct edit *edit, const struct tfpipe_operation *operation) {
