@@ -74,9 +74,12 @@ static struct rectangle rectangle_of(const struct edit *edit, const struct tfpip
 
 static int apply_erase(const struct edit *edit, const struct tfpipe_operation *operation) {
     struct rectangle rectangle = rectangle_of(edit, operation);
-    for (size_t y = 0; y < rectangle.rows; y++)
-        for (size_t i = 0; i < rectangle.bytes; i++)
-            rectangle.first[y * edit->row + i] = operation->fill[i % (size_t)edit->channels];
+    for (size_t i = 0, channel = 0; i < rectangle.bytes && rectangle.rows; i++) {
+        rectangle.first[i] = operation->fill[channel];
+        if (++channel == (size_t)edit->channels) channel = 0;
+    }
+    for (size_t y = 1; y < rectangle.rows; y++)
+        memcpy(rectangle.first + y * edit->row, rectangle.first, rectangle.bytes);
     return 0;
 }
 
@@ -131,9 +134,12 @@ static int apply_add(const struct edit *edit, const struct tfpipe_operation *ope
 
 static int apply_load(const struct edit *edit, const struct tfpipe_operation *operation) {
     const float *sum = edit->scratch->data.memory;
+    uint8_t *pixels = edit->pixels;
     (void)operation;
-    for (size_t i = 0; i < edit->size; i++)
-        edit->pixels[i] = (uint8_t)(int)(sum[i] < 255 ? sum[i] > 0 ? sum[i] : 0 : 255);
+    for (size_t i = 0, size = edit->size; i < size; i++) {
+        float level = sum[i] > 0 ? sum[i] : 0;
+        pixels[i] = (uint8_t)(int)(level < 255 ? level : 255);
+    }
     return 0;
 }
 
@@ -212,11 +218,11 @@ static int check(const struct edit *edit, const struct tfpipe_operation *operati
 }
 
 static const struct level_kernels KERNELS[] = {
-    {map_plain, blend_levels_plain, gray_plain, hue_plain, range_plain, smooth_plain, blur_rows_plain,
-     blur_values_plain, mirror_plain},
+    {map_plain, blend_levels_plain, gray_plain, hue_plain, range_plain, sum_plain, smooth_plain, blur_rows_plain,
+     blur_values_plain, locate_plain, interpolate_plain, mirror_plain},
 #if HAVE_AVX2
-    {map_plain, blend_levels_plain, gray_plain, hue_plain, range_plain, smooth_plain, blur_rows_plain,
-     blur_values_plain, mirror_avx2},
+    {map_avx2, blend_levels_avx2, gray_avx2, hue_avx2, range_avx2, sum_avx2, smooth_avx2, blur_rows_avx2,
+     blur_values_avx2, locate_avx2, interpolate_avx2, mirror_avx2},
 #endif
 };
 

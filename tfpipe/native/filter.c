@@ -4,6 +4,10 @@
 #include <math.h>
 #include <string.h>
 
+#if HAVE_AVX2
+#include <immintrin.h>
+#endif
+
 enum {
     SMOOTH = 13,       /* sum of the weights of Pillow's ImageFilter.SMOOTH: 1, and 5 in the middle */
     ONE = 1 << 15,     /* sum of a blur's weights */
@@ -11,26 +15,36 @@ enum {
     VALUES_SHIFT = 21, /* from 8 + 6 + 15 bits to 8 */
 };
 
-/* The sum is a whole number, and never halfway: floor(sum / 13 + 0.5) = floor((sum + 6) / 13). */
-void smooth_plain(uint8_t *restrict out, const uint8_t *const rows[3], int n, int step) {
-    for (int i = 0; i < n; i++) {
-        int sum = 4 * rows[1][i];
-        for (int k = 0; k < 3; k++) sum += rows[k][i - step] + rows[k][i] + rows[k][i + step];
-        out[i] = (uint8_t)((sum + SMOOTH / 2) / SMOOTH);
+/* Sums are below 16 bits, and never halfway: floor(sum / 13 + 0.5) = floor((sum + 6) / 13). The product is too large by
+ * less than the distance to the next thirteenth: (13 * 255 + 6) * (5042 - 65536 / 13) < 65536 / 13.
+ * The compiler makes vector code of this, for each kind of instructions. */
+INLINE void smooth_any(uint8_t *restrict out, const uint8_t *const rows[3], uint16_t *restrict sums, int n, int step) {
+    const uint8_t *above = rows[0], *here = rows[1], *below = rows[2];
+    for (int i = 0; i < n; i++) sums[i] = (uint16_t)(above[i] + here[i] + below[i]);
+    for (int i = step; i < n - step; i++) {
+        uint16_t sum = (uint16_t)(sums[i - step] + sums[i] + sums[i + step] + 4 * here[i] + SMOOTH / 2);
+        out[i] = (uint8_t)((uint32_t)sum * 5042u >> 16);
     }
+}
+
+void smooth_plain(uint8_t *out, const uint8_t *const rows[3], uint16_t *sums, int n, int step) {
+    smooth_any(out, rows, sums, n, step);
 }
 
 int apply_sharpness(const struct edit *edit, const struct tfpipe_operation *operation) {
     if (edit->height < 3 || edit->width < 3) return 0;
-    const uint8_t *copy = copy_crop(edit);
-    uint8_t *smooth = buffer_reserve(&edit->scratch->rows, edit->row + PAD);
-    if (!copy || !smooth) return TFPIPE_MEMORY;
-    const size_t step = (size_t)edit->channels, n = edit->row - 2 * step;
+    const size_t step = (size_t)edit->channels, row = edit->row;
+    uint16_t *sums = buffer_reserve(&edit->scratch->rows, row * (sizeof *sums + 3));
+    if (!sums) return TFPIPE_MEMORY;
+    uint8_t *smooth = (uint8_t *)(sums + row), *above = smooth + row, *here = above + row; /* both as they were */
+    memcpy(above, edit->pixels, row);
     for (int y = 1; y < edit->height - 1; y++) {
-        const uint8_t *here = copy + (size_t)y * edit->row + step;
-        const uint8_t *const rows[3] = {here - edit->row, here, here + edit->row};
-        edit->kernels->smooth(smooth, rows, (int)n, edit->channels);
-        edit->kernels->blend(edit->pixels + (size_t)y * edit->row + step, smooth, n, (float)operation->values[0]);
+        uint8_t *out = edit->pixels + (size_t)y * row, *swapped = above;
+        memcpy(here, out, row);
+        edit->kernels->smooth(smooth, (const uint8_t *const[]){above, here, out + row}, sums, (int)row, edit->channels);
+        edit->kernels->blend(out + step, smooth + step, row - 2 * step, (float)operation->values[0]);
+        above = here;
+        here = swapped;
     }
     return 0;
 }
@@ -51,6 +65,67 @@ void blur_values_plain(uint8_t *out, const int16_t *row, int n, struct taps taps
         out[i] = (uint8_t)(sum >> VALUES_SHIFT);
     }
 }
+
+#if HAVE_AVX2
+AVX2 void smooth_avx2(uint8_t *out, const uint8_t *const rows[3], uint16_t *sums, int n, int step) {
+    smooth_any(out, rows, sums, n, step);
+}
+
+/* Sums of 16 values: low has values 0 to 3 and 8 to 11. */
+struct sums {
+    __m256i low, high;
+};
+
+/* Adds the products of two distances with their weights. */
+AVX2 INLINE struct sums add_products(struct sums sums, __m256i near, __m256i far, const int16_t *weights) {
+    int32_t pair;
+    memcpy(&pair, weights, sizeof pair);
+    __m256i both = _mm256_set1_epi32(pair);
+    sums.low = _mm256_add_epi32(sums.low, _mm256_madd_epi16(_mm256_unpacklo_epi16(near, far), both));
+    sums.high = _mm256_add_epi32(sums.high, _mm256_madd_epi16(_mm256_unpackhi_epi16(near, far), both));
+    return sums;
+}
+
+AVX2 INLINE __m256i shifted(struct sums sums, int bits) {
+    return _mm256_packs_epi32(_mm256_srai_epi32(sums.low, bits), _mm256_srai_epi32(sums.high, bits));
+}
+
+AVX2 INLINE __m256i words(const uint8_t *at) {
+    return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
+
+AVX2 void blur_rows_avx2(int16_t *out, const uint8_t *const *rows, int n, struct taps taps) {
+    const uint8_t *const *middle = rows + taps.reach;
+    for (int i = 0; i < n; i += 16) {
+        struct sums sums = {_mm256_set1_epi32(1 << (ROWS_SHIFT - 1)), _mm256_set1_epi32(1 << (ROWS_SHIFT - 1))};
+        for (int k = 0; k <= taps.reach; k += 2) {
+            __m256i near = words(middle[k] + i), far = _mm256_setzero_si256();
+            if (k > 0) near = _mm256_add_epi16(near, words(middle[-k] + i));
+            if (k < taps.reach) far = _mm256_add_epi16(words(middle[k + 1] + i), words(middle[-k - 1] + i));
+            sums = add_products(sums, near, far, taps.weights + k);
+        }
+        _mm256_storeu_si256((__m256i *)(void *)(out + i), shifted(sums, ROWS_SHIFT));
+    }
+}
+
+AVX2 INLINE __m256i values_at(const int16_t *at) { return _mm256_loadu_si256((const __m256i *)(const void *)at); }
+
+AVX2 void blur_values_avx2(uint8_t *out, const int16_t *row, int n, struct taps taps, int step) {
+    for (; n >= 16; n -= 16, row += 16, out += 16) {
+        struct sums sums = {_mm256_set1_epi32(1 << (VALUES_SHIFT - 1)), _mm256_set1_epi32(1 << (VALUES_SHIFT - 1))};
+        for (int k = 0, at = 0; k <= taps.reach; k += 2, at += 2 * step) {
+            __m256i near = values_at(row + at), far = _mm256_setzero_si256();
+            if (k > 0) near = _mm256_add_epi16(near, values_at(row - at));
+            if (k < taps.reach) far = _mm256_add_epi16(values_at(row + at + step), values_at(row - at - step));
+            sums = add_products(sums, near, far, taps.weights + k);
+        }
+        __m256i levels = shifted(sums, VALUES_SHIFT);
+        levels = _mm256_permute4x64_epi64(_mm256_packus_epi16(levels, levels), 0x88);
+        _mm_storeu_si128((__m128i *)(void *)out, _mm256_castsi256_si128(levels));
+    }
+    blur_values_plain(out, row, n, taps, step);
+}
+#endif
 
 /* Sets weights[0..reach] of exp(-distance^2 / (2 sigma^2)), and returns the largest distance whose weight is not 0. What
  * a weight loses by rounding, the next one gets. */
