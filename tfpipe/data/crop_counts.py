@@ -14,6 +14,7 @@ from tfpipe.errors import ConfigError
 
 # At most this many XMLs are read to count an epoch's crops, at 0.1 ms each.
 COUNT_AT_MOST = 5000
+UNKNOWN = np.iinfo(np.int64).max
 
 
 class CropCount(NamedTuple):
@@ -30,10 +31,8 @@ def count_crops(split: Split) -> CropCount:
     Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists and weighted samples
     give an expectation.
     """
-    catalog, crop = split.catalog, split.config.crop_for(split.catalog.split)
-    one_each = crop in ("center", "full")
-    one_each |= crop == "random_resized" and not catalog.by_object
-    if one_each or catalog.by_box:
+    catalog = split.catalog
+    if catalog.by_box or not _several(split):
         return CropCount(catalog.samples, exact=True)
     order = split.order
     if isinstance(order, WeightedOrder):
@@ -75,11 +74,18 @@ def crops_left(split: Split, rest: Stream) -> int | None:
     catalog = split.catalog
     visits = split.visits(rest, len(catalog) // split.world.size + 1)
     there = visits.position < len(catalog)
-    images, first = visits.item[there], visits.first_crop[there]
-    counts = np.ones_like(images)
-    if catalog.boxes is not None and _several(split):
-        counts = np.diff(catalog.boxes.offsets(len(catalog)))[images]
-    return int(np.maximum(counts - first, 0).sum())
+    counts = most_crops(split, visits.item[there])
+    return int(np.maximum(counts - visits.first_crop[there], 0).sum())
+
+
+def most_crops(split: Split, items: np.ndarray) -> np.ndarray:
+    """Returns int64 [k]: how many crops samples (int64 [k]) give; UNKNOWN if only reading the XML would tell."""
+    catalog = split.catalog
+    if catalog.by_box or not _several(split):
+        return np.ones_like(items)
+    if catalog.boxes is not None:
+        return np.diff(catalog.boxes.offsets(len(catalog)))[items]
+    return np.where(catalog.annotated[items], UNKNOWN, 1)
 
 
 def _several(split: Split) -> bool:

@@ -86,6 +86,21 @@ def test_an_image_resumed_after_its_last_crop_is_told_when_it_is_left_out_later(
     assert left.position == len(split.catalog) + 2 and left.failure.path == split.catalog.paths[2]
 
 
+@pytest.mark.parametrize(
+    "data", [{"unit": "box", "crop": "random_resized"}, {"crop": "full"}, {"crop": "boxes", "annotations": "none"}]
+)
+def test_a_sample_resumed_after_its_last_crop_is_not_left_out_if_its_file_is_lost(
+    sample: SampleData, tree: Path, tmp_path: Path, data: dict
+) -> None:
+    """Its only crop was trained before, so nothing of it is missing."""
+    data = {"train_filelist": "train.txt", "on_error": "skip", "shuffle_buffer": 0, **data}
+    split = load_split(load_config(sample.config(tmp_path / "config.json", data=data)).data, "train", World())
+    dropped = Dropped(split, Stream((Cursor(2, 1),)))
+    item, _ = split.catalog.image_and_box(2)
+    Path(split.catalog.paths[item]).unlink()
+    assert dropped.look([np.array([[3, 0], [4, 0]])]) == []
+
+
 @pytest.mark.parametrize("kind", ["crops", pytest.param("raw", marks=pytest.mark.full("as with crops"))])
 def test_stored_crops_are_never_left_out(sample: SampleData, tmp_path: Path, kind: str) -> None:
     """A bad one stops the run. A resumed run may begin after the last crop of an image."""

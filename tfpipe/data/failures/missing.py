@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfpipe.data.catalog.locate import Lookup
+from tfpipe.data.crop_counts import most_crops
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.order.mixture import Mixture
 from tfpipe.data.order.permutation import Order
@@ -147,7 +148,10 @@ class Dropped:
         return dropped
 
     def _explained(self, visits: SampleRef) -> list[DroppedSample]:
-        # A sample that is resumed may have had all its crops, which says nothing about its next visit.
+        # A run may resume right after the last crop of a sample: then nothing of it is missing.
+        rest = visits.first_crop < most_crops(self._split, visits.item)
+        visits = SampleRef(*(column[rest] for column in visits))
+        # A resumed sample whose crops were not counted before may have had all; that says nothing of its next visit.
         resumed = visits.first_crop > 0
         new = resumed | np.array([item not in self._known for item in visits.item.tolist()], bool)
         if new.any():
