@@ -11,6 +11,8 @@ import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile
 
+from tfpipe.native import KERNELS
+
 SOURCES = Path(__file__).resolve().parents[2] / "tfpipe" / "native"
 REFUSED, DAMAGED, MEMORY, ARGUMENT = 1, 2, 3, 4
 WARNINGS = ["-std=c11", "-Wall", "-Wextra", "-Werror"]
@@ -34,6 +36,9 @@ def build_core(folder: Path, *options: str) -> Path:
 class Core:
     """A scratch of the library at `path`, and its functions."""
 
+    kernel = "bilinear"
+    """Kernel of the resize."""
+
     def __init__(self, path: Path) -> None:
         self.library = ctypes.CDLL(str(path))
         self.library.tfpipe_scratch_new.restype = ctypes.c_void_p
@@ -41,7 +46,7 @@ class Core:
         self.library.tfpipe_simd.restype = ctypes.c_char_p
         self.library.tfpipe_crops.argtypes = [
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
-            *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+            *(ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
         ]
         self.scratch = self.library.tfpipe_scratch_new()
 
@@ -69,7 +74,7 @@ class Core:
         memory = np.full(length + 2 * guard, 0xA5, np.uint8)
         status = self.library.tfpipe_crops(
             *(self.scratch, jpeg, len(jpeg), *size, places.ctypes.data),
-            *(None if mirrored is None else mirrored.ctypes.data, count, *target, channels),
+            *(None if mirrored is None else mirrored.ctypes.data, count, *target, channels, KERNELS.index(self.kernel)),
             memory.ctypes.data + guard,
         )
         assert (memory[:guard] == 0xA5).all() and (memory[-guard:] == 0xA5).all()

@@ -20,10 +20,12 @@ logger = logging.getLogger(__name__)
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 7  # TFPIPE_VERSION of crops.h
+VERSION = 8  # TFPIPE_VERSION of crops.h
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "TensorFlow's ops"
 DAMAGED = 2  # TFPIPE_DAMAGED of crops.h
+# Kernels of a resize, in the order of crops.h; the ops take their numbers.
+KERNELS = ("bilinear", "antialias", "bicubic", "area")
 # Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
@@ -113,11 +115,11 @@ class Native(Core):
 
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), sizes (int32 [n, 2]: height, width), images (int64 [k]: number of the JPEG, ascending),
-    windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels) -> crops (uint8 [k, height, width,
-    channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
+    windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels, kernel (an index of KERNELS)) -> crops
+    (uint8 [k, height, width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
     resize: Callable[..., Any]
-    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width) -> crops (uint8
-    [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window beyond the
+    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, kernel) -> crops
+    (uint8 [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window beyond the
     image."""
     sizes: Callable[..., Any]
     """(images (string [n]), sizes (int32 [n, 2])) -> sizes (int32 [n, 2]: height, width), those that are 0 replaced by
