@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import math
 import random
 import struct
 import subprocess
@@ -48,6 +49,10 @@ class Core:
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
             *(ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
         ]
+        self.library.tfpipe_resize.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+            *(ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
+        ]
         self.scratch = self.library.tfpipe_scratch_new()
 
     def __del__(self) -> None:
@@ -66,19 +71,36 @@ class Core:
 
         Memory before and after the crops is checked to be as it was.
         """
-        count = len(windows)
+        source = self.library.tfpipe_crops, jpeg, len(jpeg), *size
+        return self._call(source, windows, (*target, channels), flips)
+
+    def resize(
+        self,
+        pixels: np.ndarray,
+        windows: list[tuple[int, int, int, int]],
+        target: tuple[int, int],
+        flips: list[bool] | None = None,
+    ) -> np.ndarray | int:
+        """Returns the same crops of decoded pixels (uint8 [height, width, channels])."""
+        memory = np.ascontiguousarray(pixels)
+        source = self.library.tfpipe_resize, memory.ctypes.data, *memory.shape[:2]
+        return self._call(source, windows, (*target, memory.shape[2]), flips)
+
+    def _call(
+        self, source: tuple, windows: list[tuple[int, int, int, int]], shape: tuple, flips: list[bool] | None
+    ) -> np.ndarray | int:
+        count, (function, *image) = len(windows), source
         places = np.array(windows, np.int32).reshape(-1, 4)
         mirrored = None if flips is None else np.array(flips, np.uint8)
         guard = 64
-        length = count * target[0] * target[1] * channels
-        memory = np.full(length + 2 * guard, 0xA5, np.uint8)
-        status = self.library.tfpipe_crops(
-            *(self.scratch, jpeg, len(jpeg), *size, places.ctypes.data),
-            *(None if mirrored is None else mirrored.ctypes.data, count, *target, channels, KERNELS.index(self.kernel)),
+        memory = np.full(count * math.prod(shape) + 2 * guard, 0xA5, np.uint8)
+        status = function(
+            *(self.scratch, *image, places.ctypes.data),
+            *(None if mirrored is None else mirrored.ctypes.data, count, *shape, KERNELS.index(self.kernel)),
             memory.ctypes.data + guard,
         )
         assert (memory[:guard] == 0xA5).all() and (memory[-guard:] == 0xA5).all()
-        return status or memory[guard:-guard].reshape(count, *target, channels)
+        return status or memory[guard:-guard].reshape(count, *shape)
 
     def whole(self, jpeg: bytes, size: tuple[int, int], channels: int = 3) -> np.ndarray | int:
         """Returns the whole image (uint8 [*size, channels]), or the code of a refusal."""
