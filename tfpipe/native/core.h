@@ -210,8 +210,8 @@ void axis_set(struct axis *axis, void *memory, double *weights, int mirrored);
 /* Adds up rows of n bytes by their weights, an even number of them, and leaves out `shift` of the sums' bits. Reads and
  * writes up to n + PAD. */
 typedef void sum_rows(int16_t *out, const uint8_t *const *rows, const int16_t *weights, int taps, int n, int shift);
-/* Resizes RGB pixels along a row of sum_rows or blend_rows; leaves out `shift` of the sums' bits. Writes 3 * axis->size
- * bytes; reads up to PAD beyond the source. */
+/* Resizes RGB or gray pixels along a row of sum_rows or blend_rows; leaves out `shift` of the sums' bits. Writes
+ * axis->size pixels; reads up to PAD beyond the source. */
 typedef void filter_row(uint8_t *out, const int16_t *row, const struct axis *axis, int shift);
 
 /* Copies n pixels of 1 or 3 channels from the last to the first; `out` and `in` do not overlap. */
@@ -225,7 +225,7 @@ struct kernels {
     blend_rows *blend;
     resize_row *resize;
     sum_rows *sum;
-    filter_row *filter;
+    filter_row *filter, *gray;
     mirror_row *mirror;
 };
 
@@ -236,7 +236,7 @@ ycc_row ycc_plain, ycc_avx2;
 blend_rows blend_plain, blend_avx2;
 resize_row resize_plain, resize_avx2, resize_gray;
 sum_rows sum_plain, sum_avx2;
-filter_row filter_plain, filter_avx2, filter_gray;
+filter_row filter_plain, filter_avx2, gray_plain, gray_avx2;
 mirror_row mirror_plain, mirror_avx2;
 
 #endif

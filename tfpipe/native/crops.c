@@ -44,9 +44,10 @@ struct job {
 };
 
 static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain, mirror_plain},
+    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain, gray_plain,
+     mirror_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, mirror_avx2},
+    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2, mirror_avx2},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -338,7 +339,7 @@ static void resize_rows(struct job *job, struct crop *crop, int y) {
         memcpy(job->blended + n, job->blended + n - job->channels, (size_t)job->channels * sizeof *job->blended);
         uint8_t *out = crop->out + (size_t)crop->next * (size_t)job->width * (size_t)job->channels;
         if (crop->columns.taps)
-            (gray ? filter_gray : job->kernels->filter)(out, job->blended, &crop->columns, shift);
+            (gray ? job->kernels->gray : job->kernels->filter)(out, job->blended, &crop->columns, shift);
         else
             (gray ? resize_gray : job->kernels->resize)(out, job->blended, crop->columns.pairs, job->width);
     }

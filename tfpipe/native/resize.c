@@ -34,12 +34,13 @@ void sum_plain(int16_t *out, const uint8_t *const *rows, const int16_t *weights,
 INLINE uint8_t clip(int level) { return (uint8_t)(level < 0 ? 0 : level > 255 ? 255 : level); }
 
 INLINE void filter_any(uint8_t *out, const int16_t *row, const struct axis *axis, int shift, int channels) {
+    const int taps = axis->taps;
     const int16_t *weights = axis->weights;
-    for (int i = 0; i < axis->size; i++, weights += axis->taps) {
+    for (int i = 0; i < axis->size; i++, weights += taps) {
         const int16_t *at = row + channels * axis->low[i];
         for (int c = 0; c < channels; c++) {
             int sum = 1 << (shift - 1);
-            for (int t = 0; t < axis->taps; t++) sum += at[channels * t + c] * weights[t];
+            for (int t = 0; t < taps; t++) sum += at[channels * t + c] * weights[t];
             out[channels * i + c] = clip(sum >> shift);
         }
     }
@@ -56,7 +57,7 @@ void resize_gray(uint8_t *out, const int16_t *row, const struct tap *taps, int w
     }
 }
 
-void filter_gray(uint8_t *out, const int16_t *row, const struct axis *axis, int shift) {
+void gray_plain(uint8_t *out, const int16_t *row, const struct axis *axis, int shift) {
     filter_any(out, row, axis, shift, 1);
 }
 
@@ -149,10 +150,9 @@ AVX2 INLINE __m256i weighted(const int16_t *low, const int16_t *high, const int1
     return _mm256_madd_epi16(pairs(two_loads(low, high)), weights);
 }
 
-AVX2 void filter_avx2(uint8_t *out, const int16_t *row, const struct axis *axis, int shift) {
+AVX2 INLINE void filter_by(uint8_t *out, const int16_t *row, const struct axis *axis, int shift, int taps) {
     const __m256i half = _mm256_set1_epi32(1 << (shift - 1));
     const __m128i bits = _mm_cvtsi32_si128(shift);
-    const int taps = axis->taps;
     const int16_t *w = axis->weights;
     for (int i = 0; i < axis->size; i += 4, w += 4 * taps) {
         const int32_t *low = axis->low + i;
@@ -163,6 +163,53 @@ AVX2 void filter_avx2(uint8_t *out, const int16_t *row, const struct axis *axis,
             odd = _mm256_add_epi32(odd, weighted(at + 3 * low[1], at + 3 * low[3], of + taps, of + 3 * taps));
         }
         store_four(out, i, axis->size, _mm256_sra_epi32(even, bits), _mm256_sra_epi32(odd, bits));
+    }
+}
+
+AVX2 void filter_avx2(uint8_t *out, const int16_t *row, const struct axis *axis, int shift) {
+    switch (axis->taps) { /* loops of a known length take a fifth less time */
+    case 2: filter_by(out, row, axis, shift, 2); break;
+    case 4: filter_by(out, row, axis, shift, 4); break;
+    case 6: filter_by(out, row, axis, shift, 6); break;
+    case 8: filter_by(out, row, axis, shift, 8); break;
+    default: filter_by(out, row, axis, shift, axis->taps);
+    }
+}
+
+AVX2 INLINE __m128i load4(const int16_t *at) { return _mm_loadl_epi64((const __m128i *)(const void *)at); }
+
+AVX2 INLINE __m128i load2(const int16_t *at) { /* and zeros */
+    int32_t both;
+    memcpy(&both, at, sizeof both);
+    return _mm_cvtsi32_si128(both);
+}
+
+AVX2 INLINE __m256i join(__m128i a, __m128i b, __m128i c, __m128i d) { /* the lower halves, two in each lane */
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi64(a, b)), _mm_unpacklo_epi64(c, d), 1);
+}
+
+AVX2 void gray_avx2(uint8_t *out, const int16_t *row, const struct axis *axis, int shift) {
+    const __m128i half = _mm_set1_epi32(1 << (shift - 1)), bits = _mm_cvtsi32_si128(shift);
+    const int taps = axis->taps;
+    const int16_t *w = axis->weights;
+    for (int i = 0; i < axis->size; i += 4, w += 4 * taps) {
+        const int16_t *a = row + axis->low[i], *b = row + axis->low[i + 1];
+        const int16_t *c = row + axis->low[i + 2], *d = row + axis->low[i + 3];
+        __m256i sums = _mm256_setzero_si256();
+        for (int t = 0; t < taps; t += 4) {
+            const int16_t *of = w + t;
+            __m256i pixels = join(load4(a + t), load4(b + t), load4(c + t), load4(d + t)), weights;
+            if (t + 4 <= taps)
+                weights = join(load4(of), load4(of + taps), load4(of + 2 * taps), load4(of + 3 * taps));
+            else
+                weights = join(load2(of), load2(of + taps), load2(of + 2 * taps), load2(of + 3 * taps));
+            sums = _mm256_add_epi32(sums, _mm256_madd_epi16(pixels, weights));
+        }
+        sums = _mm256_permute4x64_epi64(_mm256_hadd_epi32(sums, sums), 0x08);
+        __m128i levels = _mm_sra_epi32(_mm_add_epi32(_mm256_castsi256_si128(sums), half), bits);
+        levels = _mm_packs_epi32(levels, levels);
+        int four = _mm_cvtsi128_si32(_mm_packus_epi16(levels, levels));
+        memcpy(out + i, &four, (size_t)(axis->size - i < 4 ? axis->size - i : 4));
     }
 }
 
