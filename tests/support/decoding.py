@@ -40,9 +40,7 @@ def traced(decoder: str, channels: int, kernel: Kernel) -> tuple[int, Callable[.
     return chosen.images, tf.function(decode, input_signature=signature, autograph=False)
 
 
-def decoder_of(
-    decoder: str, channels: int, shape: tuple[int, int] = (40, 56), kernel: Kernel = "bilinear"
-) -> Decoder:
+def decoder_of(decoder: str, channels: int, shape: tuple[int, int] = (40, 56), kernel: Kernel = "bilinear") -> Decoder:
     """The decoder "native" or "graph"."""
     keys = {"decoder": decoder, "crop_image_size": shape, "num_channels": channels, "resize": kernel}
     return choose_decoder(DataConfig(train_filelist=Path("x"), **keys))

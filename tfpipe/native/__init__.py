@@ -116,11 +116,12 @@ class Native(Core):
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), sizes (int32 [n, 2]: height, width), images (int64 [k]: number of the JPEG, ascending),
     windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels, kernel (an index of KERNELS)) -> crops
-    (uint8 [k, height, width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
+    (uint8 [k, height, width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it
+    otherwise."""
     resize: Callable[..., Any]
     """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, kernel) -> crops
-    (uint8 [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window beyond the
-    image."""
+    (uint8 [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window
+    beyond the image."""
     sizes: Callable[..., Any]
     """(images (string [n]), sizes (int32 [n, 2])) -> sizes (int32 [n, 2]: height, width), those that are 0 replaced by
     what a JPEG's header says; 0 stays for other formats and unusual headers."""

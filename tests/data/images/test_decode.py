@@ -116,7 +116,8 @@ def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels
     zeros = tf.zeros(6, tf.int64)
     chosen = Windows(tf.constant(images, tf.int64), zeros, tf.constant(windows), tf.cast(zeros, tf.int32))
     inputs = tf.constant(files), tf.constant([[90, 120]] * 4), chosen, tf.constant(flips)
-    decode = tf.function(decoder_of("native", channels, kernel=kernel).decode, autograph=False).get_concrete_function(*inputs)
+    decoder = decoder_of("native", channels, kernel=kernel)
+    decode = tf.function(decoder.decode, autograph=False).get_concrete_function(*inputs)
     graph = decode.graph.as_graph_def()
     ops = {node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes}
     assert "TfpipeCrops" in ops and not ops & {"PyFunc", "PyFuncStateless", "EagerPyFunc"}  # workers run no Python
