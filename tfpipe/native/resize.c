@@ -144,7 +144,7 @@ AVX2 INLINE __m256i two_weights(const int16_t *at) { /* at[0] and at[1] in every
     return _mm256_set1_epi32(both);
 }
 
-/* The sum of a lane's two pixels, weighted: low and its weights in the low lane, high and its own in the other. */
+/* Weighted sums of two pixels by colour: of those at `low` in the lower lane, of those at `high` in the upper one. */
 AVX2 INLINE __m256i weighted(const int16_t *low, const int16_t *high, const int16_t *of_low, const int16_t *of_high) {
     __m256i weights = _mm256_blend_epi32(two_weights(of_low), two_weights(of_high), 0xf0);
     return _mm256_madd_epi16(pairs(two_loads(low, high)), weights);
@@ -213,7 +213,7 @@ AVX2 void gray_avx2(uint8_t *out, const int16_t *row, const struct axis *axis, i
     }
 }
 
-/* Adds to 4 of 16 sums, in this order: the lower and the upper 8 of either lane's 16 pixels. */
+/* Adds 32 values of two rows to sums of values 0 to 3 and 16 to 19, 4 to 7 and 20 to 23, and so on. */
 AVX2 INLINE void add_rows(__m256i sums[4], const uint8_t *a, const uint8_t *b, __m256i weights) {
     const __m256i zero = _mm256_setzero_si256();
     __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)a);
@@ -232,7 +232,7 @@ AVX2 void sum_avx2(int16_t *out, const uint8_t *const *rows, const int16_t *weig
         __m256i sums[4] = {half, half, half, half};
         for (int t = 0; t < taps; t += 2) add_rows(sums, rows[t] + i, rows[t + 1] + i, two_weights(weights + t));
         for (int k = 0; k < 4; k++) sums[k] = _mm256_sra_epi32(sums[k], bits);
-        /* Values 0 to 7 and 16 to 23, and the others. */
+        /* Values 0 to 7 and 16 to 23; 8 to 15 and 24 to 31. */
         __m256i even = _mm256_packs_epi32(sums[0], sums[1]), odd = _mm256_packs_epi32(sums[2], sums[3]);
         _mm256_storeu_si256((__m256i *)(void *)out, _mm256_permute2x128_si256(even, odd, 0x20));
         _mm256_storeu_si256((__m256i *)(void *)(out + 16), _mm256_permute2x128_si256(even, odd, 0x31));
