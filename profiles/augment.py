@@ -1,4 +1,4 @@
-"""Times recipes of augmentation in tfpipe and its peers, in turns: python profiles/augment.py LIST [--peers-python PYTHON].
+"""Times augmentation in tfpipe and its peers, in turns: python profiles/augment.py LIST [--peers-python PYTHON].
 
 Each process makes random resized crops of 224x224, mirrored at random, of the images of a filelist, and applies one
 recipe; it is stopped while others run. Rows are relative to tfpipe's own crops without a recipe ("plain"). The peers do
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 sys.path.append(str(Path(__file__).parent / "compare"))
-from turns import Peer, answers, serve, spread, take_turns  # noqa: E402
+from turns import Peer, answers, serve, spread, take_turns
 
 SIDE, BATCH = 224, 64
 JITTER = {"name": "ColorJitter", "brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1, "p": 0.8}

@@ -7,12 +7,13 @@ import argparse
 import time
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from tfpipe import World, load_config
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, Kernel
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import Decoder, choose_decoder
@@ -29,6 +30,13 @@ GROUPS = {"1 box": (1, 1), "2 to 4": (2, 4), "5 and more": (5, 10**6)}
 Image = tuple[bytes, np.ndarray]  # the file, float32 [k, 4]: its boxes
 
 
+class DataKeys(NamedTuple):
+    """Settings of a decoder."""
+
+    side: int  # of a crop, in pixels
+    resize: Kernel
+
+
 def main(args: argparse.Namespace) -> None:
     """Prints the table."""
     config = load_config(args.config, ["data.annotations=xml", "data.crop=boxes"])
@@ -41,7 +49,7 @@ def main(args: argparse.Namespace) -> None:
     for side in SIDES:
         for name, chosen in groups.items():
             if chosen:
-                print(row(f"{side} | {name}", chosen, side, args.turns))
+                print(row(f"{side} | {name}", chosen, DataKeys(side, args.resize), args.turns))
 
 
 def annotated(config: DataConfig, count: int) -> list[Image]:
@@ -54,9 +62,9 @@ def annotated(config: DataConfig, count: int) -> list[Image]:
     return [(Path(catalog.paths[item]).read_bytes(), boxes.boxes[offsets[item] : offsets[item + 1]]) for item in chosen]
 
 
-def row(name: str, images: list[Image], side: int, turns: int) -> str:
+def row(name: str, images: list[Image], keys: DataKeys, turns: int) -> str:
     """A line of the table."""
-    ways = {way: decoder_of(way, side) for way in (GRAPH, NATIVE)}
+    ways = {way: decoder_of(way, keys) for way in (GRAPH, NATIVE)}
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(turns + 1):
         for way, decoder in ways.items():
@@ -68,10 +76,10 @@ def row(name: str, images: list[Image], side: int, turns: int) -> str:
     return f"| {name} | {len(images)} | {cells} | **{ratio:.2f}** |"
 
 
-def decoder_of(way: str, side: int) -> Decoder:
+def decoder_of(way: str, keys: DataKeys) -> Decoder:
     """The decoder, whose function is traced."""
-    name = "graph" if way == GRAPH else "native"
-    config = DataConfig(train_filelist=Path("x"), decoder=name, crop_image_size=(side, side))
+    name, size = "graph" if way == GRAPH else "native", (keys.side, keys.side)
+    config = DataConfig(train_filelist=Path("x"), decoder=name, crop_image_size=size, resize=keys.resize)
     chosen = choose_decoder(config)
     return chosen._replace(decode=tf.function(chosen.decode, autograph=False, reduce_retracing=True))
 
@@ -97,4 +105,5 @@ if __name__ == "__main__":
     parser.add_argument("-c", "--config", type=Path, required=True)
     parser.add_argument("--images", type=int, default=300)
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--resize", default="bilinear", help="data.resize [%(default)s]")
     main(parser.parse_args())

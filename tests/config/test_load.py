@@ -16,6 +16,7 @@ from tests.support.sample import TUTORIAL
 from tfpipe import config as config_module
 from tfpipe.config import Config, DataConfig, load_config, make_config
 from tfpipe.config.messages import explain
+from tfpipe.config.model import resize_of_weights
 from tfpipe.errors import ConfigError
 
 SKELETON = {
@@ -401,6 +402,22 @@ def test_settings_of_a_crop_that_is_not_taken_are_named(load: Load, caplog: pyte
         'data.random_resized has no effect: it is for data.crop "random_resized", and data.crop is "boxes"',
         'data.center_fraction has no effect: it is for data.crop "center", and data.crop is "boxes"',
     ]
+
+
+@pytest.mark.parametrize(
+    ("model", "resize", "nearest"),
+    [
+        ({"name": "resnet", "weights": "imagenet"}, "bilinear", None),
+        ({"name": "resnet", "weights": "imagenet"}, "antialias", "bilinear"),
+        ({"name": "ConvNeXtBase", "weights": "imagenet"}, "antialias", "bicubic"),
+        ({"name": "ConvNeXtBase", "weights": "imagenet"}, "bicubic", None),
+        ({"name": "resnet", "weights": "mine.keras"}, "antialias", None),
+        ({"name": "resnet"}, "area", None),
+    ],
+)
+def test_weights_of_otherwise_resized_crops_are_told(load: Load, model: dict, resize: str, nearest: str | None) -> None:
+    message = resize_of_weights(load({"data": {"train_filelist": "a.txt", "resize": resize}, "model": model}))
+    assert message is None if nearest is None else f'data.resize is "{resize}": "{nearest}" is nearest' in message
 
 
 @pytest.mark.parametrize("name", ["area", "aspect"])

@@ -1,6 +1,6 @@
 /* Feeds bytes to the native core: by libFuzzer, or (with STANDALONE) from files, each also with random changes.
  *
- * The first 8 bytes of an input say what is asked of the JPEG after them: windows, the crops' size, channels.
+ * The first 8 bytes of an input say what is asked of the JPEG after them: windows, the crops' size, channels, kernel.
  *
  *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/jpegs.c tfpipe/native/{colour,...}.c && ./a.out CORPUS
  *     cc -DSTANDALONE -fsanitize=address,undefined ... && ./a.out SECONDS SEED FILE... */
@@ -34,6 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!jpeg) return 0;
     memcpy(jpeg, data + ASKED, length);
     int height, width, count = 1 + data[0] % MOST_WINDOWS, channels = data[1] & 1 ? 1 : 3;
+    int kernel = data[1] >> 1 & 3;
     find_size(jpeg, length, &height, &width);
     int32_t stated[2] = {0, 0};
     tfpipe_size(jpeg, length, stated);
@@ -58,7 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t bytes = (size_t)count * (size_t)target_height * (size_t)target_width * (size_t)channels;
     uint8_t *out = malloc(bytes);
     if (out && !tfpipe_crops(scratch, jpeg, length, height, width, windows, data[7] & 1 ? flips : NULL, count,
-                             target_height, target_width, channels, out)) {
+                             target_height, target_width, channels, kernel, out)) {
         /* Branches on every byte, for MemorySanitizer. */
         unsigned sum = 0;
         for (size_t i = 0; i < bytes; i++) sum += out[i] > 127;
@@ -68,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         int32_t parts[8] = {0, 0, height_of_all, target_width, height_of_all - 1, target_width - half, 1, half};
         uint8_t *again = malloc(2 * (size_t)(target_width * target_height * channels)), both[2] = {1, 0};
         if (again && tfpipe_resize(scratch, out, height_of_all, target_width, parts, both, 2, target_height,
-                                   target_width, channels, again))
+                                   target_width, channels, kernel, again))
             abort();
         free(again);
     }

@@ -10,6 +10,7 @@ import numpy as np
 
 from tests.support.core import DAMAGED, REFUSED, Core, build_core, generated_jpeg, reference
 from tfpipe.data.images.headers import header_of
+from tfpipe.native import KERNELS
 
 # Generated files that are changed; sides in pixels at most.
 FILES, SIDE = 200, 80
@@ -65,6 +66,7 @@ def fuzz_jpegs(count: int, seed: int) -> Counter[str]:
         for number, (jpeg, size) in enumerate(changed_jpegs(count, seed)):
             draw = random.Random(f"{seed} {number}")
             channels = 1 if number % 8 == 0 else 3
+            core.kernel = other.kernel = draw.choice(KERNELS)
             core.library.tfpipe_use_simd(number % 4 > 0)
             where = f"file {number} of seed {seed}"
             windows = [_window(draw, size) for _ in range(draw.randint(1, 3))]

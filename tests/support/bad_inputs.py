@@ -188,12 +188,6 @@ INPUTS: list[Input] = [
         "1 error in the config PATH/c.json:\n  data.decoder: received \"nvjpeg\"; accepted: 'auto', 'native' or 'graph'",
     ),
     Input(
-        "a decoder that cannot",
-        {},
-        {**DATA, "decoder": "native", "resize": "area"},
-        '1 error in the config PATH/c.json:\n  data: decoder "native" resizes "bilinear" only; resize "area" needs "graph" or "auto"',
-    ),
-    Input(
         "no such layout",
         {},
         {**DATA, "layout": "coco"},

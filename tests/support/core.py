@@ -2,6 +2,7 @@
 
 import ctypes
 import io
+import math
 import random
 import struct
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import simplejpeg
 from PIL import Image, ImageFile
+
+from tfpipe.native import KERNELS
 
 SOURCES = Path(__file__).resolve().parents[2] / "tfpipe" / "native"
 REFUSED, DAMAGED, MEMORY, ARGUMENT = 1, 2, 3, 4
@@ -34,6 +37,9 @@ def build_core(folder: Path, *options: str) -> Path:
 class Core:
     """A scratch of the library at `path`, and its functions."""
 
+    kernel = "bilinear"
+    """Kernel of the resize."""
+
     def __init__(self, path: Path) -> None:
         self.library = ctypes.CDLL(str(path))
         self.library.tfpipe_scratch_new.restype = ctypes.c_void_p
@@ -41,7 +47,11 @@ class Core:
         self.library.tfpipe_simd.restype = ctypes.c_char_p
         self.library.tfpipe_crops.argtypes = [
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
-            *(ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+            *(ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
+        ]
+        self.library.tfpipe_resize.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
+            *(ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
         ]
         self.library.tfpipe_operate.argtypes = [
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
@@ -64,19 +74,36 @@ class Core:
 
         Memory before and after the crops is checked to be as it was.
         """
-        count = len(windows)
+        source = self.library.tfpipe_crops, jpeg, len(jpeg), *size
+        return self._call(source, windows, (*target, channels), flips)
+
+    def resize(
+        self,
+        pixels: np.ndarray,
+        windows: list[tuple[int, int, int, int]],
+        target: tuple[int, int],
+        flips: list[bool] | None = None,
+    ) -> np.ndarray | int:
+        """Returns the same crops of decoded pixels (uint8 [height, width, channels])."""
+        memory = np.ascontiguousarray(pixels)
+        source = self.library.tfpipe_resize, memory.ctypes.data, *memory.shape[:2]
+        return self._call(source, windows, (*target, memory.shape[2]), flips)
+
+    def _call(
+        self, source: tuple, windows: list[tuple[int, int, int, int]], shape: tuple, flips: list[bool] | None
+    ) -> np.ndarray | int:
+        count, (function, *image) = len(windows), source
         places = np.array(windows, np.int32).reshape(-1, 4)
         mirrored = None if flips is None else np.array(flips, np.uint8)
         guard = 64
-        length = count * target[0] * target[1] * channels
-        memory = np.full(length + 2 * guard, 0xA5, np.uint8)
-        status = self.library.tfpipe_crops(
-            *(self.scratch, jpeg, len(jpeg), *size, places.ctypes.data),
-            *(None if mirrored is None else mirrored.ctypes.data, count, *target, channels),
+        memory = np.full(count * math.prod(shape) + 2 * guard, 0xA5, np.uint8)
+        status = function(
+            *(self.scratch, *image, places.ctypes.data),
+            *(None if mirrored is None else mirrored.ctypes.data, count, *shape, KERNELS.index(self.kernel)),
             memory.ctypes.data + guard,
         )
         assert (memory[:guard] == 0xA5).all() and (memory[-guard:] == 0xA5).all()
-        return status or memory[guard:-guard].reshape(count, *target, channels)
+        return status or memory[guard:-guard].reshape(count, *shape)
 
     def whole(self, jpeg: bytes, size: tuple[int, int], channels: int = 3) -> np.ndarray | int:
         """Returns the whole image (uint8 [*size, channels]), or the code of a refusal."""

@@ -9,22 +9,24 @@ import numpy as np
 import tensorflow as tf
 from PIL import Image
 
-from tfpipe.config import DataConfig
+from tfpipe.config import DataConfig, Kernel
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import Decoder, choose_decoder
 
 
-def decode(decoder: str, jpegs: list[bytes], windows: list[list[list[int]]], channels: int = 3) -> np.ndarray:
+def decode(
+    decoder: str, jpegs: list[bytes], windows: list[list[list[int]]], channels: int = 3, kernel: Kernel = "bilinear"
+) -> np.ndarray:
     """The crops of some images, in each of which some windows; in graph, as the pipeline has it."""
-    images, graph = traced(decoder, channels)
+    images, graph = traced(decoder, channels, kernel)
     some = range(0, len(jpegs), images)
     return np.concatenate([_decode(graph, jpegs[at : at + images], windows[at : at + images]) for at in some])
 
 
 @cache
-def traced(decoder: str, channels: int) -> tuple[int, Callable[..., tf.Tensor]]:
+def traced(decoder: str, channels: int, kernel: Kernel) -> tuple[int, Callable[..., tf.Tensor]]:
     """A decoder's images a call, and the decoder as a graph, which takes a second to make."""
-    chosen = decoder_of(decoder, channels)
+    chosen = decoder_of(decoder, channels, kernel=kernel)
     some = tf.TensorSpec([None], tf.int64)
     signature = [
         tf.TensorSpec([None], tf.string),
@@ -38,9 +40,9 @@ def traced(decoder: str, channels: int) -> tuple[int, Callable[..., tf.Tensor]]:
     return chosen.images, tf.function(decode, input_signature=signature, autograph=False)
 
 
-def decoder_of(decoder: str, channels: int, shape: tuple[int, int] = (40, 56)) -> Decoder:
+def decoder_of(decoder: str, channels: int, shape: tuple[int, int] = (40, 56), kernel: Kernel = "bilinear") -> Decoder:
     """The decoder "native" or "graph"."""
-    keys = {"decoder": decoder, "crop_image_size": shape, "num_channels": channels}
+    keys = {"decoder": decoder, "crop_image_size": shape, "num_channels": channels, "resize": kernel}
     return choose_decoder(DataConfig(train_filelist=Path("x"), **keys))
 
 

@@ -42,6 +42,25 @@ def bilinear(image: np.ndarray, target: tuple[int, int]) -> np.ndarray:
     return image
 
 
+def resized(image: np.ndarray, target: tuple[int, int], kernel: str) -> np.ndarray:
+    """Resizes (float64 [*target, channels]) without rounding; "area" is the mean over the area that a pixel covers."""
+    image = image.astype(float)
+    for axis, size in enumerate(target):
+        source = image.shape[axis]
+        scale, pixels, wanted = source / size, np.arange(source), np.arange(size)[:, None]
+        if kernel == "area":
+            ends = np.minimum(pixels + 1, (wanted + 1) * scale), np.maximum(pixels, wanted * scale)
+            weights = np.maximum(ends[0] - ends[1], 0)
+        else:
+            centres, wide = (wanted + 0.5) * scale, max(scale, 1.0)
+            x = np.abs(pixels + 0.5 - centres) / wide
+            cubic = np.where(x < 1, (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2)
+            weights = np.maximum(1 - x, 0) if kernel == "antialias" else np.where(x < 2, cubic, 0)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        image = np.moveaxis(np.tensordot(weights, image, (1, axis)), 0, axis)
+    return image
+
+
 def cmyk(image: Image.Image, **how: object) -> bytes:
     """Inks as Adobe's programs write them: inverted, marked, transform 0."""
     return encoded(image.convert("CMYK"), **how)

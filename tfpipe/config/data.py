@@ -75,12 +75,15 @@ class DataConfig(Section):
     crop_image_size: Annotated[tuple[CropSide, CropSide], Form("[height, width]")] = (224, 224)
     """Height and width of a crop, in pixels; a crop has less than 2^29 bytes."""
     resize: Kernel = "bilinear"
-    """Interpolation that resizes a crop. "antialias" is bilinear with antialiasing, as in Pillow: better for large
-    crops, at the cost given in profiles/README.md."""
+    """Kernel that resizes a crop. "bilinear": between the nearest pixels, without antialiasing: what tf.image, OpenCV
+    and Keras' directory loader do, and the weights of keras.applications were trained with. "antialias": bilinear with
+    antialiasing, Pillow's BILINEAR: what torchvision, DALI and jax.image do. "bicubic": Pillow's BICUBIC, antialiased
+    too, as in timm. "area": the mean over the area that a pixel covers; where a crop is enlarged, nearly the nearest
+    pixel. Which to choose: docs/data.md."""
     decoder: Literal["auto", "native", "graph"] = "auto"
     """Decoder of JPEGs. "native": tfpipe's own, in C, which decodes only the parts of an image that its crops need;
-    where it is not built, "graph". "graph": TensorFlow's ops. "auto": "native", which is faster, if `resize` is
-    "bilinear", otherwise "graph". Both run without the GIL, and their pixels differ by at most one level."""
+    where it is not built, "graph". "graph": TensorFlow's ops. "auto": "native", which is faster. Both run without the
+    GIL, and their pixels differ by at most one level."""
     max_pixels: PositiveInt = 178_956_970
     """Most pixels of an image: a larger one is an error that names it, before it is decoded. A file of 333 bytes can
     state half a billion, which take 10 seconds and 3 GB. The default is as many as TensorFlow decodes in colour."""
@@ -177,7 +180,12 @@ class DataConfig(Section):
     @property
     def native(self) -> bool:
         """True if the decoder is the native one, False if TensorFlow's ops are."""
-        return self.decoder == "native" or (self.decoder == "auto" and self.resize == "bilinear")
+        return self.decoder != "graph"
+
+    @property
+    def stored_resize(self) -> str:
+        """Name of `resize` in stored data: "bicubic" alone is in those of older versions, which did not antialias."""
+        return "bicubic, antialiased" if self.resize == "bicubic" else self.resize
 
     def filelist_for(self, split: str) -> Path | list[WeightedList]:
         """Returns the filelist of `split` ("train" or "test"), or the lists of a mixture; `split` must have one."""
@@ -224,8 +232,6 @@ class DataConfig(Section):
         if height * width * self.num_channels >= 2**29:
             size = f"{height * width * self.num_channels:,} bytes"
             yield f"crop_image_size [{height}, {width}] makes crops of {size}; use less than 2^29, 536,870,912"
-        if self.decoder == "native" and self.resize != "bilinear":
-            yield f'decoder "native" resizes "bilinear" only; resize "{self.resize}" needs "graph" or "auto"'
         if self.num_parallel_readers == 1 and "autotune" in (self.parallel.read, self.parallel.decode):
             yield (
                 'num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE: set it to "auto", or leave '

@@ -190,5 +190,21 @@ class Config(Section):
             )
 
 
+def resize_of_weights(config: Config) -> str | None:
+    """Returns a message if the model starts from weights that were trained on otherwise resized crops; else None.
+
+    Keras' weights of ConvNeXt come from PyTorch and Pillow's BICUBIC, those of the other models of keras.applications
+    from Caffe, OpenCV and tf.image, which do not antialias. How the weights of a file were trained is not known.
+    """
+    antialiased = config.model.name.lower().startswith("convnext")
+    wanted, how = ("bicubic", "by Pillow's BICUBIC") if antialiased else ("bilinear", "without antialiasing")
+    if config.model.weights != "imagenet" or config.data.resize == wanted:
+        return None
+    return (
+        f'model.weights "imagenet" of {config.model.name} were trained on crops resized {how}, and data.resize is '
+        f'"{config.data.resize}": "{wanted}" is nearest to what they have seen'
+    )
+
+
 def _said(values: dict[str, Any]) -> str:
     return " and ".join(f"{key} {json.dumps(value)}" for key, value in values.items())

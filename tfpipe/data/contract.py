@@ -50,6 +50,7 @@ def data_contract(split: Split) -> dict[str, Any]:
         "layout": _layout(catalog),
         "data.shuffle_buffer > 1": order.shuffle,
         **{f"data.{name}": value for name, value in data.items()},
+        "data.resize": split.config.stored_resize,
     }
 
 

@@ -24,6 +24,8 @@ VERSION = 8  # TFPIPE_VERSION of crops.h
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "TensorFlow's ops"
 DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
+# Kernels of a resize, in the order of crops.h; the ops take their numbers.
+KERNELS = ("bilinear", "antialias", "bicubic", "area")
 # Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
@@ -168,12 +170,13 @@ class Native(Core):
 
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), sizes (int32 [n, 2]: height, width), images (int64 [k]: number of the JPEG, ascending),
-    windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels) -> crops (uint8 [k, height, width,
-    channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
+    windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels, kernel (an index of KERNELS)) -> crops
+    (uint8 [k, height, width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it
+    otherwise."""
     resize: Callable[..., Any]
-    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width) -> crops (uint8
-    [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window beyond the
-    image."""
+    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, kernel) -> crops
+    (uint8 [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window
+    beyond the image."""
     augment: Callable[..., Any]
     """(crops (uint8 [k, height, width, 1 or 3]), positions (int64 [k, 2]), seed (int64), steps (float64 [steps, 24], as
     draw.h describes them)) -> crops, in the same memory if no other op uses it."""

@@ -14,13 +14,13 @@ EXPORT int64_t tfpipe_native_record_stop(void) { return tfpipe_record_stop(); }
 EXPORT void tfpipe_native_record_take(struct tfpipe_event *out) { tfpipe_record_take(out); }
 
 int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int height, int width, int channels,
-                      uint8_t *crops, int64_t number, const void *call) {
+                      int kernel, uint8_t *crops, int64_t number, const void *call) {
     struct tfpipe_event event = {.sample = number, .call = (uint64_t)(uintptr_t)call, .kind = TFPIPE_IMAGE};
     int recording = tfpipe_recording();
     if (recording) event.when_ns = tfpipe_now_ns();
     tfpipe_measure(scratch, recording ? event.parts_ns : NULL);
     int status = tfpipe_crops(scratch, image->jpeg, image->length, image->height, image->width, image->windows,
-                              image->flips, image->count, height, width, channels, crops);
+                              image->flips, image->count, height, width, channels, kernel, crops);
     event.refused = status != 0;
     if (recording) tfpipe_record(event);
     return status;
@@ -36,7 +36,8 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
     for (int64_t i = 0; i < count; i++) {
         struct tfpipe_image image = {jpegs[i], (size_t)lengths[i], height, width, window, flips ? flips + i : NULL, 1};
         uint8_t *out = crops + (size_t)i * size;
-        refused[i] = !scratch || tfpipe_crop_image(scratch, &image, height, width, channels, out, i, crops);
+        refused[i] =
+            !scratch || tfpipe_crop_image(scratch, &image, height, width, channels, TFPIPE_BILINEAR, out, i, crops);
     }
     tfpipe_scratch_give(scratch);
 }
@@ -46,7 +47,8 @@ EXPORT int tfpipe_native_try(const uint8_t *jpeg, int64_t length, int height, in
     const int32_t window[4] = {0, 0, height, width};
     uint8_t pixel[3];
     tfpipe_scratch *scratch = tfpipe_scratch_take();
-    int status = scratch ? tfpipe_crops(scratch, jpeg, (size_t)length, height, width, window, NULL, 1, 1, 1, 3, pixel)
+    int status = scratch ? tfpipe_crops(scratch, jpeg, (size_t)length, height, width, window, NULL, 1, 1, 1, 3,
+                                        TFPIPE_BILINEAR, pixel)
                          : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
     return status;

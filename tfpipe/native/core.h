@@ -174,18 +174,45 @@ void h1v2(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples, in
 /* Converts n pixels to RGB; mirrored: from the last to the first. Writes 3 * n bytes; reads up to PAD beyond n. */
 typedef void ycc_row(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored);
 
+enum {
+    WEIGHT = 14,   /* fractional bits of the weights of a target's pixel, which sum to 1 */
+    MORE_TAPS = 3, /* pixels after those of a row, each like the last one: four at a time are read */
+};
+
 /* A pixel of the target: its first source pixel, and the weights of this and of the next one. */
 struct tap {
     int32_t low;
-    int16_t weight[2]; /* sum to 1 << 14 */
+    int16_t weight[2];
 };
 _Static_assert(sizeof(struct tap) == 8, "vector code loads four taps at once");
 
 /* Interpolates between rows a and b of n bytes: 7 fractional bits; weight: of b, of 1 << 15. Writes up to n + PAD. */
 typedef void blend_rows(int16_t *out, const uint8_t *a, const uint8_t *b, int n, int weight);
-enum { MORE_TAPS = 3 }; /* after those of a row, each like the last one: four at a time are read */
 /* Interpolates `width` RGB pixels along a row of blend_rows. Writes 3 * width bytes. */
 typedef void resize_row(uint8_t *out, const int16_t *row, const struct tap *taps, int width);
+
+/* An axis of a resize: how the target's pixels are made of the source's. */
+struct axis {
+    int kernel, source, size; /* one of TFPIPE_BILINEAR, ...; pixels of the source and of the target */
+    size_t bytes;             /* of memory that axis_set takes, a multiple of 8 */
+    struct tap *pairs;        /* [size + MORE_TAPS], if two taps do, and taps is 0 */
+    int taps;                 /* weights of a pixel, an even number */
+    int32_t *low;             /* [size + MORE_TAPS]: first source pixel */
+    int16_t *weights; /* [size + MORE_TAPS][taps]; of a pixel beyond the source, of which there is one if any: 0 */
+};
+
+/* taps.c: returns an axis without weights. */
+struct axis axis_of(int kernel, int source, int size);
+/* Sets the weights, in the memory; mirrored: for the target's pixels from the last to the first. `weights` has room for
+ * axis->taps. */
+void axis_set(struct axis *axis, void *memory, double *weights, int mirrored);
+
+/* Adds up rows of n bytes by their weights, an even number of them, and leaves out `shift` of the sums' bits. Reads and
+ * writes up to n + PAD. */
+typedef void sum_rows(int16_t *out, const uint8_t *const *rows, const int16_t *weights, int taps, int n, int shift);
+/* Resizes RGB or gray pixels along a row of sum_rows or blend_rows; leaves out `shift` of the sums' bits. Writes
+ * axis->size pixels; reads up to PAD beyond the source. */
+typedef void filter_row(uint8_t *out, const int16_t *row, const struct axis *axis, int shift);
 
 /* Copies n pixels of 1 or 3 channels from the last to the first; `out` and `in` do not overlap. */
 typedef void mirror_row(uint8_t *out, const uint8_t *in, int n, int channels);
@@ -197,6 +224,8 @@ struct kernels {
     ycc_row *ycc;
     blend_rows *blend;
     resize_row *resize;
+    sum_rows *sum;
+    filter_row *filter, *gray;
     mirror_row *mirror;
 };
 
@@ -205,13 +234,12 @@ idct_pair idct_plain, idct_avx2;
 upsample_row h2v2_plain, h2v2_avx2;
 ycc_row ycc_plain, ycc_avx2;
 blend_rows blend_plain, blend_avx2;
-resize_row resize_plain, resize_avx2;
+resize_row resize_plain, resize_avx2, resize_gray;
+sum_rows sum_plain, sum_avx2;
+filter_row filter_plain, filter_avx2, gray_plain, gray_avx2;
 mirror_row mirror_plain, mirror_avx2;
 
 /* crops.c: returns the number of the instructions in use: 1 for AVX2, else 0. */
 int simd_level(void);
-
-/* Sets taps[0..size) from `source` pixels; mirrored: for the target's pixels from the last to the first. */
-void set_taps(struct tap *taps, int source, int size, int mirrored);
 
 #endif

@@ -11,9 +11,9 @@ enum { BAND_BYTES = 8192 }; /* of rows that are mirrored before they are copied 
 /* A window on its way to its crop. */
 struct crop {
     int top, left, height, width;
-    int copied, mirrored;       /* copied: the window has the crop's size */
-    int next;                   /* crop's row to write next, unless copied */
-    struct tap *rows, *columns; /* unless copied */
+    int copied, mirrored;      /* copied: the window has the crop's size */
+    int next;                  /* crop's row to write next, unless copied */
+    struct axis rows, columns; /* unless copied */
     uint8_t *out;
 };
 
@@ -28,22 +28,26 @@ struct job {
     struct scan scan;
     const uint8_t *decoded; /* the image's pixels, made by another decoder; NULL: they are in the frame's planes */
     struct crop *crops;
-    int count, height, width, channels;
+    int count, height, width, channels, kernel;
     int mcu_width, mcu_height, mcus, mcu_rows; /* pixels; MCUs in a row; rows of them */
     int first, base, base_end; /* first MCU row needed; leftmost MCU needed, and the end of the rightmost */
     struct span *spans;        /* MCUs needed, by row from 0 */
     int last;                  /* end of the last MCU row needed */
-    uint8_t *row[2];           /* rows converted last, even and odd, from column base on */
-    int converted[2];          /* which rows these are, or -1 */
+    int ring;                  /* rows kept converted: at least two, and as many as a crop's row is made of */
+    uint8_t *rows;             /* these rows, by their number modulo ring, from column base on */
+    size_t pitch;              /* bytes from a row of the ring to the next */
+    int *converted;            /* which rows these are, or -1 */
+    const uint8_t **parts;     /* rows that a crop's next row is made of */
     uint8_t *chroma[2];        /* a row of each, upsampled */
-    int16_t *blended;          /* a row between two rows */
+    int16_t *blended;          /* weighted sum of rows */
     int64_t *parts_ns, lap_ns; /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
 };
 
 static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, mirror_plain},
+    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain, gray_plain,
+     mirror_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, mirror_avx2},
+    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2, mirror_avx2},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -83,15 +87,27 @@ static void lap(struct job *job, int part) {
 static int min(int a, int b) { return a < b ? a : b; }
 static int max(int a, int b) { return a > b ? a : b; }
 
-/* Sets the crops and their taps. Windows were checked: they are within the image. */
+/* Sets the crops and their weights. Windows were checked: they are within the image. */
 static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *windows, const uint8_t *flips,
                      uint8_t *out) {
-    size_t count = (size_t)job->count, taps = (size_t)job->height + (size_t)job->width + MORE_TAPS;
-    if (count > SIZE_MAX / 2 / (sizeof *job->crops + taps * sizeof(struct tap))) return TFPIPE_MEMORY;
-    job->crops = buffer_reserve(&scratch->crops, count * (sizeof *job->crops + taps * sizeof(struct tap)));
+    size_t count = (size_t)job->count, bytes = 0;
+    job->ring = 2;
+    int most = 0; /* weights of a pixel */
+    for (size_t i = 0; i < count; i++) {
+        struct axis rows = axis_of(job->kernel, windows[4 * i + 2], job->height);
+        struct axis columns = axis_of(job->kernel, windows[4 * i + 3], job->width);
+        if (bytes > SIZE_MAX / 4) return TFPIPE_MEMORY;
+        bytes += rows.bytes + columns.bytes;
+        job->ring = max(job->ring, rows.taps);
+        most = max(most, max(rows.taps, columns.taps));
+    }
+    if (count > SIZE_MAX / 4 / sizeof *job->crops) return TFPIPE_MEMORY;
+    size_t crops = count * sizeof *job->crops, work = (size_t)most * sizeof(double);
+    job->crops = buffer_reserve(&scratch->crops, crops + work + bytes);
     if (!job->crops) return TFPIPE_MEMORY;
-    struct tap *tap = (struct tap *)(void *)(job->crops + count);
-    for (size_t i = 0; i < count; i++, tap += taps) {
+    double *weights = (double *)(void *)(job->crops + count);
+    uint8_t *memory = (uint8_t *)(weights + most);
+    for (size_t i = 0; i < count; i++) {
         struct crop *crop = job->crops + i;
         const int32_t *window = windows + 4 * i;
         *crop = (struct crop){.top = window[0], .left = window[1], .height = window[2], .width = window[3]};
@@ -99,11 +115,11 @@ static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *wi
         crop->out = out + i * (size_t)job->height * (size_t)job->width * (size_t)job->channels;
         crop->copied = crop->height == job->height && crop->width == job->width;
         if (crop->copied) continue;
-        crop->rows = tap;
-        crop->columns = tap + job->height;
-        set_taps(crop->rows, crop->height, job->height, 0);
-        set_taps(crop->columns, crop->width, job->width, crop->mirrored);
-        for (int k = 0; k < MORE_TAPS; k++) crop->columns[job->width + k] = crop->columns[job->width - 1];
+        crop->rows = axis_of(job->kernel, crop->height, job->height);
+        crop->columns = axis_of(job->kernel, crop->width, job->width);
+        axis_set(&crop->rows, memory, weights, 0);
+        axis_set(&crop->columns, memory + crop->rows.bytes, weights, crop->mirrored);
+        memory += crop->rows.bytes + crop->columns.bytes;
     }
     return 0;
 }
@@ -139,22 +155,25 @@ static int set_spans(struct job *job, tfpipe_scratch *scratch) {
     return 0;
 }
 
-/* Allocates rows of `columns` pixels: two that are converted, two of chroma, and one between two rows. */
+/* Allocates rows of `columns` pixels: the ring, two of chroma, and a sum. */
 static int set_rows(struct job *job, tfpipe_scratch *scratch, size_t columns) {
-    size_t row = 3 * columns + PAD, chroma = columns + 2 * PAD, blended = (3 * columns + PAD) * sizeof *job->blended;
-    uint8_t *rows = buffer_reserve(&scratch->rows, blended + 2 * row + 2 * chroma);
-    if (!rows) return TFPIPE_MEMORY;
-    job->blended = (int16_t *)(void *)rows;
-    rows += blended;
-    for (int i = 0; i < 2; i++, rows += row + chroma) {
-        job->row[i] = rows;
-        job->converted[i] = -1;
-        job->chroma[i] = rows + row;
-    }
+    size_t ring = (size_t)job->ring, chroma = columns + 2 * PAD, blended = (3 * columns + PAD) * sizeof *job->blended;
+    job->pitch = 3 * columns + PAD;
+    size_t numbers = ring * (sizeof *job->parts + sizeof *job->converted);
+    uint8_t *memory = buffer_reserve(&scratch->rows, numbers + blended + ring * job->pitch + 2 * chroma);
+    if (!memory) return TFPIPE_MEMORY;
+    job->parts = (const uint8_t **)(void *)memory;
+    job->converted = (int *)(void *)(job->parts + ring);
+    for (int i = 0; i < job->ring; i++) job->converted[i] = -1;
+    job->blended = (int16_t *)(void *)(memory + numbers);
+    job->chroma[0] = memory + numbers + blended;
+    job->chroma[1] = job->chroma[0] + chroma;
+    job->rows = job->chroma[1] + chroma;
     return 0;
 }
 
-/* Allocates planes, of two MCU rows, and rows: all bounded by the width of the image, which is at most MAX_SIDE. */
+/* Allocates planes, of two MCU rows, and rows: bounded by the width of the image, which is at most MAX_SIDE, and
+ * by the rows that a crop's row is made of: two, or where an image shrinks, up to four times as many as it shrinks by. */
 static int set_memory(struct job *job, tfpipe_scratch *scratch) {
     size_t mcus = (size_t)(job->base_end - job->base), size = 0;
     for (int c = 0; c < job->scan.transformed; c++) {
@@ -273,41 +292,56 @@ static void convert(const struct job *job, int y, int from, int to, uint8_t *out
 
 /* Returns row y's pixels from column `left` on, for as many columns as any window needs. */
 static const uint8_t *pixels(struct job *job, int y, int left) {
-    if (!job->decoded && job->channels == 1) return samples(job, job->frame.component, y, left);
-    int base = job->base * job->mcu_width, slot = y & 1;
+    if (!job->decoded && job->channels == 1 && job->ring == 2) return samples(job, job->frame.component, y, left);
+    int base = job->base * job->mcu_width, slot = y % job->ring;
+    uint8_t *row = job->rows + (size_t)slot * job->pitch;
     if (job->converted[slot] != y) {
         struct span span = {job->frame.width, 0};
         for (const struct crop *crop = job->crops; crop < job->crops + job->count; crop++) {
             if (crop->copied || y < crop->top || y >= crop->top + crop->height) continue;
             span = (struct span){min(span.from, crop->left), max(span.to, crop->left + crop->width)};
         }
-        convert(job, y, span.from, span.to, job->row[slot] + job->channels * (span.from - base), 0);
+        convert(job, y, span.from, span.to, row + job->channels * (span.from - base), 0);
         job->converted[slot] = y;
     }
-    return job->row[slot] + job->channels * (left - base);
+    return row + job->channels * (left - base);
 }
 
-static void resize_gray(uint8_t *out, const int16_t *row, const struct tap *taps, int width) {
-    for (int i = 0; i < width; i++) {
-        const int16_t *at = row + taps[i].low;
-        out[i] = (uint8_t)((at[0] * taps[i].weight[0] + at[1] * taps[i].weight[1] + (1 << 20)) >> 21);
-    }
-}
+/* Returns the fractional bits of a row that is made of several: a bicubic one goes beyond 255 by up to a quarter. */
+static int fraction(const struct job *job) { return job->kernel == TFPIPE_BICUBIC ? 6 : 7; }
 
-/* Writes the rows of a crop whose lower source row is y, which is the last one decoded and a row of its window. */
-static void resize_rows(struct job *job, struct crop *crop, int y) {
-    for (; crop->next < job->height; crop->next++) {
-        const struct tap *tap = crop->rows + crop->next;
+/* Makes the next row of a crop out of the rows of its window up to `last`; returns 0 if it needs later ones. */
+static int blend_row(struct job *job, const struct crop *crop, int last) {
+    const int n = job->channels * crop->width, i = crop->next, taps = crop->rows.taps;
+    if (!taps) {
+        const struct tap *tap = crop->rows.pairs + i;
         int weight = tap->weight[1];
-        if (tap->low + (weight != 0) > y - crop->top) return;
+        if (tap->low + (weight != 0) > last) return 0;
         const uint8_t *upper = pixels(job, crop->top + tap->low, crop->left);
         const uint8_t *lower = weight ? pixels(job, crop->top + tap->low + 1, crop->left) : upper;
-        int n = job->channels * crop->width;
         job->kernels->blend(job->blended, upper, lower, n, 2 * weight);
-        /* The last pixel's next one is read, with weight 0. */
+        return 1;
+    }
+    const int low = crop->rows.low[i], end = crop->height - 1; /* a weight of a row after the last is 0 */
+    if (min(low + taps - 1, end) > last) return 0;
+    for (int t = 0; t < taps; t++) job->parts[t] = pixels(job, crop->top + min(low + t, end), crop->left);
+    const int16_t *weights = crop->rows.weights + (size_t)i * (size_t)taps;
+    job->kernels->sum(job->blended, job->parts, weights, taps, n, WEIGHT - fraction(job));
+    return 1;
+}
+
+/* Writes the rows of a crop whose lowest source row is y, which is the last one decoded and a row of its window. */
+static void resize_rows(struct job *job, struct crop *crop, int y) {
+    const int n = job->channels * crop->width, shift = WEIGHT + fraction(job), gray = job->channels == 1;
+    if (crop->rows.taps) pixels(job, y, crop->left); /* while it is among the decoded rows */
+    for (; crop->next < job->height && blend_row(job, crop, y - crop->top); crop->next++) {
+        /* The pixel after the last one is read, with weight 0. */
         memcpy(job->blended + n, job->blended + n - job->channels, (size_t)job->channels * sizeof *job->blended);
         uint8_t *out = crop->out + (size_t)crop->next * (size_t)job->width * (size_t)job->channels;
-        (job->channels == 1 ? resize_gray : job->kernels->resize)(out, job->blended, crop->columns, job->width);
+        if (crop->columns.taps)
+            (gray ? job->kernels->gray : job->kernels->filter)(out, job->blended, &crop->columns, shift);
+        else
+            (gray ? resize_gray : job->kernels->resize)(out, job->blended, crop->columns.pairs, job->width);
     }
 }
 
@@ -351,7 +385,7 @@ static int decode_rows(struct job *job) {
 
 static int check_arguments(const struct job *job, const int32_t *windows, int image_height, int image_width) {
     if (job->count < 0 || job->height < 1 || job->width < 1 || job->height > MAX_SIDE || job->width > MAX_SIDE ||
-        (job->channels != 1 && job->channels != 3))
+        (job->channels != 1 && job->channels != 3) || job->kernel < TFPIPE_BILINEAR || job->kernel > TFPIPE_AREA)
         return TFPIPE_ARGUMENT;
     for (int i = 0; i < job->count; i++) {
         const int32_t *window = windows + 4 * i;
@@ -364,12 +398,13 @@ static int check_arguments(const struct job *job, const int32_t *windows, int im
 
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, int image_height, int image_width,
                  const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
-                 uint8_t *out) {
+                 int kernel, uint8_t *out) {
     struct job job = {.kernels = KERNELS + simd_level(),
                       .count = count,
                       .height = height,
                       .width = width,
                       .channels = channels,
+                      .kernel = kernel,
                       .parts_ns = scratch->parts_ns};
     if (job.parts_ns) job.lap_ns = tfpipe_now_ns();
     int status = check_arguments(&job, windows, image_height, image_width);
@@ -393,13 +428,14 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, in
 
 int tfpipe_resize(tfpipe_scratch *scratch, const uint8_t *pixels, int image_height, int image_width,
                   const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
-                  uint8_t *out) {
+                  int kernel, uint8_t *out) {
     struct job job = {.kernels = KERNELS + simd_level(),
                       .decoded = pixels,
                       .count = count,
                       .height = height,
                       .width = width,
                       .channels = channels,
+                      .kernel = kernel,
                       .mcu_width = 1};
     int status = check_arguments(&job, windows, image_height, image_width);
     job.frame.width = image_width;

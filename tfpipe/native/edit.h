@@ -67,10 +67,10 @@ struct level_kernels {
 
 map_levels map_plain, map_avx2;
 blend_levels blend_levels_plain, blend_levels_avx2;
-gray_row gray_plain, gray_avx2;
+gray_row luma_plain, luma_avx2;
 turn_hue hue_plain, hue_avx2;
 find_range range_plain, range_avx2;
-sum_levels sum_plain, sum_avx2;
+sum_levels sum_luma_plain, sum_luma_avx2;
 smooth_row smooth_plain, smooth_avx2;
 blur_rows blur_rows_plain, blur_rows_avx2;
 blur_values blur_values_plain, blur_values_avx2;

@@ -6,7 +6,7 @@
 enum { RED = 19595, GREEN = 38470, BLUE = 7471 };
 _Static_assert(RED + GREEN + BLUE == 1 << 16, "the luma of gray is another gray");
 
-void gray_plain(uint8_t *out, const uint8_t *in, int n) {
+void luma_plain(uint8_t *out, const uint8_t *in, int n) {
     for (int i = 0; i < n; i++, out += 3, in += 3)
         out[0] = out[1] = out[2] = (uint8_t)((RED * in[0] + GREEN * in[1] + BLUE * in[2] + 0x8000) >> 16);
 }
@@ -46,7 +46,7 @@ AVX2 INLINE __m256i luma8(__m256i red_green, __m256i green_blue) {
     return _mm256_srli_epi32(_mm256_add_epi32(sum, _mm256_set1_epi32(0x8000)), 16);
 }
 
-AVX2 void gray_avx2(uint8_t *out, const uint8_t *in, int n) {
+AVX2 void luma_avx2(uint8_t *out, const uint8_t *in, int n) {
     const __m256i zero = _mm256_setzero_si256();
     for (; n >= 32; n -= 32, in += 96, out += 96) {
         struct planes planes = load_planes(in);
@@ -63,7 +63,7 @@ AVX2 void gray_avx2(uint8_t *out, const uint8_t *in, int n) {
         __m256i gray = _mm256_packus_epi16(luma[0], luma[1]);
         store_planes(out, (struct planes){gray, gray, gray});
     }
-    gray_plain(out, in, n);
+    luma_plain(out, in, n);
 }
 
 AVX2 INLINE __m256 pick(__m256 no, __m256 yes, __m256 mask) { return _mm256_blendv_ps(no, yes, mask); }

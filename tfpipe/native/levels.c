@@ -41,7 +41,7 @@ void range_plain(const uint8_t *values, size_t n, int channels, uint8_t *lowest,
     range_any(values, n, channels, lowest, highest);
 }
 
-uint32_t sum_plain(const uint8_t *values, int n) {
+uint32_t sum_luma_plain(const uint8_t *values, int n) {
     uint32_t sum = 0;
     for (int i = 0; i < n; i++) sum += values[i];
     return sum;
@@ -74,7 +74,7 @@ AVX2 void range_avx2(const uint8_t *values, size_t n, int channels, uint8_t *low
     range_any(values, n, channels, lowest, highest);
 }
 
-AVX2 uint32_t sum_avx2(const uint8_t *values, int n) {
+AVX2 uint32_t sum_luma_avx2(const uint8_t *values, int n) {
     __m256i sums = _mm256_setzero_si256();
     for (; n >= 32; n -= 32, values += 32) {
         __m256i levels = _mm256_loadu_si256((const __m256i *)(const void *)values);
@@ -82,7 +82,7 @@ AVX2 uint32_t sum_avx2(const uint8_t *values, int n) {
     }
     __m128i two = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
     uint64_t sum = (uint64_t)_mm_cvtsi128_si64(two) + (uint64_t)_mm_extract_epi64(two, 1);
-    return (uint32_t)sum + sum_plain(values, n);
+    return (uint32_t)sum + sum_luma_plain(values, n);
 }
 
 /* Sixteen entries of a table in each lane; of all but the first of each half, what distinguishes them from those before:

@@ -8,14 +8,14 @@
 enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to decode: headers.TOO_LARGE */
 
 typedef struct {
-    int32_t height, width, channels;
+    int32_t height, width, channels, kernel;
 } Attributes;
 
 enum { JPEGS, SIZES, IMAGES, WINDOWS, FLIPS, INPUTS }; /* of the op */
 enum { CROPS, REFUSED, OUTPUTS };
 
 static void *crops_create(TF_OpKernelConstruction *construction) {
-    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "channels"}, 3);
+    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "channels", "kernel"}, 4);
 }
 
 /* Says what is wrong with the inputs' shapes; NULL: nothing. After it, every index below stays within its tensor. */
@@ -55,9 +55,9 @@ static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor 
                                    windows + 4 * first,
                                    flips ? flips + first : NULL,
                                    (int)(end - first)};
-        refused[image] =
-            !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels ||
-            tfpipe_crop_image(scratch, &own, op->height, op->width, op->channels, crops + first * size, image, images);
+        refused[image] = !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels ||
+                         tfpipe_crop_image(scratch, &own, op->height, op->width, op->channels, op->kernel,
+                                           crops + first * size, image, images);
     }
     tfpipe_scratch_give(scratch);
 }
@@ -103,7 +103,7 @@ const struct tfpipe_op tfpipe_crops_op = {
         "windows: int32", /* [k, 4]: top, left, height, width */
         "flips: bool",    /* [k], or [0]: none */
     },
-    {"height: int >= 1", "width: int >= 1", "channels: int >= 1"},
+    {"height: int >= 1", "width: int >= 1", "channels: int >= 1", "kernel: int >= 0"},
     {
         "crops: uint8",  /* [k, height, width, channels]; undefined for a refused JPEG */
         "refused: bool", /* [n] */
@@ -116,16 +116,16 @@ const struct tfpipe_op tfpipe_crops_op = {
 enum { IMAGE, CUT, MIRRORED, RESIZE_INPUTS }; /* of the op TfpipeResize */
 
 static void *resize_create(TF_OpKernelConstruction *construction) {
-    return tfpipe_new_state(construction, (const char *const[]){"height", "width"}, 2);
+    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "kernel"}, 3);
 }
 
-static const char *resize_all(const int32_t target[2], TF_Tensor *const in[RESIZE_INPUTS], TF_Tensor *out) {
+static const char *resize_all(const int32_t target[3], TF_Tensor *const in[RESIZE_INPUTS], TF_Tensor *out) {
     tfpipe_scratch *scratch = tfpipe_scratch_take();
     const uint8_t *flips = TF_Dim(in[MIRRORED], 0) ? TF_TensorData(in[MIRRORED]) : NULL;
     int status = scratch
                      ? tfpipe_resize(scratch, TF_TensorData(in[IMAGE]), (int)TF_Dim(in[IMAGE], 0),
                                      (int)TF_Dim(in[IMAGE], 1), TF_TensorData(in[CUT]), flips, (int)TF_Dim(in[CUT], 0),
-                                     target[0], target[1], (int)TF_Dim(in[IMAGE], 2), TF_TensorData(out))
+                                     target[0], target[1], (int)TF_Dim(in[IMAGE], 2), target[2], TF_TensorData(out))
                      : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
     if (status == TFPIPE_MEMORY) return "TfpipeResize: no memory";
@@ -164,7 +164,7 @@ const struct tfpipe_op tfpipe_resize_op = {
         "windows: int32", /* [k, 4]: top, left, height, width */
         "flips: bool",    /* [k], or [0]: none */
     },
-    {"height: int >= 1", "width: int >= 1"},
+    {"height: int >= 1", "width: int >= 1", "kernel: int >= 0"},
     {"crops: uint8"}, /* [k, height, width, channels] */
     resize_create,
     resize_compute,

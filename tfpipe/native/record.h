@@ -55,7 +55,7 @@ struct tfpipe_image {
 
 /* calls.c: decodes an image's crops, and records it: as image `number` of `call`. Returns 0 or TFPIPE_*. */
 int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int height, int width, int channels,
-                      uint8_t *crops, int64_t number, const void *call);
+                      int kernel, uint8_t *crops, int64_t number, const void *call);
 
 #pragma GCC visibility pop
 

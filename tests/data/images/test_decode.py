@@ -9,10 +9,11 @@ from PIL import Image
 
 from tests.support.decoding import decode, decoder_of
 from tests.support.images import bilinear, encoded, picture
+from tfpipe.config import Kernel
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import NATIVE_IMAGES
 from tfpipe.data.images.windows import decode_image
-from tfpipe.native import native
+from tfpipe.native import KERNELS, native
 
 # Of 255: the decoder in C interpolates with integers.
 LEVELS, MEAN = 1, 0.3
@@ -37,8 +38,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("channels", [3, 1])
-def test_all_give_the_same_crops_within_a_level(channels: int) -> None:
+@pytest.mark.parametrize(
+    ("kernel", "channels"), [("bilinear", 3), ("bilinear", 1), ("antialias", 3), ("bicubic", 1), ("area", 3)]
+)
+def test_all_give_the_same_crops_within_a_level(kernel: Kernel, channels: int) -> None:
     kinds = [kind for kind in KINDS if kind != "cmyk"]  # its inks are multiplied, which cuts off more
     jpegs = [encoded(KINDS[kind][0], **KINDS[kind][1]) for kind in kinds]
     # One, several, or no window an image.
@@ -46,7 +49,7 @@ def test_all_give_the_same_crops_within_a_level(channels: int) -> None:
         some_windows(*KINDS[kind][0].size[::-1], count, count)
         for kind, count in zip(kinds, (1, 5, 0, 2, 3, 1), strict=False)
     ]
-    native, graph = (decode(decoder, jpegs, windows, channels) for decoder in ("native", "graph"))
+    native, graph = (decode(decoder, jpegs, windows, channels, kernel) for decoder in ("native", "graph"))
     assert native.dtype == graph.dtype == np.uint8
     assert native.shape == graph.shape == (sum(map(len, windows)), 40, 56, channels)
     difference = np.abs(native.astype(int) - graph)
@@ -102,9 +105,10 @@ def test_no_window_gives_no_crop() -> None:
         assert decode(decoder, jpegs, [[], []]).shape == (0, 40, 56, 3)
 
 
-@pytest.mark.parametrize("channels", [3, 1])
-def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels: int) -> None:
+@pytest.mark.parametrize(("channels", "kernel"), [(3, "bilinear"), (1, "bilinear"), (3, "bicubic"), (1, "antialias")])
+def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels: int, kernel: Kernel) -> None:
     """Refused and accepted images of one call, several crops each, some of them mirrored."""
+    target = {"height": 40, "width": 56, "kernel": KERNELS.index(kernel)}
     others = {1: {"progressive": True}, 3: {"format": "PNG"}}
     files = [encoded(picture(90, 120, seed), **others.get(seed, {})) for seed in range(4)]
     windows = some_windows(90, 120, 6, 3)
@@ -112,28 +116,29 @@ def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels
     zeros = tf.zeros(6, tf.int64)
     chosen = Windows(tf.constant(images, tf.int64), zeros, tf.constant(windows), tf.cast(zeros, tf.int32))
     inputs = tf.constant(files), tf.constant([[90, 120]] * 4), chosen, tf.constant(flips)
-    decode = tf.function(decoder_of("native", channels).decode, autograph=False).get_concrete_function(*inputs)
+    decoder = decoder_of("native", channels, kernel=kernel)
+    decode = tf.function(decoder.decode, autograph=False).get_concrete_function(*inputs)
     graph = decode.graph.as_graph_def()
     ops = {node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes}
     assert "TfpipeCrops" in ops and not ops & {"PyFunc", "PyFuncStateless", "EagerPyFunc"}  # workers run no Python
     pixels = [decode_image(tf.constant(file), channels) for file in files]
     expected = [
-        native().resize(pixels[image], [window], [flip], height=40, width=56)[0]
+        native().resize(pixels[image], [window], [flip], **target)[0]
         for image, window, flip in zip(images, windows, flips, strict=True)
     ]
     assert (decode(*inputs).numpy() == np.array(expected)).all()
 
 
 @pytest.mark.parametrize("channels", [3, 1])
-def test_decoded_pixels_are_resized_as_a_jpegs_are(channels: int) -> None:
+@pytest.mark.parametrize("kernel", range(len(KERNELS)))
+def test_decoded_pixels_are_resized_as_a_jpegs_are(kernel: int, channels: int) -> None:
     """And those of a window of the crop's size are copied."""
     windows = tf.constant([*some_windows(90, 120, 7, 1), [50, 64, 40, 56]])
     flips, jpeg = np.arange(8) % 2 == 0, encoded(picture(90, 120))
-    crops, refused = native().crops(
-        [jpeg], [[90, 120]], [0] * 8, windows, flips, height=40, width=56, channels=channels
-    )
+    target = {"height": 40, "width": 56, "kernel": kernel}
+    crops, refused = native().crops([jpeg], [[90, 120]], [0] * 8, windows, flips, channels=channels, **target)
     pixels = decode_image(tf.constant(jpeg), channels)
-    resized = native().resize(pixels, windows, flips, height=40, width=56)
+    resized = native().resize(pixels, windows, flips, **target)
     assert not refused.numpy().any() and (resized.numpy() == crops.numpy()).all()
     assert (resized[-1].numpy() == pixels[50:, 64:].numpy()).all()
 
@@ -154,7 +159,7 @@ def test_decoded_pixels_are_resized_as_a_jpegs_are(channels: int) -> None:
 def test_inputs_that_do_not_fit_together_are_an_error(image: tuple, windows: list, flips: list, said: str) -> None:
     flips = tf.constant(flips, tf.bool)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"TfpipeResize: {said}"):
-        native().resize(tf.zeros(image, tf.uint8), windows, flips, height=4, width=4)
+        native().resize(tf.zeros(image, tf.uint8), windows, flips, height=4, width=4, kernel=0)
 
 
 def cut_off(jpeg: bytes, share: float) -> bytes:

@@ -10,10 +10,12 @@ from tests.support.batches import crops, crops_in
 from tests.support.caches import check_a_bad_image, check_later_epochs, configured, uncached
 from tests.support.sample import SampleData
 from tfpipe import Config, Cursor, Stream, World, build_dataset, load_config
+from tfpipe.config import DataConfig
 from tfpipe.data.sources import space
 from tfpipe.data.sources.crop_cache import crops_fingerprint
 from tfpipe.data.sources.registry import load_split
 from tfpipe.errors import ConfigError
+from tfpipe.native import KERNELS
 
 KEPT = {"cache_stage": "crops", "cache": "memory"}
 NEAR = {"cache_stage": "crops", "cache": "near"}
@@ -123,6 +125,8 @@ def test_a_rank_keeps_its_share_and_cuts_half_written_files_anew(sample: SampleD
     [
         {"crop_image_size": [32, 33]},
         {"resize": "area"},
+        {"resize": "bicubic"},
+        {"resize": "antialias"},
         {"decoder": "graph"},
         {"num_channels": 1},
         {"crop": "full"},
@@ -142,6 +146,14 @@ def test_another_config_reads_none_of_them(sample: SampleData, tmp_path: Path, o
 
     assert of(**other) != of() == of(flip=True, seed=3, batch_size=7)
     assert of("test") != of()
+
+
+@pytest.mark.parametrize("decoder", ["auto", "graph"])
+def test_only_kernels_whose_pixels_have_changed_have_another_name(decoder: str) -> None:
+    """In caches, in packed data and in checkpoints; TensorFlow's ops made what they hold of other kernels."""
+    names = {kernel: DataConfig(train_filelist=Path("x"), decoder=decoder, resize=kernel) for kernel in KERNELS}
+    assert {kernel for kernel, config in names.items() if config.stored_resize != kernel} == {"bicubic"}
+    assert all(config.native == (decoder == "auto") for config in names.values())
 
 
 @pytest.mark.parametrize("unit", ["image", "box"])

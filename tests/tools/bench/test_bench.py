@@ -238,10 +238,9 @@ def test_the_decoder_has_its_name_and_why_it_is_no_other(monkeypatch: pytest.Mon
         return Machine.here(DataConfig(train_filelist=Path("x"), **data), World(), stored).decoder
 
     service = Service(workers=2)
-    assert name() == name(service=service) == name("crops", decoder="graph") == decoder_name()
+    assert name() == name(service=service) == name(resize="area") == name("crops", decoder="graph") == decoder_name()
     assert name("pixels") == "none: the packed crops are pixels"
-    assert name(resize="area") == 'TensorFlow\'s ops; data.decoder is "auto", data.resize "area"'
-    assert name(decoder="graph").startswith('TensorFlow\'s ops; data.decoder is "graph"')
+    assert name(decoder="graph") == 'TensorFlow\'s ops; data.decoder is "graph"'
     monkeypatch.setattr("tfpipe.native._loaded", lambda: "not built")
     assert name() == name(service=service) == "TensorFlow's ops; not built"
 

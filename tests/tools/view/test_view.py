@@ -316,9 +316,11 @@ def test_more_broken_files_than_asked_for_are_counted(damaged: Path, tmp_path: P
 
 def test_no_broken_file_gives_no_picture(sample: SampleData, tmp_path: Path, capsys) -> None:
     config, out = sample.config(tmp_path / "c.json"), tmp_path / "e.png"
-    assert main(["view", "-c", str(config), "-o", str(out), "--errors", "--split", "test"]) == 0
-    said = capsys.readouterr().out
+    weights = ["--set", "model.name=resnet", "--set", "model.weights=imagenet", "--set", "data.resize=antialias"]
+    assert main(["view", "-c", str(config), "-o", str(out), "--errors", "--split", "test", *weights]) == 0
+    said, remark = capsys.readouterr().out.splitlines()
     assert said.startswith("no file failed: all 37 images of") and not out.exists()
+    assert "without antialiasing" in remark
 
 
 def test_a_broken_file_in_a_batch_is_named(damaged: Path, tmp_path: Path, capfd) -> None:

@@ -18,6 +18,7 @@ from tfpipe.cli.arguments import (
     splits,
     write_json,
 )
+from tfpipe.config.model import resize_of_weights
 from tfpipe.errors import ConfigError, TfpipeError
 
 
@@ -41,7 +42,8 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.tools.check.result import as_json, conclusion, render, write_clean_list
     from tfpipe.tools.check.split import check
 
-    config = read_config(args).data
+    whole = read_config(args)
+    config, remark = whole.data, resize_of_weights(whole)
     checked = splits(args.split, config)
     if args.fix_list is not None and len(checked) > 1:
         raise ConfigError("--fix-list writes one list: choose --split train or --split test")
@@ -56,6 +58,8 @@ def run(args: argparse.Namespace) -> None:
     if world.rank > 0:
         return
     print(render(results))
+    if remark is not None:
+        print(remark)
     if args.json is not None:
         write_json(args.json, as_json(results))
     if args.fix_list is not None:

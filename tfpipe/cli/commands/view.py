@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 
 from tfpipe.cli.arguments import add_config, quiet_tensorflow, read_config, whole
+from tfpipe.config.model import resize_of_weights
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,3 +43,5 @@ def run(args: argparse.Namespace) -> None:
 
         message = view(config, ViewRequest(args.kind, args.split, args.count, args.first), args.out)
     print(message)
+    if (remark := resize_of_weights(config)) is not None:
+        print(remark)

@@ -10,7 +10,7 @@ from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.damage import JPEG, REMEDY, SCAN, TOO_MANY_PIXELS, TOO_MANY_SCANS
 from tfpipe.data.images.windows import decode_crops, decode_image, image_sizes, mirror
-from tfpipe.native import Native, native
+from tfpipe.native import KERNELS, Native, native
 
 # Images per call: half as many take 2 % more time, twice as many save none.
 NATIVE_IMAGES = 32
@@ -37,7 +37,7 @@ def native_library(config: DataConfig) -> Native | None:
 
 
 def choose_decoder(config: DataConfig) -> Decoder:
-    """Returns the decoder set by `data.decoder`; "auto" is "native" if `data.resize` is "bilinear".
+    """Returns the decoder set by `data.decoder`; "auto" is "native".
 
     "native" is tfpipe's own decoder in C, or TensorFlow's ops where that is not built.
     """
@@ -76,11 +76,12 @@ def _decoder_in_c(library: Native, config: DataConfig) -> Decode:
     formats, and damage, so that damage anywhere in a file is an error, with TensorFlow's message. Their pixels are cut
     and resized in C, too.
     """
-    (height, width), channels = config.crop_image_size, config.num_channels
+    (height, width), channels, kernel = config.crop_image_size, config.num_channels, KERNELS.index(config.resize)
+    target = {"height": height, "width": width, "kernel": kernel}
 
     def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
         crops, refused = library.crops(
-            jpegs, sizes, windows.images, windows.windows, flips, height=height, width=width, channels=channels
+            jpegs, sizes, windows.images, windows.windows, flips, channels=channels, **target
         )
         crops, refused = tf.ensure_shape(crops, [None, height, width, channels]), tf.ensure_shape(refused, [None])
 
@@ -88,7 +89,7 @@ def _decoder_in_c(library: Native, config: DataConfig) -> Decode:
             indices = tf.where(tf.equal(windows.images, image))
             pixels = decode_image(_with_few_scans(jpegs[image], config.max_scans), channels)
             mirrored = flips if flips.shape[0] == 0 else tf.gather_nd(flips, indices)
-            cut = library.resize(pixels, tf.gather_nd(windows.windows, indices), mirrored, height=height, width=width)
+            cut = library.resize(pixels, tf.gather_nd(windows.windows, indices), mirrored, **target)
             return tf.tensor_scatter_nd_update(crops, indices, cut)
 
         def replaced() -> tf.Tensor:
@@ -106,7 +107,8 @@ def _mirror_in_c(crops: tf.Tensor, flips: tf.Tensor, library: Native) -> tf.Tens
     count = tf.shape(crops)[0]
     # One below the other the crops are an image, and each of them a window of its own size.
     windows = tf.stack([tf.range(count) * height, *(tf.fill([count], side) for side in (0, height, width))], axis=1)
-    mirrored = library.resize(tf.reshape(crops, [-1, width, channels]), windows, flips, height=height, width=width)
+    image = tf.reshape(crops, [-1, width, channels])
+    mirrored = library.resize(image, windows, flips, height=height, width=width, kernel=KERNELS.index("bilinear"))
     return tf.ensure_shape(mirrored, crops.shape)
 
 

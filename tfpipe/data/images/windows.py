@@ -110,10 +110,10 @@ def _cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
 def resize(image: tf.Tensor, target: tuple[int, int], kernel: Kernel = "bilinear") -> tf.Tensor:
     """Resizes an image, uint8 [height, width, channels], to uint8 [*target, channels]; rounds to the nearest level.
 
-    Pixel centres are at half pixels. "bilinear" and "bicubic" do not antialias; "antialias" is bilinear with it.
+    Pixel centres are at half pixels. "antialias" is bilinear with antialiasing, which "bicubic" has, too.
     """
     method = "bilinear" if kernel == "antialias" else kernel
-    resized = tf.round(tf.image.resize(image, target, method, antialias=kernel == "antialias"))
+    resized = tf.round(tf.image.resize(image, target, method, antialias=kernel in ("antialias", "bicubic")))
     # A bicubic kernel overshoots at edges, so its values are clipped to [0, 255].
     return tf.saturate_cast(resized, tf.uint8) if kernel == "bicubic" else tf.cast(resized, tf.uint8)
 

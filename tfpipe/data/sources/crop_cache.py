@@ -45,7 +45,7 @@ def crops_fingerprint(split: Split) -> str:
     """Returns a hash of everything but file contents that determines the crops: other settings use another cache."""
     catalog, config = split.catalog, split.config
     shape = (*config.crop_image_size, config.num_channels)
-    crop = (config.crop_for(catalog.split), config.center_fraction, config.resize, config.native, False)
+    crop = (config.crop_for(catalog.split), config.center_fraction, config.stored_resize, config.native, False)
     lists = (catalog.paths.digest, catalog.paths.folders, catalog.annotation_folders, catalog.classes)
     flags = (catalog.split, False, catalog.by_box)  # these two constants stay for caches made before
     digest = hashlib.sha256(repr((shape, crop, lists, flags)).encode())

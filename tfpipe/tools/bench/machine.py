@@ -17,7 +17,7 @@ from tfpipe.data.sources.packed.stored import ShardSplit
 from tfpipe.data.split import Split, Stores
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
-from tfpipe.native import decoder_name, native
+from tfpipe.native import KERNELS, decoder_name, native
 from tfpipe.tools.measure import Count
 
 IMAGES = 300
@@ -48,7 +48,7 @@ def _decoder(data: DataConfig, stored: Stores) -> str:
     if stored == "pixels":
         return "none: the packed crops are pixels"
     if stored == "images" and not data.native:
-        return f'TensorFlow\'s ops; data.decoder is "{data.decoder}", data.resize "{data.resize}"'
+        return 'TensorFlow\'s ops; data.decoder is "graph"'
     return decoder_name()
 
 
@@ -74,6 +74,7 @@ def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLi
     """
     config, library = split.config, native()
     height, width = config.crop_image_size
+    kernel = KERNELS.index(config.resize)
 
     # Eager, so that the ops run in the calling thread.
     def work(file: bytes) -> object:
@@ -83,9 +84,9 @@ def limit(split: Split, images: int = IMAGES) -> tuple[Iterator[Count], DecodeLi
         if split.stores == "crops":
             return image
         if library is None:
-            return resize(image, config.crop_image_size)
+            return resize(image, config.crop_image_size, config.resize)
         window = [[0, 0, *image.shape[:2]]]
-        return library.resize(image, window, tf.zeros(0, tf.bool), height=height, width=width)
+        return library.resize(image, window, tf.zeros(0, tf.bool), height=height, width=width, kernel=kernel)
 
     # Packed crops by their records, of which an image may have several.
     read = split.shards.contents if isinstance(split, ShardSplit) else split.image

@@ -136,7 +136,7 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
         name: kind,
         "data.crop_image_size": list(config.crop_image_size),
         "data.num_channels": config.num_channels,
-        "data.resize": config.resize,
+        "data.resize": config.stored_resize,
         "data.decoder": "native" if config.native else "graph",
     }
     if kind == "center":
