@@ -18,7 +18,9 @@ from tfpipe.data.batch import Batch, joined, transformed
 from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
-from tfpipe.data.images.decode import Decoder, choose_decoder
+from tfpipe.data.images.decode import Decoder, choose_decoder, ops_library
+from tfpipe.data.images.floats import to_floats
+from tfpipe.data.images.mix import mixed
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.autotune import STAGES
@@ -101,13 +103,13 @@ def _batched_crops(
     stream = resume or Stream.start(world.size)
     crops = split.crops()
     if crops is not None:
-        return split, gather(split, crops, stream)
+        return split, mix(gather(split, crops, stream), split)
     if workers is None:
         dataset = load(split, stream)
     else:
         dataset = served(partial(load, stream=stream), workers, split)
     # Rebatch copies each crop once; unbatch and batch would copy it twice.
-    return split, dataset.rebatch(config.batch_size, drop_remainder=split.training)
+    return split, mix(dataset.rebatch(config.batch_size, drop_remainder=split.training), split)
 
 
 def _delivered(dataset: tf.data.Dataset, split: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
@@ -136,9 +138,10 @@ def visit(split: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dat
 
 def stage_names(split: Split) -> tuple[str, ...]:
     """Returns the names of a pipeline's maps, in pipeline order."""
+    mixes = ("mix",) if _mixes(split) else ()
     if split.stores != "images":
-        return ("visit", "gather", "finish")
-    return STAGES if split.config.service is None else ("service", "hand over")
+        return ("visit", "gather", *mixes, "finish")
+    return (*STAGES[:-1], *mixes, STAGES[-1]) if split.config.service is None else ("service", "hand over", *mixes)
 
 
 def gather(split: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
@@ -217,8 +220,31 @@ def crop(
     return close_at_exit(dataset)  # here too, for chains written by hand
 
 
+def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+    """Mixes the crops of each training batch of `Crops`, and their labels, as `data.mix` sets it.
+
+    Labels become float32 [batch, classes]. Raises ConfigError if there is only one class.
+    """
+    if not _mixes(split):
+        return dataset
+    config = split.config
+    assert config.mix is not None, "_mixes has looked"
+    if split.outputs < 2:
+        raise ConfigError(
+            f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
+            f'"{split.classes[0]}": set data.mix to null'
+        )
+    how = (config.mix, config.seed, split.outputs, ops_library(config))
+    return dataset.map(stage("mix")(lambda *crops: mixed(Crops(*crops), *how)), name="mix")
+
+
+def _mixes(split: Split) -> bool:
+    return split.training and split.config.mix is not None
+
+
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
-    """Converts batched `Crops` to tuples (images, labels[, positions]), images to `data.dtype`, floats in [0, 1]."""
+    """Converts batched `Crops` to tuples (images, labels[, positions]), images to `data.dtype`, floats in [0, 1]
+    or normalised."""
 
     def flat(crops: Crops) -> tuple[tf.Tensor, ...]:
         batch = _finished(crops, config)
@@ -231,7 +257,7 @@ def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -
 def _finished(crops: Crops, config: DataConfig) -> Batch:
     images, labels, positions = crops
     if config.dtype != "uint8":
-        images = tf.cast(tf.cast(images, tf.float32) / 255.0, config.dtype)
+        images = to_floats(images, config, ops_library(config))
     return Batch((images, labels), positions)
 
 

@@ -190,6 +190,9 @@ typedef void resize_row(uint8_t *out, const int16_t *row, const struct tap *taps
 /* Copies n pixels of 1 or 3 channels from the last to the first; `out` and `in` do not overlap. */
 typedef void mirror_row(uint8_t *out, const uint8_t *in, int n, int channels);
 
+/* Mixes n bytes with a partner's: weight, of `own`, of TFPIPE_WHOLE and below it; rounds to nearest, halves up. */
+typedef void mix_row(uint8_t *own, const uint8_t *partner, size_t n, int weight);
+
 struct kernels {
     const char *name;
     decode_run *decode;
@@ -198,7 +201,11 @@ struct kernels {
     blend_rows *blend;
     resize_row *resize;
     mirror_row *mirror;
+    mix_row *mix;
 };
+
+/* crops.c: returns those in use. */
+const struct kernels *tfpipe_kernels(void);
 
 decode_run decode_plain, decode_avx2;
 idct_pair idct_plain, idct_avx2;
@@ -207,6 +214,7 @@ ycc_row ycc_plain, ycc_avx2;
 blend_rows blend_plain, blend_avx2;
 resize_row resize_plain, resize_avx2;
 mirror_row mirror_plain, mirror_avx2;
+mix_row mix_plain, mix_avx2;
 
 /* Sets taps[0..size) from `source` pixels; mirrored: for the target's pixels from the last to the first. */
 void set_taps(struct tap *taps, int source, int size, int mirrored);
