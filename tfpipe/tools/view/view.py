@@ -124,10 +124,10 @@ def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequ
     batches = Batches(build, split, stream)
     parts = (weighed(batch.data, "tfpipe view") for batch in batches)
     crops = ((image, label) for images, labels, _ in parts for image, label in zip(images, labels, strict=True))
-    return [_tile(image.numpy(), label.numpy(), names) for image, label in islice(crops, count)]
+    return [tile_of(image.numpy(), label.numpy(), names) for image, label in islice(crops, count)]
 
 
-def _tile(crop: np.ndarray, label: np.ndarray, names: Sequence[str]) -> Tile:
+def tile_of(crop: np.ndarray, label: np.ndarray, names: Sequence[str]) -> Tile:
     """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
     picture = sheet.magnified(crop)
     if label.ndim == 0:
