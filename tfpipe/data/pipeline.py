@@ -234,8 +234,8 @@ def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
             f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
             f'"{split.classes[0]}": set data.mix to null'
         )
-    how = (config.mix, config.seed, split.outputs, ops_library(config))
-    return dataset.map(stage("mix")(lambda *crops: mixed(Crops(*crops), *how)), name="mix")
+    how = {"mix": config.mix, "seed": config.seed, "classes": split.outputs, "library": ops_library(config)}
+    return dataset.map(stage("mix")(partial(mixed, **how)), name="mix")
 
 
 def _mixes(split: Split) -> bool:
