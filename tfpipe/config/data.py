@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_v
 
 from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
 from tfpipe.config.data_source import SourceConfig
-from tfpipe.config.mix import Mix, Normalize, conflicts_of_batches
+from tfpipe.config.mix import Mix, Normalize
 from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
 
 
@@ -239,7 +239,10 @@ class DataConfig(Section):
                 'cache_stage "crops" keeps an image\'s crops as first cut, and crop "random_resized" draws others in '
                 'each epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
             )
-        yield from conflicts_of_batches(self)
+        if self.mix is not None:
+            yield from self.mix.misfits(self.batch_size, self.num_classes)
+        if self.normalize is not None:
+            yield from self.normalize.misfits(self.dtype, self.num_channels)
         for name in ("train_box_file", "test_box_file"):
             if getattr(self, name) is not None and self.annotations in ("xml", "lxml", "none"):
                 yield (

@@ -2,14 +2,11 @@
 
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from tfpipe.config.section import Form, Fraction, Section
-
-if TYPE_CHECKING:
-    from tfpipe.config.data import DataConfig
 
 Alpha = Annotated[float, Field(gt=0)]
 EVEN = 0.5
@@ -37,6 +34,13 @@ class Mix(Section):
             lacking = "mixup" if self.mixup is None else "cutmix"
             yield f"switch_prob {self.switch_prob:g} switches between mixup and cutmix, and {lacking} is null: set both"
 
+    def misfits(self, batch_size: int, classes: int | None) -> Iterator[str]:
+        """Yields a message for each of `data`'s settings, `batch_size` and `num_classes`, with which it makes no sense."""
+        if batch_size == 1:
+            yield "mix needs a crop to mix with, and batch_size is 1: use 2 or more, or set mix to null"
+        if classes == 1:
+            yield "mix makes shares of classes, and num_classes is 1: use 2 or more, or set mix to null"
+
 
 class Normalize(Section):
     """Normalisation of images of a float type: (value - mean) / std, of values in [0, 1]."""
@@ -46,24 +50,16 @@ class Normalize(Section):
     std: Annotated[list[Annotated[float, Field(gt=0)]], Form("a list of numbers above 0, one for each channel")]
     """Standard deviation of each channel, of values in [0, 1]; ImageNet's are [0.229, 0.224, 0.225]."""
 
-
-def conflicts_of_batches(data: "DataConfig") -> Iterator[str]:
-    """Yields a message for each setting that contradicts `mix` or `normalize`."""
-    if data.mix is not None:
-        if data.batch_size == 1:
-            yield "mix needs a crop to mix with, and batch_size is 1: use 2 or more, or set mix to null"
-        if data.num_classes == 1:
-            yield "mix makes shares of classes, and num_classes is 1: use 2 or more, or set mix to null"
-    if data.normalize is not None:
-        if data.dtype == "uint8":
+    def misfits(self, dtype: str, channels: int) -> Iterator[str]:
+        """Yields a message for each of `data`'s settings, `dtype` and `num_channels`, that contradicts it."""
+        if dtype == "uint8":
             yield (
-                'normalize makes floats, and dtype is "uint8": set dtype to "float32", "float16" or "bfloat16", or '
-                "set normalize to null and normalise on the device, which copies a quarter of the bytes to it"
+                'normalize makes floats, and dtype is "uint8": set dtype to "float32", "float16" or "bfloat16", or set '
+                "normalize to null and normalise on the device, which copies a quarter of the bytes to it"
             )
-        for name in ("mean", "std"):
-            values = getattr(data.normalize, name)
-            if len(values) != data.num_channels:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) != channels:
                 yield (
-                    f"normalize.{name} {json.dumps(values)} has {len(values)} values, and num_channels is "
-                    f"{data.num_channels}: give one for each channel"
+                    f"normalize.{name} {json.dumps(values)} has {len(values)} values, and num_channels is {channels}: "
+                    "give one for each channel"
                 )
