@@ -35,7 +35,7 @@ class Mix(Section):
             yield f"switch_prob {self.switch_prob:g} switches between mixup and cutmix, and {lacking} is null: set both"
 
     def misfits(self, batch_size: int, classes: int | None) -> Iterator[str]:
-        """Yields a message for each of `data`'s settings, `batch_size` and `num_classes`, with which it makes no sense."""
+        """Yields a message for each of `batch_size` and `num_classes` with which it makes no sense."""
         if batch_size == 1:
             yield "mix needs a crop to mix with, and batch_size is 1: use 2 or more, or set mix to null"
         if classes == 1:
@@ -51,7 +51,7 @@ class Normalize(Section):
     """Standard deviation of each channel, of values in [0, 1]; ImageNet's are [0.229, 0.224, 0.225]."""
 
     def misfits(self, dtype: str, channels: int) -> Iterator[str]:
-        """Yields a message for each of `data`'s settings, `dtype` and `num_channels`, that contradicts it."""
+        """Yields a message for each way in which `dtype` and `num_channels` contradict it."""
         if dtype == "uint8":
             yield (
                 'normalize makes floats, and dtype is "uint8": set dtype to "float32", "float16" or "bfloat16", or set '
