@@ -12,7 +12,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.crop_counts import CropCount
 from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.stream import SampleRef
-from tfpipe.data.pipeline import Crops, Encoded, finish, prefetch, stamp, transform
+from tfpipe.data.pipeline import Crops, Encoded, finish, mix, prefetch, stamp, transform
 from tfpipe.data.runtime.parallelism import options
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
@@ -54,6 +54,7 @@ __all__ = [
     "finish",
     "load_catalog",
     "load_split",
+    "mix",
     "options",
     "prefetch",
     "read",

@@ -144,3 +144,16 @@ class Diary(keras.callbacks.Callback):
 
     def on_train_end(self, logs: dict | None = None) -> None:
         self.write("done")
+
+
+def shared(shares: Any, logits: Any, power: float = 1.0) -> Any:
+    """The cross-entropy of shares of classes."""
+    assert shares.dtype == "float32" and shares.shape[-1] == logits.shape[-1]
+    return keras.losses.categorical_crossentropy(shares, logits, from_logits=True) ** power
+
+
+class Shared(keras.losses.Loss):
+    """The same as a class."""
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return shared(y_true, y_pred)

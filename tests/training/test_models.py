@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.commands import WARM, ensure_server, run
 from tfpipe.config import Config
+from tfpipe.config.mix import Normalize
 from tfpipe.errors import ConfigError
 from tfpipe.training.models import IMAGENET_MEAN, IMAGENET_STD, _block, build_model
 
@@ -75,6 +76,18 @@ def test_pixels_are_normalised_inside_the_model_whatever_the_dtype() -> None:
         model = build_model(config(dtype=dtype, width=8), 4)
         normalised = keras.Model(model.input, model.get_layer("normalise").output)(images)
         np.testing.assert_allclose(normalised, expected, atol=1e-4)
+
+
+def test_pixels_that_the_pipeline_has_normalised_are_the_same_inside_the_model() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    mean, std = [0.5, 0.4, 0.3], [0.25, 0.5, 1.0]
+    plain = config(dtype="float32", width=8)
+    section = Normalize(mean=mean, std=std)
+    normal = plain.model_copy(update={"data": plain.data.model_copy(update={"normalize": section})})
+    model = build_model(normal, 4)
+    images = ((pixels / 255 - mean) / std).astype(np.float32)
+    inner = keras.Model(model.input, model.get_layer("pixels").output)(images)
+    np.testing.assert_allclose(inner, pixels, atol=1e-3)
 
 
 def test_a_function_of_the_users_own_gives_the_network() -> None:

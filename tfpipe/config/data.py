@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_v
 from tfpipe.config.augment import Augment
 from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
 from tfpipe.config.data_source import SourceConfig
+from tfpipe.config.mix import Mix, Normalize
 from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
 
 
@@ -96,6 +97,11 @@ class DataConfig(Section):
     """1: grayscale, 3: RGB."""
     dtype: Literal["uint8", "float16", "bfloat16", "float32"] = "uint8"
     """Type of the images: uint8 in [0, 255], or a float type in [0, 1]."""
+    normalize: Normalize | None = None
+    """Normalises images of a float type, in the pass that makes the floats; null: they stay in [0, 1]. A model of
+    `tfpipe train` has the normalisation of its own anyway, on the device."""
+    mix: Mix | None = None
+    """Mixes the crops of each training batch, and their labels; null: neither."""
     crop: Literal["boxes", "random_resized", "center", "full"] = "boxes"
     """"boxes": one crop per object, or the whole image if it has no annotation. "random_resized": a random
     crop covering part of a box. "center": the middle. "full": the whole image."""
@@ -244,6 +250,10 @@ class DataConfig(Section):
                 'cache_stage "crops" keeps an image\'s crops as first cut, and crop "random_resized" draws others in '
                 'each epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
             )
+        if self.mix is not None:
+            yield from self.mix.misfits(self.batch_size, self.num_classes)
+        if self.normalize is not None:
+            yield from self.normalize.misfits(self.dtype, self.num_channels)
         for name in ("train_box_file", "test_box_file"):
             if getattr(self, name) is not None and self.annotations in ("xml", "lxml", "none"):
                 yield (

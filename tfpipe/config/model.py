@@ -63,10 +63,12 @@ class LossConfig(Section):
 
     name: str = "SparseCategoricalCrossentropy"
     """Class in keras.losses, where one that needs one-hot labels gets them; or of your own, "package.module:name": a
-    function of labels, logits and `args`, or a subclass of keras.losses.Loss. It receives class numbers int32 [batch]
-    and logits [batch, classes], and returns a loss for each crop, [batch]."""
+    function of labels, logits and `args`, or a subclass of keras.losses.Loss. It receives class numbers int32 [batch],
+    or with `data.mix` shares of the classes, float32 [batch, classes], also of test data; and logits [batch, classes].
+    It returns a loss for each crop, [batch]."""
     args: Args = {}
-    """Keras' arguments; from_logits is true unless set. label_smoothing works with the sparse loss too."""
+    """Keras' arguments; from_logits is true unless set. label_smoothing and `data.mix` work with the
+    sparse loss too."""
 
 
 class MetricConfig(Section):
@@ -75,7 +77,8 @@ class MetricConfig(Section):
     name: str
     """Class in keras.metrics that takes class numbers and logits, e.g. "SparseTopKCategoricalAccuracy"; or of your own,
     "package.module:name": a function of labels, logits and `args` that returns a value for each crop, or a subclass of
-    keras.metrics.Metric whose variables are sums over batches."""
+    keras.metrics.Metric whose variables are sums over batches. With `data.mix` a crop's class number is that of the
+    largest share."""
     args: Args = {}
     """Keras' arguments, or yours; {"name": "top3"} is the metric's name in metrics.jsonl."""
 

@@ -19,7 +19,9 @@ from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
-from tfpipe.data.images.decode import Decoder, choose_decoder
+from tfpipe.data.images.decode import Decoder, choose_decoder, ops_library
+from tfpipe.data.images.floats import to_floats
+from tfpipe.data.images.mix import mixed
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
 from tfpipe.data.runtime.autotune import STAGES
@@ -64,8 +66,8 @@ def build_dataset(
         with_ready: whether to add, as the last tensor, the time at which the batch was ready to be taken.
 
     Returns:
-        Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1]; labels
-        int32 [batch]; positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds
+        Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1], or as
+        `data.normalize` says; labels int32 [batch], or in training with `data.mix` float32 [batch, classes]; positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds
         since 1970. The last test batch may be smaller. With `data.transform`, what it returns comes in place of images
         and labels.
 
@@ -102,13 +104,13 @@ def _batched_crops(
     stream = resume or Stream.start(world.size)
     crops = split.crops()
     if crops is not None:
-        return split, gather(split, crops, stream)
+        return split, mix(gather(split, crops, stream), split)
     if workers is None:
         dataset = load(split, stream)
     else:
         dataset = served(partial(load, stream=stream), workers, split)
     # Rebatch copies each crop once; unbatch and batch would copy it twice.
-    return split, dataset.rebatch(config.batch_size, drop_remainder=split.training)
+    return split, mix(dataset.rebatch(config.batch_size, drop_remainder=split.training), split)
 
 
 def _delivered(dataset: tf.data.Dataset, split: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
@@ -137,9 +139,10 @@ def visit(split: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dat
 
 def stage_names(split: Split) -> tuple[str, ...]:
     """Returns the names of a pipeline's maps, in pipeline order."""
+    mixes = ("mix",) if _mixes(split) else ()
     if split.stores != "images":
-        return ("visit", "gather", "finish")
-    return STAGES if split.config.service is None else ("service", "hand over")
+        return ("visit", "gather", *mixes, "finish")
+    return (*STAGES[:-1], *mixes, STAGES[-1]) if split.config.service is None else ("service", "hand over", *mixes)
 
 
 def gather(split: Split, crops: StoredCrops, stream: Stream) -> tf.data.Dataset:
@@ -219,8 +222,31 @@ def crop(
     return close_at_exit(dataset)  # here too, for chains written by hand
 
 
+def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+    """Mixes the crops of each training batch of `Crops`, and their labels, as `data.mix` sets it.
+
+    Labels become float32 [batch, classes]. Raises ConfigError if there is only one class.
+    """
+    if not _mixes(split):
+        return dataset
+    config = split.config
+    assert config.mix is not None, "_mixes has looked"
+    if split.outputs < 2:
+        raise ConfigError(
+            f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
+            f'"{split.classes[0]}": set data.mix to null'
+        )
+    how = {"mix": config.mix, "seed": config.seed, "classes": split.outputs, "library": ops_library(config)}
+    return dataset.map(stage("mix")(partial(mixed, **how)), name="mix")
+
+
+def _mixes(split: Split) -> bool:
+    return split.training and split.config.mix is not None
+
+
 def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -> tf.data.Dataset:
-    """Converts batched `Crops` to tuples (images, labels[, positions]), images to `data.dtype`, floats in [0, 1]."""
+    """Converts batched `Crops` to tuples (images, labels[, positions]), images to `data.dtype`, floats in [0, 1]
+    or normalised."""
 
     def flat(crops: Crops) -> tuple[tf.Tensor, ...]:
         batch = _finished(crops, config)
@@ -233,7 +259,7 @@ def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -
 def _finished(crops: Crops, config: DataConfig) -> Batch:
     images, labels, positions = crops
     if config.dtype != "uint8":
-        images = tf.cast(tf.cast(images, tf.float32) / 255.0, config.dtype)
+        images = to_floats(images, config, ops_library(config))
     return Batch((images, labels), positions)
 
 

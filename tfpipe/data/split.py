@@ -79,6 +79,11 @@ class Split(ABC):
         """Class names, indexed by class number."""
         return self.catalog.classes
 
+    @property
+    def outputs(self) -> int:
+        """Number of the model's outputs: `data.num_classes`, or the number of classes."""
+        return self.config.num_classes or len(self.classes)
+
     @cached_property
     def order(self) -> Order | Mixture:
         """Order of the samples; that of test data is the list's, with scope "global".

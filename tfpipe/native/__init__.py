@@ -195,13 +195,19 @@ class Native(Core):
     mark: Callable[..., Any]
     """(positions (int64), through (int64), kind (above 0)) -> a copy of `through`. While events are recorded, adds one
     for each position."""
+    mix: Callable[..., Any]
+    """(crops (uint8 [n, height, width, channels]), box (int32 [4]: top, left, height, width), weight (int32 [], in [0,
+    2^15])) -> crops mixed, in the same memory if no other op uses it: see tfpipe_mix of crops.h."""
+    floats: Callable[..., Any]
+    """(crops (uint8 [n, height, width, channels]), table (float32, float16 or bfloat16 [channels, 256])) -> the table's
+    value of each level, [n, height, width, channels]."""
     origin: int
     """Number of this process in handles."""
 
     def __init__(self, library: ctypes.CDLL, ops: Any, origin: int) -> None:
         """Takes the loaded libraries: the core, TensorFlow's module of the ops, and the number of this process."""
         super().__init__(library)
-        for name in ("crops", "resize", "augment", "sizes", "read", "rows", "lines", "mark"):
+        for name in ("crops", "resize", "augment", "sizes", "read", "rows", "lines", "mark", "mix", "floats"):
             setattr(self, name, getattr(ops, f"tfpipe_{name}"))
         self.origin = origin
 

@@ -217,6 +217,9 @@ typedef void filter_row(uint8_t *out, const int16_t *row, const struct axis *axi
 /* Copies n pixels of 1 or 3 channels from the last to the first; `out` and `in` do not overlap. */
 typedef void mirror_row(uint8_t *out, const uint8_t *in, int n, int channels);
 
+/* Mixes n bytes with a partner's: weight, of `own`, of TFPIPE_WHOLE and below it; rounds to nearest, halves up. */
+typedef void mix_row(uint8_t *own, const uint8_t *partner, size_t n, int weight);
+
 struct kernels {
     const char *name;
     decode_run *decode;
@@ -227,7 +230,11 @@ struct kernels {
     sum_rows *sum;
     filter_row *filter, *gray;
     mirror_row *mirror;
+    mix_row *mix;
 };
+
+/* crops.c: returns those in use. */
+const struct kernels *tfpipe_kernels(void);
 
 decode_run decode_plain, decode_avx2;
 idct_pair idct_plain, idct_avx2;
@@ -238,6 +245,7 @@ resize_row resize_plain, resize_avx2, resize_gray;
 sum_rows sum_plain, sum_avx2;
 filter_row filter_plain, filter_avx2, gray_plain, gray_avx2;
 mirror_row mirror_plain, mirror_avx2;
+mix_row mix_plain, mix_avx2;
 
 /* crops.c: returns the number of the instructions in use: 1 for AVX2, else 0. */
 int simd_level(void);

@@ -45,9 +45,10 @@ struct job {
 
 static const struct kernels KERNELS[] = {
     {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain, gray_plain,
-     mirror_plain},
+     mirror_plain, mix_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2, mirror_avx2},
+    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2, mirror_avx2,
+     mix_avx2},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -60,6 +61,8 @@ int simd_level(void) {
     return 0;
 #endif
 }
+
+const struct kernels *tfpipe_kernels(void) { return KERNELS + simd_level(); }
 
 const char *tfpipe_simd(void) { return KERNELS[simd_level()].name; }
 

@@ -59,4 +59,6 @@ __attribute__((constructor)) static void ops_register(void) {
     op_register(&tfpipe_read_op);
     op_register(&tfpipe_rows_op);
     op_register(&tfpipe_lines_op);
+    op_register(&tfpipe_mix_op);
+    op_register(&tfpipe_floats_op);
 }

@@ -53,8 +53,9 @@ void TF_GetInput(TF_OpKernelContext *, int index, TF_Tensor **, TF_Status *);
 TF_Tensor *TF_AllocateOutput(TF_OpKernelContext *, int index, int type, const int64_t *dims, int rank, size_t bytes,
                              TF_Status *);
 
-/* Takes the memory of one of the `count` inputs for the output if nothing else needs it, else allocates. */
-TF_Tensor *TF_ForwardInputOrAllocateOutput(TF_OpKernelContext *, const int *candidates, int count, int index,
+/* Gives an input's memory to an output, if nothing else refers to it, or allocates the output; `forwarded`: the input's
+ * index, or -1. */
+TF_Tensor *TF_ForwardInputOrAllocateOutput(TF_OpKernelContext *, const int *candidates, int count, int output,
                                            const int64_t *dims, int rank, int *forwarded, TF_Status *);
 
 void TF_DeleteTensor(TF_Tensor *);
@@ -86,3 +87,5 @@ extern const struct tfpipe_op tfpipe_mark_op;                    /* of op_mark.c
 extern const struct tfpipe_op tfpipe_sizes_op;                   /* of op_sizes.c */
 extern const struct tfpipe_op tfpipe_read_op;                    /* of op_read.c */
 extern const struct tfpipe_op tfpipe_rows_op, tfpipe_lines_op;   /* of op_column.c */
+extern const struct tfpipe_op tfpipe_mix_op;                     /* of op_mix.c */
+extern const struct tfpipe_op tfpipe_floats_op;                  /* of op_float.c */

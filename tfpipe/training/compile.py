@@ -131,6 +131,7 @@ class ScaledWarmup(keras.optimizers.schedules.LearningRateSchedule):
 def build_loss(config: Config, classes: int, reduction: str | None = None) -> keras.losses.Loss:
     """Builds the loss of `config` between int labels [batch] and logits [batch, classes].
 
+    With `data.mix`, labels may also be shares of the classes, float32 [batch, classes].
     `reduction` "none" gives a loss for each crop, whatever `loss.args` says; None leaves it to Keras and `loss.args`.
     Raises ConfigError if Keras does not know a name or an argument, or a loss of the user's own is not one of crops.
     """
@@ -138,9 +139,14 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     if reduction is not None:
         args["reduction"] = reduction
     if ":" in name:
-        return _own_loss(name, classes, args)
+        return _own_loss(name, classes, args, shares=config.data.mix is not None)
     args = {"from_logits": True, **args}
-    if name == "SparseCategoricalCrossentropy" and "label_smoothing" in args:
+    if name == "SparseCategoricalCrossentropy" and ("label_smoothing" in args or config.data.mix is not None):
+        if "ignore_class" in args:
+            raise ConfigError(
+                f"loss.args.ignore_class {args['ignore_class']} is for class numbers, and data.mix or label_smoothing "
+                "makes shares of classes: leave one of them out"
+            )
         name = "CategoricalCrossentropy"
     kind = find(subclasses(keras.losses, keras.losses.Loss), name, "loss.name")
     if "from_logits" not in inspect.signature(kind).parameters:
@@ -148,27 +154,28 @@ def build_loss(config: Config, classes: int, reduction: str | None = None) -> ke
     loss = call(kind, "loss.args", name, args)
     if name.startswith("Sparse"):
         return loss
-    return NumberedLoss(lambda labels, logits: loss.call(keras.ops.one_hot(labels, classes), logits), loss)
+    return SharesLoss(loss.call, loss, classes)
 
 
-def _own_loss(name: str, classes: int, args: dict[str, Any]) -> keras.losses.Loss:
-    function = load_function(name, "loss.name")
-    reduction = args.pop("reduction", None if inspect.isclass(function) else "sum_over_batch_size")
-    if inspect.isclass(function):
+def _own_loss(name: str, classes: int, args: dict[str, Any], *, shares: bool) -> keras.losses.Loss:
+    own = load_function(name, "loss.name")
+    reduction = args.pop("reduction", None if inspect.isclass(own) else "sum_over_batch_size")
+    if inspect.isclass(own):
         loss = build(name, args, "loss", keras.losses, keras.losses.Loss)
         loss.reduction = reduction or loss.reduction
-        numbered = NumberedLoss(loss.call, loss)
+        function = loss.call
     else:
-        numbered = NumberedLoss(partial(function, **args), keras.losses.Loss(function.__name__, reduction))
-        check_signature(function, "loss.args", name, args, None, None)
+        loss, function = keras.losses.Loss(own.__name__, reduction), partial(own, **args)
+        check_signature(own, "loss.args", name, args, None, None)
+    adapted = SharesLoss(function, loss, classes) if shares else NumberedLoss(function, loss)
     with own_errors("loss.name", name):
-        losses = numbered.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))
+        losses = adapted.call(np.arange(3) % classes, np.zeros((3, classes), np.float32))
     if tuple(losses.shape) != (3,):
         raise ConfigError(
             f"loss.name: {name} must return a loss for each crop, [batch], since the test pass sums them; received "
             f"shape {list(losses.shape)} for 3 crops of {classes} classes: leave the mean to tfpipe"
         )
-    return numbered
+    return adapted
 
 
 class NumberedLoss(keras.losses.Loss):
@@ -185,6 +192,25 @@ class NumberedLoss(keras.losses.Loss):
     def call(self, y_true: Any, y_pred: Any) -> Any:
         labels = keras.ops.reshape(keras.ops.cast(y_true, "int32"), [-1])
         return self.function(labels, y_pred)
+
+
+class SharesLoss(keras.losses.Loss):
+    """A loss for each crop, float [batch], by a function of the classes' shares, float32 [batch, classes], and logits.
+
+    Class numbers, int [batch], become shares of 0 and 1.
+    """
+
+    def __init__(self, function: Callable[[Any, Any], Any], loss: keras.losses.Loss, classes: int) -> None:
+        """Takes the function, a loss that has the name and the reduction, and the number of classes."""
+        super().__init__(loss.name, loss.reduction)
+        self.function, self.classes = function, classes
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        ops = keras.ops
+        if len(y_true.shape) < 2 or y_true.shape[-1] == 1:
+            # Keras hands losses class numbers as floats, in the logits' rank.
+            y_true = ops.one_hot(ops.reshape(ops.cast(y_true, "int32"), [-1]), self.classes)
+        return self.function(ops.cast(y_true, "float32"), y_pred)
 
 
 def build_metrics(config: Config, classes: int) -> list[keras.metrics.Metric]:

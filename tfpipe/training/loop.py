@@ -139,7 +139,7 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     train = Loader(config, "train", world, gpu, ready=True, marks=marks, **options)
     test = Loader(config, "test", world, **options) if open_source(config.data).has_test() else None
     catalog = train.catalog
-    classes = config.data.num_classes or len(catalog.classes)
+    classes = train.data.outputs
     count = count_crops(train.data)
     if count.crops == 0:
         raise ConfigError(

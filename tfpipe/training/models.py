@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import layers
 
-from tfpipe.config import Config
+from tfpipe.config import Config, DataConfig
 from tfpipe.errors import ConfigError
 from tfpipe.training.by_name import call, own_errors
 from tfpipe.util.import_function import load_function
@@ -29,7 +29,7 @@ def build_model(config: Config, classes: int) -> keras.Model:
     name = ALIASES.get(config.model.name, config.model.name)
     inputs = keras.Input((*config.data.crop_image_size, config.data.num_channels), dtype=config.data.dtype)
     # To [0, 255] for every dtype, in float32: half precision is too coarse for the scaling.
-    pixels = layers.Rescaling(1.0 if config.data.dtype == "uint8" else 255.0, dtype="float32", name="pixels")(inputs)
+    pixels = layers.Rescaling(*_scaling(config.data), dtype="float32", name="pixels")(inputs)
     try:
         if name == "resnet18":
             features = resnet18(_normalise(pixels), **config.model.args)
@@ -44,6 +44,13 @@ def build_model(config: Config, classes: int) -> keras.Model:
     # Loss and metrics use full precision, even under a mixed policy.
     outputs = layers.Activation("linear", dtype="float32", name="float32")(logits)
     return keras.Model(inputs, outputs, name=name)
+
+
+def _scaling(data: DataConfig) -> tuple[Any, Any]:
+    """Returns factor and offset, numbers or one of each channel, that lead from the pipeline's values to [0, 255]."""
+    if data.normalize is not None:
+        return [255 * std for std in data.normalize.std], [255 * mean for mean in data.normalize.mean]
+    return 1.0 if data.dtype == "uint8" else 255.0, 0.0
 
 
 def _own_model(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:

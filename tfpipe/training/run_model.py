@@ -42,6 +42,11 @@ class StepResult(NamedTuple):
         return anywhere, here
 
 
+def class_numbers(labels: Any) -> Any:
+    """Returns class numbers, int [batch]: the labels, or of shares [batch, classes] the class that has most."""
+    return keras.ops.argmax(labels, axis=1) if len(labels.shape) == 2 else labels
+
+
 class Results:
     """Results of the last steps."""
 
@@ -90,6 +95,10 @@ class RunModel(keras.Model):
         batch = next(self.loader)
         self.positions = batch.positions
         return weighed(batch.data, "tfpipe train")
+
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Updates the metrics; labels that are shares of classes count as the class that has most."""
+        return super().compute_metrics(x, class_numbers(y), y_pred, sample_weight)
 
     def finish(self, logs: Mapping[str, Any], asked: Any, reduce_s: Any) -> dict[str, float]:
         """Ends the step, but reads what the step before gave: a device that is a step behind is never idle.

@@ -39,11 +39,28 @@ from tfpipe.tools.view.sheet import (
     text_width,
     wrap,
 )
-from tfpipe.tools.view.view import ViewRequest, class_names, decode_in_part, find_broken, find_scenes, view
+from tfpipe.tools.view.view import ViewRequest, class_names, decode_in_part, find_broken, find_scenes, tile_of, view
 
 
 def read(path: Path) -> np.ndarray:
     return np.asarray(Image.open(path).convert("RGB"))
+
+
+def test_a_mixed_crop_has_the_names_of_its_classes_with_their_shares() -> None:
+    crop, names = np.zeros((8, 8, 3), np.uint8), ("ant", "bee", "cat")
+    for label, caption, number in (
+        (np.int32(1), ("bee",), 1),
+        (np.float32([0, 0.25, 0.75]), ("75% cat", "25% bee"), 2),
+        (np.float32([1, 0, 0]), ("ant",), 0),
+    ):
+        tile = tile_of(crop, np.asarray(label), names)
+        assert (tile.caption, tile.color) == (caption, class_color(number))
+
+
+def test_a_mixed_batch_is_drawn(sample: SampleData, tmp_path: Path) -> None:
+    data = {"mix": {"mixup": 1.0}, "dtype": "float32", "normalize": {"mean": [0.5] * 3, "std": [0.5] * 3}}
+    config = load_config(sample.config(tmp_path / "c.json", data=data))
+    assert "16 crops" in view(config, ViewRequest(count=16), tmp_path / "mixed.png")
 
 
 def place_of(crop: np.ndarray, sheet: np.ndarray) -> tuple[int, int]:

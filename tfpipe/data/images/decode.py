@@ -36,6 +36,11 @@ def native_library(config: DataConfig) -> Native | None:
     return native() if config.native else None
 
 
+def ops_library(config: DataConfig) -> Native | None:
+    """Returns the library in C for ops on whole batches; None if it cannot be used, or `data.decoder` is "graph"."""
+    return None if config.decoder == "graph" else native()
+
+
 def choose_decoder(config: DataConfig) -> Decoder:
     """Returns the decoder set by `data.decoder`; "auto" is "native".
 

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config, DataConfig, Parallel
-from tfpipe.data.pipeline import Crops, build_batches, crop, finish, read, stage_names, visit
+from tfpipe.data.pipeline import Crops, build_batches, crop, finish, mix, read, stage_names, visit
 from tfpipe.data.runtime import autotune
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.marks import marked
@@ -233,7 +233,8 @@ def prefixes(config: Config, pipelines: Pipelines) -> list[Chain]:
     def by_batch(done: Count, batch: tuple[tf.Tensor, ...]) -> Count:
         return Count(pipelines.images_until(batch[2]), done.crops + len(batch[2]))
 
-    batches = finish(crops().rebatch(data.batch_size, drop_remainder=True), data, with_positions=True)
+    batched = mix(crops().rebatch(data.batch_size, drop_remainder=True), split)
+    batches = finish(batched, data, with_positions=True)
     unbuffered = options(data, pipelines.world)
     unbuffered.experimental_optimization.inject_prefetch = False
     return [

@@ -89,7 +89,7 @@ def class_names(config: DataConfig, catalog: Catalog) -> tuple[str, ...]:
 
 def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[Tile]]:
     # A cache does not change the pixels, and would be filled for only a few images.
-    data = config.data.model_copy(update={"dtype": "uint8", "cache": None})
+    data = config.data.model_copy(update={"dtype": "uint8", "normalize": None, "cache": None})
     config = config.model_copy(update={"data": data})
     split = load_split(data, what.split, ALONE)
     catalog = split.catalog
@@ -133,11 +133,18 @@ def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequ
 
     batches = Batches(build, split, stream)
     parts = (weighed(batch.data, "tfpipe view") for batch in batches)
-    crops = ((image, int(label)) for images, labels, _ in parts for image, label in zip(images, labels, strict=True))
-    return [
-        Tile(sheet.magnified(image.numpy()), (names[label],), sheet.class_color(label))
-        for image, label in islice(crops, count)
-    ]
+    crops = ((image, label) for images, labels, _ in parts for image, label in zip(images, labels, strict=True))
+    return [tile_of(image.numpy(), label.numpy(), names) for image, label in islice(crops, count)]
+
+
+def tile_of(crop: np.ndarray, label: np.ndarray, names: Sequence[str]) -> Tile:
+    """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
+    picture = sheet.magnified(crop)
+    if label.ndim == 0:
+        return Tile(picture, (names[label],), sheet.class_color(int(label)))
+    classes = [int(number) for number in np.argsort(-label, kind="stable") if label[number] > 0]
+    lines = tuple(f"{label[number]:.0%} {names[number]}" for number in classes)
+    return Tile(picture, lines if len(lines) > 1 else (names[classes[0]],), sheet.class_color(classes[0]))
 
 
 def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:

@@ -1,0 +1,49 @@
+"""The sections for mixing and normalising: what contradicts itself is named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfpipe import ConfigError
+from tfpipe.config import Config, make_config
+from tfpipe.config.mix import Mix, Normalize
+
+GRAY = {"mean": [0.5], "std": [0.25]}
+
+
+def config(**data: Any) -> Config:
+    return make_config({"data": {"train_filelist": str(Path("unused").absolute()), **data}})
+
+
+def test_defaults_and_their_dump_are_accepted() -> None:
+    data = config(mix={"mixup": 1}, normalize=GRAY, dtype="float16", num_channels=1).data
+    assert (data.mix, data.normalize) == (Mix(mixup=1.0), Normalize(mean=[0.5], std=[0.25]))
+    again = config(**data.model_dump(mode="json", include={"mix", "normalize", "dtype", "num_channels"})).data
+    assert (again.mix, again.normalize) == (data.mix, data.normalize)
+    assert (config().data.mix, config().data.normalize) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"mix": {}}, r"data\.mix: neither mixup nor cutmix is set: give an alpha"),
+        ({"mix": {"mixup": 0}}, r"data\.mix\.mixup: received 0; accepted: greater than 0"),
+        ({"mix": {"cutmix": -1.0}}, r"data\.mix\.cutmix: received -1.0; accepted: greater than 0"),
+        ({"mix": {"mixup": 1, "prob": 0}}, r"data\.mix\.prob: received 0; accepted: greater than 0"),
+        ({"mix": {"mixup": 1, "prob": 1.5}}, r"data\.mix\.prob: received 1.5; accepted: less than or equal to 1"),
+        ({"mix": {"mixup": 1, "switch_prob": 0.3}}, r"switch_prob 0\.3 switches .*, and cutmix is null: set both"),
+        ({"mix": {"cutmix": 1, "switch_prob": 0.3}}, r"switch_prob 0\.3 switches .*, and mixup is null: set both"),
+        ({"mix": {"mix_up": 1}}, r"data\.mix\.mix_up .*mixup"),
+        ({"mix": {"mixup": 1}, "batch_size": 1}, r"mix needs a crop to mix with, and batch_size is 1: use 2 or more"),
+        ({"mix": {"mixup": 1}, "num_classes": 1}, r"mix makes shares of classes, and num_classes is 1"),
+        ({"normalize": GRAY, "num_channels": 1}, r'normalize makes floats, and dtype is "uint8": set dtype to'),
+        ({"normalize": GRAY, "dtype": "float32"}, r"normalize\.mean \[0\.5\] has 1 values, and num_channels is 3"),
+        ({"normalize": {"mean": [0.5], "std": [0]}, "num_channels": 1}, r"data\.normalize\.std.*greater than 0"),
+        ({"normalize": {"mean": [0.5]}}, r"data\.normalize\.std"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused(data: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config(**data)

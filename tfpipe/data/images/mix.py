@@ -1,0 +1,106 @@
+"""Mixes the crops of a batch, and their labels, with those of the crops before them: MixUp and CutMix.
+
+As torchvision.transforms.v2 does: the partners are the batch rolled by one, and there is one draw for each batch. The
+draw is a function of the seed and of the place of the batch's first crop in the stream.
+"""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tfpipe.config.mix import Mix
+from tfpipe.data.images.crops import Crops, crop_seeds
+from tfpipe.native import Native
+
+# Weights are in parts of WHOLE: see crops.h. The result of a mean is then exactly rounded by 16-bit instructions.
+BITS = 15
+WHOLE = 1 << BITS
+# Seeds of windows and flips are below: see crop_seeds.
+SEEDS = 2**33
+
+
+class Draw(NamedTuple):
+    """How the crops of a batch are mixed: within a box each keeps `weight` of itself, the rest is its partner's."""
+
+    box: tf.Tensor  # int32 [4]: top, left, height, width
+    weight: tf.Tensor  # int32 []: in [0, WHOLE]
+
+
+def mixed(crops: Crops, mix: Mix, seed: int, classes: int, library: Native | None) -> Crops:
+    """Returns a batch of at least one crop, mixed; in the batch's own memory if nothing else refers to it.
+
+    Labels become shares of the classes, float32 [batch, classes], in proportion to the pixels. `library` is None for
+    TensorFlow's ops, which give the same pixels.
+    """
+    images, labels, positions = crops
+    shape = tf.shape(images)[1:3]
+    draw = draw_mix(mix, seed, positions[0], shape)
+    pixels = mix_in_graph(images, draw) if library is None else library.mix(images, draw.box, draw.weight)
+    return Crops(tf.ensure_shape(pixels, images.shape), mix_labels(labels, classes, own_share(draw, shape)), positions)
+
+
+def draw_mix(mix: Mix, seed: int, first: tf.Tensor, shape: tf.Tensor) -> Draw:
+    """Draws how a batch is mixed, as torchvision's MixUp and CutMix do, and timm's Mixup chooses between them.
+
+    Args:
+        mix: what to draw from.
+        seed: `data.seed`.
+        first: int64 [2], stream position and crop number of the batch's first crop.
+        shape: int32 [2], height and width of the crops.
+    """
+    applied, switch, *centre, first_u, second_u = tf.unstack(_uniform(6, SEEDS + 2 * seed, first))
+    cut = tf.constant(mix.mixup is None) if None in (mix.mixup, mix.cutmix) else switch < mix.switch_prob
+    alpha = tf.where(cut, *(tf.constant(alpha or 1.0, tf.float64) for alpha in (mix.cutmix, mix.mixup)))
+    share = _beta(alpha, crop_seeds(SEEDS + 2 * seed + 1, *tf.unstack(first)), tf.stack([first_u, second_u]))
+    # The box of a crop's mean is the crop.
+    weight = tf.where(cut, 0, tf.cast(tf.round(share * WHOLE), tf.int32))
+    box = tf.where(cut, _box(share, tf.stack(centre), shape), tf.concat([[0, 0], shape], 0))
+    return Draw(box, tf.where(applied < mix.prob, weight, WHOLE))
+
+
+def _uniform(count: int, seed: int, first: tf.Tensor) -> tf.Tensor:
+    """Returns float64 [count] in [0, 1)."""
+    return tf.random.stateless_uniform([count], crop_seeds(seed, *tf.unstack(first)), dtype=tf.float64)
+
+
+def _beta(alpha: tf.Tensor, seed: tf.Tensor, uniform: tf.Tensor) -> tf.Tensor:
+    """Returns float64 [], a draw of Beta(alpha, alpha): x / (x + y) of two draws of Gamma(alpha).
+
+    Gamma(alpha) is Gamma(alpha + 1) times `uniform` (float64 [2] in [0, 1)) to the power of 1 / alpha (Marsaglia and
+    Tsang 2000, section 6); in logarithms, since both would be 0 for a small alpha.
+    """
+    gammas = tf.random.stateless_gamma([2], seed, alpha + 1.0, dtype=tf.float64)
+    x, y = tf.unstack(tf.math.log(gammas) + tf.math.log1p(-uniform) / alpha)
+    return tf.sigmoid(x - y)
+
+
+def _box(share: tf.Tensor, centre: tf.Tensor, shape: tf.Tensor) -> tf.Tensor:
+    """Returns int32 [4], a box with its centre anywhere in the crop, clipped at its edges; before, it has 1 - share of
+    the crop's area."""
+    sides = tf.cast(shape, tf.float64)
+    middle = tf.cast(centre * sides, tf.int32)
+    half = tf.cast(0.5 * tf.sqrt(1.0 - share) * sides, tf.int32)
+    corner = tf.maximum(middle - half, 0)
+    return tf.concat([corner, tf.minimum(middle + half, shape) - corner], 0)
+
+
+def own_share(draw: Draw, shape: tf.Tensor) -> tf.Tensor:
+    """Returns float32 [], the share that a crop keeps of itself, of crops of `shape` (int32 [2])."""
+    area = tf.reduce_prod(tf.cast(draw.box[2:], tf.float64) / tf.cast(shape, tf.float64))
+    return tf.cast(1.0 - (1.0 - tf.cast(draw.weight, tf.float64) / WHOLE) * area, tf.float32)
+
+
+def mix_labels(labels: tf.Tensor, classes: int, share: tf.Tensor) -> tf.Tensor:
+    """Returns float32 [batch, classes]: `share` for a crop's class (int32 [batch]), the rest for its partner's."""
+    return tf.one_hot(labels, classes) * share + tf.one_hot(tf.roll(labels, 1, 0), classes) * (1.0 - share)
+
+
+def mix_in_graph(images: tf.Tensor, draw: Draw) -> tf.Tensor:
+    """Returns crops (uint8 [batch, height, width, channels]) mixed by TensorFlow's ops."""
+    top, left, height, width = tf.unstack(draw.box)
+    rows, columns = tf.range(tf.shape(images)[1]), tf.range(tf.shape(images)[2])
+    inside = ((rows >= top) & (rows < top + height))[:, None] & (columns >= left) & (columns < left + width)
+    partners = tf.cast(tf.roll(images, 1, 0), tf.int32)
+    excess = (tf.cast(images, tf.int32) - partners) * draw.weight
+    mean = partners + tf.bitwise.right_shift(excess + WHOLE // 2, BITS)
+    return tf.where(inside[..., None], tf.cast(mean, tf.uint8), images)
