@@ -48,6 +48,10 @@ class DataConfig(Section):
     sample_weights: ConfigPath | None = None
     """Text file of one number per training image, in their order: how often it comes, relative to the others, or with
     `class_weights` to the others of its class. null: alike, or as `source.columns.weight` says."""
+    repeats: PositiveInt = 1
+    """Visits of each training sample that follow each other, each with another augmentation (Hoffer et al. 2020,
+    Augment your batch; DeiT's RASampler): an epoch has this many times as many samples. Test data are never repeated.
+    """
     seed: Seed = 0
     """Seed of the order and of all augmentation."""
     num_parallel_readers: PositiveInt | Literal["auto"] = "auto"

@@ -23,6 +23,10 @@ FREE = {
     "memory_budget", "max_pixels", "max_scans",
     "class_weights", "sample_weights",
 }  # fmt: skip
+# Keys that are in a contract only if they differ from their defaults: contracts of earlier versions lack them.
+LATER = {
+    "repeats",
+}  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
 KNOWN_AT_TIMES = ("boxes", "layout")
 # The base names of the images, in order, stand for their paths: a continuation may read the same samples from another
@@ -33,7 +37,8 @@ NAMES, PATHS = "file names", "data.train_filelist"
 def data_contract(split: Split) -> dict[str, Any]:
     """Returns the contract of a split; files count by their content."""
     catalog, order = split.catalog, split.order
-    data = {name: value for name, value in split.config.model_dump(mode="json").items() if name not in FREE}
+    later = split.config.model_dump(mode="json", include=LATER, exclude_defaults=True)
+    data = split.config.model_dump(mode="json", exclude=FREE | LATER) | later
     return {
         PATHS: catalog.paths.digest,
         NAMES: hashlib.sha256(catalog.paths.text.data).hexdigest(),

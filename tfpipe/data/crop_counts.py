@@ -31,6 +31,12 @@ def count_crops(split: Split) -> CropCount:
     Otherwise it is estimated from at most that many XMLs, evenly spaced in the list. Mixed lists and weighted samples
     give an expectation.
     """
+    once = _count_items(split)
+    return once._replace(crops=once.crops * split.order.repeats)
+
+
+def _count_items(split: Split) -> CropCount:
+    """Returns the number of crops in an epoch of which no sample is repeated."""
     catalog = split.catalog
     if catalog.by_box or not _several(split):
         return CropCount(catalog.samples, exact=True)
@@ -50,7 +56,7 @@ def _expected(split: Split, order: WeightedOrder) -> CropCount:
     if catalog.boxes is not None:
         counts = np.diff(catalog.boxes.offsets(len(catalog)))
         return CropCount(round(float(np.average(counts, weights=order.weights)) * order.count), exact=False)
-    items = order.items(np.array(evenly_spaced(order.count, COUNT_AT_MOST), np.int64))
+    items = order.items(np.array(evenly_spaced(order.length, COUNT_AT_MOST), np.int64))
     annotated = items[catalog.annotated[items]]
     crops = split.world.from_rank0(lambda: _crops_of(split, annotated))
     plain = 0 if catalog.by_object else len(items) - len(annotated)

@@ -171,7 +171,7 @@ class Split(ABC):
 
 
 def order_of(catalog: Catalog, config: DataConfig) -> Order | Mixture:
-    """Returns the order of a catalog's samples; test data ignores `config`: list order, scope "global".
+    """Returns the order of a catalog's samples; test data ignores `config`: list order, scope "global", no repeats.
 
     Raises ConfigError if weights cannot be used, ValueError if lists cannot be mixed so.
     """
@@ -180,8 +180,8 @@ def order_of(catalog: Catalog, config: DataConfig) -> Order | Mixture:
     settings = (catalog.samples, config.seed, config.shuffle_buffer > 1, config.reshuffle_each_iteration, config.scope)
     weights = sample_weights(catalog, config)
     if weights is not None:
-        return WeightedOrder(*settings, weights)
-    order = Order(*settings)
+        return WeightedOrder(*settings, weights, repeats=config.repeats)
+    order = Order(*settings, repeats=config.repeats)
     if not catalog.lists:
         return order
     ends, boxes = [part.images.stop for part in catalog.lists], catalog.sampled_boxes

@@ -49,6 +49,7 @@ SAME = {
     "service": None,
     "storage_delay_ms": 0.0,
     "class_weights": None,
+    "repeats": 1,
 }
 LOCK, ABOUT = ".lock", "about.json"
 # Number of images whose crops are encoded to estimate the size, and share of the disk that must stay free.

@@ -201,7 +201,7 @@ class Pipelines:
         """Returns the number of visits after which the next chain starts; no other one starts there."""
         share = (self._start + APART * self._made) % 1
         self._made += 1
-        return int(share * len(self.split(config).catalog)) // self.world.size
+        return int(share * self.split(config).order.length) // self.world.size
 
     def stream(self, visits: int) -> Stream:
         """Returns the stream after this rank has made `visits` visits."""

@@ -83,7 +83,7 @@ class BadFiles:
 
         Raises TfpipeError if it exceeds `data.max_bad_fraction`.
         """
-        samples, most = self.loader.catalog.samples, self.loader.config.data.max_bad_fraction
+        samples, most = self.loader.data.order.length, self.loader.config.data.max_bad_fraction
         if images > most * samples:
             raise TfpipeError(
                 f"rank {self.world.rank}: {images} of {samples} {self.loader.split} samples cannot be used, more than "

@@ -100,18 +100,19 @@ class DroppedLog:
 
     def check(self) -> None:
         """Raises TfpipeError if more samples of an epoch were left out than are allowed; names the last ones."""
-        catalog, worst = self._split.catalog, max(self._counts.values(), default=0)
-        if worst > self._most * catalog.samples:
+        name, visits = self._split.catalog.split, self._split.order.length
+        worst = max(self._counts.values(), default=0)
+        if worst > self._most * visits:
             last = [*self._settled, *self._open][-3:]
             names = "; ".join(f"{sample.failure.path}: {sample.failure.reason}" for sample in last)
             raise TfpipeError(
-                f"rank {self._split.world.rank}: {worst} of {catalog.samples} {catalog.split} samples cannot be used, "
+                f"rank {self._split.world.rank}: {worst} of {visits} {name} samples cannot be used, "
                 f"more than the {self._most:.4g} that data.max_bad_fraction lets be left out; the last ones are "
                 f"{names or 'named by dropped()'}; tfpipe check finds all such files"
             )
 
     def _epochs(self, samples: list[DroppedSample]) -> list[int]:
-        return [sample.position // self._split.catalog.samples for sample in samples]
+        return [sample.position // self._split.order.length for sample in samples]
 
 
 class Dropped:

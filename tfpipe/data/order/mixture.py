@@ -26,6 +26,8 @@ class Mixture:
     """The lists' own orders, which differ in count and seed only."""
     shares: tuple[int, ...]
     """Slots of each list in a block; their sum is SLOTS."""
+    repeats: int = 1
+    """Visits of a sample that follow each other; the lists' own orders have 1."""
 
     @classmethod
     def of(cls, order: Order, counts: tuple[int, ...], weights: tuple[float, ...]) -> "Mixture":
@@ -38,12 +40,17 @@ class Mixture:
             Order(count, mixed_seed(order.seed, number), order.shuffle, order.reshuffle, order.scope)
             for number, count in enumerate(counts)
         )
-        return cls(tuple(orders), shares(weights))
+        return cls(tuple(orders), shares(weights), order.repeats)
 
     @property
     def count(self) -> int:
-        """Number of samples of all lists, which is also the length of an epoch in positions."""
+        """Number of samples of all lists."""
         return sum(order.count for order in self.orders)
+
+    @property
+    def length(self) -> int:
+        """Number of positions of an epoch: that of a list of all samples."""
+        return self._joined.length
 
     @property
     def seed(self) -> int:
@@ -59,14 +66,14 @@ class Mixture:
 
     def positions(self, epoch: int, world: World) -> range:
         """Returns the stream positions of a rank in an epoch; see Order.positions."""
-        return Order(self.count, scope=self.scope).positions(epoch, world)
+        return self._joined.positions(epoch, world)
 
     def items(self, positions: Array, world: World = World()) -> Array:
         """Returns int64 [k]: the samples at stream positions (int64 [k]); evaluates the order of every list for each.
 
         Raises ValueError if the rank has no sample of a list; only in the scope "shard", with fewer samples than ranks.
         """
-        steps = positions if self.scope == "global" else positions // world.size
+        steps = self._joined.steps(positions, world)
         blocks, places = steps // SLOTS, steps % SLOTS
         if self.shuffle:
             seed = mixed_seed(self.seed, len(self.orders))
@@ -84,6 +91,11 @@ class Mixture:
             items = where(owners == number, of_list + start, items)
             start += order.count
         return items
+
+    @property
+    def _joined(self) -> Order:
+        """Order of one list of all samples, whose epochs and repeats are those of the mixture."""
+        return Order(self.count, scope=self.scope, repeats=self.repeats)
 
     def _dealt(self, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns, for each slot, the number of its list and its rank among that list's slots (int64 [SLOTS] each)."""

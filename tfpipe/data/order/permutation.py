@@ -6,13 +6,16 @@ for every n and size, without dropping or padding, and the order does not depend
 scope "global". In the scope "shard" a rank keeps the items i with i % size == rank in every epoch and shuffles them
 with its own seed.
 
+With `repeats` k, position p has the item that p // k has without: an item's k visits follow each other, in a rank's
+batch or, in the scope "global" with several ranks, in those of neighbouring ranks. An epoch then has k * n positions.
+
 The same code runs on NumPy arrays, for tools and tests without TensorFlow, and on tensors, for the pipeline.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -41,18 +44,27 @@ class Order:
     reshuffle: bool = True
     """True for another order in each epoch; False repeats that of the first."""
     scope: Scope = "global"
+    repeats: int = field(default=1, kw_only=True)
+    """Visits of an item that follow each other, at least 1 (Hoffer et al. 2020, Augment your batch)."""
 
     def __post_init__(self) -> None:
         if not 0 < self.count <= MAX_ITEMS:
             raise ValueError(f"an order is of 1 to {MAX_ITEMS} items, received {self.count}")
+        if self.repeats < 1:
+            raise ValueError(f"an order visits an item at least once, received repeats {self.repeats}")
+
+    @property
+    def length(self) -> int:
+        """Number of positions of an epoch, of all ranks."""
+        return self.count * self.repeats
 
     def cycle(self, world: World) -> int:
-        """Returns the length of an epoch: the items of all ranks in the scope "global", of this rank in "shard"."""
+        """Returns the items of an epoch: those of all ranks in the scope "global", of this rank in "shard"."""
         return self.count if self.scope == "global" else len(range(world.rank, self.count, world.size))
 
     def epochs(self, positions: Array, world: World) -> Array:
         """Returns int64 [k]: the epochs of a rank's stream positions (int64 [k])."""
-        return self._steps(positions, world) // self.cycle(world)
+        return self.steps(positions, world) // self.cycle(world)
 
     def items(self, positions: Array, world: World = World()) -> Array:
         """Returns int64 [k]: the items in [0, count) at a rank's stream positions (int64 [k]).
@@ -66,26 +78,32 @@ class Order:
     def positions(self, epoch: int, world: World) -> range:
         """Returns the stream positions of a rank in an epoch."""
         if self.scope == "shard":
-            first = world.rank + epoch * self.cycle(world) * world.size
-            return range(first, first + self.cycle(world) * world.size, world.size)
-        begin, end = epoch * self.count, (epoch + 1) * self.count
+            places = self.cycle(world) * self.repeats * world.size
+            first = world.rank + epoch * places
+            return range(first, first + places, world.size)
+        begin, end = epoch * self.length, (epoch + 1) * self.length
         return range(begin + (world.rank - begin) % world.size, end, world.size)
+
+    def steps(self, positions: Array, world: World) -> Array:
+        """Returns int64 [k]: the places of stream positions (int64 [k]) in the order without repeats.
+
+        They count the items of all ranks in the scope "global", those of this rank in "shard".
+        """
+        steps = positions if self.scope == "global" else positions // world.size
+        return steps if self.repeats == 1 else steps // self.repeats
 
     def _places(self, positions: Array, world: World) -> tuple[Array, Array]:
         """Returns the shuffled places in [0, cycle) and the epochs of stream positions, int64 [k] each."""
         cycle = self.cycle(world)
         if cycle == 0:
             raise ValueError(f"{self.count} items leave none for rank {world.rank} of {world.size}")
-        steps = self._steps(positions, world)
+        steps = self.steps(positions, world)
         places, epochs = steps % cycle, steps // cycle
         if self.shuffle:
             # In the scope "shard", ranks with shards of equal length would otherwise shuffle them alike.
             seed = self.seed if self.scope == "global" else (self.seed, world.rank)
             places = permute(places, cycle, seed, epochs if self.reshuffle else epochs * 0)
         return places, epochs
-
-    def _steps(self, positions: Array, world: World) -> Array:
-        return positions if self.scope == "global" else positions // world.size
 
 
 def permute(places: Array, count: int, seed: int | tuple[int, ...], epochs: Array) -> Array:

@@ -60,7 +60,7 @@ class WeightedOrder(Order):
 
     def expected(self, world: World = World()) -> np.ndarray:
         """Returns float64 [count], or of the rank's own samples in the scope "shard": visits in an epoch."""
-        return np.diff(self._ends(world), prepend=0) / PARTS
+        return np.diff(self._ends(world), prepend=0) / PARTS * self.repeats
 
     @cached_property
     def _offset(self) -> int:

@@ -111,7 +111,7 @@ def training_step(config: Config, pipelines: Pipelines) -> Work:
     split = pipelines.split(config)
     world, catalog = split.world, split.catalog
     # Used only by the learning rate schedule.
-    steps = config.training.steps_per_epoch or max(1, catalog.samples // config.data.batch_size)
+    steps = config.training.steps_per_epoch or max(1, split.order.length // config.data.batch_size)
     start = Start(first_state(Loader(config, "train", world, catalog=split), steps))
     model = compile_model(config, world, split.outputs, steps, start)
     step = tf.function(model.train_step, reduce_retracing=True, autograph=False)
