@@ -66,8 +66,8 @@ def build_dataset(
 
     Returns:
         Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1], or as
-        `data.normalize` says; labels int32 [batch], or in training with `data.mix` float32 [batch, classes]; positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds
-        since 1970. The last test batch may be smaller. With `data.transform`, what it returns comes in place of images
+        `data.normalize` says; labels int32 [batch], or in training with `data.mix` float32 [batch, classes];
+        positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds since 1970. The last test batch may be smaller. With `data.transform`, what it returns comes in place of images
         and labels.
 
     Raises:
@@ -234,8 +234,9 @@ def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
             f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
             f'"{split.classes[0]}": set data.mix to null'
         )
-    how = {"mix": config.mix, "seed": config.seed, "classes": split.outputs, "library": ops_library(config)}
-    return dataset.map(stage("mix")(partial(mixed, **how)), name="mix")
+    library = ops_library(config)
+    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=split.outputs, library=library)
+    return dataset.map(stage("mix")(mix_batch), name="mix")
 
 
 def _mixes(split: Split) -> bool:
