@@ -67,8 +67,8 @@ def build_dataset(
     Returns:
         Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1], or as
         `data.normalize` says; labels int32 [batch], or in training with `data.mix` float32 [batch, classes];
-        positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds since 1970. The last test batch may be smaller. With `data.transform`, what it returns comes in place of images
-        and labels.
+        positions int64 [batch, 2]: stream position and crop; ready float64 [], in seconds since 1970. The last test
+        batch may be smaller. With `data.transform`, what it returns comes in place of images and labels.
 
     Raises:
         ConfigError: a filelist, a label, an annotation folder or the cache cannot be used, or `data.transform` returns
