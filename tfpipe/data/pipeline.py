@@ -236,8 +236,9 @@ def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
             f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
             f'"{split.classes[0]}": set data.mix to null'
         )
-    how = {"mix": config.mix, "seed": config.seed, "classes": split.outputs, "library": ops_library(config)}
-    return dataset.map(stage("mix")(partial(mixed, **how)), name="mix")
+    library = ops_library(config)
+    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=split.outputs, library=library)
+    return dataset.map(stage("mix")(mix_batch), name="mix")
 
 
 def _mixes(split: Split) -> bool:

@@ -141,7 +141,7 @@ def tile_of(crop: np.ndarray, label: np.ndarray, names: Sequence[str]) -> Tile:
     """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
     picture = sheet.magnified(crop)
     if label.ndim == 0:
-        return Tile(picture, (names[label],), sheet.class_color(int(label)))
+        return Tile(picture, (names[int(label)],), sheet.class_color(int(label)))
     classes = [int(number) for number in np.argsort(-label, kind="stable") if label[number] > 0]
     lines = tuple(f"{label[number]:.0%} {names[number]}" for number in classes)
     return Tile(picture, lines if len(lines) > 1 else (names[classes[0]],), sheet.class_color(classes[0]))
