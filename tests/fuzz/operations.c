@@ -1,4 +1,5 @@
-/* Applies operations made of bytes to a crop made of them: by libFuzzer, or (with STANDALONE) from random bytes.
+/* Applies operations, or steps that draw them, made of bytes to a crop made of them: by libFuzzer, or (with STANDALONE)
+ * from random bytes.
  *
  * A refused crop must be as it was, and both kinds of instructions must give the same one.
  *
@@ -9,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../tfpipe/native/augment.h"
+#include "../../tfpipe/native/draw.h"
 
-enum { ASKED = 6, MOST_OPERATIONS = 6, MOST_SIDE = 80 };
+enum { ASKED = 7, MOST_OPERATIONS = 6, MOST_STEPS = 3, MOST_SIDE = 80 };
 
 /* Bytes that are still to be read; 0 after the last. */
 struct input {
@@ -63,6 +64,21 @@ static void set_operation(struct tfpipe_operation *operation, struct input *inpu
     }
 }
 
+/* Sets a step of an augmentation, whose numbers are mostly small. */
+static void set_row(double *row, struct input *input) {
+    for (int i = 0; i < TFPIPE_COLUMNS; i++) {
+        int how = byte_of(input);
+        if (how == 0) {
+            uint64_t bits = word_of(input);
+            memcpy(row + i, &bits, sizeof bits);
+        } else {
+            row[i] = how < 16 ? (int8_t)byte_of(input) : how < 100 ? byte_of(input) / 32.0 : byte_of(input) % 9;
+        }
+    }
+    row[0] = byte_of(input) % (TFPIPE_STEPS + 1);
+    row[TFPIPE_STEP_INTERPOLATION] = byte_of(input) & 1;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < ASKED) return 0;
     struct input input = {data + ASKED, data + size};
@@ -70,6 +86,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     int count = data[3] % (MOST_OPERATIONS + 1);
     struct tfpipe_operation operations[MOST_OPERATIONS];
     for (int i = 0; i < count; i++) set_operation(operations + i, &input, height, width);
+    int steps = data[6] & 1 ? 1 + count % MOST_STEPS : 0; /* in place of the operations */
+    double rows[MOST_STEPS * TFPIPE_COLUMNS];
+    for (int i = 0; i < steps; i++) set_row(rows + i * TFPIPE_COLUMNS, &input);
     size_t bytes = (size_t)(height * width * channels);
     /* Of exact size: an access beyond either end is noticed. Scratches are new, so that nothing old is read. */
     uint8_t *crops[2] = {malloc(bytes), malloc(bytes)}, *old = malloc(bytes);
@@ -81,9 +100,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         for (size_t i = 0; i < bytes; i++) old[i] = (uint8_t)((state = state * 1664525u + 1013904223u) >> 24);
         memcpy(crops[level], old, bytes);
         tfpipe_use_simd(level);
-        status[level] = tfpipe_operate(scratch, crops[level], height, width, channels, operations, count);
+        status[level] = steps ? tfpipe_augment(scratch, crops[level], height, width, channels, rows, steps,
+                                               tfpipe_crop_key(1, 2, 3))
+                              : tfpipe_operate(scratch, crops[level], height, width, channels, operations, count);
         if (status[level] != 0 && status[level] != TFPIPE_ARGUMENT) abort();
-        if (status[level] && memcmp(crops[level], old, bytes)) abort();
+        if (status[level] && !steps && memcmp(crops[level], old, bytes)) abort();
         tfpipe_scratch_free(scratch);
     }
     if (status[0] != status[1] || (crops[0] && crops[1] && old && memcmp(crops[0], crops[1], bytes))) abort();

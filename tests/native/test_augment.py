@@ -119,7 +119,7 @@ def test_random_operations_pass_under_sanitizers(tmp_path: Path) -> None:
     run = subprocess.run([program, "2", "1"], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
     crops, refused = (int(part.split()[0]) for part in run.stdout.split(", "))
-    assert 0.1 * crops < refused < 0.5 * crops
+    assert 0.1 * crops < refused < 0.6 * crops
 
 
 def test_the_installed_library_augments() -> None:
