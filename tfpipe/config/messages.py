@@ -29,7 +29,7 @@ def explain(error: ValidationError, root: type[BaseModel]) -> list[str]:
         path, section, field = _locate(detail["loc"], unknown, root)
         if unknown:
             lines.append(f"{path}: unknown key{_nearest(path, section, root)}")
-        elif detail["type"] == "missing" and not isinstance(detail["input"], list):
+        elif detail["type"] == "missing" and not isinstance(detail["input"], list | tuple):
             meaning = ": " + field.description.replace("\n", " ") if field and field.description else ""
             lines.append(f"{path}: is missing{meaning}")
         elif detail["type"] == "value_error":

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_config, quiet_tensorflow, read_config, whole
+from tfpipe.cli.arguments import add_config, add_epoch, quiet_tensorflow, read_sized, whole
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POSITION",
         help="begin at POSITION, as `tfpipe order` prints it [%(default)s]",
     )
+    add_epoch(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.set_defaults(kind="batch")
     for name, drawn in (("boxes", "whole images, their boxes and crops"), ("errors", "files that cannot be decoded")):
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
-    config = read_config(args)
+    config = read_sized(args)
     open_source(config.data).check()
     with quiet_tensorflow(args):
         from tfpipe.tools.view.view import ViewRequest, view

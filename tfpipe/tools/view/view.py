@@ -108,7 +108,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
             shown = [Tile(draw_panel(scene, names, len(scene.boxes) > 1), ()) for scene in scenes]
     except tf.errors.OpError as error:
         raise to_named_error(error, split, stream, None) from error
-    height, width = data.crop_image_size
+    height, width = split.config.crop_image_size
     things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
     seen = "training" if what.split == "train" else "testing"
     cut = data.crop_for(catalog.split)
