@@ -129,6 +129,8 @@ def over_all(batch_size: Sizes, size: int) -> list[tuple[int, int]]:
 
 def _batch_size(value: Any) -> Sizes:
     parts = value if isinstance(value, list | tuple) else [(0, value)]
+    if not parts or not all(isinstance(part, list | tuple) and len(part) == 2 for part in parts):
+        raise ValueError(f"batch_size is {value!r}, not a number or [epoch, number] of each phase")
     return tuple((_whole(epoch, "epoch"), _whole(crops, "batch_size", 1)) for epoch, crops in parts)
 
 
