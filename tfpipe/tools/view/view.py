@@ -118,7 +118,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
         (item,) = split.visits(stream, 1).item.tolist()
         name = split.name(catalog.image_and_box(item)[0])
         return f"{name} in {len(shown)} epochs, before data.augment and, below, after it", shown
-    height, width = data.crop_image_size
+    height, width = split.config.crop_image_size
     things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
     seen = "training" if what.split == "train" else "testing"
     cut = data.crop_for(catalog.split)
