@@ -44,7 +44,7 @@ def take(loader: Loader, count: int) -> list[list[Digest]]:
 
 
 def test_each_epoch_has_the_crops_that_a_config_of_its_size_has(config: Config) -> None:
-    """The stream goes on over the bounds of phases; the pixels are those of a fixed size at the same positions."""
+    """The stream continues over the bounds of phases; the pixels are those of a fixed size at the same positions."""
     with Loader(config, world=World(), positions=True) as loader:
         seen = [take(loader, loader.schedule.phase(epoch).steps) for epoch in range(4)]
         assert loader.schedule.locate(loader.step) == (4, 0)
