@@ -44,6 +44,7 @@ NETWORK = (
 STEPS = f"{NETWORK}--set training.epochs=1 --set data.batch_size=8 --set training.steps_per_epoch"
 SHORTER = {
     "imagenet_resnet50.json": f"{STEPS}=1 --set data.crop_image_size=[32,32]",
+    "configs/recipes/": f"{STEPS}=1 --set data.crop_image_size=[32,32]",
     "bccd.json": f"{STEPS}=2",
     "data.service.workers": f"{STEPS}=3 --set data.service.workers=2",
     "torch_resnet18.py": "--steps 2 --width 4",
