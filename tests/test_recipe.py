@@ -29,7 +29,7 @@ RECIPE = {
     "mix": {"mixup": 0.1, "cutmix": 1.0},
 }
 BATCHES = 24  # of a run; an epoch has 12
-RUNS = 25 if os.environ.get("TFPIPE_TESTS") == "full" else 2  # for each of the nine ways
+RUNS = 25 if os.environ.get("TFPIPE_TESTS") == "full" else 1  # for each of the nine ways
 CONSUMERS = {"for": Consumer, "torch": Torch, "StatefulDataLoader": Stateful, "JAX": Jax, "JAX, sharded": Sharded}
 SOURCES = ("files", "packed", "tar")
 

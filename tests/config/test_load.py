@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from tfpipe.config.messages import explain
 from tfpipe.config.model import resize_of_weights
 from tfpipe.errors import ConfigError
 
+SIZES = "[height, width], or by epoch [[0, 128], [6, 192]]"
+EPOCHS = "accepted: the first epoch is 0, and each one after it is a later one"
 SKELETON = {
     "model": {"name": "resnet"},
     "optimizer": {"name": "Adam", "learning_rate": 0.001},
@@ -190,7 +193,7 @@ def test_all_mistakes_are_reported_at_once(complain):
         ),
         (with_data(layout="foo"), "data.layout: received \"foo\"; accepted: 'auto', 'ilsvrc' or 'voc' or an object"),
         *(
-            (with_data(crop_image_size=size), f"data.crop_image_size: received {text}; accepted: [height, width]")
+            (with_data(crop_image_size=size), f"data.crop_image_size: received {text}; accepted: {SIZES}")
             for size, text in ((224, "224"), ([224], "[224]"), ([1, 2, 3], "[1, 2, 3]"), ({}, "{}"))
         ),
         (
@@ -229,6 +232,51 @@ def test_all_mistakes_are_reported_at_once(complain):
 )  # fmt: skip
 def test_a_wrong_value_says_what_was_received_and_what_is_accepted(complain, raw, line):
     assert complain(raw)[1:] == [line]
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"crop_image_size": [[1, 64]]}, f"data.crop_image_size: received the epochs [1]; {EPOCHS}"),
+        ({"crop_image_size": [[0, 64], [0, 32]]}, f"data.crop_image_size: received the epochs [0, 0]; {EPOCHS}"),
+        ({"batch_size": [[0, 64], [3, 32], [2, 8]]}, f"data.batch_size: received the epochs [0, 3, 2]; {EPOCHS}"),
+        ({"batch_size": []}, f"data.batch_size: received the epochs []; {EPOCHS}"),
+        ({"batch_size": [0, 64]}, "data.batch_size: received 0 in a list by epoch; accepted: [epoch, size], e.g. [["),
+        ({"batch_size": [[0, 64], [2, 0]]}, "data.batch_size: received 0; accepted: greater than 0"),
+        (
+            {"crop_image_size": [[0]]},
+            "data.crop_image_size: received [0] in a list by epoch; accepted: [epoch, size], ",
+        ),
+        ({"crop_image_size": [[0, "64"]]}, f'data.crop_image_size: received "64"; accepted: {SIZES}'),
+        ({"crop_image_size": [[0, 64], [1, [64]]]}, f"data.crop_image_size: received [64]; accepted: {SIZES}"),
+        (
+            {"crop_image_size": [[0, 64], [1, 32]], "cache": "memory", "cache_stage": "crops"},
+            "data: crop_image_size [[0, [64, 64]], [1, [32, 32]]] changes with the epochs, and cache_stage",
+        ),
+        ({"crop_image_size": [[0, 65_000], [1, 32]]}, "data: crop_image_size [65000, 65000] makes crops of"),
+        ({"test_crop_image_size": [65_000, 65_000]}, "data: test_crop_image_size [65000, 65000] makes crops of"),
+    ],
+)
+def test_sizes_by_epoch_that_are_none_are_refused(complain, keys, line):
+    text = complain(with_data(**keys))[1]
+    assert text.startswith(line)
+
+
+def test_sizes_by_epoch_are_those_of_the_last_one_and_written_as_they_were_given(tmp_path: Path) -> None:
+    sizes = {"crop_image_size": [[0, 128], [6, [192, 160]]], "batch_size": [[0, 256], [12, 128]]}
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"data": {"train_filelist": "a.txt", **sizes}}))
+    config = load_config(path)
+    assert (config.data.crop_image_size, config.data.batch_size) == ((192, 160), 128)
+    assert [config.at(epoch).data.crop_image_size for epoch in (0, 5, 6, 99)] == [(128, 128)] * 2 + [(192, 160)] * 2
+    assert [config.at(epoch).data.batch_size for epoch in (0, 11, 12, None)] == [256] * 2 + [128] * 2
+    assert config.data.phased and not config.at(3).data.phased
+    path.write_text(config.model_dump_json())
+    again = load_config(path)
+    assert again.data.phases == config.data.phases == pickle.loads(pickle.dumps(config)).data.phases
+    path.write_text(json.dumps({"data": {"train_filelist": "a.txt", "crop_image_size": [[0, 64]]}}))
+    alone = load_config(path)
+    assert alone.at(0) is alone and alone.data.for_split("test") is alone.data
 
 
 def test_a_class_that_is_no_name_is_reported_at_its_key(complain):

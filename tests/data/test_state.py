@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tfpipe import make_config
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.state import LoaderState
 from tfpipe.errors import ConfigError
@@ -15,7 +16,7 @@ from tfpipe.errors import ConfigError
 def state(**changes: Any) -> dict[str, Any]:
     """A state of two ranks that have used 3 and 2 batches of 8 crops."""
     stream = Stream.start(2).at([Cursor(10, 2), Cursor(9, 0)])
-    return {**LoaderState("train", stream, 8, (3, 2), 40, False, {"seed": 1}).to_dict(), **changes}
+    return {**LoaderState("train", stream, ((0, 8),), (3, 2), 40, False, {"seed": 1}).to_dict(), **changes}
 
 
 @given(
@@ -26,15 +27,20 @@ def state(**changes: Any) -> dict[str, Any]:
 def test_what_is_written_is_read(size: int, ranks: list[tuple[int, int]], other: int) -> None:
     cursors = [Cursor(rank + size * steps, crop) for rank, (steps, crop) in enumerate(ranks[:size])]
     stream = Stream.start(size).at(cursors).over(other)
-    written = LoaderState("test", stream, 4, tuple(range(other)), 1000, True, {"a": [1]}).to_dict()
+    written = LoaderState("test", stream, ((0, 4),), tuple(range(other)), 1000, True, {"a": [1]}).to_dict()
     read = LoaderState.from_dict(json.loads(json.dumps(written)))
     assert read.to_dict() == written
 
 
 def test_steps_are_each_ranks_own_or_else_those_of_the_crops() -> None:
     loaded = LoaderState.from_dict(state())
-    assert [loaded.steps(rank, 2, 8) for rank in range(2)] == [3, 2]
-    assert loaded.steps(0, 3, 8) == 1 and loaded.steps(0, 1, 16) == 2
+
+    def steps(rank: int, size: int, batch_size: int) -> int:
+        data = make_config({"data": {"train_filelist": "unused.txt", "batch_size": batch_size}}).data
+        return loaded.steps(rank, size, data, lambda _: pytest.fail("no steps of epochs are needed"))
+
+    assert [steps(rank, 2, 8) for rank in range(2)] == [3, 2]
+    assert steps(0, 3, 8) == 1 and steps(0, 1, 16) == 2
 
 
 @pytest.mark.parametrize("missing", state())
@@ -53,6 +59,8 @@ def test_a_truncated_state_is_refused(missing: str) -> None:
         ({"crops": "40"}, "crops is '40', not a whole number"),
         ({"crops": True}, "crops is True, not a whole number"),
         ({"batch_size": 0}, "batch_size is 0, expected at least 1"),
+        ({"batch_size": []}, r"batch_size is \[\], not a number or \[epoch, number\] of each phase"),
+        ({"batch_size": [[0, 8], [2]]}, r"batch_size is \[\[0, 8\], \[2\]\], not a number or"),
         ({"batches": [3]}, "batches of 1 ranks and frontiers of 2"),
         ({"batches": [], "frontiers": []}, "batches of 0 ranks and frontiers of 0"),
         ({"frontiers": [[10, 1_000_000], [9, 0]]}, r"crop at position 10 is 1000000, expected 0 to 40"),

@@ -229,7 +229,7 @@ def test_the_reference_has_every_key_of_every_section() -> None:
     assert {"## data", "### data.parallel", "### data.train_filelist[]", "### training.checkpoint"} <= set(
         markdown().splitlines()
     )
-    assert "| `batch_size` | integer > 0 | `64` | Crops per batch and rank. |" in markdown()
+    assert "| `batch_size` | integer > 0 | `64` | Crops per batch and rank; or by epoch, " in markdown()
 
 
 def keys(value: Any) -> Iterator[str]:

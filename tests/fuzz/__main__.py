@@ -1,5 +1,6 @@
 """Changed files at random through the readers: python -m tests.fuzz xmls 100000; pictures 20000; jpegs 1000000.
 
+`operations 10000` applies random operations to random crops.
 `folder 4000 --folder DIR` decodes the JPEGs of a folder, at most 4,000, as they are.
 
 Ends with an error at the first that is read as something else; a crash of a library ends the process.

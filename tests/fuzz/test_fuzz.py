@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.fuzz.jpegs import compare_folder, fuzz_generated, fuzz_jpegs
+from tests.fuzz.operations import KINDS, fuzz_operations
 from tests.fuzz.pictures import DECODERS, fuzz_pictures
 from tests.fuzz.xmls import fuzz_xmls
 from tests.support.core import reference
@@ -38,6 +39,13 @@ def test_a_changed_jpeg_gives_libjpeg_turbos_picture_or_a_refusal() -> None:
 def test_generated_jpegs_are_decoded_to_the_bit() -> None:
     count = examples(500)
     assert sum(fuzz_generated(count, seed=1).values()) == count
+
+
+def test_random_operations_give_pillows_or_torchvisions_levels() -> None:
+    count = examples(1_000)
+    outcomes = fuzz_operations(count, seed=1)
+    assert sum(outcomes[kind.name.lower()] for kind in KINDS) == count
+    assert sum(cases for name, cases in outcomes.items() if "differ" in name) < 0.001 * outcomes["levels"]
 
 
 def test_the_jpegs_of_a_folder_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,20 @@
 """Operations on crops: the levels of Pillow and torchvision, by both kinds of instructions."""
 
 import random
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.fuzz.operations import DIFFER, KINDS, random_case
 from tests.support.augment import augmix, operation, random_operation, reference
-from tests.support.core import ARGUMENT, Core, generated_pixels
+from tests.support.core import ARGUMENT, SANITIZERS, WARNINGS, Core, core_sources, generated_pixels
 from tests.support.examples import examples
 from tfpipe import native
 from tfpipe.native import Operation
 
+HARNESS = Path(__file__).resolve().parents[1] / "fuzz" / "operations.c"
 NAN, INFINITY = float("nan"), float("inf")
 
 
@@ -43,7 +46,7 @@ def test_a_mix_is_augmixs(core: Core) -> None:
         assert (mixed == augmix(pixels, weights, branches)).all()
 
 
-def test_both_kinds_of_instructions_give_the_same_crops(library: object) -> None:
+def test_both_kinds_of_instructions_give_the_same_crops(library: Path) -> None:
     draw, core = random.Random(2), Core(library)
     for number in range(examples(1000)):
         pixels, one = random_case(draw, KINDS[number % len(KINDS)])
@@ -106,6 +109,17 @@ def test_noise_is_normal_and_its_seeds_differ(core: Core) -> None:
         assert abs(seeded.std((0, 1)) / 255 - (0.229, 0.224, 0.225)).max() < 0.01
         shifted = np.corrcoef(seeded[:, :-1].ravel(), seeded[:, 1:].ravel())[0, 1]
         assert abs(shifted) < 0.02 and len(np.unique(seeded)) > 200
+
+
+def test_random_operations_pass_under_sanitizers(tmp_path: Path) -> None:
+    """Both sanitizers and both kinds of instructions, every allocation of exact size."""
+    program = tmp_path / "harness"
+    build = ["cc", *WARNINGS, *SANITIZERS, "-DSTANDALONE", str(HARNESS), *core_sources(), "-o", str(program), "-lm"]
+    subprocess.run(build, check=True)
+    run = subprocess.run([program, "2", "1"], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    crops, refused = (int(part.split()[0]) for part in run.stdout.split(", "))
+    assert 0.1 * crops < refused < 0.6 * crops
 
 
 def test_the_installed_library_augments() -> None:

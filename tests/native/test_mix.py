@@ -1,4 +1,4 @@
-"""Mixing crops and looking floats up, in C: equal to NumPy for any sizes, and nothing beside them is written."""
+"""Mixing crops and looking floats up, in C: equal to NumPy for any sizes, and nothing next to them is written."""
 
 import ctypes
 

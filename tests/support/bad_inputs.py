@@ -173,7 +173,8 @@ INPUTS: list[Input] = [
         "a crop of one side",
         {},
         {**DATA, "crop_image_size": [64]},
-        "1 error in the config PATH/c.json:\n  data.crop_image_size: received [64]; accepted: [height, width]",
+        "1 error in the config PATH/c.json:\n  data.crop_image_size: received [64]; accepted: [height, width], or by "
+        "epoch [[0, 128], [6, 192]]",
     ),
     Input(
         "two channels",

@@ -23,3 +23,9 @@ def learner(shape: tuple[int, int, int], classes: int) -> keras.Model:
         x = layers.Conv2D(filters, 3, 2, padding="same", use_bias=False)(x)
         x = layers.Activation("relu")(layers.BatchNormalization(momentum=0.8)(x))
     return keras.Model(inputs, layers.Dense(classes)(layers.GlobalAveragePooling2D()(x)))
+
+
+def of_one_size(shape: tuple[int, int, int], classes: int) -> keras.Model:
+    """Builds a layer with a weight for each pixel: the same arguments and result as `tiny`."""
+    inputs = keras.Input(shape)
+    return keras.Model(inputs, layers.Dense(classes)(layers.Flatten()(inputs)))

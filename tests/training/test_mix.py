@@ -51,7 +51,6 @@ def binary(shares: np.ndarray, smoothing: float = 0.0) -> np.ndarray:
         ({"name": f"{OWN}:shared", "args": {"power": 1.0}}, cross_entropy),
         ({"name": f"{OWN}:Shared"}, cross_entropy),
     ],
-    ids=str,
 )
 def test_losses_take_shares_and_in_the_test_pass_numbers(loss: dict, expected: Any) -> None:
     whole = build_loss(config(loss=loss), 3, reduction="none")

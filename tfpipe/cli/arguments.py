@@ -46,6 +46,21 @@ def read_config(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Conf
     return load_config(args.config, [*args.set, *overrides])
 
 
+def add_epoch(arguments: Arguments) -> None:
+    """Adds --epoch, whose sizes `read_sized` takes."""
+    arguments.add_argument(
+        "--epoch",
+        type=whole(0),
+        metavar="N",
+        help="with sizes by epoch: take those of epoch N, counted from 0 [the last ones]",
+    )
+
+
+def read_sized(args: argparse.Namespace, overrides: Sequence[str] = ()) -> Config:
+    """Loads the config as `read_config` does, with the sizes of crops and batches in the epoch of --epoch."""
+    return read_config(args, overrides).at(args.epoch)
+
+
 def folder(text: str) -> Path:
     """Returns the folder at a path; raises ArgumentTypeError for a URL, of which Path would make a local folder."""
     if "://" in text:

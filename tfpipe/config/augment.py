@@ -18,7 +18,7 @@ Fill = Annotated[Level | tuple[Level, Level, Level], Form("[red, green, blue], e
 Center = Annotated[tuple[float, float] | None, Form("[x, y]")]
 
 
-class Step(Section):
+class AugmentStep(Section):
     """A step of `data.augment`."""
 
     p: Chance = 1.0
@@ -34,7 +34,7 @@ class Step(Section):
                 yield f"{name}: received {list(value)}; accepted: [smallest, largest]"
 
 
-class RandAugment(Step):
+class RandAugment(AugmentStep):
     """Applies `num_ops` operations, each drawn from 14, with one magnitude (Cubuk et al. 2020)."""
 
     name: Literal["RandAugment"]
@@ -56,7 +56,7 @@ class RandAugment(Step):
             yield f"magnitude: received {self.magnitude}; accepted: less than num_magnitude_bins, {bins}"
 
 
-class TrivialAugmentWide(Step):
+class TrivialAugmentWide(AugmentStep):
     """Applies one operation drawn from 14, with a magnitude drawn too (Müller and Hutter 2021)."""
 
     name: Literal["TrivialAugmentWide"]
@@ -69,7 +69,7 @@ class TrivialAugmentWide(Step):
     """Level, or one for each channel, of pixels that come from outside the crop."""
 
 
-class AutoAugment(Step):
+class AutoAugment(AugmentStep):
     """Applies one of 25 learned pairs of operations (Cubuk et al. 2019)."""
 
     name: Literal["AutoAugment"]
@@ -82,7 +82,7 @@ class AutoAugment(Step):
     """Level, or one for each channel, of pixels that come from outside the crop."""
 
 
-class AugMix(Step):
+class AugMix(AugmentStep):
     """Mixes the crop with several chains of operations on it (Hendrycks et al. 2020)."""
 
     name: Literal["AugMix"]
@@ -103,7 +103,7 @@ class AugMix(Step):
     """Level, or one for each channel, of pixels that come from outside the crop."""
 
 
-class ColorJitter(Step):
+class ColorJitter(AugmentStep):
     """Changes brightness, contrast, saturation and hue, in a random order, by factors drawn uniformly."""
 
     name: Literal["ColorJitter"]
@@ -133,7 +133,7 @@ class ColorJitter(Step):
                 yield f"{name}: received {list(value)}; accepted: from {low}" + (f" to {high}" if high else "")
 
 
-class RandomGrayscale(Step):
+class RandomGrayscale(AugmentStep):
     """Takes the color out of a crop."""
 
     name: Literal["RandomGrayscale"]
@@ -142,7 +142,7 @@ class RandomGrayscale(Step):
     """Probability that a crop goes through the step."""
 
 
-class GaussianBlur(Step):
+class GaussianBlur(AugmentStep):
     """Blurs a crop; torchvision does so always, and with RandomApply in a share of the crops, here `p`."""
 
     name: Literal["GaussianBlur"]
@@ -164,7 +164,7 @@ class GaussianBlur(Step):
             yield f"sigma: received {list(self.sigma)}; accepted: above 0"
 
 
-class RandomSolarize(Step):
+class RandomSolarize(AugmentStep):
     """Inverts the levels from a threshold on."""
 
     name: Literal["RandomSolarize"]
@@ -175,7 +175,7 @@ class RandomSolarize(Step):
     """Probability that a crop goes through the step."""
 
 
-class RandomPosterize(Step):
+class RandomPosterize(AugmentStep):
     """Keeps the highest bits of each level."""
 
     name: Literal["RandomPosterize"]
@@ -186,7 +186,7 @@ class RandomPosterize(Step):
     """Probability that a crop goes through the step."""
 
 
-class RandomAutocontrast(Step):
+class RandomAutocontrast(AugmentStep):
     """Stretches each channel's levels to [0, 255]."""
 
     name: Literal["RandomAutocontrast"]
@@ -195,7 +195,7 @@ class RandomAutocontrast(Step):
     """Probability that a crop goes through the step."""
 
 
-class RandomEqualize(Step):
+class RandomEqualize(AugmentStep):
     """Equalizes each channel's histogram."""
 
     name: Literal["RandomEqualize"]
@@ -204,7 +204,7 @@ class RandomEqualize(Step):
     """Probability that a crop goes through the step."""
 
 
-class RandomInvert(Step):
+class RandomInvert(AugmentStep):
     """Inverts all levels."""
 
     name: Literal["RandomInvert"]
@@ -213,7 +213,7 @@ class RandomInvert(Step):
     """Probability that a crop goes through the step."""
 
 
-class RandomAdjustSharpness(Step):
+class RandomAdjustSharpness(AugmentStep):
     """Blurs or sharpens a crop."""
 
     name: Literal["RandomAdjustSharpness"]
@@ -224,7 +224,7 @@ class RandomAdjustSharpness(Step):
     """Probability that a crop goes through the step."""
 
 
-class RandomRotation(Step):
+class RandomRotation(AugmentStep):
     """Rotates a crop about a point, within its frame."""
 
     name: Literal["RandomRotation"]
@@ -242,7 +242,7 @@ class RandomRotation(Step):
         yield "degrees", self.degrees
 
 
-class RandomAffine(Step):
+class RandomAffine(AugmentStep):
     """Rotates, moves, scales and shears a crop, within its frame."""
 
     name: Literal["RandomAffine"]
@@ -276,7 +276,7 @@ class RandomAffine(Step):
             yield f"scale: received {list(self.scale)}; accepted: above 0"
 
 
-class RandomHorizontalFlip(Step):
+class RandomHorizontalFlip(AugmentStep):
     """Mirrors a crop sideways; `data.flip` does the same at no cost, while decoding."""
 
     name: Literal["RandomHorizontalFlip"]
@@ -285,7 +285,7 @@ class RandomHorizontalFlip(Step):
     """Probability that a crop goes through the step."""
 
 
-class RandomVerticalFlip(Step):
+class RandomVerticalFlip(AugmentStep):
     """Turns a crop upside down, mirrored."""
 
     name: Literal["RandomVerticalFlip"]
@@ -294,7 +294,7 @@ class RandomVerticalFlip(Step):
     """Probability that a crop goes through the step."""
 
 
-class RandomErasing(Step):
+class RandomErasing(AugmentStep):
     """Fills a random rectangle (Zhong et al. 2020)."""
 
     name: Literal["RandomErasing"]

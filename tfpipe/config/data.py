@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator
 
 from tfpipe.config.augment import Augment
+from tfpipe.config.by_epoch import BatchSize, CropSize, at_epoch, by_epoch
 from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCrop, Remote, Service, WeightedList
 from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.mix import Mix, Normalize
@@ -29,8 +30,8 @@ class DataConfig(Section):
     """How to fetch data behind URLs."""
     service: Service | None = None
     """Worker processes that read and decode; null: this process does."""
-    batch_size: PositiveInt = 64
-    """Crops per batch and rank."""
+    batch_size: BatchSize = 64
+    """Crops per batch and rank; or by epoch, [[0, 256], [12, 128]]. Test batches have the last size."""
     shuffle_buffer: NonNegativeInt = 200_000
     """Above 1: the whole epoch is shuffled, at no cost in memory. 0 or 1: the order of the list."""
     reshuffle_each_iteration: bool = True
@@ -77,8 +78,13 @@ class DataConfig(Section):
     drawn in every epoch (500x375 to 224x224, two cores); the first epoch costs a sixth more. A crop takes height x
     width x channels bytes, 150 kB at 224x224, often more than its file. Changes to files or XMLs go unnoticed here too.
     Not for `crop` "random_resized", whose crops differ in each epoch."""
-    crop_image_size: Annotated[tuple[CropSide, CropSide], Form("[height, width]")] = (224, 224)
-    """Height and width of a crop, in pixels; a crop has less than 2^29 bytes."""
+    crop_image_size: CropSize = (224, 224)
+    """Height and width of a crop, in pixels; a crop has less than 2^29 bytes. Or by epoch, for training crops that
+    grow, [[0, 128], [6, 192], [12, 224]]: from epoch 6, counted from 0, they are 192x192; [[0, [128, 160]], ...] are
+    other shapes. `tfpipe train` and the Loaders follow it."""
+    test_crop_image_size: Annotated[tuple[CropSide, CropSide] | None, Form("[height, width]")] = None
+    """The same for test crops, which may be larger than those in training (Touvron et al. 2019, Fixing the train-test
+    resolution discrepancy); null: the last of `crop_image_size`."""
     resize: Kernel = "bilinear"
     """Kernel that resizes a crop. "bilinear": between the nearest pixels, without antialiasing: what tf.image, OpenCV
     and Keras' directory loader do, and the weights of keras.applications were trained with. "antialias": bilinear with
@@ -197,6 +203,32 @@ class DataConfig(Section):
         """Name of `resize` in stored data: "bicubic" alone is in those of older versions, which did not antialias."""
         return "bicubic, antialiased" if self.resize == "bicubic" else self.resize
 
+    @property
+    def phases(self) -> tuple[tuple[int, "DataConfig"], ...]:
+        """The configs of training, each with its first epoch; in each, `crop_image_size` and `batch_size` are fixed."""
+        sizes = (*by_epoch(self.crop_image_size), *by_epoch(self.batch_size))
+        return tuple((epoch, self.at(epoch)) for epoch in sorted({epoch for epoch, _ in sizes}))
+
+    @property
+    def phased(self) -> bool:
+        """Whether the size of crops or batches changes with the epochs."""
+        return len(self.phases) > 1
+
+    def at(self, epoch: int) -> "DataConfig":
+        """Returns the config of training epoch `epoch`, from 0; itself if all are alike."""
+        names = ("crop_image_size", "batch_size")
+        plain = {name: at_epoch(getattr(self, name), epoch) for name in names}
+        changed = {name: value for name, value in plain.items() if len(by_epoch(getattr(self, name))) > 1}
+        return self.model_copy(update=changed) if changed else self
+
+    def for_split(self, split: str) -> "DataConfig":
+        """Returns the config of `split` ("train" or "test"): test data have one size, training data all of them."""
+        if split == "train" or (self.test_crop_image_size is None and not self.phased):
+            return self
+        last = self.phases[-1][1]
+        size = self.test_crop_image_size or last.crop_image_size
+        return last.model_copy(update={"crop_image_size": size, "test_crop_image_size": None})
+
     def filelist_for(self, split: str) -> Path | list[WeightedList]:
         """Returns the filelist of `split` ("train" or "test"), or the lists of a mixture; `split` must have one."""
         filelist = self.train_filelist if split == "train" else self.test_filelist
@@ -238,10 +270,7 @@ class DataConfig(Section):
                     'classes must be given (a list or a file) when label_source is "object", so that the numbering is '
                     "the same on every rank and in every run"
                 )
-        height, width = self.crop_image_size
-        if height * width * self.num_channels >= 2**29:
-            size = f"{height * width * self.num_channels:,} bytes"
-            yield f"crop_image_size [{height}, {width}] makes crops of {size}; use less than 2^29, 536,870,912"
+        yield from _sizes_conflict(self)
         if self.num_parallel_readers == 1 and "autotune" in (self.parallel.read, self.parallel.decode):
             yield (
                 'num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE: set it to "auto", or leave '
@@ -255,7 +284,7 @@ class DataConfig(Section):
                 'each epoch: use cache_stage "files", or crop "boxes", "center" or "full"'
             )
         if self.mix is not None:
-            yield from self.mix.misfits(self.batch_size, self.num_classes)
+            yield from self.mix.misfits(min(size for _, size in by_epoch(self.batch_size)), self.num_classes)
         if self.normalize is not None:
             yield from self.normalize.misfits(self.dtype, self.num_channels)
         for name in ("train_box_file", "test_box_file"):
@@ -275,6 +304,21 @@ class DataConfig(Section):
                     f"{key} needs Python, or memory, of the training process, which the processes of `service` do not "
                     f"have: {advice}, or set service to null"
                 )
+
+
+def _sizes_conflict(data: DataConfig) -> Iterator[str]:
+    """Yields a message for each size of crops that is too large, or that other settings do not allow."""
+    sizes = [("crop_image_size", size) for _, size in by_epoch(data.crop_image_size)]
+    sizes += [] if data.test_crop_image_size is None else [("test_crop_image_size", data.test_crop_image_size)]
+    for name, (height, width) in sizes:
+        if height * width * data.num_channels >= 2**29:
+            size = f"{height * width * data.num_channels:,} bytes"
+            yield f"{name} [{height}, {width}] makes crops of {size}; use less than 2^29, 536,870,912"
+    if data.cache_stage == "crops" and len(by_epoch(data.crop_image_size)) > 1:
+        yield (
+            f"crop_image_size {json.dumps(by_epoch(data.crop_image_size))} changes with the epochs, and cache_stage "
+            '"crops" keeps crops of one size: use cache_stage "files", or one size'
+        )
 
 
 def _beside_source(data: DataConfig) -> Iterator[str]:

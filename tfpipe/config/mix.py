@@ -35,7 +35,7 @@ class Mix(Section):
             yield f"switch_prob {self.switch_prob:g} switches between mixup and cutmix, and {lacking} is null: set both"
 
     def misfits(self, batch_size: int, classes: int | None) -> Iterator[str]:
-        """Yields a message for each of `batch_size` and `num_classes` with which it makes no sense."""
+        """Yields a message for a smallest batch and a `num_classes` with which it makes no sense."""
         if batch_size == 1:
             yield "mix needs a crop to mix with, and batch_size is 1: use 2 or more, or set mix to null"
         if classes == 1:

@@ -167,6 +167,11 @@ class Config(Section):
     accuracy: AccuracyConfig | None = None
     validation: ValidationConfig | None = None
 
+    def at(self, epoch: int | None) -> "Config":
+        """Returns the config of training epoch `epoch`, from 0, in which sizes are fixed; None: of the last ones."""
+        data = self.data.phases[-1][1] if epoch is None else self.data.at(epoch)
+        return self if data is self.data else self.model_copy(update={"data": data})
+
     def _conflicts(self) -> Iterator[str]:
         optimizer, schedule, model = self.optimizer, self.lr_schedule, self.model
         rates = {"optimizer.learning_rate": optimizer.learning_rate}

@@ -22,6 +22,7 @@ FREE = {
     "source", "remote", "service", "storage_delay_ms", "on_error", "max_bad_fraction", "stall_timeout_s",
     "memory_budget", "max_pixels", "max_scans",
     "class_weights", "sample_weights",
+    "test_crop_image_size",
 }  # fmt: skip
 # Keys that are in a contract only if they differ from their defaults: contracts of earlier versions lack them.
 LATER = {

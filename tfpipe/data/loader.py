@@ -9,15 +9,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfpipe.config import Config
+from tfpipe.config.by_epoch import by_epoch
 from tfpipe.data.batch import Batch, joined
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
-from tfpipe.data.crop_counts import check_share, count_crops, crops_left, own_crops
-from tfpipe.data.failures.batches import Batches
+from tfpipe.data.crop_counts import CropCount, check_share, count_crops, crops_left, own_crops
+from tfpipe.data.failures.batches import Batches, PhasedBatches
 from tfpipe.data.failures.missing import Dropped, DroppedLog, DroppedSample
 from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
-from tfpipe.data.order.permutation import steps_per_epoch
 from tfpipe.data.order.progress import Progress
+from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.marks import marked
@@ -55,6 +56,7 @@ class Loader(Iterator[Any]):
         gather: Callable[[Any], list[Any]] | None = None,
         marks: bool = False,
         max_bad_fraction: float | None = None,
+        steps_per_epoch: int | None = None,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
@@ -72,6 +74,7 @@ class Loader(Iterator[Any]):
             gather: function that returns every rank's value by rank, e.g. by torch.distributed; None: world.gather.
             marks: whether to record, while a trace is recorded, when each sample is read and cropped.
             max_bad_fraction: share of an epoch's samples that this rank may leave out; None: `data.max_bad_fraction`.
+            steps_per_epoch: batches of a training epoch; None: as many as it takes all ranks to see each crop once.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, or this rank would get no crop.
@@ -96,7 +99,7 @@ class Loader(Iterator[Any]):
         self._finder: Dropped | None = None
         most = config.data.max_bad_fraction if max_bad_fraction is None else max_bad_fraction
         self._dropped = DroppedLog(loaded, most)
-        self._passes, self._first, self._ended = 0, 0, False
+        self._passes, self._first, self._ended, self._epoch_steps = 0, 0, False, steps_per_epoch
 
     @property
     def catalog(self) -> Catalog:
@@ -180,7 +183,7 @@ class Loader(Iterator[Any]):
 
     @property
     def element_spec(self) -> Any:
-        """Types and shapes of the batches, as TensorFlow's TensorSpecs; builds the pipeline."""
+        """Types and shapes of the batches of all epochs, as TensorFlow's TensorSpecs; builds the pipeline."""
         with self._lock:
             return self._opened().element_spec.data
 
@@ -202,13 +205,25 @@ class Loader(Iterator[Any]):
         crops = None if self.split == "train" else own_crops(self.data)
         if crops is None:
             raise TypeError(f"the number of batches of the {self.split} data is not known; see steps_per_epoch")
-        return -(-crops // self.config.data.batch_size)
+        return -(-crops // self.data.config.batch_size)
 
     @cached_property
+    def count(self) -> CropCount:
+        """Number of crops in an epoch over all ranks; every rank must ask."""
+        return count_crops(self.data)
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Steps of the epochs, and the phases in which crops and batches have one size; every rank must ask."""
+        return self._schedule_of(self.world.size)
+
+    def _schedule_of(self, size: int) -> Schedule:
+        return Schedule.of(self.data.config, 0 if self._epoch_steps else self.count.crops, size, self._epoch_steps)
+
+    @property
     def steps_per_epoch(self) -> int:
         """Number of batches in which all ranks together see at least an epoch's crops; every rank must ask."""
-        crops = count_crops(self.data).crops
-        return steps_per_epoch(crops, self.config.data.batch_size, self.world.size)
+        return self.schedule.steps
 
     def epoch(self, number: int) -> Iterator[Any]:
         """Yields the batches of epoch `number`, from 0, that are still to come: after a resume, the rest of it.
@@ -219,10 +234,10 @@ class Loader(Iterator[Any]):
         if self.split != "train":
             yield from self.this_pass()
             return
-        first = number * self.steps_per_epoch
-        if not first <= self.step <= first + self.steps_per_epoch:
+        first, end = (self.schedule.first_step(each) for each in (number, number + 1))
+        if not first <= self.step <= end:
             raise ValueError(f"epoch {number} begins at step {first}, and {self.step} steps are done")
-        while self.step < first + self.steps_per_epoch:
+        while self.step < end:
             yield next(self)
 
     def commit(self, step: int | None = None) -> None:
@@ -248,15 +263,14 @@ class Loader(Iterator[Any]):
         ranks = self._gather((*rest.cursors[rank], used.step, used.crops, ended))
         if len(ranks) != self.world.size:
             raise ConfigError(f"rank {rank}: {self.world} reaches no other rank: give the Loader a `gather`")
-        data = self.config.data
         return LoaderState(
-            split=self.split,
-            stream=stream.at([Cursor(position, crop) for position, crop, *_ in ranks]),
-            batch_size=data.batch_size,
-            batches=tuple(step for _, _, step, *_ in ranks),
-            crops=self._crops_before + sum(crops for *_, crops, _ in ranks),
-            ended=all(ended for *_, ended in ranks),
-            contract=data_contract(self.data),
+            self.split,
+            stream.at([Cursor(position, crop) for position, crop, *_ in ranks]),
+            by_epoch(self.data.config.batch_size),
+            tuple(step for _, _, step, *_ in ranks),
+            self._crops_before + sum(crops for *_, crops, _ in ranks),
+            all(ended for *_, ended in ranks),
+            data_contract(self.data),
         ).to_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -267,35 +281,29 @@ class Loader(Iterator[Any]):
         Raises ConfigError if the state is damaged, or is of other data, of another batch size or, with `data.scope`
         "shard", of another number of ranks.
         """
-        loaded, data, size = LoaderState.from_dict(state), self.config.data, self.world.size
-        different = breaches(dict(loaded.contract), data_contract(self.data))
-        if loaded.split != self.split:
-            different.insert(0, f"split {loaded.split} then, {self.split} now")
-        then = loaded.stream.size
-        if data.batch_size not in (loaded.batch_size, loaded.batch_size * then / size):
-            different.append(
-                f"data.batch_size {loaded.batch_size} on {then} ranks then, {data.batch_size} on {size} now; accepted: "
-                "the same per rank, or over all ranks"
-            )
-        if data.scope == "shard" and then != size:
-            different.append(f'with data.scope "shard": {then} ranks then, {size} now')
-        if different:
-            raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
+        loaded, data, size = LoaderState.from_dict(state), self.data.config, self.world.size
+        loaded.check(self.split, size, data, breaches(dict(loaded.contract), data_contract(self.data)))
         if loaded.ended:
             self.restart()
             return
+        step = loaded.steps(self.world.rank, size, data, self._schedule_of)
         with self._lock:
-            self.restart(loaded.stream.over(size), loaded.steps(self.world.rank, size, data.batch_size))
+            self.restart(loaded.stream.over(size), step)
             self._crops_before = loaded.crops
 
     def rest(self) -> Stream:
         """Returns the stream after the batch that the state is of; the other ranks are where they were at its start."""
         return self._progress.rest()
 
-    def restart(self, stream: Stream | None = None, step: int = 0) -> None:
-        """Ends the pipeline, and goes to the beginning of `stream`, None: all data; before it `step` steps are done."""
+    def restart(self, stream: Stream | None = None, step: int = 0, done: tuple[int, int] | None = None) -> None:
+        """Ends the pipeline, and goes to the beginning of `stream`, None: all data; before it `step` steps are done.
+
+        `done`: the epoch there and its steps done, if `step` does not say that, since earlier epochs had other numbers.
+        """
         self._end()
         with self._lock:
+            if self.data.config.phased:
+                self.schedule = self.schedule.at(step, done)
             self._go_to(stream or self._start, step, 0)
             self._crops_before, self._first, self._ended = 0, step, False
             self._dropped.restart()
@@ -317,8 +325,9 @@ class Loader(Iterator[Any]):
 
     def stats(self) -> dict[str, Any]:
         """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see Meter.stats."""
-        iterator = None if self._batches is None else self._batches.iterator
-        return self.meter.stats(self.config.data.batch_size, iterator, stage_names(self.data))
+        data, iterator = self.data.config, None if self._batches is None else self._batches.iterator
+        size = self.schedule.phase_after(self.step)[0].batch_size if data.phased else data.batch_size
+        return self.meter.stats(size, iterator, stage_names(self.data))
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
@@ -356,8 +365,12 @@ class Loader(Iterator[Any]):
 
     def _opened(self) -> Batches:
         if self._batches is None:
-            data, stream = self.config.data, self._progress.stream
-            self._batches = Batches(self._build, self.data, stream)
+            data, stream = self.data.config, self._progress.stream
+            if data.phased:
+                build = partial(self._build_batches, split=self.split, world=self.world, catalog=self.data)
+                self._batches = PhasedBatches(build, (self.config, self.schedule, self.step), self.data, stream)
+            else:
+                self._batches = Batches(self._build, self.data, stream)
             self._taker = self._taker_of(self._batches)
             self._finder = Dropped(self.data, stream) if data.on_error == "skip" else None
             self.meter.restart()

@@ -73,7 +73,7 @@ def build_dataset(
 
     Raises:
         ConfigError: a filelist, a label, an annotation folder or the cache cannot be used, or `data.transform` returns
-            what Keras cannot take.
+            what Keras cannot take; or sizes change with the epochs, which Loader follows.
         ValueError: `resume` is for another number of ranks.
     """
     loaded, crops = _batched_crops(config.data, split, world, resume, catalog)
@@ -101,6 +101,11 @@ def _batched_crops(
     # Workers first: exit handlers run in reverse order, and iterators must be closed while workers still run.
     workers = None if config.service is None else open_workers(config.service)
     split = load_split(config, name, world) if loaded is None else loaded.adapted(config, world)
+    if split.config.phased:
+        raise ConfigError(
+            "data.crop_image_size or data.batch_size changes with the epochs, and a dataset has one size: take the "
+            "batches from tfpipe.Loader, or those of an epoch with config.at(epoch)"
+        )
     stream = resume or Stream.start(world.size)
     crops = split.crops()
     if crops is not None:
@@ -110,7 +115,7 @@ def _batched_crops(
     else:
         dataset = served(partial(load, stream=stream), workers, split)
     # Rebatch copies each crop once; unbatch and batch would copy it twice.
-    return split, mix(dataset.rebatch(config.batch_size, drop_remainder=split.training), split)
+    return split, mix(dataset.rebatch(split.config.batch_size, drop_remainder=split.training), split)
 
 
 def _delivered(dataset: tf.data.Dataset, split: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
@@ -236,8 +241,9 @@ def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
             f"data.mix makes shares of classes, and {split.catalog.display_name} has one, "
             f'"{split.classes[0]}": set data.mix to null'
         )
-    how = {"mix": config.mix, "seed": config.seed, "classes": split.outputs, "library": ops_library(config)}
-    return dataset.map(stage("mix")(partial(mixed, **how)), name="mix")
+    library = ops_library(config)
+    mix_batch = partial(mixed, mix=config.mix, seed=config.seed, classes=split.outputs, library=library)
+    return dataset.map(stage("mix")(mix_batch), name="mix")
 
 
 def _mixes(split: Split) -> bool:

@@ -1,13 +1,18 @@
 """The state of a Loader as plain data: where all ranks are in the stream, and what was counted; checked when loaded."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from tfpipe.config import DataConfig
+from tfpipe.config.by_epoch import by_epoch
+from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.stream import END, Cursor, Stream
 from tfpipe.errors import ConfigError
 
 FORMAT = 2
+Sizes: TypeAlias = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -16,8 +21,8 @@ class LoaderState:
 
     split: str
     stream: Stream
-    batch_size: int
-    """Crops per batch and rank."""
+    batch_size: Sizes
+    """(First epoch, crops per batch and rank from there on), ascending; of most configs one."""
     batches: tuple[int, ...]
     """Batches that count as used, by rank, since the stream began."""
     crops: int
@@ -33,7 +38,7 @@ class LoaderState:
             "format": FORMAT,
             "split": self.split,
             "crops": self.crops,
-            "batch_size": self.batch_size,
+            "batch_size": self.batch_size if len(self.batch_size) > 1 else self.batch_size[0][1],
             "batches": list(self.batches),
             "ended": self.ended,
             "contract": dict(self.contract),
@@ -61,7 +66,7 @@ class LoaderState:
         if values["format"] != FORMAT:
             raise ValueError(f"its format is {values['format']!r}, and this version of tfpipe reads {FORMAT}")
         batches = [_whole(count, "batches") for count in values["batches"]]
-        crops, batch_size = _whole(values["crops"], "crops"), _whole(values["batch_size"], "batch_size", 1)
+        crops, batch_size = _whole(values["crops"], "crops"), _batch_size(values["batch_size"])
         cursors = [*values["frontiers"], *values["pending"]]
         for cursor in cursors:
             if not isinstance(cursor, Sequence) or len(cursor) != 2:
@@ -81,14 +86,52 @@ class LoaderState:
         counts = (batch_size, tuple(batches), crops, bool(values["ended"]))
         return cls(str(values["split"]), stream, *counts, values["contract"])
 
-    def steps(self, rank: int, size: int, batch_size: int) -> int:
-        """Returns the batches of `rank` of `size` ranks, with `batch_size` crops each, that the state counts as done.
+    def check(self, split: str, size: int, data: DataConfig, broken: list[str]) -> None:
+        """Checks that `size` ranks with these data can continue; `broken` are the breaches of the contract.
 
-        The same number of ranks continues each at its own batch; otherwise crops are what counts, rounded down.
+        Raises ConfigError, with all reasons, if they cannot.
         """
-        if size == self.stream.size and batch_size == self.batch_size:
+        then, now = self.stream.size, by_epoch(data.batch_size)
+        different = [] if split == self.split else [f"split {self.split} then, {split} now"]
+        different += broken
+        if now != self.batch_size and over_all(now, size) != over_all(self.batch_size, then):
+            texts = [json.dumps(sizes if len(sizes) > 1 else sizes[0][1]) for sizes in (self.batch_size, now)]
+            different.append(
+                f"data.batch_size {texts[0]} on {then} ranks then, {texts[1]} on {size} now; accepted: the same per "
+                "rank, or over all ranks"
+            )
+        if data.scope == "shard" and then != size:
+            different.append(f'with data.scope "shard": {then} ranks then, {size} now')
+        if different:
+            raise ConfigError("\n  ".join(["the state belongs to other data:", *different]))
+
+    def steps(self, rank: int, size: int, data: DataConfig, schedule_of: Callable[[int], Schedule]) -> int:
+        """Returns the batches of `rank` of `size` ranks that the state counts as done.
+
+        The same number of ranks continues each at its own batch; otherwise crops are what counts, rounded down: those
+        of the open epoch if sizes change with the epochs, else all. `schedule_of` returns the schedule of a number of
+        ranks.
+        """
+        then, batch_size = self.stream.size, by_epoch(data.batch_size)
+        if size == then and batch_size == self.batch_size:
             return self.batches[rank]
-        return self.crops // (batch_size * size)
+        if not data.phased:
+            return self.crops // (batch_size[0][1] * size)
+        if over_all(batch_size, size) == over_all(self.batch_size, then):
+            return min(self.batches)
+        return schedule_of(size).resumed(schedule_of(then), min(self.batches), then, size)
+
+
+def over_all(batch_size: Sizes, size: int) -> list[tuple[int, int]]:
+    """Returns the crops of a batch over all of `size` ranks, by first epoch."""
+    return [(epoch, crops * size) for epoch, crops in batch_size]
+
+
+def _batch_size(value: Any) -> Sizes:
+    parts = value if isinstance(value, list | tuple) else [(0, value)]
+    if not parts or not all(isinstance(part, list | tuple) and len(part) == 2 for part in parts):
+        raise ValueError(f"batch_size is {value!r}, not a number or [epoch, number] of each phase")
+    return tuple((_whole(epoch, "epoch"), _whole(crops, "batch_size", 1)) for epoch, crops in parts)
 
 
 def _whole(value: Any, name: str, least: int = 0, most: int | None = None) -> int:

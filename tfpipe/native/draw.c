@@ -315,7 +315,7 @@ static int is_valid(const double *row) {
         return a[0] >= 1 && a[0] <= 10 && a[1] >= 1 && a[1] <= MOST_CHAINS && a[2] <= MOST_DEPTH && a[3] > 0;
     case TFPIPE_STEP_ONE: return a[0] >= 0 && a[0] < TFPIPE_KINDS;
     case TFPIPE_STEP_AFFINE: return a[4] > 0;
-    case TFPIPE_STEP_ERASE: return a[0] >= 0 && a[2] > 0;
+    case TFPIPE_STEP_ERASE: return a[0] >= 0 && a[0] <= a[1] && a[2] > 0 && a[2] <= a[3];
     default: return row[0] >= 0 && row[0] < TFPIPE_STEPS;
     }
 }

@@ -88,4 +88,4 @@ extern const struct tfpipe_op tfpipe_sizes_op;                   /* of op_sizes.
 extern const struct tfpipe_op tfpipe_read_op;                    /* of op_read.c */
 extern const struct tfpipe_op tfpipe_rows_op, tfpipe_lines_op;   /* of op_column.c */
 extern const struct tfpipe_op tfpipe_mix_op;                     /* of op_mix.c */
-extern const struct tfpipe_op tfpipe_floats_op;                  /* of op_float.c */
+extern const struct tfpipe_op tfpipe_floats_op;                  /* of op_floats.c */

@@ -288,6 +288,11 @@ def _check_config(config: DataConfig, split: str, kind: Kind) -> None:
 def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> Work:
     """Loads the catalog, with boxes if needed, and divides the packing order into shards."""
     original = {"crop": "boxes", "test_crop": "boxes"} if plan.kind == "original" else {}
+    if plan.kind != "original" and config.for_split(split).phased:
+        raise ConfigError(
+            f"packed {'pixels' if plan.kind == 'raw' else 'crops'} have one size, and data.crop_image_size or "
+            "data.batch_size changes with the epochs: pack the original files, --kind original, or set one size"
+        )
     config = config.model_copy(update=SAME | original)
     loaded = load_split(config, split, world)
     # Stored, but without effect on the order of packing.

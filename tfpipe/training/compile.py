@@ -21,8 +21,12 @@ TRIAL_CROPS = 8
 TAKEN = {"epoch", "step", "loss", "seconds", "images_per_second", "input_wait_fraction", "dropped_images", "interval"}
 
 
-def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.optimizers.Optimizer:
+def build_optimizer(
+    config: Config, size: int, steps_per_epoch: int, total_steps: int | None = None
+) -> keras.optimizers.Optimizer:
     """Builds the optimizer of `config` with its learning rate schedule, for `size` ranks.
+
+    The first epoch has `steps_per_epoch` steps, the run `total_steps`, None: as many in each epoch.
 
     Raises ConfigError if Keras does not know a name or an argument, or a run with an optimizer of the user's own could
     not be resumed exactly.
@@ -35,7 +39,9 @@ def build_optimizer(config: Config, size: int, steps_per_epoch: int) -> keras.op
     base = args.get("learning_rate", parameter and parameter.default)
     if not isinstance(base, int | float):
         raise ConfigError(f"optimizer.learning_rate is missing: {name} has no number as the default of learning_rate")
-    args["learning_rate"] = build_schedule(config, base, size, steps_per_epoch)
+    args["learning_rate"] = build_schedule(
+        config, base, size, steps_per_epoch, total_steps or config.training.epochs * steps_per_epoch
+    )
     make = partial(call, kind, "optimizer.args", kind.__name__, args)
     optimizer = make()
     if ":" in name:
@@ -87,16 +93,19 @@ def known_optimizers() -> dict[str, Any]:
 
 
 def build_schedule(
-    config: Config, base: float, size: int, steps_per_epoch: int
+    config: Config, base: float, size: int, steps_per_epoch: int, total_steps: int
 ) -> float | keras.optimizers.schedules.LearningRateSchedule:
-    """Builds the learning rate of `lr_schedule`, scaled by ranks and warmed up; `base` is the optimizer's rate."""
+    """Builds the learning rate of `lr_schedule`, scaled by ranks and warmed up in epochs like the first.
+
+    `base` is the optimizer's rate.
+    """
     section = config.lr_schedule
     rate: Any = base
     if section.name is not None:
         schedules = keras.optimizers.schedules
         kind = find(subclasses(schedules, schedules.LearningRateSchedule), section.name, "lr_schedule.name")
         accepted = inspect.signature(kind).parameters
-        defaults = {"initial_learning_rate": base, "decay_steps": config.training.epochs * steps_per_epoch}
+        defaults = {"initial_learning_rate": base, "decay_steps": total_steps}
         args = {key: value for key, value in defaults.items() if key in accepted} | section.args
         rate = call(kind, "lr_schedule.args", section.name, args)
     scale = float(size) if section.scale_by_ranks else 1.0

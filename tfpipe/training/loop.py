@@ -11,9 +11,9 @@ import keras
 import tensorflow as tf
 
 from tfpipe.config import Config
-from tfpipe.data.crop_counts import COUNT_AT_MOST, count_crops
+from tfpipe.data.crop_counts import COUNT_AT_MOST
 from tfpipe.data.loader import Loader
-from tfpipe.data.order.permutation import steps_per_epoch
+from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.weighted import WeightedOrder
 from tfpipe.data.runtime.op_errors import reason
 from tfpipe.data.runtime.tracing import Tracer, Window, trace_folder
@@ -61,7 +61,12 @@ class TrainingRun(NamedTuple):
     train: Loader
     test: Loader | None
     classes: int  # number of outputs of the model
-    steps: int  # steps of an epoch
+    schedule: Schedule  # steps of the epochs
+
+    @property
+    def steps(self) -> int:
+        """Steps of the first epoch."""
+        return self.schedule.phase(0).steps
 
 
 def train(
@@ -95,7 +100,7 @@ def train(
     prepare_backend(config, world)
     run = load_run(config, world, run_dir, traced is not None)
     start = find_start(run.train, run_dir, run.steps, resume=resume, anyway=anyway)
-    run.train.restart(start.state.stream, start.state.total_steps)
+    run.train.restart(start.state.stream, start.state.total_steps, (start.state.epoch, start.state.step))
     run.train.meter.steps = start.state.total_steps
     saved = run_dir / "model.keras"
     trained = start.state.epoch >= config.training.epochs and start.state.untested is None
@@ -103,7 +108,8 @@ def train(
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
     with stop_on_signals() as stop, writing(run_dir, ADVICE):
-        model = compile_model(config, world, run.classes, run.steps, start)
+        total = run.schedule.first_step(config.training.epochs)
+        model = compile_model(config, world, run.classes, run.steps, start, total)
         check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
         checkpoints = Checkpoints(run_dir, config.training, world, start.state, stop)
         callbacks = make_callbacks(run, checkpoints)
@@ -112,7 +118,7 @@ def train(
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced, world.rank, names)))
         model.train_on(run.train)
         with StallWatch(run.train, run_dir / METRICS if world.rank == 0 else None):
-            logs = fit(model, run.steps, callbacks, checkpoints)
+            logs = fit(model, max(phase.steps for phase in run.schedule.phases), callbacks, checkpoints)
     # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
     model.optimizer.finalize_variable_values(model.trainable_weights)
     check_weights(model, world)
@@ -136,29 +142,41 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     # Skipping and the test pass count what all ranks leave out, and list it.
     options: dict[str, Any] = {"timeout_s": math.inf, "named": True, "max_bad_fraction": math.inf}
     gpu = "GPU:0" if keras.backend.backend() == "tensorflow" and tf.config.get_visible_devices("GPU") else None
-    train = Loader(config, "train", world, gpu, ready=True, marks=marks, **options)
+    train = Loader(
+        config, "train", world, gpu, ready=True, marks=marks, steps_per_epoch=config.training.steps_per_epoch, **options
+    )
     test = Loader(config, "test", world, **options) if open_source(config.data).has_test() else None
     catalog = train.catalog
     classes = train.data.outputs
-    count = count_crops(train.data)
+    count = train.count
     if count.crops == 0:
         raise ConfigError(
             f"{catalog.display_name} gives no crop: none of its images has an XML with an object of the classes "
             f"{', '.join(catalog.classes)}"
         )
-    steps = config.training.steps_per_epoch or steps_per_epoch(count.crops, config.data.batch_size, world.size)
     drawn = catalog.lists or isinstance(train.data.order, WeightedOrder)
     how_many = "expected from the weights" if drawn else f"estimated from {COUNT_AT_MOST} XMLs"
-    logger.info(
-        "an epoch: %d steps of %s%d crops; the list's %d images give %d (%s)",
-        *(steps, f"{world.size} ranks x " if world.size > 1 else "", config.data.batch_size, len(catalog)),
-        *(count.crops, "exact" if count.exact else how_many),
-    )
-    return TrainingRun(folder, train, test, classes, steps)
+    of_list = f"the list's {len(catalog)} images give {count.crops} ({'exact' if count.exact else how_many})"
+    for phase in train.schedule.phases:
+        (height, width), several = config.data.at(phase.epoch).crop_image_size, config.data.phased
+        logger.info(
+            "%s: %d steps of %s%d crops%s",
+            f"from epoch {phase.epoch + 1} on" if several else "an epoch",
+            *(phase.steps, f"{world.size} ranks x " if world.size > 1 else "", phase.batch_size),
+            f" of {height}x{width}" if several else f"; {of_list}",
+        )
+    if config.data.phased:
+        logger.info("%s", of_list)
+    return TrainingRun(folder, train, test, classes, train.schedule)
 
 
-def compile_model(config: Config, world: World, classes: int, steps: int, start: Start) -> RunModel:
-    """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank."""
+def compile_model(
+    config: Config, world: World, classes: int, steps: int, start: Start, total_steps: int | None = None
+) -> RunModel:
+    """Compiles the network of `config`, to fit from `start` on, with the same weights and optimizer on every rank.
+
+    The first epoch has `steps` steps, the run `total_steps`, None: as many in each of its epochs.
+    """
     # Rank 0's weights are broadcast; the seeds differ between ranks so that their dropout masks do.
     keras.utils.set_random_seed(config.training.seed + world.rank)
     keras.config.set_dtype_policy(config.training.precision)
@@ -169,7 +187,7 @@ def compile_model(config: Config, world: World, classes: int, steps: int, start:
     freeze(network, config.model.freeze)
     model = make_model(network, config, world)
     model.compile(
-        optimizer=build_optimizer(config, world.size, steps),
+        optimizer=build_optimizer(config, world.size, steps, total_steps),
         loss=build_loss(config, classes),
         metrics=build_metrics(config, classes),
         jit_compile=model.jit,
@@ -196,7 +214,8 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     loader, start = run.train, checkpoints.state
     config, world = loader.config, loader.world
     training = config.training
-    throughput = Throughput(config.data.batch_size * world.size, run.steps - start.step)
+    crops = [run.schedule.phase(epoch).batch_size * world.size for epoch in range(training.epochs)]
+    throughput = Throughput(start.batch.crops, start.epoch_steps - start.step, crops)
     record = Record(run.folder) if world.rank == 0 else None
     guard = [NotFiniteGuard(run.folder, world)] if training.stop_on_nan else []
     callbacks = [*guard, throughput, Accounting(loader, training.interval, throughput, record), OverRanks(world)]
@@ -212,16 +231,16 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
         callbacks.append(SampleShares(loader))
     if record is not None:
         (run.folder / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
-        callbacks += [record, Display(throughput, training.epochs, run.steps, training.status, start.step)]
+        callbacks += [record, Display(throughput, training.epochs, run.schedule, training.status, start.step)]
     return [*callbacks, checkpoints]
 
 
 def fit(
     model: RunModel, steps: int, callbacks: list[keras.callbacks.Callback], checkpoints: Checkpoints
 ) -> dict[str, Any]:
-    """Runs Keras' fit in epochs of `steps` steps from the state of `checkpoints` on, the last of `callbacks`.
+    """Runs Keras' fit in epochs of at most `steps` steps from the state of `checkpoints` on, the last of `callbacks`.
 
-    A test pass that the run still owes comes first.
+    `checkpoints` ends an epoch that has fewer. A test pass that the run still owes comes first.
 
     Raises:
         TfpipeError: a file cannot be used, which the message names, or another rank has stopped.
@@ -242,7 +261,7 @@ def fit(
     try:
         history = model.fit(
             # The training function takes the batches; this shows Keras their kind, and keeps it going.
-            tf.data.Dataset.from_tensors((tf.zeros((1, *pixels.shape[1:]), pixels.dtype), [0])).repeat(),
+            tf.data.Dataset.from_tensors((tf.zeros([side or 1 for side in pixels.shape], pixels.dtype), [0])).repeat(),
             initial_epoch=start.epoch,
             epochs=checkpoints.epochs,
             steps_per_epoch=steps,

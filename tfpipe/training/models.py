@@ -27,7 +27,8 @@ def build_model(config: Config, classes: int) -> keras.Model:
     Raises ConfigError if there is no such network, or it does not accept `model.args`.
     """
     name = ALIASES.get(config.model.name, config.model.name)
-    inputs = keras.Input((*config.data.crop_image_size, config.data.num_channels), dtype=config.data.dtype)
+    size = input_size(config.data)
+    inputs = keras.Input((*size, config.data.num_channels), dtype=config.data.dtype)
     # To [0, 255] for every dtype, in float32: half precision is too coarse for the scaling.
     pixels = layers.Rescaling(*_scaling(config.data), dtype="float32", name="pixels")(inputs)
     try:
@@ -38,7 +39,14 @@ def build_model(config: Config, classes: int) -> keras.Model:
             logits = _own_model(name, pixels, classes, config.model.args)
             name = name.rpartition(":")[2]
         else:
-            logits = _application(name, pixels, classes, config.model.args)
+            logits = _application(name, pixels, classes, config.model.args, config.data.crop_image_size)
+    except ConfigError as error:
+        if None not in size:
+            raise
+        raise ConfigError(
+            f"{error}\ncrops have several sizes, by data.crop_image_size and data.test_crop_image_size: model.name "
+            f"{name} must take images {inputs.shape[1:]}, with a layer as GlobalAveragePooling2D at its end"
+        ) from error
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model.args {config.model.args} do not fit model.name {name}: {error}") from error
     # Loss and metrics use full precision, even under a mixed policy.
@@ -51,6 +59,13 @@ def _scaling(data: DataConfig) -> tuple[Any, Any]:
     if data.normalize is not None:
         return [255 * std for std in data.normalize.std], [255 * mean for mean in data.normalize.mean]
     return 1.0 if data.dtype == "uint8" else 255.0, 0.0
+
+
+def input_size(data: DataConfig) -> tuple[int | None, int | None]:
+    """Returns height and width of training and test crops; None for a side that is not the same in all of them."""
+    sizes = {part.crop_image_size for _, part in data.phases} | {data.for_split("test").crop_image_size}
+    height, width = ({size[side] for size in sizes} for side in range(2))
+    return height.pop() if len(height) == 1 else None, width.pop() if len(width) == 1 else None
 
 
 def _own_model(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:
@@ -75,8 +90,13 @@ def _normalise(pixels: keras.KerasTensor) -> keras.KerasTensor:
     )(pixels)
 
 
-def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any]) -> keras.KerasTensor:
-    """Builds keras.applications.`name` with its own preprocessing first, untrained unless args.weights is set."""
+def _application(
+    name: str, pixels: keras.KerasTensor, classes: int, args: dict[str, Any], size: tuple[int, int]
+) -> keras.KerasTensor:
+    """Builds keras.applications.`name` with its own preprocessing first, untrained unless args.weights is set.
+
+    Built for images of `size`, which it needs to have a last layer; then taken to those of `pixels`.
+    """
     build = getattr(keras.applications, name, None)
     if not callable(build):
         known = [attribute for attribute in dir(keras.applications) if attribute[0].isupper()]
@@ -93,9 +113,21 @@ def _application(name: str, pixels: keras.KerasTensor, classes: int, args: dict[
             "the channel of gray images, or take resnet18"
         )
     network = build(
-        input_shape=tuple(pixels.shape[1:]), classes=classes, classifier_activation=None, **{"weights": None, **args}
+        input_shape=(*size, channels), classes=classes, classifier_activation=None, **{"weights": None, **args}
     )
+    if None in pixels.shape[1:]:
+        network = _resized(network, pixels.shape[1:], name)
     return network(prepared)
+
+
+def _resized(network: keras.Model, shape: tuple[int | None, ...], name: str) -> keras.Model:
+    """Returns the same network for images of another shape. Raises ConfigError if its weights are for one size."""
+    try:
+        copy = keras.models.clone_model(network, input_tensors=keras.Input(shape))
+    except ValueError as error:
+        raise ConfigError(f"model.name {name} takes images of one size: {str(error).splitlines()[0]}") from error
+    copy.set_weights(network.get_weights())
+    return copy
 
 
 def resnet18(x: keras.KerasTensor, width: int = 64, stem: str = "imagenet", norm: str = "batch") -> keras.KerasTensor:

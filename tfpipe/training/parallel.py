@@ -59,8 +59,10 @@ class ParallelModel(RunModel):
         """Builds Keras' training function, but takes the batch outside the graph, where the wait can be measured."""
         if self.train_function is not None and not force:
             return self.train_function
+        # A trace for each size of crops, if there are several: one for all would be slower.
+        reduce = None not in self.input_shape[1:]
         # AutoGraph would take seconds to find no Python `if` or `for` that depends on a tensor.
-        step = tf.function(self.train_step, reduce_retracing=True, autograph=False, jit_compile=self.xla)
+        step = tf.function(self.train_step, reduce_retracing=reduce, autograph=False, jit_compile=self.xla)
 
         def train_function(_: Iterator[Any]) -> Any:
             return self.finish(*step((*self.take(), tf.constant(self.requests, tf.float32))))

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tfpipe.data.order.schedule import Phase, Schedule
 from tfpipe.training.monitor import record
 from tfpipe.training.monitor.record import WARMUP_STEPS, Display, Throughput, clock, metrics_line
 
@@ -85,7 +86,7 @@ class Terminal(io.StringIO):
 
 def shown(out: io.StringIO, clock_: Clock) -> str:
     measured = throughput(30)
-    display = Display(measured, epochs=2, steps=30, every=10, out=out)
+    display = Display(measured, epochs=2, schedule=Schedule((Phase(0, 30, 10),)), every=10, out=out)
     display.on_epoch_begin(0)
     for step in range(30):
         clock_.now_s += 0.125
@@ -130,6 +131,6 @@ def test_a_closed_terminal_does_not_end_the_run_before_it_is_saved(number: int, 
         def flush(self) -> None:
             raise OSError(number, os.strerror(number))
 
-    display = Display(Throughput(1, 10), 1, 10, 1, out=Closed())
+    display = Display(Throughput(1, 10), 1, Schedule((Phase(0, 10, 1),)), 1, out=Closed())
     with pytest.raises(OSError, match="No space") if ends else nullcontext():
         display.on_epoch_end(0, {"seconds": 1.0})

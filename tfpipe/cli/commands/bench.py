@@ -11,7 +11,16 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_config, add_json, add_profile, quiet_tensorflow, read_config, whole, write_json
+from tfpipe.cli.arguments import (
+    add_config,
+    add_epoch,
+    add_json,
+    add_profile,
+    quiet_tensorflow,
+    read_sized,
+    whole,
+    write_json,
+)
 from tfpipe.data.runtime.tracing import trace_folder
 from tfpipe.distributed import World, find_launch
 from tfpipe.errors import ConfigError
@@ -33,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure the pipeline at each value of a key of the data section, and find the value after which nothing "
         "is won; with data.cpu_fraction, data.threads or --headspace a training step; may be given twice",
     )
+    add_epoch(group)
     group.add_argument("--ranks", type=whole(2), metavar="N", help="print the command that measures N ranks together")
     group.add_argument("--seconds", type=float, default=10.0, metavar="S", help="seconds per measurement [%(default)g]")
     group.add_argument(
@@ -51,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
     if args.ranks is not None:
         command = f"mpirun -n {args.ranks} --bind-to none tfpipe bench -c {args.config}"
         raise ConfigError(f"--ranks {args.ranks}: a launcher starts the ranks, on this machine by: {command}")
-    config, launch = read_config(args), find_launch()
+    config, launch = read_sized(args), find_launch()
     if launch is None or launch.rank == 0:
         open_source(config.data).check()
     # A user's ~/.keras may name another backend.
@@ -68,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
         plan = bench.BenchPlan(args.seconds, args.repeats, args.stages, args.serial, args.headspace)
         if args.sweep or args.plot:
             axes = [sweep.Axis.parse(text) for text in args.sweep]
-            swept = sweep.run(axes, sweep.settings_of(axes, partial(read_config, args)), world, plan)
+            swept = sweep.run(axes, sweep.settings_of(axes, partial(read_sized, args)), world, plan)
             text, numbers = sweep.render(swept), sweep.as_json(swept)
             if args.plot is not None:
                 sweep.plot(swept, args.plot)

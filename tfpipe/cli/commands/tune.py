@@ -8,7 +8,7 @@ import argparse
 import os
 from functools import partial
 
-from tfpipe.cli.arguments import add_config, add_json, quiet_tensorflow, read_config, write_json
+from tfpipe.cli.arguments import add_config, add_epoch, add_json, quiet_tensorflow, read_sized, write_json
 from tfpipe.distributed import World, find_launch
 from tfpipe.errors import ConfigError
 
@@ -19,13 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pipeline-only", action="store_true", help="do not train: leave data.cpu_fraction, for a model of your own"
     )
+    add_epoch(parser)
     add_json(parser, "all trials")
 
 
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
-    load = partial(read_config, args)
+    load = partial(read_sized, args)
     open_source(load([]).data).check()
     launch = find_launch()
     if launch is not None and (launch.size or 2) > 1:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_config, quiet_tensorflow, read_config, whole
+from tfpipe.cli.arguments import add_config, add_epoch, quiet_tensorflow, read_sized, whole
 from tfpipe.config.model import resize_of_weights
 
 
@@ -23,6 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="POSITION",
         help="begin at POSITION, as `tfpipe order` prints it [%(default)s]",
     )
+    add_epoch(parser)
     kind = parser.add_mutually_exclusive_group()
     kind.set_defaults(kind="batch")
     for name, drawn in (
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from tfpipe.data.sources.registry import open_source
 
-    config = read_config(args)
+    config = read_sized(args)
     open_source(config.data).check()
     with quiet_tensorflow(args):
         from tfpipe.tools.view.view import ViewRequest, view

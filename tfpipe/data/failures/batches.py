@@ -2,12 +2,15 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import tensorflow as tf
 
+from tfpipe.config import Config
 from tfpipe.data.batch import Batch
 from tfpipe.data.failures.diagnose import to_named_error
+from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import reason
@@ -24,7 +27,7 @@ class Batches(Iterator[Batch]):
 
     def __init__(
         self,
-        build: Callable[[Stream], tf.data.Dataset],
+        build: Callable[..., tf.data.Dataset],
         split: Split,
         stream: Stream,
         sleep: Callable[[float], None] = time.sleep,
@@ -87,3 +90,47 @@ class Batches(Iterator[Batch]):
         if self.reached is None:
             return self._stream
         return self._stream.moved(self._split.world.rank, Cursor.after(self.reached[-1]))
+
+
+class PhasedBatches(Batches):
+    """The batches of a schedule's phases: where the dataset of a phase ends, that of the next one begins."""
+
+    _taken = 0
+
+    def __init__(
+        self,
+        build: Callable[..., tf.data.Dataset],
+        course: tuple[Config, Schedule, int],
+        split: Split,
+        stream: Stream,
+    ) -> None:
+        """Builds the pipeline of the first phase.
+
+        `build` builds the dataset of a config with fixed sizes from a point of the stream on, `resume`, as
+        pipeline.build_batches does; `course` is the config, its schedule, and the steps done when `stream` begins.
+        """
+        self._course = course
+        super().__init__(build, split, stream)
+
+    def __next__(self) -> Batch:
+        """Returns the next batch; raises as Batches does."""
+        while True:
+            with suppress(StopIteration):
+                batch = super().__next__()
+                self._taken += 1
+                return batch
+            self._elements = self._open(self.rest())
+            if self._cancelled:
+                self._elements.cancel()
+
+    @property
+    def element_spec(self) -> Batch:
+        """Types and shapes of the batches of all phases: None for a size that changes."""
+        config, schedule, _ = self._course
+        specs = [self._build(config.at(phase.epoch)).element_spec for phase in schedule.phases]
+        return tf.nest.map_structure(lambda spec, *more: spec.most_specific_common_supertype(more), *specs)
+
+    def _open(self, stream: Stream) -> Cancellable:
+        config, schedule, first = self._course
+        phase, left = schedule.phase_after(first + self._taken)
+        return Cancellable(self._build(config.at(phase.epoch), resume=stream).take(left))

@@ -24,14 +24,14 @@ COLUMNS = 24  # TFPIPE_COLUMNS of draw.h
 AUGMENTATION = 2**40
 
 
-class Draw(IntEnum):
+class StepKind(IntEnum):
     """How a step is drawn: enum tfpipe_step of draw.h."""
 
     ONE, RAND, TRIVIAL, AUTO, MIX, JITTER, BLUR, ROTATION, AFFINE, ERASE = range(10)
 
 
 # Steps that are one operation, and the argument that is its value.
-SINGLE: dict[type[steps.Step], tuple[Operation, str | None]] = {
+SINGLE: dict[type[steps.AugmentStep], tuple[Operation, str | None]] = {
     steps.RandomGrayscale: (Operation.GRAYSCALE, None),
     steps.RandomSolarize: (Operation.SOLARIZE, "threshold"),
     steps.RandomPosterize: (Operation.POSTERIZE, "bits"),
@@ -96,34 +96,34 @@ def _row(step: Any) -> list[float]:
     return [*row, *[0.0] * (COLUMNS - len(row))]
 
 
-def _arguments(step: Any) -> tuple[Draw, tuple[float, ...]]:
+def _arguments(step: Any) -> tuple[StepKind, tuple[float, ...]]:
     """Returns how a step is drawn, and its arguments."""
     match step:
         case steps.RandAugment():
-            return Draw.RAND, (step.num_ops, step.magnitude, step.num_magnitude_bins)
+            return StepKind.RAND, (step.num_ops, step.magnitude, step.num_magnitude_bins)
         case steps.TrivialAugmentWide():
-            return Draw.TRIVIAL, (step.num_magnitude_bins,)
+            return StepKind.TRIVIAL, (step.num_magnitude_bins,)
         case steps.AutoAugment():
-            return Draw.AUTO, ()
+            return StepKind.AUTO, ()
         case steps.AugMix():
-            return Draw.MIX, (step.severity, step.mixture_width, step.chain_depth, step.alpha, step.all_ops)
+            return StepKind.MIX, (step.severity, step.mixture_width, step.chain_depth, step.alpha, step.all_ops)
         case steps.ColorJitter():
             factors = [_factors(value) for value in (step.brightness, step.contrast, step.saturation)]
-            return Draw.JITTER, (*sum(factors, ()), *_around(step.hue))
+            return StepKind.JITTER, (*sum(factors, ()), *_around(step.hue))
         case steps.GaussianBlur():
-            return Draw.BLUR, (*_pair(step.kernel_size), *_pair(step.sigma))
+            return StepKind.BLUR, (*_pair(step.kernel_size), *_pair(step.sigma))
         case steps.RandomRotation():
-            return Draw.ROTATION, (*_around(step.degrees), *_center(step.center))
+            return StepKind.ROTATION, (*_around(step.degrees), *_center(step.center))
         case steps.RandomAffine():
             shear = _around(step.shear or 0)
             shears = shear if len(shear) == 4 else (*shear, 0, 0)
             moves, scale = step.translate or (0, 0), step.scale or (1, 1)
-            return Draw.AFFINE, (*_around(step.degrees), *moves, *scale, *shears, *_center(step.center))
+            return StepKind.AFFINE, (*_around(step.degrees), *moves, *scale, *shears, *_center(step.center))
         case steps.RandomErasing():
-            return Draw.ERASE, (*step.scale, *step.ratio, step.value == "random")
+            return StepKind.ERASE, (*step.scale, *step.ratio, step.value == "random")
         case _:
             operation, name = SINGLE[type(step)]
-            return Draw.ONE, (operation, 0 if name is None else getattr(step, name))
+            return StepKind.ONE, (operation, 0 if name is None else getattr(step, name))
 
 
 def _pair(value: Any) -> tuple[Any, ...]:

@@ -1,9 +1,11 @@
 """Finds the source that a config names; adding a kind is a class and a line here."""
 
+import json
 from dataclasses import replace
 from importlib import import_module
 
 from tfpipe.config import DataConfig
+from tfpipe.config.by_epoch import by_epoch
 from tfpipe.data.catalog.weights import weighted
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split, check_order
@@ -41,10 +43,16 @@ def open_source(config: DataConfig) -> BaseSource:
 def load_split(config: DataConfig, split: str, world: World) -> Split:
     """Loads `split`, "train" or "test", from the config's source; every rank must call.
 
-    Raises ConfigError as Source.open does, and if weights cannot be used, lists cannot be mixed so, or the training
-    samples are too few for the ranks.
+    Raises ConfigError as Source.open does, and if weights cannot be used, lists cannot be mixed so, the training
+    samples are too few for the ranks, or crops of one size are stored and several are asked for.
     """
+    config = config.for_split(split)
     loaded = open_source(config).open(split, world)
+    if loaded.stores != "images" and len(sizes := by_epoch(config.crop_image_size)) > 1:
+        raise ConfigError(
+            f"data.crop_image_size {json.dumps(sizes)} changes with the epochs, and {loaded.catalog.display_name} "
+            "holds crops of one size: pack the original files (tfpipe pack --kind original), or set one size"
+        )
     loaded = replace(loaded, catalog=weighted(loaded.catalog, config))
     if loaded.training:
         check_order(loaded)

@@ -109,7 +109,7 @@ def training_step(config: Config, pipelines: Pipelines) -> Work:
     from tfpipe.training.loop import compile_model
 
     split = pipelines.split(config)
-    world, catalog = split.world, split.catalog
+    world = split.world
     # Used only by the learning rate schedule.
     steps = config.training.steps_per_epoch or max(1, split.order.length // config.data.batch_size)
     start = Start(first_state(Loader(config, "train", world, catalog=split), steps))

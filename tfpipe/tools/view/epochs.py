@@ -38,7 +38,7 @@ def draw_epochs(config: Config, split: Split, first: int, count: int) -> list[Ti
 
     A tile has the image's first crop before `data.augment`, and below it after. Raises tf.errors.OpError.
     """
-    data = config.data.model_copy(update={"batch_size": 1})
+    data = config.data.model_copy(update={"batch_size": 1, "mix": None})
     plain = data.model_copy(update={"augment": []})
     tiles = []
     seen = set[int]()

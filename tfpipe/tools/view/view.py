@@ -118,7 +118,7 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
         (item,) = split.visits(stream, 1).item.tolist()
         name = split.name(catalog.image_and_box(item)[0])
         return f"{name} in {len(shown)} epochs, before data.augment and, below, after it", shown
-    height, width = data.crop_image_size
+    height, width = split.config.crop_image_size
     things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
     seen = "training" if what.split == "train" else "testing"
     cut = data.crop_for(catalog.split)
@@ -141,7 +141,7 @@ def tile_of(crop: np.ndarray, label: np.ndarray, names: Sequence[str]) -> Tile:
     """Returns a crop with its class, int32 [], or with those that have a share in it, float32 [classes]."""
     picture = sheet.magnified(crop)
     if label.ndim == 0:
-        return Tile(picture, (names[label],), sheet.class_color(int(label)))
+        return Tile(picture, (names[int(label)],), sheet.class_color(int(label)))
     classes = [int(number) for number in np.argsort(-label, kind="stable") if label[number] > 0]
     lines = tuple(f"{label[number]:.0%} {names[number]}" for number in classes)
     return Tile(picture, lines if len(lines) > 1 else (names[classes[0]],), sheet.class_color(classes[0]))

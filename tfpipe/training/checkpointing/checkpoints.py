@@ -5,7 +5,7 @@ import logging
 import math
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from tfpipe.config import Config
 from tfpipe.data.contract import breaches, data_contract
+from tfpipe.data.order.schedule import Phase
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
@@ -72,6 +73,10 @@ class State:
     """Steps of a whole epoch."""
     dropped: int = 0
     """Images left out in the current epoch so far, over all ranks."""
+
+    def within(self, phase: Phase) -> "State":
+        """Returns the same state with the batch and the epoch's steps of a phase."""
+        return replace(self, batch=self.batch._replace(per_rank=phase.batch_size), epoch_steps=phase.steps)
 
 
 class Checkpoint(NamedTuple):

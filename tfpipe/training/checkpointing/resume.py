@@ -63,7 +63,7 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         self.model.stop_training = self.ended
-        self.state = replace(self.state, epoch=epoch + 1, step=0, untested=None)
+        self.state = replace(self._after(epoch), untested=None)
         if self.ended or epoch + 1 == self.epochs:
             self._save(self.state)
         else:
@@ -72,7 +72,13 @@ class Checkpoints(keras.callbacks.Callback):
     def stop_untested(self, epoch: int, logs: Logs) -> NoReturn:
         """Ends the run after the last step of `epoch`, before its test pass, which the resumed run makes up for."""
         untested = {name: float(value) for name, value in logs.items()}
-        self._end(replace(self.state, epoch=epoch + 1, step=0, untested=untested))
+        self._end(replace(self._after(epoch), untested=untested))
+
+    def _after(self, epoch: int) -> State:
+        """Returns the state after the last step of an epoch; the next one may have other steps."""
+        state, loader = replace(self.state, epoch=epoch + 1, step=0), self.model.loader
+        phased = loader is not None and loader.data.config.phased
+        return state.within(loader.schedule.phase(epoch + 1)) if phased else state
 
     def _settle(self, state: State) -> None:
         if self.model.granted.stop:

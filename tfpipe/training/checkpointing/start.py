@@ -123,7 +123,14 @@ def first_state(loader: Loader, steps: int) -> State:
     """Returns the state of a new run on the batches of `loader`, in epochs of `steps` steps."""
     config, size = loader.config, loader.world.size
     return State(
-        *(0, 0, 0, GlobalBatch(size, config.data.batch_size), Stream.start(size), contract_of(config, loader.data)),
+        *(
+            0,
+            0,
+            0,
+            GlobalBatch(size, config.data.at(0).batch_size),
+            Stream.start(size),
+            contract_of(config, loader.data),
+        ),
         epoch_steps=steps,
         settings=settings_of(config),
     )
@@ -132,8 +139,8 @@ def first_state(loader: Loader, steps: int) -> State:
 def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = False, anyway: bool = False) -> Start:
     """Returns the initial state, or with `resume` that of the last checkpoint in `run_dir`.
 
-    Every rank must call. `loader` has the training data, an epoch `steps` steps. With `anyway`, continues even if the
-    contract with the checkpoint's run is broken. Raises ConfigError if this run breaks the contract with the
+    Every rank must call. `loader` has the training data, the first epoch `steps` steps. With `anyway`, continues even
+    if the contract with the checkpoint's run is broken. Raises ConfigError if this run breaks the contract with the
     checkpoint's run (`check_contract`).
     """
     config, world, fresh = loader.config, loader.world, first_state(loader, steps)
@@ -151,6 +158,9 @@ def find_start(loader: Loader, run_dir: Path, steps: int, *, resume: bool = Fals
         if world.rank == 0:
             forget_after(run_dir, fresh)
         return Start(fresh)
+    if config.data.phased:
+        fresh = fresh.within(loader.schedule.phase(old.epoch))
+        steps = fresh.epoch_steps
     check_contract(old, fresh.contract, fresh.batch, anyway)
     if world.rank == 0:
         names = list({**old.settings, **fresh.settings})

@@ -5,13 +5,14 @@ import logging
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import keras
 import tensorflow as tf
 
+from tfpipe.data.order.schedule import Schedule
 from tfpipe.data.runtime.op_errors import as_os_error
 from tfpipe.data.runtime.recording import TracedBatch
 from tfpipe.data.runtime.tracing import Tracer
@@ -28,14 +29,19 @@ logger = logging.getLogger(__name__)
 class Throughput(keras.callbacks.Callback):
     """Adds images_per_second over all ranks, input_wait_fraction and seconds; leaves out a run's first steps."""
 
-    def __init__(self, images_per_step: int, steps_per_epoch: int) -> None:
+    def __init__(self, images_per_step: int, steps_per_epoch: int, by_epoch: Sequence[int] = ()) -> None:
+        """Takes the images of a step over all ranks and the steps of the first epoch that is left.
+
+        `by_epoch` are the images of a step in each epoch, from epoch 0 on; (): the same in all.
+        """
         super().__init__()
-        self.images_per_step = images_per_step
+        self.images_per_step, self.by_epoch = images_per_step, by_epoch
         self.to_skip = min(WARMUP_STEPS, steps_per_epoch - 1)
         self.steps = 0
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
         self.epoch_start = self.model.meter.clock()
+        self.images_per_step = self.by_epoch[epoch] if self.by_epoch else self.images_per_step
         self._restart()
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
@@ -102,11 +108,17 @@ class Display(keras.callbacks.Callback):
     """Progress on stdout: a live line per epoch on a terminal, else a line every `every` steps; rank 0 only."""
 
     def __init__(
-        self, throughput: Throughput, epochs: int, steps: int, every: int, steps_done: int = 0, out: TextIO = sys.stdout
+        self,
+        throughput: Throughput,
+        epochs: int,
+        schedule: Schedule,
+        every: int,
+        steps_done: int = 0,
+        out: TextIO = sys.stdout,
     ) -> None:
-        """Takes the rates, the epochs, steps per epoch, steps between lines, and steps done of the first epoch."""
+        """Takes the rates, the epochs and their steps, steps between lines, and steps done of the first epoch."""
         super().__init__()
-        self.throughput, self.epochs, self.steps, self.every, self.out = throughput, epochs, steps, every, out
+        self.throughput, self.epochs, self.schedule, self.every, self.out = throughput, epochs, schedule, every, out
         self.steps_done = steps_done
         # Open MPI gives each rank a pseudo-terminal, whose output may go to a file.
         self.live = out.isatty() and find_launch() is None
@@ -122,9 +134,10 @@ class Display(keras.callbacks.Callback):
         if not due:
             return
         self.last_drawn = now_s
-        left_s = self.throughput.seconds_left((self.epochs - self.epoch) * self.steps - step)
+        first, end = map(self.schedule.first_step, (self.epoch, self.epochs))
+        left_s = self.throughput.seconds_left(end - first - step)
         # The most important parts come first: a narrow terminal cuts off the end.
-        parts = [f"epoch {self.epoch + 1}/{self.epochs}  step {step}/{self.steps}"]
+        parts = [f"epoch {self.epoch + 1}/{self.epochs}  step {step}/{self.schedule.phase(self.epoch).steps}"]
         parts += [] if left_s is None else [f"{clock(left_s)} left"]
         parts += [metrics_line({**logs, **self.throughput.rates()})]
         self._draw("  ".join(parts), end="" if self.live else "\n")
