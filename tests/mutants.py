@@ -37,7 +37,7 @@ MUTANTS = (
     Mutant("data/order/permutation.py", "(self.seed, world.rank)", "(self.seed, 0)"),
     Mutant("data/order/permutation.py", "if self.reshuffle else epochs * 0", "if self.reshuffle else epochs"),
     Mutant("data/order/permutation.py", "math.ceil(crops / (batch_size * size))", "crops // (batch_size * size)"),
-    Mutant("data/order/stream.py", "int(place[1]) + 1)", "int(place[1]))"),
+    Mutant("data/order/stream.py", "int(crop[1]) + 1)", "int(crop[1]))"),
     Mutant("data/order/mixture.py", "of_list + start", "of_list"),
     # Windows and boxes.
     Mutant(
@@ -90,7 +90,7 @@ MUTANTS = (
     Mutant("training/compile.py", 'var_names=["bias", "gamma", "beta"]', 'var_names=["bias", "gamma"]'),
     Mutant("training/parallel.py", "op=hvd.Average, compression", "op=hvd.Sum, compression", "test_mpi.py"),
     Mutant("training/skipping.py", "or any(self.model.granted):", "or self.model.granted.stop:", "test_faults.py"),
-    Mutant("training/checkpointing/checkpoints.py", "paths[own + keep :]", "paths[own + keep - 1 :]"),
+    Mutant("training/checkpointing/checkpoints.py", "paths[number + keep :]", "paths[number + keep - 1 :]"),
     Mutant(
         "training/checkpointing/resume.py",
         "(self.state.total_steps + 1) % every == 0",

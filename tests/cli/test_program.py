@@ -188,7 +188,7 @@ def test_config_prints_the_resolved_config_and_the_schema(
     resolved = json.loads(done.out)
     assert resolved["data"]["batch_size"] == 5 and resolved["data"]["crop"] == "boxes"
     schema = json.loads(tfpipe_command("config", "--schema").out)
-    assert schema["$defs"]["DataConfig"]["properties"]["batch_size"]["description"] == "Crops per batch and rank."
+    assert schema["$defs"]["DataConfig"]["properties"]["threads"]["description"].startswith("Threads of the input")
     assert tfpipe_command("config").code == 2
 
 

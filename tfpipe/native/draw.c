@@ -8,6 +8,11 @@
 #define PI 3.14159265358979323846
 #define GAMMA 0x9E3779B97F4A7C15u /* of SplitMix64 */
 
+/* exp and log by functions that have not changed since glibc 2.2.5: those of glibc 2.29 would keep the library from
+ * older systems. The error is below 1e-15 of the larger of 1 and the value. */
+static double exponential(double x) { return expm1(x) + 1; }
+static double logarithm(double x) { return log1p(x - 1); }
+
 /* A sequence of random numbers: the hashes of key + 1 * GAMMA, key + 2 * GAMMA, ... */
 struct draws {
     uint64_t key, count;
@@ -36,20 +41,20 @@ static double between(struct draws *draws, double low, double high) { return low
 static int below(struct draws *draws, int count) { return (int)(uniform(draws) * count); }
 
 static double normal(struct draws *draws) { /* Box and Muller 1958 */
-    double radius = sqrt(-2 * log(1 - uniform(draws)));
+    double radius = sqrt(-2 * log1p(-uniform(draws)));
     return radius * cos(2 * PI * uniform(draws));
 }
 
 /* Returns the logarithm of a number of the gamma distribution of shape alpha (Marsaglia and Tsang 2000); as a logarithm,
  * since that of a small alpha is often below the smallest double. */
 static double log_gamma(struct draws *draws, double alpha) {
-    double more = alpha < 1 ? log(1 - uniform(draws)) / alpha : 0;
+    double more = alpha < 1 ? log1p(-uniform(draws)) / alpha : 0;
     double d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (;;) {
         double x = normal(draws), v = 1 + c * x;
         if (v <= 0) continue;
         v = v * v * v;
-        if (log(1 - uniform(draws)) < 0.5 * x * x + d - d * v + d * log(v)) return log(d * v) + more;
+        if (log1p(-uniform(draws)) < 0.5 * x * x + d - d * v + d * logarithm(v)) return logarithm(d * v) + more;
     }
 }
 
@@ -60,7 +65,7 @@ static void dirichlet(struct draws *draws, double alpha, double *weights, int co
         weights[i] = log_gamma(draws, alpha);
         if (weights[i] > largest) largest = weights[i];
     }
-    for (int i = 0; i < count; i++) sum += weights[i] = exp(weights[i] - largest);
+    for (int i = 0; i < count; i++) sum += weights[i] = exponential(weights[i] - largest);
     for (int i = 0; i < count; i++) weights[i] /= sum;
 }
 
@@ -288,7 +293,8 @@ static void draw_affine(struct step *step, struct draws *draws) {
 static void draw_erase(struct step *step, struct draws *draws) {
     const double *a = step->arguments, area = (double)step->height * step->width;
     for (int attempt = 0; attempt < 10; attempt++) {
-        double erased = area * between(draws, a[0], a[1]), ratio = exp(between(draws, log(a[2]), log(a[3])));
+        double erased = area * between(draws, a[0], a[1]),
+               ratio = exponential(between(draws, logarithm(a[2]), logarithm(a[3])));
         double height = rint(sqrt(erased * ratio)), width = rint(sqrt(erased / ratio));
         if (height >= step->height || width >= step->width) continue;
         struct tfpipe_operation *operation = add(step, a[4] != 0 ? TFPIPE_ERASE_NOISE : TFPIPE_ERASE);

@@ -131,10 +131,10 @@ AVX2 void blur_values_avx2(uint8_t *out, const int16_t *row, int n, struct taps 
  * a weight loses by rounding, the next one gets. */
 static int set_weights(int16_t *weights, int reach, double sigma) {
     double sum = 1, scale = -0.5 / (sigma * sigma), rest = 0;
-    for (int k = 1; k <= reach; k++) sum += 2 * exp(scale * k * k);
+    for (int k = 1; k <= reach; k++) sum += 2 * (expm1(scale * k * k) + 1);
     int first = ONE, last = 0;
     for (int k = 1; k <= reach; k++) {
-        rest += exp(scale * k * k) / sum * ONE;
+        rest += (expm1(scale * k * k) + 1) / sum * ONE;
         weights[k] = (int16_t)(rest + 0.5);
         rest -= weights[k];
         first -= 2 * weights[k];
