@@ -26,7 +26,7 @@ FREE = {
 }  # fmt: skip
 # Keys that are in a contract only if they differ from their defaults: contracts of earlier versions lack them.
 LATER = {
-    "repeats",
+    "augment", "mix", "normalize", "repeats",
 }  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
 KNOWN_AT_TIMES = ("boxes", "layout")

@@ -66,7 +66,7 @@ class Account:
         meter = Meter(lambda: self.now_s, lambda: self.now_s)
         meter.steps = 20
         catalog = SimpleNamespace(boxes=None, annotated=None)
-        split = SimpleNamespace(order=None, stores="images", config=SimpleNamespace(service=None))
+        split = SimpleNamespace(order=None, stores="images", training=False, config=SimpleNamespace(service=None))
         loader = SimpleNamespace(iterator=None, meter=meter, world=self.world, catalog=catalog, data=split)
         self.model = SimpleNamespace(
             meter=meter,
