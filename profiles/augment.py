@@ -113,9 +113,10 @@ def by_torch(recipe: str, filelist: Path, threads: int) -> Iterator[Any]:
     """Makes the batches of a torch DataLoader: simplejpeg decodes, Pillow crops, resizes and augments."""
     from torch.utils.data import DataLoader
 
-    dataset = PillowCrops(_paths(filelist), recipe)
+    options = {"num_workers": threads, "persistent_workers": True, "prefetch_factor": 4}
+    loader = DataLoader(PillowCrops(_paths(filelist), recipe), BATCH, shuffle=True, drop_last=True, **options)
     while True:
-        yield from DataLoader(dataset, BATCH, shuffle=True, num_workers=threads, drop_last=True, prefetch_factor=4)
+        yield from loader
 
 
 class PillowCrops:
