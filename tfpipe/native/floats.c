@@ -1,11 +1,10 @@
 /* Converts levels to floats by a table, which holds the division by 255 and the normalisation: any float type, and the
  * values that Python has computed. */
-#include "copy.h"
 #include "core.h"
 
 #include <string.h>
 
-enum { LEVELS = 256, BAND = 8192 }; /* BAND: bytes that are converted before they are copied past the cache */
+enum { LEVELS = 256 };
 
 INLINE void look_up(uint8_t *out, const uint8_t *in, size_t pixels, int channels, const uint8_t *table, size_t size) {
     for (size_t i = 0; i < pixels; i++)
@@ -14,24 +13,16 @@ INLINE void look_up(uint8_t *out, const uint8_t *in, size_t pixels, int channels
 
 int tfpipe_floats(void *out, const uint8_t *in, size_t pixels, int channels, const void *table, int size) {
     if ((channels != 1 && channels != 3) || (size != 2 && size != 4)) return TFPIPE_ARGUMENT;
-    _Alignas(32) uint8_t band[BAND];
-    const size_t pixel = (size_t)(channels * size), most = BAND / pixel;
-    for (size_t i = 0, n; i < pixels; i += n) {
-        n = pixels - i < most ? pixels - i : most;
-        const uint8_t *from = in + i * (size_t)channels;
-        if (size == 4) {
-            if (channels == 3)
-                look_up(band, from, n, 3, table, 4);
-            else
-                look_up(band, from, n, 1, table, 4);
-        } else {
-            if (channels == 3)
-                look_up(band, from, n, 3, table, 2);
-            else
-                look_up(band, from, n, 1, table, 2);
-        }
-        tfpipe_stream((uint8_t *)out + i * pixel, band, n * pixel);
+    if (size == 4) {
+        if (channels == 3)
+            look_up(out, in, pixels, 3, table, 4);
+        else
+            look_up(out, in, pixels, 1, table, 4);
+    } else {
+        if (channels == 3)
+            look_up(out, in, pixels, 3, table, 2);
+        else
+            look_up(out, in, pixels, 1, table, 2);
     }
-    tfpipe_fence();
     return 0;
 }
