@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tfpipe_use_simd(!(data[6] & 4));
     size_t bytes = (size_t)count * (size_t)target_height * (size_t)target_width * (size_t)channels;
     uint8_t *out = malloc(bytes);
-    if (out && !tfpipe_crops(scratch, jpeg, length, height, width, windows, data[7] & 1 ? flips : NULL, count,
+    if (out && !tfpipe_crops(scratch, jpeg, length, NULL, height, width, windows, data[7] & 1 ? flips : NULL, count,
                              target_height, target_width, channels, kernel, out)) {
         /* Branches on every byte, for MemorySanitizer. */
         unsigned sum = 0;

@@ -31,7 +31,7 @@ FULL = (90, 120)
 
 @tf.function(autograph=False)
 def crops(jpegs: tf.Tensor, sizes: tf.Tensor, images: tf.Tensor, windows: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
-    return native.native().crops(jpegs, sizes, images, windows, flips, height=90, width=120, channels=3, kernel=0)
+    return native.native().crops(jpegs, [], sizes, images, windows, flips, height=90, width=120, channels=3, kernel=0)
 
 
 def called(

@@ -34,6 +34,12 @@ def build_core(folder: Path, *options: str) -> Path:
     return library
 
 
+class Entries(ctypes.Structure):
+    """struct tfpipe_entries."""
+
+    _fields_ = (("bytes", ctypes.c_char_p), ("size", ctypes.c_size_t))
+
+
 class Core:
     """A scratch of the library at `path`, and its functions."""
 
@@ -46,8 +52,12 @@ class Core:
         self.library.tfpipe_scratch_free.argtypes = [ctypes.c_void_p]
         self.library.tfpipe_simd.restype = ctypes.c_char_p
         self.library.tfpipe_crops.argtypes = [
-            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
-            *(ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.c_int),
+            *(ctypes.c_void_p, ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
+        ]
+        self.library.tfpipe_find_entries.restype = ctypes.c_int64
+        self.library.tfpipe_find_entries.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
         ]
         self.library.tfpipe_resize.argtypes = [
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
@@ -69,12 +79,14 @@ class Core:
         target: tuple[int, int],
         channels: int = 3,
         flips: list[bool] | None = None,
+        entries: bytes | None = None,
     ) -> np.ndarray | int:
         """Returns crops (uint8 [k, *target, channels]), or the code of a refusal.
 
         Memory before and after the crops is checked to be as it was.
         """
-        source = self.library.tfpipe_crops, jpeg, len(jpeg), *size
+        points = None if entries is None else ctypes.byref(Entries(entries, len(entries)))
+        source = self.library.tfpipe_crops, jpeg, len(jpeg), points, *size
         return self._call(source, windows, (*target, channels), flips)
 
     def resize(
@@ -104,6 +116,14 @@ class Core:
         )
         assert (memory[:guard] == 0xA5).all() and (memory[-guard:] == 0xA5).all()
         return status or memory[guard:-guard].reshape(count, *shape)
+
+    def entries(self, jpeg: bytes, every: int) -> bytes:
+        """Returns the JPEG's entry points, b"" if it has none."""
+        size = self.library.tfpipe_find_entries(self.scratch, jpeg, len(jpeg), every, None, 0)
+        memory = np.full(size + 64, 0xA5, np.uint8)
+        assert self.library.tfpipe_find_entries(self.scratch, jpeg, len(jpeg), every, memory.ctypes.data, size) == size
+        assert (memory[size:] == 0xA5).all()
+        return memory[:size].tobytes()
 
     def whole(self, jpeg: bytes, size: tuple[int, int], channels: int = 3) -> np.ndarray | int:
         """Returns the whole image (uint8 [*size, channels]), or the code of a refusal."""

@@ -11,7 +11,7 @@ from PIL import Image
 
 from tfpipe.config import DataConfig, Kernel
 from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.decode import Decoder, choose_decoder
+from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
 
 
 def decode(
@@ -35,7 +35,7 @@ def traced(decoder: str, channels: int, kernel: Kernel) -> tuple[int, Callable[.
     ]
 
     def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows) -> tf.Tensor:
-        return chosen.decode(jpegs, sizes, windows, tf.zeros(0, tf.bool))
+        return chosen.decode(EncodedImages(jpegs), sizes, windows, tf.zeros(0, tf.bool))
 
     return chosen.images, tf.function(decode, input_signature=signature, autograph=False)
 

@@ -19,7 +19,7 @@ from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
-from tfpipe.data.images.decode import Decoder, choose_decoder, ops_library
+from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder, ops_library
 from tfpipe.data.images.floats import to_floats
 from tfpipe.data.images.mix import mixed
 from tfpipe.data.images.windows import flipped
@@ -206,7 +206,7 @@ def crop(
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None
             flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
-            pixels = tf.ensure_shape(decoder.decode(encoded.jpeg, sizes, windows, flips), [None, *shape])
+            pixels = tf.ensure_shape(decoder.decode(EncodedImages(encoded.jpeg), sizes, windows, flips), [None, *shape])
         return CropBatch(pixels, windows.images, windows.numbers, windows.labels)
 
     find_or_cut = cut if store is None else cached(cut, store, shape)

@@ -20,12 +20,13 @@ logger = logging.getLogger(__name__)
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 9  # TFPIPE_VERSION of crops.h
+VERSION = 10  # TFPIPE_VERSION of crops.h
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "TensorFlow's ops"
 DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
 # Kernels of a resize, in the order of crops.h; the ops take their numbers.
 KERNELS = ("bilinear", "antialias", "bicubic", "area")
+ENTRIES_BYTES = 1 << 16  # of entry points, for which memory is taken at once: those of most images
 # Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
@@ -78,6 +79,8 @@ class Core:
         library.tfpipe_native_copy.argtypes = (address, address, count, *(number,) * 3, address)
         library.tfpipe_native_draw.argtypes = (address, *(number,) * 4, count, count, count, address)
         library.tfpipe_native_operate.argtypes = (address, *(number,) * 3, address, number)
+        library.tfpipe_native_entries.argtypes = (ctypes.c_char_p, count, number, address, count)
+        library.tfpipe_native_entries.restype = count
         library.tfpipe_native_record_start.argtypes = (count,)
         library.tfpipe_native_record_stop.restype = count
         library.tfpipe_native_record_take.argtypes = (address,)
@@ -104,6 +107,23 @@ class Core:
     def status(self, jpeg: bytes, height: int, width: int) -> int:
         """Decodes a JPEG of that size; returns 0, DAMAGED, or another number if it is of a kind that is refused."""
         return self._library.tfpipe_native_try(jpeg, len(jpeg), height, width)
+
+    def entries(self, jpeg: bytes, every: int) -> bytes:
+        """Returns the entry points of a JPEG, one for every `every` MCUs (1 to 255) of each row.
+
+        b"" for a file that has restart intervals instead, and for what the decoder refuses.
+
+        Raises MemoryError.
+        """
+        room = ENTRIES_BYTES
+        while True:
+            memory = np.empty(room, np.uint8)
+            size = self._library.tfpipe_native_entries(jpeg, len(jpeg), every, memory.ctypes.data, room)
+            if size < 0:
+                raise MemoryError(f"no memory to parse a JPEG of {len(jpeg)} bytes")
+            if size <= room:
+                return memory[:size].tobytes()
+            room = size
 
     def copy(self, addresses: np.ndarray, flips: np.ndarray, crops: np.ndarray) -> None:
         """Copies pixels at `addresses` (uintp [k]), which must stay in memory, into `crops` (uint8 [k, height, width, 1
@@ -169,7 +189,8 @@ class Native(Core):
     """The whole library: the functions of Core, and ops for graphs."""
 
     crops: Callable[..., tuple[Any, Any]]
-    """(jpegs (string [n]), sizes (int32 [n, 2]: height, width), images (int64 [k]: number of the JPEG, ascending),
+    """(jpegs (string [n]), entries (string [n]: their entry points, "" for none; or [0]), sizes (int32 [n, 2]: height,
+    width), images (int64 [k]: number of the JPEG, ascending),
     windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels, kernel (an index of KERNELS)) -> crops
     (uint8 [k, height, width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it
     otherwise."""

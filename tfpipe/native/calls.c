@@ -19,8 +19,8 @@ int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image,
     int recording = tfpipe_recording();
     if (recording) event.when_ns = tfpipe_now_ns();
     tfpipe_measure(scratch, recording ? event.parts_ns : NULL);
-    int status = tfpipe_crops(scratch, image->jpeg, image->length, image->height, image->width, image->windows,
-                              image->flips, image->count, height, width, channels, kernel, crops);
+    int status = tfpipe_crops(scratch, image->jpeg, image->length, &image->entries, image->height, image->width,
+                              image->windows, image->flips, image->count, height, width, channels, kernel, crops);
     event.refused = status != 0;
     if (recording) tfpipe_record(event);
     return status;
@@ -34,7 +34,8 @@ EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *leng
     const size_t size = (size_t)height * (size_t)width * (size_t)channels;
     tfpipe_scratch *scratch = tfpipe_scratch_take();
     for (int64_t i = 0; i < count; i++) {
-        struct tfpipe_image image = {jpegs[i], (size_t)lengths[i], height, width, window, flips ? flips + i : NULL, 1};
+        struct tfpipe_image image = {jpegs[i], (size_t)lengths[i],       {0}, height, width,
+                                     window,   flips ? flips + i : NULL, 1};
         uint8_t *out = crops + (size_t)i * size;
         refused[i] =
             !scratch || tfpipe_crop_image(scratch, &image, height, width, channels, TFPIPE_BILINEAR, out, i, crops);
@@ -47,11 +48,19 @@ EXPORT int tfpipe_native_try(const uint8_t *jpeg, int64_t length, int height, in
     const int32_t window[4] = {0, 0, height, width};
     uint8_t pixel[3];
     tfpipe_scratch *scratch = tfpipe_scratch_take();
-    int status = scratch ? tfpipe_crops(scratch, jpeg, (size_t)length, height, width, window, NULL, 1, 1, 1, 3,
+    int status = scratch ? tfpipe_crops(scratch, jpeg, (size_t)length, NULL, height, width, window, NULL, 1, 1, 1, 3,
                                         TFPIPE_BILINEAR, pixel)
                          : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
     return status;
+}
+
+/* Finds the entry points of a JPEG: see tfpipe_find_entries. Returns the bytes needed, or -1: no memory. */
+EXPORT int64_t tfpipe_native_entries(const uint8_t *jpeg, int64_t length, int every, uint8_t *out, int64_t room) {
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    int64_t size = scratch ? tfpipe_find_entries(scratch, jpeg, (size_t)length, every, out, room) : -1;
+    tfpipe_scratch_give(scratch);
+    return size;
 }
 
 /* Copies `count` records, pixels of height x width, to `crops`, one after the other, mirrored where flips[i] (NULL: none).

@@ -4,6 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "crops.h"
 
@@ -112,12 +113,20 @@ struct frame {
     const uint8_t *scan; /* coded data */
 };
 
+/* Entry points, opened for a file. */
+struct entries {
+    const uint8_t *records;       /* of record_bits each, the lowest bit first; NULL: there are none */
+    int every, per_row;           /* MCUs from one to the next in a row; entry points of a row */
+    int record_bits, offset_bits; /* of these, those of the offset in the coded data */
+    int dc_bits[3], lowest_dc[3]; /* of each component */
+};
+
 struct tfpipe_scratch {
     _Alignas(64) uint16_t quant[4][BLOCK];
     _Alignas(64) struct block blocks[BLOCKS];
     struct huffman tables[TABLES];
     uint32_t calls;
-    struct buffer data, ends, planes, rows, crops, spans;
+    struct buffer data, ends, planes, rows, crops, spans, places;
     int64_t *parts_ns; /* [TFPIPE_PARTS], or NULL: not measured */
 };
 
@@ -140,16 +149,35 @@ struct bits {
     const uint8_t *next;
 };
 
+INLINE uint64_t load_be64(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, 8);
+    return __builtin_bswap64(word);
+}
+
+/* Returns how many bits of the data, which begins at `data`, are taken. */
+INLINE uint64_t taken(const struct bits *bits, const uint8_t *data) {
+    return (uint64_t)(bits->next - data) * 8 - (bits->count & 63);
+}
+
+/* Begins at a bit of the data. */
+INLINE void start_at(struct bits *bits, const uint8_t *data, uint64_t bit) {
+    const uint8_t *at = data + bit / 8;
+    *bits = (struct bits){load_be64(at) << bit % 8, 56 - bit % 8, at + 7};
+}
+
 struct scan {
     struct frame *frame;
     const uint8_t *data, *limit; /* coded data without stuffing and markers; the last place to be after some MCUs */
     uint32_t *ends;              /* offsets in it: where each restart interval ends */
     struct bits bits;
+    int mcus, mcu_rows;       /* in a row; rows of them */
     size_t position, segment; /* MCUs decoded or passed over; the restart interval that is being read */
-    struct block *blocks;     /* [BLOCKS], of as many whole MCUs as fit */
-    int mcu_blocks;           /* blocks of an MCU */
-    int transformed;          /* components that are needed as pixels; the others' codes are only parsed */
-    int column, row;          /* of the next MCU that is kept: in MCUs from the planes' left; in MCU rows */
+    struct entries entries;
+    struct block *blocks; /* [BLOCKS], of as many whole MCUs as fit */
+    int mcu_blocks;       /* blocks of an MCU */
+    int transformed;      /* components that are needed as pixels; the others' codes are only parsed */
+    int column, row;      /* of the next MCU that is kept: in MCUs from the planes' left; in MCU rows */
 };
 
 /* unstuff.c: copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
@@ -157,6 +185,21 @@ int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
 
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
 typedef int decode_run(struct scan *scan, int count, int keep);
+
+/* advance.c: begins to read a scan at its first MCU, once its data and blocks are known. */
+void open_scan(struct scan *scan);
+/* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise passes over what comes before it: from entry point
+ * to entry point, and from restart interval to restart interval. Returns 0 or TFPIPE_*. */
+int advance_to(struct scan *scan, decode_run *decode, size_t target, int keep);
+
+/* entries.c: opens the entry points of a file, where these are its own; else leaves the scan's as they are. */
+void open_entries(struct scan *scan, const struct tfpipe_entries *entries, const uint8_t *jpeg, size_t length);
+/* Returns the last MCU at or before `target` that has an entry point. */
+size_t entry_before(const struct scan *scan, size_t target);
+/* Goes on at the last entry point at or before the MCU `target`, if that is ahead. Returns 0 or TFPIPE_DAMAGED. */
+int jump_to(struct scan *scan, size_t target);
+/* Returns whether the entry point at the MCU that comes next is where the codes before it end. */
+int is_entry(const struct scan *scan);
 
 /* Transforms two blocks into pixels side by side. */
 typedef void idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,

@@ -194,47 +194,6 @@ static int set_memory(struct job *job, tfpipe_scratch *scratch) {
     return set_rows(job, scratch, mcus * (size_t)job->mcu_width);
 }
 
-static void open_segment(struct scan *scan, size_t segment) {
-    scan->segment = segment;
-    scan->bits = (struct bits){0, 0, scan->data + (segment ? scan->ends[segment - 1] : 0)};
-    for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
-}
-
-/* Returns 0 if the bytes of the interval that is being read were enough, and, if it ends here, were all needed: libjpeg
- * warns of both, but not of a few bytes after the last interval, which it has in its buffer then. */
-static int check_interval(const struct scan *scan, int ends, int is_last) {
-    size_t bits = (size_t)(scan->bits.next - scan->data) * 8 - (scan->bits.count & 63);
-    size_t used = (bits + 7) / 8, size = scan->ends[scan->segment];
-    if (used > size || (ends && used < size && !(is_last && size - used <= sizeof scan->bits.buffer)))
-        return TFPIPE_DAMAGED;
-    return ends && used < size ? TFPIPE_REFUSED : 0;
-}
-
-/* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise restart intervals before it are passed over. */
-static int advance(struct job *job, size_t target, int keep) {
-    struct scan *scan = &job->scan;
-    size_t interval = (size_t)job->frame.interval, total = (size_t)job->mcus * (size_t)job->mcu_rows;
-    while (scan->position < target) {
-        size_t stop = target;
-        if (interval) {
-            size_t segment = scan->position / interval;
-            if (!keep && target / interval > segment) {
-                scan->position = target / interval * interval;
-                continue;
-            }
-            if (scan->position % interval == 0) open_segment(scan, segment);
-            if (stop > (segment + 1) * interval) stop = (segment + 1) * interval;
-        }
-        int count = (int)(stop - scan->position); /* at most an image's MCUs: below 2^27 */
-        if (job->kernels->decode(scan, count, keep)) return TFPIPE_DAMAGED;
-        scan->column += count;
-        scan->position = stop;
-        int status = check_interval(scan, stop == total || (interval && stop % interval == 0), stop == total);
-        if (status) return status;
-    }
-    return 0;
-}
-
 /* Returns a row of a component's samples, from the image's column `column` of samples on. */
 static uint8_t *samples(const struct job *job, const struct component *component, int row, int column) {
     size_t ring = (size_t)row & (size_t)(16 * component->v - 1);
@@ -371,9 +330,9 @@ static int decode_rows(struct job *job) {
         size_t start = (size_t)row * (size_t)job->mcus;
         job->scan.row = row;
         if (span.to) {
-            int status = advance(job, start + (size_t)span.from, 0);
+            int status = advance_to(&job->scan, job->kernels->decode, start + (size_t)span.from, 0);
             job->scan.column = span.from - job->base;
-            if (!status) status = advance(job, start + (size_t)span.to, 1);
+            if (!status) status = advance_to(&job->scan, job->kernels->decode, start + (size_t)span.to, 1);
             if (status) return status;
         }
         lap(job, TFPIPE_DECODE);
@@ -399,9 +358,9 @@ static int check_arguments(const struct job *job, const int32_t *windows, int im
     return 0;
 }
 
-int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, int image_height, int image_width,
-                 const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
-                 int kernel, uint8_t *out) {
+int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
+                 int image_height, int image_width, const int32_t *windows, const uint8_t *flips, int count, int height,
+                 int width, int channels, int kernel, uint8_t *out) {
     struct job job = {.kernels = KERNELS + simd_level(),
                       .count = count,
                       .height = height,
@@ -425,7 +384,10 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, in
     lap(&job, TFPIPE_HEADER);
     if ((status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows))) return status;
     set_blocks(&job.scan, scratch->blocks);
-    open_segment(&job.scan, 0);
+    job.scan.mcus = job.mcus;
+    job.scan.mcu_rows = job.mcu_rows;
+    if (entries) open_entries(&job.scan, entries, jpeg, length);
+    open_scan(&job.scan);
     return decode_rows(&job);
 }
 

@@ -7,12 +7,6 @@
 
 #include <string.h>
 
-INLINE uint64_t load_be64(const uint8_t *at) {
-    uint64_t word;
-    memcpy(&word, at, 8);
-    return __builtin_bswap64(word);
-}
-
 /* Tops the buffer up to at least 56 bits. The load does not wait for the count: `next` was set by the refill before. */
 INLINE void refill(struct bits *bits) {
     bits->count &= 63;

@@ -16,8 +16,8 @@ tfpipe_scratch *tfpipe_scratch_new(void) {
 
 /* Frees the buffers of more than `most` bytes. */
 static void free_buffers(tfpipe_scratch *scratch, size_t most) {
-    struct buffer *buffers[] = {&scratch->data, &scratch->ends,  &scratch->planes,
-                                &scratch->rows, &scratch->crops, &scratch->spans};
+    struct buffer *buffers[] = {&scratch->data,  &scratch->ends,  &scratch->planes, &scratch->rows,
+                                &scratch->crops, &scratch->spans, &scratch->places};
     for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++) {
         if (buffers[i]->size <= most) continue;
         free(buffers[i]->memory);

@@ -11,7 +11,7 @@ typedef struct {
     int32_t height, width, channels, kernel;
 } Attributes;
 
-enum { JPEGS, SIZES, IMAGES, WINDOWS, FLIPS, INPUTS }; /* of the op */
+enum { JPEGS, ENTRIES, SIZES, IMAGES, WINDOWS, FLIPS, INPUTS }; /* of the op */
 enum { CROPS, REFUSED, OUTPUTS };
 
 static void *crops_create(TF_OpKernelConstruction *construction) {
@@ -20,12 +20,13 @@ static void *crops_create(TF_OpKernelConstruction *construction) {
 
 /* Says what is wrong with the inputs' shapes; NULL: nothing. After it, every index below stays within its tensor. */
 static const char *wrong(TF_Tensor *const in[INPUTS]) {
-    static const int ranks[INPUTS] = {1, 2, 1, 2, 1};
+    static const int ranks[INPUTS] = {1, 1, 2, 1, 2, 1};
     for (int i = 0; i < INPUTS; i++)
         if (TF_NumDims(in[i]) != ranks[i]) return "TfpipeCrops: an input has a wrong rank";
     int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0), flips = TF_Dim(in[FLIPS], 0);
     if (TF_Dim(in[SIZES], 0) != n || TF_Dim(in[SIZES], 1) != 2) return "TfpipeCrops: sizes are not [n, 2]";
     if (TF_Dim(in[WINDOWS], 0) != k || TF_Dim(in[WINDOWS], 1) != 4) return "TfpipeCrops: windows are not [k, 4]";
+    if (TF_Dim(in[ENTRIES], 0) != n && TF_Dim(in[ENTRIES], 0)) return "TfpipeCrops: entries are neither [n] nor [0]";
     if (flips != k && flips != 0) return "TfpipeCrops: flips are neither [k] nor [0]";
     const int64_t *images = TF_TensorData(in[IMAGES]);
     for (int64_t i = 0; i < k; i++)
@@ -37,6 +38,7 @@ static const char *wrong(TF_Tensor *const in[INPUTS]) {
 static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor *const out[OUTPUTS]) {
     int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0);
     const TF_TString *jpegs = TF_TensorData(in[JPEGS]);
+    const TF_TString *entries = TF_Dim(in[ENTRIES], 0) ? TF_TensorData(in[ENTRIES]) : NULL;
     const int32_t *sizes = TF_TensorData(in[SIZES]), *windows = TF_TensorData(in[WINDOWS]);
     const int64_t *images = TF_TensorData(in[IMAGES]);
     const uint8_t *flips = TF_Dim(in[FLIPS], 0) ? TF_TensorData(in[FLIPS]) : NULL;
@@ -50,11 +52,15 @@ static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor 
         const int32_t height = sizes[2 * image], width = sizes[2 * image + 1];
         struct tfpipe_image own = {(const uint8_t *)TF_StringGetDataPointer(jpegs + image),
                                    TF_StringGetSize(jpegs + image),
+                                   {0},
                                    height,
                                    width,
                                    windows + 4 * first,
                                    flips ? flips + first : NULL,
                                    (int)(end - first)};
+        if (entries)
+            own.entries = (struct tfpipe_entries){(const uint8_t *)TF_StringGetDataPointer(entries + image),
+                                                  TF_StringGetSize(entries + image)};
         refused[image] = !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels ||
                          tfpipe_crop_image(scratch, &own, op->height, op->width, op->channels, op->kernel,
                                            crops + first * size, image, images);
@@ -97,11 +103,12 @@ static void crops_compute(void *op, TF_OpKernelContext *context) {
 const struct tfpipe_op tfpipe_crops_op = {
     "TfpipeCrops",
     {
-        "jpegs: string",  /* [n] */
-        "sizes: int32",   /* [n, 2]: height, width */
-        "images: int64",  /* [k]: number of the JPEG, ascending */
-        "windows: int32", /* [k, 4]: top, left, height, width */
-        "flips: bool",    /* [k], or [0]: none */
+        "jpegs: string",   /* [n] */
+        "entries: string", /* [n]: entry points, "" for none; or [0] */
+        "sizes: int32",    /* [n, 2]: height, width */
+        "images: int64",   /* [k]: number of the JPEG, ascending */
+        "windows: int32",  /* [k, 4]: top, left, height, width */
+        "flips: bool",     /* [k], or [0]: none */
     },
     {"height: int >= 1", "width: int >= 1", "channels: int >= 1", "kernel: int >= 0"},
     {

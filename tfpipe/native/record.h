@@ -47,6 +47,7 @@ void tfpipe_record_take(struct tfpipe_event *out);
 struct tfpipe_image {
     const uint8_t *jpeg;
     size_t length;
+    struct tfpipe_entries entries; /* of no bytes: none */
     int height, width;
     const int32_t *windows;
     const uint8_t *flips;

@@ -12,7 +12,7 @@ from tests.support.images import encoded, gigapixel, picture, sampled, scans
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.damage import NO_HEADER, SCAN, Limits, describe, find_damage
-from tfpipe.data.images.decode import choose_decoder
+from tfpipe.data.images.decode import EncodedImages, choose_decoder
 from tfpipe.data.images.windows import decode_image
 from tfpipe.prepare.index_rows import Images
 from tfpipe.tools.check.reading import Chunk, Doubt, look, recheck_with_tensorflow
@@ -89,11 +89,16 @@ def test_files_beyond_the_limits_are_refused_before_they_are_decoded(decoder: st
     # A later part, like a phone's film, is not of the image.
     for contents in (scans(picture(29, 31), 20), encoded(picture(29, 31)) + scans(picture(9, 9), 5)):
         sizes = chosen.sizes(tf.constant([contents]), tf.zeros([1, 2], tf.int32))
-        assert chosen.decode(tf.constant([contents]), sizes, windows, tf.zeros(0, tf.bool)).shape == (1, 9, 9, 3)
+        assert chosen.decode(EncodedImages(tf.constant([contents])), sizes, windows, tf.zeros(0, tf.bool)).shape == (
+            1,
+            9,
+            9,
+            3,
+        )
         assert limits.excess(contents, 899) == ""
     many, large = scans(picture(29, 31), 21), encoded(picture(30, 30))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"21 scans are more than data\.max_scans, 20: raise"):
-        chosen.decode(tf.constant([many]), tf.constant([[29, 31]]), windows, tf.zeros(0, tf.bool))
+        chosen.decode(EncodedImages(tf.constant([many])), tf.constant([[29, 31]]), windows, tf.zeros(0, tf.bool))
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"900 pixels are more than data\.max_pixels, 899: raise"):
         chosen.sizes(tf.constant([contents, large]), tf.zeros([2, 2], tf.int32))
     assert "21 scans are more" in limits.excess(many, 899) and "900 pixels are more" in limits.excess(large, 900)

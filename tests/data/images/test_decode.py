@@ -11,7 +11,7 @@ from tests.support.decoding import decode, decoder_of
 from tests.support.images import bilinear, encoded, picture
 from tfpipe.config import Kernel
 from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.decode import NATIVE_IMAGES
+from tfpipe.data.images.decode import NATIVE_IMAGES, EncodedImages
 from tfpipe.data.images.windows import decode_image
 from tfpipe.native import KERNELS, native
 
@@ -93,7 +93,7 @@ def test_crops_are_mirrored_that_are_to_be(decoder: str, channels: int) -> None:
 
     @tf.function(autograph=False)
     def at_once() -> tf.Tensor:
-        return chosen.decode(tf.constant([jpeg]), sizes, some, tf.constant(flips))
+        return chosen.decode(EncodedImages(tf.constant([jpeg])), sizes, some, tf.constant(flips))
 
     assert (at_once().numpy() == expected).all()
     assert (tf.function(chosen.mirror, autograph=False)(plain, flips).numpy() == expected).all()
@@ -136,7 +136,7 @@ def test_decoded_pixels_are_resized_as_a_jpegs_are(kernel: int, channels: int) -
     windows = tf.constant([*some_windows(90, 120, 7, 1), [50, 64, 40, 56]])
     flips, jpeg = np.arange(8) % 2 == 0, encoded(picture(90, 120))
     target = {"height": 40, "width": 56, "kernel": kernel}
-    crops, refused = native().crops([jpeg], [[90, 120]], [0] * 8, windows, flips, channels=channels, **target)
+    crops, refused = native().crops([jpeg], [], [[90, 120]], [0] * 8, windows, flips, channels=channels, **target)
     pixels = decode_image(tf.constant(jpeg), channels)
     resized = native().resize(pixels, windows, flips, **target)
     assert not refused.numpy().any() and (resized.numpy() == crops.numpy()).all()

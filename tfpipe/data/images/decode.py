@@ -14,9 +14,16 @@ from tfpipe.native import KERNELS, Native, native
 
 # Images per call: half as many take 2 % more time, twice as many save none.
 NATIVE_IMAGES = 32
-Decode = Callable[[tf.Tensor, tf.Tensor, Windows, tf.Tensor], tf.Tensor]
-"""(JPEGs (string [n]), their sizes (int32 [n, 2]), windows, which of these to mirror (bool [k], or [0] for none)) ->
-crops (uint8 [k, height, width, channels])."""
+Decode = Callable[["EncodedImages", tf.Tensor, Windows, tf.Tensor], tf.Tensor]
+"""(encoded images, their sizes (int32 [n, 2]), windows, which of these to mirror (bool [k], or [0] for none)) -> crops
+(uint8 [k, height, width, channels])."""
+
+
+class EncodedImages(NamedTuple):
+    """n encoded images."""
+
+    contents: tf.Tensor  # string [n]
+    entries: tf.Tensor | None = None  # string [n]: their entry points, "" for none; None: none has any
 
 
 class Decoder(NamedTuple):
@@ -84,15 +91,16 @@ def _decoder_in_c(library: Native, config: DataConfig) -> Decode:
     (height, width), channels, kernel = config.crop_image_size, config.num_channels, KERNELS.index(config.resize)
     target = {"height": height, "width": width, "kernel": kernel}
 
-    def decode(jpegs: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
+    def decode(images: EncodedImages, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
+        entries = tf.zeros(0, tf.string) if images.entries is None else images.entries
         crops, refused = library.crops(
-            jpegs, sizes, windows.images, windows.windows, flips, channels=channels, **target
+            images.contents, entries, sizes, windows.images, windows.windows, flips, channels=channels, **target
         )
         crops, refused = tf.ensure_shape(crops, [None, height, width, channels]), tf.ensure_shape(refused, [None])
 
         def replace(crops: tf.Tensor, image: tf.Tensor) -> tf.Tensor:
             indices = tf.where(tf.equal(windows.images, image))
-            pixels = decode_image(_with_few_scans(jpegs[image], config.max_scans), channels)
+            pixels = decode_image(_with_few_scans(images.contents[image], config.max_scans), channels)
             mirrored = flips if flips.shape[0] == 0 else tf.gather_nd(flips, indices)
             cut = library.resize(pixels, tf.gather_nd(windows.windows, indices), mirrored, **target)
             return tf.tensor_scatter_nd_update(crops, indices, cut)
@@ -121,8 +129,8 @@ def _decoder_in_graph(config: DataConfig) -> Decode:
     """Returns a function that decodes one image, and of a JPEG only the smallest window that encloses its windows."""
     target, channels = config.crop_image_size, config.num_channels
 
-    def decode(images: tf.Tensor, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
-        image = _with_few_scans(images[0], config.max_scans)
+    def decode(images: EncodedImages, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
+        image = _with_few_scans(images.contents[0], config.max_scans)
 
         def crops() -> tf.Tensor:
             resized = decode_crops(image, sizes[0], windows.windows, target, channels, config.resize)
