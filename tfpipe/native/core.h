@@ -29,7 +29,7 @@ enum {
     MAX_BYTES = 1 << 29,  /* of a decoded image, as in TensorFlow */
     KEPT_BYTES = 4 << 20, /* of a buffer, after a call; the file of an ordinary photograph is smaller */
     TABLES = 16,          /* Huffman tables kept; a file has at most 8 at a time */
-    FAST = 10,            /* bits of codes, and of the values after them, that one look-up decodes */
+    FAST = 11,            /* bits of codes, and of the values after them, that one look-up decodes */
     BLOCKS = 48,          /* blocks decoded at a time, at most: more would not stay in the first cache */
     DC_BITS = 16 + 11,    /* of a code of DC and the value after it, at most (T.81, Table F.1) */
     AC_BITS = 16 + 10,    /* of AC (Table F.2) */
@@ -51,8 +51,9 @@ _Static_assert(BLOCKS >= 2 * MCU_BLOCKS, "two MCUs, of which pairs of blocks are
  *     +---------------+--------------+------+--------------+------------+-------------+
  *     VALUE           OTHER           ENDS  SECOND         FIRST
  *
- * Advances count places in zigzag order: the run of zeros before a coefficient (T.81, Figure F.13), and itself. Both
- * values are added at their places; an absent one is 0. `ends`: the block ends (EOB).
+ * Advances count places in zigzag order: the run of zeros before a coefficient (T.81, Figure F.13), and itself. The
+ * second value is stored at its place, then the first: so an absent second one, a 0 at the first one's place, does no
+ * harm. `ends`: the block ends (EOB), which is a 0 at the place after the last coefficient.
  *
  * An advance of SPECIAL to the second leads beyond the block: the value comes after the code, and has as many bits as
  * the first value says; or, if no bits are taken, the code is longer than FAST bits, or there is none. */
@@ -91,7 +92,7 @@ struct huffman {
 struct block {
     _Alignas(32) int16_t coefficients[BLOCK]; /* in natural order */
     const struct huffman *ac, *next_dc;
-    uint32_t last; /* place of the last coefficient in zigzag order */
+    uint32_t end; /* place of its EOB in zigzag order; 63: it may have none */
 };
 
 struct component {

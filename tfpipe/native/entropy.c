@@ -76,16 +76,16 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
             for (int i = 0; i < 4; i++) ((quarter *)(void *)b->coefficients)[i] = (quarter){0};
         b->coefficients[0] = 0;
     }
-#define STEP                                                                                                   \
-    entry = table->fast[bits.buffer >> (64 - FAST)];                                                           \
-    first = place + field(entry, FIRST, 5, bmi);                                                               \
-    second = first + field(entry, SECOND, 6, bmi);                                                             \
-    if (UNLIKELY(second >= BLOCK - 1)) goto special;                                                           \
-    take(&bits, entry);                                                                                        \
-    block->coefficients[keep ? NATURAL[first] : first] += (int16_t)((int32_t)entry >> VALUE);                  \
-    block->coefficients[keep ? NATURAL[second] : second] += (int16_t)((int32_t)(entry << (26 - OTHER)) >> 26); \
-    if (keep) block->last = second;                                                                            \
-    SELECT(entry, table, place, block);                                                                        \
+#define STEP                                                                                            \
+    entry = table->fast[bits.buffer >> (64 - FAST)];                                                    \
+    first = place + field(entry, FIRST, 5, bmi);                                                        \
+    second = first + field(entry, SECOND, 6, bmi);                                                      \
+    if (UNLIKELY(second >= BLOCK - 1)) goto special;                                                    \
+    take(&bits, entry);                                                                                 \
+    if (keep) block->coefficients[NATURAL[second]] = (int16_t)((int32_t)(entry << (26 - OTHER)) >> 26); \
+    block->coefficients[keep ? NATURAL[first] : first] = (int16_t)((int32_t)entry >> VALUE);            \
+    if (keep) block->end = second;                                                                      \
+    SELECT(entry, table, place, block);                                                                 \
     if (UNLIKELY(block == stop)) break;
 
     for (;;) {
@@ -106,8 +106,8 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
         int value = (int)(bits.buffer << ((entry & 63) - extra) >> 1 >> (63 - extra));
         value -= value < 1 << extra >> 1 ? (1 << extra) - 1 : 0;
         take(&bits, entry);
-        block->coefficients[keep ? NATURAL[second] : second] += (int16_t)value;
-        block->last = second;
+        block->coefficients[keep ? NATURAL[second] : second] = (int16_t)value;
+        block->end = second;
         entry |= (second + 1) * (ENDS / BLOCK); /* the last place ends the block, too */
         SELECT(entry, table, place, block);
         if (UNLIKELY(block == stop)) break;

@@ -9,7 +9,8 @@ static uint32_t code_entry(int dc, int symbol, int length) {
     uint32_t run = dc ? 0 : (uint32_t)symbol >> 4 << FIRST, extra = symbol & 15;
     uint32_t entry = ((uint32_t)length + extra) | run | SPECIAL << SECOND | extra << VALUE;
     if (dc) return entry;
-    return extra || symbol == 0xf0 ? entry + (1 << FIRST) : (uint32_t)length | ENDS | SPECIAL << SECOND;
+    entry += 1 << FIRST;
+    return extra || symbol == 0xf0 ? entry : (uint32_t)length | 1 << FIRST | ENDS | SPECIAL << SECOND;
 }
 
 /* Fills the entries of one code of `length` bits, from `to` on; returns the next one. */

@@ -76,7 +76,7 @@ static void block_plain(const int16_t *block, const uint16_t *factors, uint8_t *
 void idct_plain(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
                 size_t pitch) {
     for (int i = 0; i < 2; i++, left = right, out += 8) {
-        if (left->last)
+        if (left->end > 1)
             block_plain(left->coefficients, factors, out, pitch);
         else
             for (int row = 0; row < 8; row++)
@@ -168,9 +168,9 @@ AVX2 INLINE void blocks_avx2(const int16_t *left, const int16_t *right, const ui
 AVX2 void idct_avx2(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
                     size_t pitch) {
     const int16_t *a = left->coefficients, *b = right->coefficients;
-    if (left->last > 9 || right->last > 9) {
+    if (left->end > 10 || right->end > 10) {
         blocks_avx2(a, b, factors, out, pitch, 0);
-    } else if (left->last || right->last) { /* places 1 to 9 are within 4 x 4 */
+    } else if (left->end > 1 || right->end > 1) { /* places 1 to 9 are within 4 x 4 */
         blocks_avx2(a, b, factors, out, pitch, 1);
     } else {
         uint64_t ones = 0x0101010101010101u, x = ones * (uint64_t)flat_value(a[0], factors[0]);
