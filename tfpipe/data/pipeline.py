@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import Batch, joined, transformed
-from tfpipe.data.catalog.locate import Lookup, known_targets
+from tfpipe.data.catalog.locate import Lookup, known_entries, known_targets
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
@@ -187,6 +187,7 @@ def crop(
     shape = (*config.crop_image_size, config.num_channels)
     known = known_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config)
+    entries = known_entries(config, catalog, show=split.world.rank == 0)
     augment = choose_augment(config, training=split.training)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -206,7 +207,8 @@ def crop(
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None
             flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
-            pixels = tf.ensure_shape(decoder.decode(EncodedImages(encoded.jpeg), sizes, windows, flips), [None, *shape])
+            images = EncodedImages(encoded.jpeg, None if entries is None else entries.at(visit.item))
+            pixels = tf.ensure_shape(decoder.decode(images, sizes, windows, flips), [None, *shape])
         return CropBatch(pixels, windows.images, windows.numbers, windows.labels)
 
     find_or_cut = cut if store is None else cached(cut, store, shape)
