@@ -24,6 +24,40 @@ static void find_size(const uint8_t *jpeg, size_t length, int *height, int *widt
     }
 }
 
+/* The hash of entries.c. */
+static uint64_t hash(uint64_t seed, const uint8_t *bytes, size_t size) {
+    uint64_t word = 0;
+    for (; size >= 8; size -= 8, bytes += 8) {
+        memcpy(&word, bytes, 8);
+        seed = (seed ^ word) * 0x9e3779b97f4a7c15u;
+        seed ^= seed >> 32;
+    }
+    word = 0;
+    memcpy(&word, bytes, size);
+    seed = (seed ^ word) * 0x9e3779b97f4a7c15u;
+    return seed ^ seed >> 32;
+}
+
+/* Finds the JPEG's entry points; forged: changes a few of their bytes, and their hash with them. */
+static struct tfpipe_entries entries_of(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, uint32_t state,
+                                        int forged) {
+    int every = 1 + (int)(state >> 8) % 12;
+    int64_t size = tfpipe_find_entries(scratch, jpeg, length, every, NULL, 0);
+    uint8_t *bytes = size > 0 ? malloc((size_t)size) : NULL;
+    if (!bytes) return (struct tfpipe_entries){0};
+    if (tfpipe_find_entries(scratch, jpeg, length, every, bytes, size) != size) abort();
+    for (int i = 0; forged && i < 3; i++) {
+        state = state * 1664525u + 1013904223u;
+        bytes[16 + (state >> 8) % (uint32_t)(size - 16)] ^= (uint8_t)(1 + state % 255);
+    }
+    uint64_t of_file, own;
+    memcpy(&of_file, bytes, sizeof of_file);
+    own = hash(of_file, bytes + 16, (size_t)size - 16);
+    if (!forged && memcmp(bytes + 8, &own, sizeof own)) abort();
+    memcpy(bytes + 8, &own, sizeof own);
+    return (struct tfpipe_entries){bytes, (size_t)size};
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static tfpipe_scratch *scratch;
     if (!scratch) scratch = tfpipe_scratch_new();
@@ -72,6 +106,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                                    target_width, channels, kernel, again))
             abort();
         free(again);
+    }
+    if (out && data[7] & 4) { /* with entry points: the same crops, unless these are forged */
+        struct tfpipe_entries entries = entries_of(scratch, jpeg, length, state, data[7] & 8);
+        uint8_t *again = malloc(bytes);
+        int status = tfpipe_crops(scratch, jpeg, length, NULL, height, width, windows, NULL, count, target_height,
+                                  target_width, channels, kernel, out);
+        if (again &&
+            !tfpipe_crops(scratch, jpeg, length, &entries, height, width, windows, NULL, count, target_height,
+                          target_width, channels, kernel, again) &&
+            !status && !(data[7] & 8) && memcmp(out, again, bytes))
+            abort();
+        free(again);
+        free((void *)(uintptr_t)entries.bytes);
     }
     free(out);
     free(jpeg);

@@ -33,7 +33,7 @@ static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
 static uint32_t combine(const uint32_t *plain, uint32_t i) {
     const uint32_t special = SPECIAL << SECOND, value = 1u << VALUE;
     uint32_t entry = plain[i], bits = entry & 63, next = plain[i << bits & ((1 << FAST) - 1)];
-    uint32_t alone = entry & (special | ENDS) | (next & special) | (bits + (next & 63) > FAST);
+    uint32_t alone = (entry & (special | ENDS)) | (next & special) | (bits + (next & 63) > FAST);
     alone |= next + 32 * value >= 64 * value; /* its value is not in [-32, 31], modulo 256 */
     uint32_t second = (next & 63) + (next & ENDS) + ((next >> FIRST & 31) << SECOND) + ((next >> VALUE & 63) << OTHER);
     return entry + (second & -(uint32_t)!alone);
