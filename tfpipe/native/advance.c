@@ -7,7 +7,20 @@ static void open_segment(struct scan *scan, size_t segment) {
     for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
 }
 
-void open_scan(struct scan *scan) { open_segment(scan, 0); }
+void set_mcus(struct scan *scan) {
+    const struct frame *frame = scan->frame;
+    scan->mcus = (frame->width + 8 * frame->hmax - 1) / (8 * frame->hmax);
+    scan->mcu_rows = (frame->height + 8 * frame->vmax - 1) / (8 * frame->vmax);
+}
+
+int open_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end) {
+    set_mcus(scan);
+    int status = read_data(scratch, scan, end, (size_t)scan->mcus * (size_t)scan->mcu_rows);
+    if (status) return status;
+    set_blocks(scan, scratch->blocks);
+    open_segment(scan, 0);
+    return 0;
+}
 
 /* Returns 0 if the bytes of the interval that is being read were enough, and, if it ends here, were all needed: libjpeg
  * warns of both, but not of a few bytes after the last interval, which it has in its buffer then. */

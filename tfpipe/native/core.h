@@ -136,6 +136,8 @@ void *buffer_reserve(struct buffer *buffer, size_t size);
 
 /* header.c: reads everything before the coded data. Returns 0 or TFPIPE_*. */
 int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, struct frame *frame);
+/* Reads a frame header, from the precision on, into an empty frame. Returns 0 or TFPIPE_*. */
+int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end);
 
 /* huffman.c: builds the table; returns whether it is valid. */
 int huffman_build(struct huffman *table);
@@ -167,6 +169,12 @@ INLINE void start_at(struct bits *bits, const uint8_t *data, uint64_t bit) {
     *bits = (struct bits){load_be64(at) << bit % 8, 56 - bit % 8, at + 7};
 }
 
+/* Stored coefficients, opened. */
+struct stored {
+    const uint8_t *offsets;      /* uint32 of each row of blocks, in the data */
+    const uint8_t *data, *limit; /* NULL: a JPEG; the last place at which a block may begin */
+};
+
 struct scan {
     struct frame *frame;
     const uint8_t *data, *limit; /* coded data without stuffing and markers; the last place to be after some MCUs */
@@ -175,6 +183,7 @@ struct scan {
     int mcus, mcu_rows;       /* in a row; rows of them */
     size_t position, segment; /* MCUs decoded or passed over; the restart interval that is being read */
     struct entries entries;
+    struct stored stored;
     struct block *blocks; /* [BLOCKS], of as many whole MCUs as fit */
     int mcu_blocks;       /* blocks of an MCU */
     int transformed;      /* components that are needed as pixels; the others' codes are only parsed */
@@ -187,8 +196,10 @@ int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
 typedef int decode_run(struct scan *scan, int count, int keep);
 
-/* advance.c: begins to read a scan at its first MCU, once its data and blocks are known. */
-void open_scan(struct scan *scan);
+/* advance.c: sets the numbers of MCUs, once the frame is known. */
+void set_mcus(struct scan *scan);
+/* Begins to read a scan at its first MCU, once the header is read; `end`: of the file. Returns 0 or TFPIPE_*. */
+int open_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end);
 /* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise passes over what comes before it: from entry point
  * to entry point, and from restart interval to restart interval. Returns 0 or TFPIPE_*. */
 int advance_to(struct scan *scan, decode_run *decode, size_t target, int keep);
@@ -201,6 +212,18 @@ size_t entry_before(const struct scan *scan, size_t target);
 int jump_to(struct scan *scan, size_t target);
 /* Returns whether the entry point at the MCU that comes next is where the codes before it end. */
 int is_entry(const struct scan *scan);
+
+/* stored.c: whether bytes are stored coefficients. */
+int is_stored(const uint8_t *bytes, size_t length);
+/* Puts their height and width into `size`. */
+void stored_size(const uint8_t *bytes, int32_t size[2]);
+/* Opens stored coefficients: fills the frame. Returns 0 or TFPIPE_*. */
+int open_stored(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *bytes, size_t length);
+/* Reads the blocks of MCUs [from, to) of row scan->row, and transforms them into the planes. Returns 0 or TFPIPE_*. */
+typedef int read_stored(struct scan *scan, int from, int to);
+read_stored stored_plain, stored_avx2;
+/* Reads the blocks of MCUs [from, from + count) of row `row` into scan->blocks; at most BLOCKS. Returns 0 or TFPIPE_*. */
+int read_blocks(struct scan *scan, int row, int from, int count);
 
 /* Transforms two blocks into pixels side by side. */
 typedef void idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
@@ -267,6 +290,7 @@ typedef void mix_row(uint8_t *own, const uint8_t *partner, size_t n, int weight)
 struct kernels {
     const char *name;
     decode_run *decode;
+    read_stored *stored;
     upsample_row *h2v2;
     ycc_row *ycc;
     blend_rows *blend;

@@ -44,11 +44,11 @@ struct job {
 };
 
 static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain, gray_plain,
-     mirror_plain, mix_plain},
+    {"plain", decode_plain, stored_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain,
+     gray_plain, mirror_plain, mix_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2, mirror_avx2,
-     mix_avx2},
+    {"avx2", decode_avx2, stored_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2,
+     mirror_avx2, mix_avx2},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -323,18 +323,26 @@ static void emit_rows(struct job *job, int from, int to) {
     }
 }
 
+/* Decodes MCUs of a row into the planes. Returns 0 or TFPIPE_*. */
+static int decode_span(struct job *job, int row, struct span span) {
+    struct scan *scan = &job->scan;
+    scan->row = row;
+    if (scan->stored.data) {
+        scan->column = span.from - job->base;
+        return job->kernels->stored(scan, span.from, span.to);
+    }
+    size_t start = (size_t)row * (size_t)job->mcus;
+    int status = advance_to(scan, job->kernels->decode, start + (size_t)span.from, 0);
+    scan->column = span.from - job->base;
+    return status ? status : advance_to(scan, job->kernels->decode, start + (size_t)span.to, 1);
+}
+
 static int decode_rows(struct job *job) {
     int emitted = 0;
     for (int row = job->first; row < job->last; row++) {
         struct span span = job->spans[row];
-        size_t start = (size_t)row * (size_t)job->mcus;
-        job->scan.row = row;
-        if (span.to) {
-            int status = advance_to(&job->scan, job->kernels->decode, start + (size_t)span.from, 0);
-            job->scan.column = span.from - job->base;
-            if (!status) status = advance_to(&job->scan, job->kernels->decode, start + (size_t)span.to, 1);
-            if (status) return status;
-        }
+        int status = span.to ? decode_span(job, row, span) : 0;
+        if (status) return status;
         lap(job, TFPIPE_DECODE);
         /* The lowest row waits for the chroma below it. */
         int ready = row == job->mcu_rows - 1 ? job->frame.height : (row + 1) * job->mcu_height - (job->frame.vmax > 1);
@@ -373,21 +381,24 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
     if (status || !count) return status;
     if (length >= MAX_BYTES) return TFPIPE_REFUSED; /* offsets have 32 bits */
     struct frame *frame = &job.frame;
-    if ((status = read_header(scratch, jpeg, length, frame))) return status;
+    job.scan.frame = frame;
+    status = is_stored(jpeg, length) ? open_stored(scratch, &job.scan, jpeg, length)
+                                     : read_header(scratch, jpeg, length, frame);
+    if (status) return status;
     if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
-    job.scan.frame = frame;
     job.scan.transformed = channels == 1 ? 1 : frame->components;
     if ((status = set_crops(&job, scratch, windows, flips, out)) || (status = set_spans(&job, scratch)) ||
         (status = set_memory(&job, scratch)))
         return status;
     lap(&job, TFPIPE_HEADER);
-    if ((status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows))) return status;
-    set_blocks(&job.scan, scratch->blocks);
-    job.scan.mcus = job.mcus;
-    job.scan.mcu_rows = job.mcu_rows;
-    if (entries) open_entries(&job.scan, entries, jpeg, length);
-    open_scan(&job.scan);
+    if (job.scan.stored.data) {
+        set_mcus(&job.scan);
+        set_blocks(&job.scan, scratch->blocks);
+    } else {
+        if ((status = open_data(scratch, &job.scan, jpeg + length))) return status;
+        if (entries) open_entries(&job.scan, entries, jpeg, length);
+    }
     return decode_rows(&job);
 }
 

@@ -3,9 +3,7 @@
  * The procedures are those of ITU-T T.81, F.2.2: Figures F.12 (EXTEND), F.13 (AC coefficients) and F.16 (DECODE).
  *
  * The loop is as fast as its chain of look-ups: shift, load, shift. So everything else stays off this chain. */
-#include "core.h"
-
-#include <string.h>
+#include "transform.h"
 
 /* Tops the buffer up to at least 56 bits. The load does not wait for the count: `next` was set by the refill before. */
 INLINE void refill(struct bits *bits) {
@@ -20,9 +18,6 @@ INLINE void take(struct bits *bits, uint32_t entry) {
     bits->buffer <<= entry & 63;
     bits->count -= entry;
 }
-
-/* A quarter of a block, which any compiler clears at once: a short memset may become slow string instructions. */
-typedef uint64_t quarter __attribute__((vector_size(32), may_alias));
 
 /* Selects the table of the next look-up, its place and its block. A block's end is as unpredictable as the data, so it
  * must not be a branch, which compilers make of the plain form. */
@@ -72,8 +67,7 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
     unsigned place = 0, first, second;
     uint32_t entry;
     for (struct block *b = block; b < stop; b++) {
-        if (keep)
-            for (int i = 0; i < 4; i++) ((quarter *)(void *)b->coefficients)[i] = (quarter){0};
+        if (keep) clear_block(b);
         b->coefficients[0] = 0;
     }
 #define STEP                                                                                            \
@@ -117,25 +111,12 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
     return 0;
 }
 
-/* Adds up DC and transforms blocks of one component, pairs of them: of an MCU if it has two in a row, else of two MCUs.
- * `blocks`: the first of `count` MCUs; `column`: theirs. */
-INLINE void transform(const struct scan *scan, struct component *component, struct block *blocks, int column, int count,
-                      int keep, idct_pair *idct) {
+/* Adds up the differences of DC of a component's blocks in `count` MCUs. */
+INLINE void add_up(const struct scan *scan, struct component *component, struct block *blocks, int count) {
     int n = component->h * component->v;
     for (int i = 0; i < count; i++)
         for (struct block *block = blocks + i * scan->mcu_blocks; block < blocks + i * scan->mcu_blocks + n; block++)
             block->coefficients[0] = (int16_t)(component->prediction += (uint32_t)(int32_t)block->coefficients[0]);
-    if (!keep) return;
-    uint8_t *ring = component->plane + component->pitch * (size_t)(8 * component->v * (scan->row & 1));
-    for (int v = 0; v < component->v; v++, ring += 8 * component->pitch) {
-        struct block *left = blocks + v * component->h;
-        uint8_t *out = ring + 8 * component->h * column;
-        for (int i = 0; i < count; i += component->h == 2 ? 1 : 2, out += 16) {
-            const struct block *right = component->h == 2 ? left + 1 : i + 1 < count ? left + scan->mcu_blocks : left;
-            idct(left, right, component->factors, out, component->pitch);
-            left += component->h == 2 ? scan->mcu_blocks : 2 * scan->mcu_blocks;
-        }
-    }
 }
 
 INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct, int bmi) {
@@ -147,7 +128,8 @@ INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct, i
         if (decode_blocks(&scan->bits, blocks, stop, frame->component->dc_table, keep, bmi)) return TFPIPE_DAMAGED;
         for (int c = 0; c < frame->components; c++) {
             struct component *component = frame->component + c;
-            transform(scan, component, blocks, scan->column + at, n, keep && c < scan->transformed, idct);
+            add_up(scan, component, blocks, n);
+            if (keep && c < scan->transformed) transform(scan, component, blocks, scan->column + at, n, idct);
             blocks += component->h * component->v;
         }
         /* SLACK makes what is read beyond the limit readable. */
