@@ -17,6 +17,7 @@ import numpy as np
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.entries import entries_folder, entries_name
 from tfpipe.data.catalog.table import ADVICE, StoredTable, write_table
+from tfpipe.data.sources.packed.source import PackedSplit
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
@@ -75,6 +76,8 @@ def build_entries(config: DataConfig, split: str, world: World) -> EntriesSummar
         raise ConfigError(
             f"{loaded.catalog.display_name} holds crops, which are decoded whole: entry points are for whole images"
         )
+    if isinstance(loaded, PackedSplit) and loaded.shards.kind == "coefficients":
+        raise ConfigError(f"{loaded.catalog.display_name} holds coefficients, which need no entry points")
     folder = entries_folder(config, split)
     if folder is None:
         raise ConfigError("data.index must name a local folder, for the entry points of data behind URLs: set it")
