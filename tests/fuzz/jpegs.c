@@ -58,6 +58,33 @@ static struct tfpipe_entries entries_of(tfpipe_scratch *scratch, const uint8_t *
     return (struct tfpipe_entries){bytes, (size_t)size};
 }
 
+/* Stores the JPEG's coefficients: the same crops. Then changes some bytes: any crops, or none. */
+static void check_stored(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, uint32_t state, int height,
+                         int width, const int32_t window[4], int channels) {
+    enum { SIDE = 9 };
+    uint8_t crop[SIDE * SIDE * 3], other[SIDE * SIDE * 3];
+    int64_t size = tfpipe_store(scratch, jpeg, length, NULL, 0);
+    uint8_t *stored = size > 0 ? malloc((size_t)size) : NULL;
+    if (!stored) return;
+    if (tfpipe_store(scratch, jpeg, length, stored, size) != size) abort();
+    int status =
+        tfpipe_crops(scratch, jpeg, length, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1, crop);
+    int own = tfpipe_crops(scratch, stored, (size_t)size, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1,
+                           other);
+    if (status != own || (!status && memcmp(crop, other, (size_t)(SIDE * SIDE * channels)))) abort();
+    for (int i = 0; i < 4; i++) {
+        state = state * 1664525u + 1013904223u;
+        stored[(state >> 8) % (uint32_t)(i & 1 ? size : size < 700 ? size : 700)] ^= (uint8_t)(1 + state % 255);
+        tfpipe_crops(scratch, stored, (size_t)size, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1,
+                     other);
+        int64_t again = tfpipe_unstore(scratch, stored, (size_t)size, NULL, 0);
+        uint8_t *written = again > 0 ? malloc((size_t)again) : NULL;
+        if (written && tfpipe_unstore(scratch, stored, (size_t)size, written, again) != again) abort();
+        free(written);
+    }
+    free(stored);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static tfpipe_scratch *scratch;
     if (!scratch) scratch = tfpipe_scratch_new();
@@ -120,6 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         free(again);
         free((void *)(uintptr_t)entries.bytes);
     }
+    if (data[7] & 16 && height && width) check_stored(scratch, jpeg, length, state, height, width, windows, channels);
     free(out);
     free(jpeg);
     if (data[7] & 2) { /* a new scratch from time to time: kept tables must not hide a fault */

@@ -70,6 +70,9 @@ struct cursors {
     const uint8_t *at[MCU_BLOCKS];
 };
 
+/* Returns whether there is no block at a place. */
+INLINE int is_beyond(const struct stored *stored, const uint8_t *at) { return at > stored->limit || *at < HEAD; }
+
 /* Sets the cursors to the MCU `from` of a row. Returns 0 or TFPIPE_DAMAGED. */
 static int seek(const struct scan *scan, int row, int from, struct cursors *cursors) {
     const struct frame *frame = scan->frame;
@@ -81,8 +84,8 @@ static int seek(const struct scan *scan, int row, int from, struct cursors *curs
             if (load_u32(offset) > (size_t)(stored->limit - stored->data)) return TFPIPE_DAMAGED;
             *at = stored->data + load_u32(offset);
             for (int i = from * frame->component[c].h; i > 0; i--) {
+                if (is_beyond(stored, *at)) return TFPIPE_DAMAGED;
                 *at += **at;
-                if (*at > stored->limit) return TFPIPE_DAMAGED;
             }
         }
     }
@@ -201,7 +204,7 @@ INLINE int read_some(struct scan *scan, struct cursors *cursors, int count, read
         for (int c = 0; c < frame->components; c++) {
             for (int v = 0; v < frame->component[c].v; v++, at++) {
                 for (int h = 0; h < frame->component[c].h; h++) {
-                    if (UNLIKELY(*at > scan->stored.limit)) return TFPIPE_DAMAGED;
+                    if (UNLIKELY(is_beyond(&scan->stored, *at))) return TFPIPE_DAMAGED;
                     read(*at, block++);
                     *at += **at;
                 }
