@@ -118,18 +118,17 @@ def run(program: list[str], folder: Path, made: list[Call], level: int) -> tuple
     return done.stdout.strip(), results(outputs.read_bytes(), made)
 
 
-def build(folder: Path, compiler: str, *options: str) -> str:
+def build(folder: Path, compiler: str, *inputs: str) -> str:
     """Returns the path of the program, built by a compiler."""
-    program = folder / compiler
-    sources = [str(PROGRAM), *core_sources()]
-    subprocess.run([compiler, *OPTIONS, *options, *sources, "-o", str(program), "-lm"], check=True)
+    program = folder / "program"
+    subprocess.run([compiler, *OPTIONS, str(PROGRAM), *inputs, "-o", str(program), "-lm"], check=True)
     return str(program)
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def here(library: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Builds the program for this machine."""
-    return [build(tmp_path_factory.mktemp("here"), "cc")]
+    return [build(tmp_path_factory.mktemp("here"), "cc", str(library))]
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +139,7 @@ def arm(here: list[str], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     if lacking := [tool for tool in (COMPILER, EMULATOR) if not shutil.which(tool)]:
         reason = f"NEON is not tested without {' and '.join(lacking)}: apt install {PACKAGES}"
         (pytest.fail if os.geteuid() == 0 and shutil.which("apt-get") else pytest.skip)(reason)
-    return [EMULATOR, build(tmp_path_factory.mktemp("arm"), COMPILER, "-static")]
+    return [EMULATOR, build(tmp_path_factory.mktemp("arm"), COMPILER, "-static", *core_sources())]
 
 
 @pytest.mark.parametrize("level", [0, 1], ids=["plain", "neon"])
