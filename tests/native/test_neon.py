@@ -66,6 +66,18 @@ def cropped(draw: random.Random, function: str, data: bytes, size: tuple[int, in
     return call(function, data, (*target, channels), len(windows), places, flips, **numbers)
 
 
+def forged(draw: random.Random, jpeg: bytes) -> bytes:
+    """Returns a JPEG with other bytes, or with factors that make coefficients larger than 16 bits hold."""
+    changed = bytearray(jpeg)
+    if draw.random() < 0.5:
+        at = jpeg.index(b"\xff\xdb") + 5  # the first quantization table
+        changed[at : at + 64] = bytes(draw.randint(1, 255) for _ in range(64))
+    else:
+        for _ in range(draw.randint(1, 3)):
+            changed[draw.randrange(20, len(jpeg))] = draw.randrange(256)
+    return bytes(changed)
+
+
 def calls(function: str) -> Iterator[Call]:
     """Yields calls of a function without end: random ones, always the same."""
     draw = random.Random(function)
@@ -74,11 +86,8 @@ def calls(function: str) -> Iterator[Call]:
         pixels = np.ascontiguousarray(generated_pixels(draw, *size)[..., :channels])
         if function == "crops":
             jpeg, size = generated_jpeg(draw, draw.choice((40, 120, 120, 400)))
-            if draw.random() < 0.3:  # forged: coefficients and factors of any size
-                changed = bytearray(jpeg)
-                for _ in range(draw.randint(1, 3)):
-                    changed[draw.randrange(20, len(jpeg))] = draw.randrange(256)
-                jpeg = bytes(changed)
+            if draw.random() < 0.3:
+                jpeg = forged(draw, jpeg)
             yield cropped(draw, function, jpeg, size, channels)
         elif function == "resize":
             yield cropped(draw, function, pixels.tobytes(), size, channels)
