@@ -70,7 +70,7 @@ class Core:
     """The functions of the library that need no TensorFlow. They release the GIL."""
 
     simd: str
-    """Instructions in use: "avx2" or "plain"."""
+    """Instructions in use: "avx2", "neon" or "plain"."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64

@@ -17,6 +17,11 @@
 #else
 #define HAVE_AVX2 0
 #endif
+#if defined(__aarch64__) && defined(__GNUC__) /* every such processor has NEON */
+#define HAVE_NEON 1
+#else
+#define HAVE_NEON 0
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -221,7 +226,7 @@ void stored_size(const uint8_t *bytes, int32_t size[2]);
 int open_stored(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *bytes, size_t length);
 /* Reads the blocks of MCUs [from, to) of row scan->row, and transforms them into the planes. Returns 0 or TFPIPE_*. */
 typedef int read_stored(struct scan *scan, int from, int to);
-read_stored stored_plain, stored_avx2;
+read_stored stored_plain, stored_avx2, stored_neon;
 /* Reads the blocks of MCUs [from, from + count) of row `row` into scan->blocks; at most BLOCKS. Returns 0 or TFPIPE_*. */
 int read_blocks(struct scan *scan, int row, int from, int count);
 
@@ -304,18 +309,18 @@ struct kernels {
 /* crops.c: returns those in use. */
 const struct kernels *tfpipe_kernels(void);
 
-decode_run decode_plain, decode_avx2;
-idct_pair idct_plain, idct_avx2;
-upsample_row h2v2_plain, h2v2_avx2;
-ycc_row ycc_plain, ycc_avx2;
-blend_rows blend_plain, blend_avx2;
-resize_row resize_plain, resize_avx2, resize_gray;
-sum_rows sum_plain, sum_avx2;
-filter_row filter_plain, filter_avx2, gray_plain, gray_avx2;
-mirror_row mirror_plain, mirror_avx2;
-mix_row mix_plain, mix_avx2;
+decode_run decode_plain, decode_avx2, decode_neon;
+idct_pair idct_plain, idct_avx2, idct_neon;
+upsample_row h2v2_plain, h2v2_avx2, h2v2_neon;
+ycc_row ycc_plain, ycc_avx2, ycc_neon;
+blend_rows blend_plain, blend_avx2, blend_neon;
+resize_row resize_plain, resize_avx2, resize_neon, resize_gray;
+sum_rows sum_plain, sum_avx2, sum_neon;
+filter_row filter_plain, filter_avx2, filter_neon, gray_plain, gray_avx2, gray_neon;
+mirror_row mirror_plain, mirror_avx2, mirror_neon;
+mix_row mix_plain, mix_avx2, mix_neon;
 
-/* crops.c: returns the number of the instructions in use: 1 for AVX2, else 0. */
+/* crops.c: returns the number of the instructions in use: 1 for AVX2 or NEON, else 0. */
 int simd_level(void);
 
 #endif

@@ -22,16 +22,27 @@ INLINE void take(struct bits *bits, uint32_t entry) {
 /* Selects the table of the next look-up, its place and its block. A block's end is as unpredictable as the data, so it
  * must not be a branch, which compilers make of the plain form. */
 #if defined(__x86_64__) && defined(__GNUC__)
-#define SELECT(entry, table, place, block)                                                              \
-    do {                                                                                                \
-        const struct huffman *next_dc = (block)->next_dc;                                               \
-        struct block *next = (block) + 1;                                                               \
-        table = (block)->ac;                                                                            \
-        place = second;                                                                                 \
-        __asm__("testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]" \
-                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                     \
-                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] "r"(0), [n] "r"(next)      \
-                : "cc");                                                                                \
+#define IF_ENDS "testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]"
+#define ZERO "r"
+#elif defined(__aarch64__) && defined(__GNUC__)
+#define IF_ENDS                           \
+    "tst %w[e], %[ends]\n\t"              \
+    "csel %[t], %[d], %[t], ne\n\t"       \
+    "csel %w[p], %w[zero], %w[p], ne\n\t" \
+    "csel %[b], %[n], %[b], ne"
+#define ZERO "rZ" /* also the register that is always 0 */
+#endif
+#ifdef IF_ENDS
+#define SELECT(entry, table, place, block)                                                          \
+    do {                                                                                            \
+        const struct huffman *next_dc = (block)->next_dc;                                           \
+        struct block *next = (block) + 1;                                                           \
+        table = (block)->ac;                                                                        \
+        place = second;                                                                             \
+        __asm__(IF_ENDS                                                                             \
+                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                 \
+                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] ZERO(0), [n] "r"(next) \
+                : "cc");                                                                            \
     } while (0)
 #else
 #define SELECT(entry, table, place, block)                     \
@@ -145,6 +156,10 @@ int decode_plain(struct scan *scan, int count, int keep) {
 #if HAVE_AVX2
 AVX2 int decode_avx2(struct scan *scan, int count, int keep) {
     return keep ? decode_any(scan, count, 1, idct_avx2, 1) : decode_any(scan, count, 0, idct_avx2, 1);
+}
+#elif HAVE_NEON
+int decode_neon(struct scan *scan, int count, int keep) {
+    return keep ? decode_any(scan, count, 1, idct_neon, 0) : decode_any(scan, count, 0, idct_neon, 0);
 }
 #endif
 

@@ -240,6 +240,8 @@ int stored_plain(struct scan *scan, int from, int to) { return stored_any(scan, 
 
 #if HAVE_AVX2
 AVX2 int stored_avx2(struct scan *scan, int from, int to) { return stored_any(scan, from, to, read_avx2, idct_avx2); }
+#elif HAVE_NEON
+int stored_neon(struct scan *scan, int from, int to) { return stored_any(scan, from, to, read_plain, idct_neon); }
 #endif
 
 /* Writes a block; returns the number of its bytes. */
