@@ -16,7 +16,7 @@ from tests.fuzz.operations import KINDS, random_case
 from tests.support.augment import random_operation
 from tests.support.core import WARNINGS, core_sources, generated_jpeg, generated_pixels
 from tests.support.examples import examples
-from tfpipe.native import KERNELS
+from tfpipe.native import KERNELS, core
 
 ARM = platform.machine() == "aarch64"
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
@@ -78,6 +78,13 @@ def forged(draw: random.Random, jpeg: bytes) -> bytes:
     return bytes(changed)
 
 
+def store(jpeg: bytes) -> bytes:
+    """Returns a JPEG's coefficients, b"" if it is refused."""
+    library = core()
+    assert library is not None
+    return library.store(jpeg)
+
+
 def calls(function: str) -> Iterator[Call]:
     """Yields calls of a function without end: random ones, always the same."""
     draw = random.Random(function)
@@ -88,6 +95,8 @@ def calls(function: str) -> Iterator[Call]:
             jpeg, size = generated_jpeg(draw, draw.choice((40, 120, 120, 400)))
             if draw.random() < 0.3:
                 jpeg = forged(draw, jpeg)
+            if draw.random() < 0.3:
+                jpeg = store(jpeg) or jpeg
             yield cropped(draw, function, jpeg, size, channels)
         elif function == "resize":
             yield cropped(draw, function, pixels.tobytes(), size, channels)
