@@ -1,12 +1,13 @@
-"""What entry points save, by their density: python profiles/entries.py LIST [--images 400] [--every 4 8 16 32 255].
+"""What entry points, by their density, and coefficients save: python profiles/entries.py LIST [--every 4 8 16 32 255].
 
 CPU time of decoding in C, one thread, for a RandomResizedCrop to 224 of at least 8 % or 25 % of an image, and for the
-whole image, relative to that without entry points, in turns; and the bytes that the entry points take. All crops are
-compared with those without.
+whole image, relative to that of the file alone, in turns; and the bytes that they take. All crops are compared with
+those of the file alone.
 """
 
 import argparse
 import time
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -23,11 +24,12 @@ SHARES = {"RandomResizedCrop of 8 % or more": 0.08, "of 25 % or more": 0.25, "wh
 TOGETHER = 32  # images in a call, as in a pipeline
 
 
-class Images(NamedTuple):
-    """JPEGs with their sizes (int32 [n, 2]: height, width)."""
+class Form(NamedTuple):
+    """Images in one form."""
 
-    jpegs: list[bytes]
-    sizes: np.ndarray
+    files: list[bytes]  # JPEGs, or their coefficients
+    entries: list[bytes]  # their entry points; [] for none
+    share: float  # bytes of the entry points or of the coefficients, relative to the JPEGs'
 
 
 def main(args: argparse.Namespace) -> None:
@@ -35,21 +37,31 @@ def main(args: argparse.Namespace) -> None:
     library = native()
     if library is None:
         raise SystemExit("the decoder in C is not built")
-    paths = read_filelist(args.list)
-    jpegs = [Path(path).read_bytes() for path in paths][: args.images]
-    images = Images(jpegs, np.array([header_of(jpeg, "")[:2] for jpeg in jpegs], np.int32))
-    start = time.process_time()
-    found = {every: [library.entries(jpeg, every) for jpeg in jpegs] for every in args.every}
-    find_ms = (time.process_time() - start) / len(args.every) / len(jpegs) * 1e3
-    print(f"{len(jpegs)} images; {decoder_name()}; finding them takes {find_ms:.2f} ms of CPU time an image.\n")
-    windows = {name: windows_of(images.sizes, share) for name, share in SHARES.items()}
-    ratios = {name: times(library, images, found, chosen, args.turns) for name, chosen in windows.items()}
-    print(f"| an entry point every | share of the files' bytes | {' | '.join(SHARES)} |")
+    jpegs = [Path(path).read_bytes() for path in islice(read_filelist(args.list), args.images)]
+    sizes = np.array([header_of(jpeg, "")[:2] for jpeg in jpegs], np.int32)
+    windows = {name: windows_of(sizes, share) for name, share in SHARES.items()}
+    forms = forms_of(library, jpegs, args.every)
+    ratios = {name: times(library, forms, sizes, chosen, args.turns) for name, chosen in windows.items()}
+    print(f"| {len(jpegs)} images; {decoder_name()} | bytes, relative to the files' | {' | '.join(SHARES)} |")
     print(f"|---|---|{'---|' * len(SHARES)}")
-    total = sum(map(len, jpegs))
-    for every in args.every:
-        cells = " | ".join(f"{ratios[name][every]:.2f}" for name in SHARES)
-        print(f"| {every} MCUs | {sum(map(len, found[every])) / total:.2%} | {cells} |")
+    for name, form in forms.items():
+        print(f"| {name} | {form.share:.4f} | {' | '.join(f'{ratios[window][name]:.2f}' for window in SHARES)} |")
+
+
+def forms_of(library: Native, jpegs: list[bytes], densities: list[int]) -> dict[str, Form]:
+    """The files, first alone, then with entry points of several densities; and their coefficients."""
+    total, forms = sum(map(len, jpegs)), {"the file": Form(jpegs, [], 0)}
+    start = time.process_time()
+    for every in densities:
+        entries = [library.entries(jpeg, every) for jpeg in jpegs]
+        forms[f"with an entry point every {every} MCUs"] = Form(jpegs, entries, sum(map(len, entries)) / total)
+    find_ms = (time.process_time() - start) / max(1, len(densities)) / len(jpegs) * 1e3
+    start = time.process_time()
+    stored = [library.store(jpeg) or jpeg for jpeg in jpegs]
+    store_ms = (time.process_time() - start) / len(jpegs) * 1e3
+    forms["coefficients"] = Form(stored, [], sum(map(len, stored)) / total)
+    print(f"CPU time an image: {find_ms:.2f} ms to find entry points, {store_ms:.2f} ms to store coefficients.\n")
+    return forms
 
 
 def windows_of(sizes: np.ndarray, share: float | None) -> np.ndarray:
@@ -69,35 +81,31 @@ def windows_of(sizes: np.ndarray, share: float | None) -> np.ndarray:
 
 
 def times(
-    library: Native, images: Images, found: dict[int, list[bytes]], windows: np.ndarray, turns: int
-) -> dict[int, float]:
-    """The CPU time with each density relative to that without: medians of turns."""
-    ratios: dict[int, list[float]] = {every: [] for every in found}
+    library: Native, forms: dict[str, Form], sizes: np.ndarray, windows: np.ndarray, turns: int
+) -> dict[str, float]:
+    """The CPU time of each form relative to that of the first: medians of turns."""
+    ratios: dict[str, list[float]] = {name: [] for name in forms}
     for _ in range(turns):
-        plain_s, expected = cut(library, images, None, windows)
-        for every, entries in found.items():
-            taken_s, crops = cut(library, images, entries, windows)
-            assert (crops == expected).all(), "entry points changed a pixel"
-            ratios[every].append(taken_s / plain_s)
-    return {every: median(all_turns) for every, all_turns in ratios.items()}
+        results = {name: cut(library, form, sizes, windows) for name, form in forms.items()}
+        first_s, expected = next(iter(results.values()))
+        for name, (taken_s, crops) in results.items():
+            assert all(map(np.array_equal, crops, expected)), f"{name}: another pixel"
+            ratios[name].append(taken_s / first_s)
+    return {name: median(all_turns) for name, all_turns in ratios.items()}
 
 
-def cut(library: Native, images: Images, entries: list[bytes] | None, windows: np.ndarray) -> tuple[float, np.ndarray]:
-    """Seconds of CPU time of all crops, and the pixels."""
-    calls, sums = [], []
-    for at in range(0, len(images.jpegs), TOGETHER):
+def cut(library: Native, form: Form, sizes: np.ndarray, windows: np.ndarray) -> tuple[float, list[np.ndarray]]:
+    """Seconds of CPU time of all crops, and those of each call that are not refused."""
+    taken_s, cut_out = 0.0, []
+    for at in range(0, len(form.files), TOGETHER):
         part = slice(at, at + TOGETHER)
-        jpegs = tf.constant(images.jpegs[part])
-        own = tf.zeros(0, tf.string) if entries is None else tf.constant(entries[part])
-        calls.append((jpegs, own, images.sizes[part], np.arange(len(jpegs)), windows[part], tf.zeros(0, tf.bool)))
-    taken_s = 0.0
-    for call in calls:
+        files, entries = tf.constant(form.files[part]), tf.constant(form.entries[part], tf.string)
+        call = files, entries, sizes[part], np.arange(len(files)), windows[part], tf.zeros(0, tf.bool)
         start = time.process_time()
         crops, refused = library.crops(*call, height=SIDE, width=SIDE, channels=3, kernel=0)
         taken_s += time.process_time() - start
-        kept = crops.numpy()[~refused.numpy()]
-        sums.append(kept.reshape(len(kept), -1))
-    return taken_s, np.concatenate(sums)
+        cut_out.append(crops.numpy()[~refused.numpy()])
+    return taken_s, cut_out
 
 
 if __name__ == "__main__":
