@@ -28,8 +28,8 @@ from tfpipe.util.locks import locked
 from tfpipe.util.made_from import MadeFrom
 from tfpipe.util.progress import progress
 
-# MCUs from one entry point to the next, by profiles/entries.py: of ImageNet's files a RandomResizedCrop then takes 0.75 of
-# the CPU time, for 1.8 % of their bytes; with 16 it is 0.79 for 0.9 %, and with 4 no less for twice the bytes.
+# MCUs from one entry point to the next, by profiles/entries.py: of ImageNet's files a RandomResizedCrop then takes 0.75
+# of the CPU time, for 1.8 % of their bytes; with 16 it is 0.79 for 0.9 %, and with 4 no less for twice the bytes.
 EVERY = 8
 # Version of what a part holds.
 FORMAT = 1
