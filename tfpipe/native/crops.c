@@ -24,6 +24,7 @@ struct span { /* columns or MCUs [from, to) */
 /* A call's state. */
 struct job {
     const struct kernels *kernels;
+    struct header header;
     struct frame frame;
     struct scan scan;
     const uint8_t *decoded; /* the image's pixels, made by another decoder; NULL: they are in the frame's planes */
@@ -44,11 +45,11 @@ struct job {
 };
 
 static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain, gray_plain,
-     mirror_plain, mix_plain},
+    {"plain", decode_plain, idct_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain,
+     gray_plain, mirror_plain, mix_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2, mirror_avx2,
-     mix_avx2},
+    {"avx2", decode_avx2, idct_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2,
+     mirror_avx2, mix_avx2},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -72,6 +73,8 @@ int tfpipe_use_simd(int level) {
 }
 
 void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
+
+void tfpipe_limit_scans(tfpipe_scratch *scratch, int most) { scratch->most_scans = most; }
 
 int64_t tfpipe_now_ns(void) {
     struct timespec now;
@@ -358,6 +361,24 @@ static int check_arguments(const struct job *job, const int32_t *windows, int im
     return 0;
 }
 
+/* Opens the scan, at its coded data, or of several at their coefficients. */
+static int open_data(struct job *job, const struct tfpipe_entries *entries, const uint8_t *jpeg, size_t length) {
+    struct scan *scan = &job->scan;
+    scan->mcus = job->mcus;
+    scan->mcu_rows = job->mcu_rows;
+    if (job->frame.several) {
+        int status = read_scans(&job->header, scan, job->last);
+        scan->idct = job->kernels->idct;
+        return status;
+    }
+    int status = read_data(job->header.scratch, scan, jpeg + length, (size_t)job->mcus * (size_t)job->mcu_rows);
+    if (status) return status;
+    set_blocks(scan, job->header.scratch->blocks);
+    if (entries) open_entries(scan, entries, jpeg, length);
+    open_scan(scan);
+    return 0;
+}
+
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
                  int image_height, int image_width, const int32_t *windows, const uint8_t *flips, int count, int height,
                  int width, int channels, int kernel, uint8_t *out) {
@@ -373,7 +394,7 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
     if (status || !count) return status;
     if (length >= MAX_BYTES) return TFPIPE_REFUSED; /* offsets have 32 bits */
     struct frame *frame = &job.frame;
-    if ((status = read_header(scratch, jpeg, length, frame))) return status;
+    if ((status = read_header(&job.header, scratch, jpeg, length, frame))) return status;
     if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
     job.scan.frame = frame;
@@ -382,13 +403,8 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
         (status = set_memory(&job, scratch)))
         return status;
     lap(&job, TFPIPE_HEADER);
-    if ((status = read_data(scratch, &job.scan, jpeg + length, (size_t)job.mcus * (size_t)job.mcu_rows))) return status;
-    set_blocks(&job.scan, scratch->blocks);
-    job.scan.mcus = job.mcus;
-    job.scan.mcu_rows = job.mcu_rows;
-    if (entries) open_entries(&job.scan, entries, jpeg, length);
-    open_scan(&job.scan);
-    return decode_rows(&job);
+    status = open_data(&job, entries, jpeg, length);
+    return status ? status : decode_rows(&job);
 }
 
 int tfpipe_resize(tfpipe_scratch *scratch, const uint8_t *pixels, int image_height, int image_width,
