@@ -17,7 +17,7 @@ enum { ASKED = 8, MOST_WINDOWS = 4, MOST_SIDE = 64 };
 static void find_size(const uint8_t *jpeg, size_t length, int *height, int *width) {
     *height = *width = 16;
     for (size_t i = 2; i + 9 < length; i++) {
-        if (jpeg[i] != 0xff || (jpeg[i + 1] != 0xc0 && jpeg[i + 1] != 0xc1)) continue;
+        if (jpeg[i] != 0xff || jpeg[i + 1] < 0xc0 || jpeg[i + 1] > 0xc2) continue;
         *height = jpeg[i + 5] << 8 | jpeg[i + 6];
         *width = jpeg[i + 7] << 8 | jpeg[i + 8];
         return;

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.support.core import DAMAGED, REFUSED, Core, build_core, generated_jpeg, reference
+from tests.support.scans import random_jpeg
 from tfpipe.data.images.headers import header_of
 from tfpipe.native import KERNELS
 
@@ -30,7 +31,8 @@ def fuzz_generated(count: int, seed: int) -> Counter[str]:
         core = Core(build_core(Path(folder)))
         for number in range(count):
             draw = random.Random(f"{seed} {number}")
-            jpeg, size = generated_jpeg(draw, draw.choice((20, 120, 120, 600)))
+            side = draw.choice((20, 120, 120, 600))
+            jpeg, size = random_jpeg(draw, min(side, SIDE)) if number % 4 == 3 else generated_jpeg(draw, side)
             channels = draw.choice((3, 3, 3, 1))
             level = core.library.tfpipe_use_simd(draw.choice((0, 1, 1)))
             pixels = core.whole(jpeg, size, channels)
@@ -90,7 +92,7 @@ def fuzz_jpegs(count: int, seed: int) -> Counter[str]:
 def changed_jpegs(count: int, seed: int) -> Iterator[tuple[bytes, tuple[int, int]]]:
     """Yields generated JPEGs with something changed, taken out, put in or cut off, and the size that they state."""
     draw = random.Random(seed)
-    files = [generated_jpeg(draw, SIDE) for _ in range(FILES)]
+    files = [random_jpeg(draw, SIDE) if i % 4 == 3 else generated_jpeg(draw, SIDE) for i in range(FILES)]
     for _ in range(count):
         jpeg, size = draw.choice(files)
         contents = bytearray(jpeg)
@@ -149,7 +151,8 @@ def write_corpus(folder: Path, seed: int = 0, count: int = 60) -> list[Path]:
     for number in range(count):
         asked = bytes(draw.randrange(256) for _ in range(8))
         path = folder / f"{number:03}"
-        path.write_bytes(asked + generated_jpeg(draw, draw.choice((8, 24, 60)))[0])
+        side = draw.choice((8, 24, 60))
+        path.write_bytes(asked + (random_jpeg(draw, side) if number % 3 == 2 else generated_jpeg(draw, side))[0])
         paths.append(path)
     return paths
 

@@ -53,7 +53,7 @@ def test_the_jpegs_of_a_folder_are_compared(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "deep").mkdir()
     for number in range(3):
         (tmp_path / "deep" / f"{number}.JPEG").write_bytes(encoded(picture(50, 70, number)))
-    (tmp_path / "other.jpg").write_bytes(encoded(picture(50, 70), progressive=True))
+    (tmp_path / "other.jpg").write_bytes(encoded(picture(50, 70), keep_rgb=True))
     outcomes = compare_folder(tmp_path, 100)
     assert outcomes["refused"] == 1 and sum(outcomes.values()) == 4
 

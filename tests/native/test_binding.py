@@ -48,7 +48,7 @@ def called(
 
 
 def test_an_image_is_accepted_or_refused_by_itself() -> None:
-    jpeg, other = encoded(picture(*FULL)), encoded(picture(*FULL, 1), progressive=True)
+    jpeg, other = encoded(picture(*FULL)), encoded(picture(*FULL, 1), keep_rgb=True)
     files = [jpeg, other, b"", jpeg[:2000], jpeg]
     pixels, refused = called(files, [0, 1, 2, 3, 4], [[0, 0, *FULL]] * 5, flips=(True, False, False, False, False))
     assert refused.tolist() == [False, True, True, True, False]

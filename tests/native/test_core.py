@@ -109,7 +109,7 @@ def with_scan(where: int, value: int) -> bytes:
 @pytest.mark.parametrize(
     "contents",
     [
-        *(encoded(picture(*SIZE), progressive=True), encoded(picture(*SIZE), keep_rgb=True)),
+        encoded(picture(*SIZE), keep_rgb=True),
         *(cmyk(picture(*SIZE)), ycck(picture(*SIZE)), encoded(picture(*SIZE), format="PNG")),
         sampled(SIZE, 0x41, 0x11, 0x11),
         *(
@@ -124,7 +124,7 @@ def with_scan(where: int, value: int) -> bytes:
         encoded(picture(*SIZE)).replace(struct.pack(">HH", *SIZE), struct.pack(">HH", SIZE[0], 0), 1),
     ],
     ids=[
-        *("progressive", "RGB", "CMYK", "YCCK", "PNG", "4:1:1", "3:1:1", "uneven", "too many blocks"),
+        *("RGB", "CMYK", "YCCK", "PNG", "4:1:1", "3:1:1", "uneven", "too many blocks"),
         *("lossless", "arithmetic", "arithmetic progressive", "from 1", "up to 62", "approximation"),
         *("empty", "start", "start and end", "zeros", "fill bytes", "JFIF 2", "no width"),
     ],

@@ -57,6 +57,17 @@ def test_files_that_are_refused_have_none(core: Core) -> None:
         assert core.store(file) == b""
 
 
+def test_progressive_files_are_stored_too(core: Core) -> None:
+    draw = random.Random(3)
+    for _ in range(examples(60)):
+        size = draw.randint(1, 90), draw.randint(1, 90)
+        image = picture(*size, draw.randrange(100))
+        jpeg = encoded(image, progressive=True, quality=draw.randint(5, 100), subsampling=draw.randrange(3))
+        stored = core.store(jpeg)
+        assert (core.whole(stored, size) == reference(jpeg)).all()
+        assert (reference(core.unstore(stored)) == reference(jpeg)).all()
+
+
 def test_the_size_that_is_asked_for_must_be_theirs(core: Core) -> None:
     stored = core.store(encoded(picture(*SIZE)))
     assert core.whole(stored, (SIZE[0], SIZE[1] + 1)) == REFUSED

@@ -51,6 +51,7 @@ class Core:
         self.library = ctypes.CDLL(str(path))
         self.library.tfpipe_scratch_new.restype = ctypes.c_void_p
         self.library.tfpipe_scratch_free.argtypes = [ctypes.c_void_p]
+        self.library.tfpipe_limit_scans.argtypes = [ctypes.c_void_p, ctypes.c_int]
         self.library.tfpipe_simd.restype = ctypes.c_char_p
         self.library.tfpipe_crops.argtypes = [
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.c_int),

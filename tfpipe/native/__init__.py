@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 11  # TFPIPE_VERSION of crops.h
+VERSION = 12  # TFPIPE_VERSION of crops.h
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "TensorFlow's ops"
 DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
@@ -210,9 +210,9 @@ class Native(Core):
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), entries (string [n]: their entry points, "" for none; or [0]), sizes (int32 [n, 2]: height,
     width), images (int64 [k]: number of the JPEG, ascending),
-    windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels, kernel (an index of KERNELS)) -> crops
-    (uint8 [k, height, width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it
-    otherwise."""
+    windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels, kernel (an index of KERNELS), scans (the
+    most that a JPEG may have; 0: any number)) -> crops (uint8 [k, height, width, channels]), refused (bool [n]). The
+    crops of a refused JPEG are undefined: decode it otherwise."""
     resize: Callable[..., Any]
     """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, kernel) -> crops
     (uint8 [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window

@@ -1,7 +1,7 @@
 /* Moves through a scan's MCUs: decodes those that are needed, and passes over the others. */
 #include "core.h"
 
-static void open_segment(struct scan *scan, size_t segment) {
+void open_segment(struct scan *scan, size_t segment) {
     scan->segment = segment;
     scan->bits = (struct bits){0, 0, scan->data + (segment ? scan->ends[segment - 1] : 0)};
     for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
@@ -22,17 +22,24 @@ int open_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
     return 0;
 }
 
-/* Returns 0 if the bytes of the interval that is being read were enough, and, if it ends here, were all needed: libjpeg
- * warns of both, but not of a few bytes after the last interval, which it has in its buffer then. */
-static int check_interval(const struct scan *scan, int ends, int is_last) {
+int check_interval(const struct scan *scan, int ends, int is_last) {
     size_t used = (taken(&scan->bits, scan->data) + 7) / 8, size = scan->ends[scan->segment];
     if (used > size || (ends && used < size && !(is_last && size - used <= sizeof scan->bits.buffer)))
         return TFPIPE_DAMAGED;
     return ends && used < size ? TFPIPE_REFUSED : 0;
 }
 
+/* Transforms up to the MCU `target`, if `keep`. */
+static void advance_decoded(struct scan *scan, size_t target, int keep) {
+    int count = (int)(target - scan->position);
+    if (keep) transform_decoded(scan, count);
+    scan->column += count;
+    scan->position = target;
+}
+
 int advance_to(struct scan *scan, decode_run *decode, size_t target, int keep) {
     size_t interval = (size_t)scan->frame->interval, total = (size_t)scan->mcus * (size_t)scan->mcu_rows;
+    if (scan->idct) return advance_decoded(scan, target, keep), 0;
     if (!keep && scan->entries.records && jump_to(scan, target)) return TFPIPE_DAMAGED;
     while (scan->position < target) {
         size_t stop = target, known = scan->entries.records ? entry_before(scan, target) : 0;

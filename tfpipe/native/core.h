@@ -40,10 +40,13 @@ enum {
     AC_BITS = 16 + 10,    /* of AC (Table F.2) */
     LIMIT = 16,           /* bytes beyond the coded data at which an overrun is noticed, after BLOCKS blocks */
     SLACK = 10240,        /* bytes beyond the coded data that are readable */
+    UNKNOWN = -1,         /* lowest bit of a coefficient that no scan has coded yet */
+    MOST_LOW = 5,         /* lowest bit of a coefficient that a scan may code, so that it has at most 16 bits */
 };
 /* A block takes at most these bits; a refill of the last one reads 8 bytes, and has advanced by up to 7 before. */
 _Static_assert(LIMIT + (BLOCKS * (DC_BITS + (BLOCK - 1) * AC_BITS) + 7) / 8 + 7 + 8 <= SLACK,
                "blocks that run over the coded data read beyond SLACK");
+_Static_assert(((1 << 10) - 1) << MOST_LOW <= INT16_MAX, "an AC coefficient of 10 bits does not fit in 16");
 _Static_assert(BLOCKS >= 2 * MCU_BLOCKS, "two MCUs, of which pairs of blocks are transformed, do not fit");
 
 /* An entry of a Huffman table: one look-up decodes a code with the value after it, and, if FAST bits hold them, a second
@@ -109,14 +112,40 @@ struct component {
     size_t pitch;        /* bytes from a row of the ring to the next */
     const struct huffman *dc_table, *ac_table;
     const uint16_t *factors; /* quantisation, in natural order */
+    int8_t low[BLOCK];       /* lowest bit that is known of each coefficient, in zigzag order; UNKNOWN: none */
+    /* Of an image that comes in several scans, by rows of blocks, of whole MCUs: */
+    int16_t (*coefficients)[BLOCK]; /* of each block, in natural order */
+    uint64_t *nonzero;              /* which of the 63 of AC these are, the first place in zigzag order in bit 1 */
+    size_t across;                  /* blocks in a row */
+};
+
+/* What a scan codes (T.81, B.2.3 and G.1.1.1). */
+struct band {
+    int count, component[3]; /* components, and their numbers, ascending */
+    int first, last;         /* places in zigzag order (Ss, Se) */
+    int high, low;           /* lowest bits of the coefficients before it, 0 if there are none, and after it (Ah, Al) */
 };
 
 struct frame {
     int height, width, components;
     int hmax, vmax;
     int interval; /* MCUs between restart markers, 0 for none */
+    int progressive;
+    int several; /* whether it comes in several scans */
     struct component component[3];
-    const uint8_t *scan; /* coded data */
+    struct band band;    /* of the scan whose header was read last */
+    const uint8_t *scan; /* its coded data; NULL: the image has ended */
+};
+
+/* A header as far as it was read. */
+struct header {
+    struct tfpipe_scratch *scratch;
+    struct frame *frame;
+    const uint8_t *at, *end;      /* where the next segment begins; the end of the file */
+    int quants[4];                /* whether this quantisation table was defined */
+    struct huffman *tables[2][4]; /* DC, AC */
+    int jfif, adobe;              /* adobe: its transform, or -1 */
+    int scans;                    /* headers of scans */
 };
 
 /* Entry points, opened for a file. */
@@ -132,15 +161,19 @@ struct tfpipe_scratch {
     _Alignas(64) struct block blocks[BLOCKS];
     struct huffman tables[TABLES];
     uint32_t calls;
-    struct buffer data, ends, planes, rows, crops, spans, places;
+    struct buffer data, ends, planes, rows, crops, spans, places, coefficients;
+    int most_scans;    /* of a file; 0: any number */
     int64_t *parts_ns; /* [TFPIPE_PARTS], or NULL: not measured */
 };
 
 /* memory.c: returns at least `size` bytes of the buffer, with undefined contents, or NULL. */
 void *buffer_reserve(struct buffer *buffer, size_t size);
 
-/* header.c: reads everything before the coded data. Returns 0 or TFPIPE_*. */
-int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, struct frame *frame);
+/* header.c: reads everything before the first scan's coded data. Returns 0 or TFPIPE_*. */
+int read_header(struct header *header, struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length,
+                struct frame *frame);
+/* Goes on from header->at to the next scan's coded data, or to the end of the image. Returns 0 or TFPIPE_*. */
+int read_segments(struct header *header);
 /* Reads a frame header, from the precision on, into an empty frame. Returns 0 or TFPIPE_*. */
 int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end);
 
@@ -163,6 +196,33 @@ INLINE uint64_t load_be64(const uint8_t *at) {
     return __builtin_bswap64(word);
 }
 
+/* Tops the buffer up to at least 56 bits. The load does not wait for the count: `next` was set by the refill before. */
+INLINE void refill(struct bits *bits) {
+    bits->count &= 63;
+    bits->buffer |= load_be64(bits->next) >> bits->count;
+    bits->next += (63 - bits->count) >> 3;
+    bits->count |= 56;
+}
+
+/* Takes an entry's bits: the low six bits of it. */
+INLINE void take(struct bits *bits, uint32_t entry) {
+    bits->buffer <<= entry & 63;
+    bits->count -= entry;
+}
+
+/* Returns the entry of the code at the start of `buffer` alone; 0 if there is none. */
+INLINE uint32_t find_code(const struct huffman *table, uint64_t buffer) {
+    uint32_t entry = table->single[buffer >> (64 - FAST)];
+    return UNLIKELY(!entry) ? find_long(table, buffer) : entry;
+}
+
+/* Returns the value after the code at the start of `buffer`, of an entry of find_code. */
+INLINE int value_after(uint32_t entry, uint64_t buffer) {
+    uint32_t extra = entry >> VALUE; /* at most 11 */
+    int value = (int)(buffer << ((entry & 63) - extra) >> 1 >> (63 - extra));
+    return value - (value < 1 << extra >> 1 ? (1 << extra) - 1 : 0);
+}
+
 /* Returns how many bits of the data, which begins at `data`, are taken. */
 INLINE uint64_t taken(const struct bits *bits, const uint8_t *data) {
     return (uint64_t)(bits->next - data) * 8 - (bits->count & 63);
@@ -180,10 +240,15 @@ struct stored {
     const uint8_t *data, *limit; /* NULL: a JPEG; the last place at which a block may begin */
 };
 
+/* Transforms two blocks into pixels side by side. */
+typedef void idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+                       size_t pitch);
+
 struct scan {
     struct frame *frame;
     const uint8_t *data, *limit; /* coded data without stuffing and markers; the last place to be after some MCUs */
     uint32_t *ends;              /* offsets in it: where each restart interval ends */
+    const uint8_t *after;        /* the marker after it, in the file */
     struct bits bits;
     int mcus, mcu_rows;       /* in a row; rows of them */
     size_t position, segment; /* MCUs decoded or passed over; the restart interval that is being read */
@@ -193,9 +258,11 @@ struct scan {
     int mcu_blocks;       /* blocks of an MCU */
     int transformed;      /* components that are needed as pixels; the others' codes are only parsed */
     int column, row;      /* of the next MCU that is kept: in MCUs from the planes' left; in MCU rows */
+    idct_pair *idct;      /* transforms the components' coefficients; NULL: they have none, they are still coded */
 };
 
-/* unstuff.c: copies coded data without byte stuffing and markers, up to the end-of-image marker. Returns 0 or TFPIPE_*. */
+/* unstuff.c: copies a scan's coded data without byte stuffing and markers, up to the next marker, which is the end of the
+ * image unless it comes in several scans. Returns 0 or TFPIPE_*. */
 int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end, size_t mcus);
 
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
@@ -205,9 +272,33 @@ typedef int decode_run(struct scan *scan, int count, int keep);
 void set_mcus(struct scan *scan);
 /* Begins to read a scan at its first MCU, once the header is read; `end`: of the file. Returns 0 or TFPIPE_*. */
 int open_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end);
+/* Begins to read a restart interval. */
+void open_segment(struct scan *scan, size_t segment);
+/* Returns 0 if the bytes of the interval that is being read were enough, and, if it ends here, were all needed: libjpeg
+ * warns of both, but not of a few bytes after a scan's last interval, which it has in its buffer then. */
+int check_interval(const struct scan *scan, int ends, int is_last);
 /* Decodes up to the MCU `target`, in the same row if `keep`. Otherwise passes over what comes before it: from entry point
  * to entry point, and from restart interval to restart interval. Returns 0 or TFPIPE_*. */
 int advance_to(struct scan *scan, decode_run *decode, size_t target, int keep);
+
+/* scans.c: decodes all scans of an image that comes in several, as far as its first `mcu_rows` rows of MCUs, into the
+ * components' coefficients. The first scan's header was read. Returns 0 or TFPIPE_*. */
+int read_scans(struct header *header, struct scan *scan, int mcu_rows);
+/* Transforms MCUs of a scan whose coefficients are known, from the next one on, into the planes. */
+void transform_decoded(const struct scan *scan, int count);
+
+/* A scan of several. */
+struct pass {
+    struct scan *scan;
+    struct band band;
+    int progressive;
+    uint32_t run; /* blocks to come that have no codes of their own (T.81, G.1.2.2) */
+};
+
+/* progressive.c: decodes `count` blocks in a row of a component. Returns 0 or TFPIPE_*. */
+typedef int decode_band(struct pass *pass, struct component *component, size_t block, int count);
+/* Returns the function for a scan. */
+decode_band *choose_band(const struct pass *pass);
 
 /* entries.c: opens the entry points of a file, where these are its own; else leaves the scan's as they are. */
 void open_entries(struct scan *scan, const struct tfpipe_entries *entries, const uint8_t *jpeg, size_t length);
@@ -229,10 +320,6 @@ typedef int read_stored(struct scan *scan, int from, int to);
 read_stored stored_plain, stored_avx2, stored_neon;
 /* Reads the blocks of MCUs [from, from + count) of row `row` into scan->blocks; at most BLOCKS. Returns 0 or TFPIPE_*. */
 int read_blocks(struct scan *scan, int row, int from, int count);
-
-/* Transforms two blocks into pixels side by side. */
-typedef void idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
-                       size_t pitch);
 
 /* entropy.c: prepares a scan's blocks, once its frame is known. */
 void set_blocks(struct scan *scan, struct block *blocks);
@@ -296,6 +383,7 @@ struct kernels {
     const char *name;
     decode_run *decode;
     read_stored *stored;
+    idct_pair *idct;
     upsample_row *h2v2;
     ycc_row *ycc;
     blend_rows *blend;

@@ -24,6 +24,7 @@ struct span { /* columns or MCUs [from, to) */
 /* A call's state. */
 struct job {
     const struct kernels *kernels;
+    struct header header;
     struct frame frame;
     struct scan scan;
     const uint8_t *decoded; /* the image's pixels, made by another decoder; NULL: they are in the frame's planes */
@@ -44,14 +45,14 @@ struct job {
 };
 
 static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, stored_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain,
-     gray_plain, mirror_plain, mix_plain},
+    {"plain", decode_plain, stored_plain, idct_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain,
+     filter_plain, gray_plain, mirror_plain, mix_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, stored_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2,
-     mirror_avx2, mix_avx2},
+    {"avx2", decode_avx2, stored_avx2, idct_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2,
+     gray_avx2, mirror_avx2, mix_avx2},
 #elif HAVE_NEON
-    {"neon", decode_neon, stored_neon, h2v2_neon, ycc_neon, blend_neon, resize_neon, sum_neon, filter_neon, gray_neon,
-     mirror_neon, mix_neon},
+    {"neon", decode_neon, stored_neon, idct_neon, h2v2_neon, ycc_neon, blend_neon, resize_neon, sum_neon, filter_neon,
+     gray_neon, mirror_neon, mix_neon},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -77,6 +78,8 @@ int tfpipe_use_simd(int level) {
 }
 
 void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
+
+void tfpipe_limit_scans(tfpipe_scratch *scratch, int most) { scratch->most_scans = most; }
 
 int64_t tfpipe_now_ns(void) {
     struct timespec now;
@@ -371,6 +374,24 @@ static int check_arguments(const struct job *job, const int32_t *windows, int im
     return 0;
 }
 
+/* Opens the image, whose header was read: at its coded data, or at its coefficients. Returns 0 or TFPIPE_*. */
+static int open_image(struct job *job, struct tfpipe_scratch *scratch, const struct tfpipe_entries *entries,
+                      const uint8_t *jpeg, size_t length) {
+    struct scan *scan = &job->scan;
+    set_mcus(scan);
+    if (scan->stored.data) {
+        set_blocks(scan, scratch->blocks);
+        return 0;
+    }
+    if (job->frame.several) {
+        scan->idct = job->kernels->idct;
+        return read_scans(&job->header, scan, job->last);
+    }
+    int status = open_data(scratch, scan, jpeg + length);
+    if (!status && entries) open_entries(scan, entries, jpeg, length);
+    return status;
+}
+
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
                  int image_height, int image_width, const int32_t *windows, const uint8_t *flips, int count, int height,
                  int width, int channels, int kernel, uint8_t *out) {
@@ -388,7 +409,7 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
     struct frame *frame = &job.frame;
     job.scan.frame = frame;
     status = is_stored(jpeg, length) ? open_stored(scratch, &job.scan, jpeg, length)
-                                     : read_header(scratch, jpeg, length, frame);
+                                     : read_header(&job.header, scratch, jpeg, length, frame);
     if (status) return status;
     if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
@@ -397,14 +418,8 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
         (status = set_memory(&job, scratch)))
         return status;
     lap(&job, TFPIPE_HEADER);
-    if (job.scan.stored.data) {
-        set_mcus(&job.scan);
-        set_blocks(&job.scan, scratch->blocks);
-    } else {
-        if ((status = open_data(scratch, &job.scan, jpeg + length))) return status;
-        if (entries) open_entries(&job.scan, entries, jpeg, length);
-    }
-    return decode_rows(&job);
+    status = open_image(&job, scratch, entries, jpeg, length);
+    return status ? status : decode_rows(&job);
 }
 
 int tfpipe_resize(tfpipe_scratch *scratch, const uint8_t *pixels, int image_height, int image_width,

@@ -164,10 +164,12 @@ static size_t find(struct tfpipe_scratch *scratch, struct scan *scan, int every,
 
 int64_t tfpipe_find_entries(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, int every, uint8_t *out,
                             int64_t room) {
+    struct header header;
     struct frame frame;
     struct scan scan = {.frame = &frame};
-    if (every < 1 || every > UINT8_MAX || length >= MAX_BYTES || read_header(scratch, jpeg, length, &frame)) return 0;
-    if (frame.interval || open_data(scratch, &scan, jpeg + length)) return 0;
+    if (every < 1 || every > UINT8_MAX || length >= MAX_BYTES) return 0;
+    if (read_header(&header, scratch, jpeg, length, &frame) || frame.interval || frame.several) return 0;
+    if (open_data(scratch, &scan, jpeg + length)) return 0;
     struct place *places;
     size_t count = find(scratch, &scan, every, &places);
     if (!count) return 0;

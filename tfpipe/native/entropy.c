@@ -5,20 +5,6 @@
  * The loop is as fast as its chain of look-ups: shift, load, shift. So everything else stays off this chain. */
 #include "transform.h"
 
-/* Tops the buffer up to at least 56 bits. The load does not wait for the count: `next` was set by the refill before. */
-INLINE void refill(struct bits *bits) {
-    bits->count &= 63;
-    bits->buffer |= load_be64(bits->next) >> bits->count;
-    bits->next += (63 - bits->count) >> 3;
-    bits->count |= 56;
-}
-
-/* Takes an entry's bits: the low six bits of it. */
-INLINE void take(struct bits *bits, uint32_t entry) {
-    bits->buffer <<= entry & 63;
-    bits->count -= entry;
-}
-
 /* Selects the table of the next look-up, its place and its block. A block's end is as unpredictable as the data, so it
  * must not be a branch, which compilers make of the plain form. */
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -103,13 +89,10 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
         continue;
     special:
         refill(&bits);
-        entry = table->single[bits.buffer >> (64 - FAST)];
-        if (UNLIKELY(!entry) && !(entry = find_long(table, bits.buffer))) return 1;
+        if (!(entry = find_code(table, bits.buffer))) return 1;
         second = place + field(entry, FIRST, 5, bmi);
         if (UNLIKELY(second > BLOCK - 1)) return 1;
-        uint32_t extra = entry >> VALUE; /* at most 11 */
-        int value = (int)(bits.buffer << ((entry & 63) - extra) >> 1 >> (63 - extra));
-        value -= value < 1 << extra >> 1 ? (1 << extra) - 1 : 0;
+        int value = value_after(entry, bits.buffer);
         take(&bits, entry);
         block->coefficients[keep ? NATURAL[second] : second] = (int16_t)value;
         block->end = second;

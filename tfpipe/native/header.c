@@ -5,15 +5,6 @@
 
 #include <string.h>
 
-/* A header as far as it was read. */
-struct header {
-    struct tfpipe_scratch *scratch;
-    struct frame *frame;
-    int quants[4];                /* whether this quantisation table was defined */
-    struct huffman *tables[2][4]; /* DC, AC */
-    int jfif, adobe;              /* adobe: its transform, or -1 */
-};
-
 static int read_u16(const uint8_t *at) { return at[0] << 8 | at[1]; }
 
 /* DQT: B.2.4.1. */
@@ -70,7 +61,7 @@ static int read_huffman(struct header *header, const uint8_t *at, const uint8_t 
     return 0;
 }
 
-/* SOF0 and SOF1: B.2.2. The sizes of components are those of A.1.1. */
+/* SOF0 to SOF2: B.2.2. The sizes of components are those of A.1.1. */
 int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
     if (frame->components || end - at < 6 || at[0] != 8) return TFPIPE_REFUSED;
     frame->height = read_u16(at + 1);
@@ -86,6 +77,7 @@ int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
         component->h = entry[1] >> 4;
         component->v = entry[1] & 15;
         component->quant = entry[2];
+        memset(component->low, UNKNOWN, sizeof component->low);
         if (component->h < 1 || component->v < 1 || component->h > 4 || component->v > 4 || component->quant > 3)
             return TFPIPE_REFUSED;
         for (int j = 0; j < i; j++)
@@ -118,37 +110,67 @@ static int is_ycc(const struct header *header) {
     return !(c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B');
 }
 
+/* Takes a table for the scan. Returns 0 or TFPIPE_*. */
+static int take_table(const struct header *header, int class, int id, const struct huffman **table) {
+    if (id > 3) return TFPIPE_DAMAGED;
+    struct huffman *found = header->tables[class][id];
+    if (!found) return TFPIPE_REFUSED; /* libjpeg has tables of its own for these */
+    *table = found;
+    return huffman_build(found) ? 0 : TFPIPE_DAMAGED;
+}
+
+/* Returns whether the scan's places and bits come next: libjpeg warns of others. A repeated one is refused, too, so there
+ * are at most as many scans as coefficients have bits, for each component. */
+static int check_band(struct frame *frame) {
+    const struct band *band = &frame->band;
+    if (!frame->progressive && (band->first != 0 || band->last != 63 || band->high || band->low)) return 0;
+    if (frame->progressive && (band->first ? band->count > 1 : band->last)) return 0;
+    if (band->last < band->first || band->last > 63 || band->low > MOST_LOW) return 0;
+    if (band->high && band->low != band->high - 1) return 0;
+    for (int i = 0; i < band->count; i++) {
+        int8_t *low = frame->component[band->component[i]].low;
+        if (band->first && low[0] == UNKNOWN) return 0;
+        for (int place = band->first; place <= band->last; place++) {
+            if (low[place] != (band->high ? band->high : UNKNOWN)) return 0;
+            low[place] = (int8_t)band->low;
+        }
+    }
+    return 1;
+}
+
 /* SOS: B.2.3. */
 static int read_scan(struct header *header, const uint8_t *at, const uint8_t *end) {
     struct frame *frame = header->frame;
-    int n = frame->components;
-    if (!n || end - at != 4 + 2 * n || at[0] != n) return TFPIPE_REFUSED;
-    for (int i = 0; i < n; i++) {
-        struct component *component = frame->component + i;
-        int dc = at[2 + 2 * i] >> 4, ac = at[2 + 2 * i] & 15;
-        if (at[1 + 2 * i] != component->id) return TFPIPE_REFUSED;
-        if (dc > 3 || ac > 3 || !header->quants[component->quant]) return TFPIPE_DAMAGED;
-        struct huffman *dc_table = header->tables[0][dc], *ac_table = header->tables[1][ac];
-        if (!dc_table || !ac_table) return TFPIPE_REFUSED; /* libjpeg has tables of its own for these */
-        if (!huffman_build(dc_table) || !huffman_build(ac_table)) return TFPIPE_DAMAGED;
-        component->dc_table = dc_table;
-        component->ac_table = ac_table;
+    struct band *band = &frame->band;
+    int n = at < end ? at[0] : 0;
+    if (n < 1 || n > frame->components || end - at != 4 + 2 * n) return TFPIPE_REFUSED;
+    const uint8_t *limits = at + 1 + 2 * n;
+    *band = (struct band){n, {0}, limits[0], limits[1], limits[2] >> 4, limits[2] & 15};
+    if (!header->scans++) frame->several = frame->progressive || n < frame->components;
+    for (int i = 0, number = 0; i < n; i++, number++) {
+        while (number < frame->components && frame->component[number].id != at[1 + 2 * i]) number++;
+        if (number == frame->components) return TFPIPE_REFUSED;
+        struct component *component = frame->component + number;
+        if (!header->quants[component->quant]) return TFPIPE_DAMAGED;
+        band->component[i] = number;
         component->factors = header->scratch->quant[component->quant];
+        int dc = !frame->progressive || (!band->first && !band->high), ac = !frame->progressive || band->first, status;
+        if (dc && (status = take_table(header, 0, at[2 + 2 * i] >> 4, &component->dc_table))) return status;
+        if (ac && (status = take_table(header, 1, at[2 + 2 * i] & 15, &component->ac_table))) return status;
     }
-    at += 1 + 2 * n;
-    if (at[0] != 0 || at[1] != 63 || at[2] != 0) return TFPIPE_REFUSED;
-    frame->scan = end;
-    return n == 3 && !is_ycc(header) ? TFPIPE_REFUSED : 0;
+    frame->scan = end; /* the byte before it is below 0xff, since MOST_LOW is */
+    return check_band(frame) && (frame->components == 1 || is_ycc(header)) ? 0 : TFPIPE_REFUSED;
 }
 
 /* Reads a segment, from the end of its length to its own. */
 static int read_segment(struct header *header, int marker, const uint8_t *at, const uint8_t *end) {
     switch (marker) {
     case 0xc0:
-    case 0xc1: return read_frame(header->frame, at, end);
+    case 0xc1:
+    case 0xc2: header->frame->progressive = marker == 0xc2; return read_frame(header->frame, at, end);
     case 0xc4: return read_huffman(header, at, end);
     case 0xda: return read_scan(header, at, end);
-    case 0xdb: return read_quant(header, at, end);
+    case 0xdb: return header->scans ? TFPIPE_REFUSED : read_quant(header, at, end); /* others for later components */
     case 0xdd:
         if (end - at != 2) return TFPIPE_DAMAGED;
         header->frame->interval = read_u16(at);
@@ -167,27 +189,37 @@ static int read_segment(struct header *header, int marker, const uint8_t *at, co
     }
 }
 
-int read_header(struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, struct frame *frame) {
-    struct header header = {.scratch = scratch, .frame = frame, .adobe = -1};
-    memset(frame, 0, sizeof *frame);
-    scratch->calls++;
-    if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return TFPIPE_REFUSED;
-    const uint8_t *at = jpeg + 2, *end = jpeg + length;
-    while (!frame->scan) {
-        if (end - at < 4 || at[0] != 0xff) return TFPIPE_DAMAGED;
+int read_segments(struct header *header) {
+    const uint8_t *at = header->at, *end = header->end;
+    header->frame->scan = NULL;
+    while (!header->frame->scan) {
+        if (end - at < 2 || at[0] != 0xff) return TFPIPE_DAMAGED;
         int marker = at[1];
         if (marker == 0xff) { /* a fill byte */
             at++;
             continue;
         }
+        if (marker == 0xd9 && header->scans) return 0;
         if (marker < 0xc0 || (marker >= 0xd0 && marker <= 0xd9) || marker > 0xfe) return TFPIPE_REFUSED;
+        if (end - at < 4) return TFPIPE_DAMAGED;
         int size = read_u16(at + 2);
         if (size < 2 || end - at - 2 < size) return TFPIPE_DAMAGED;
-        int status = read_segment(&header, marker, at + 4, at + 2 + size);
+        int status = read_segment(header, marker, at + 4, at + 2 + size);
         if (status) return status;
         at += 2 + size;
     }
     return 0;
+}
+
+int read_header(struct header *header, struct tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length,
+                struct frame *frame) {
+    *header = (struct header){.scratch = scratch, .frame = frame, .adobe = -1};
+    memset(frame, 0, sizeof *frame);
+    scratch->calls++;
+    if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return TFPIPE_REFUSED;
+    header->at = jpeg + 2;
+    header->end = jpeg + length;
+    return read_segments(header);
 }
 
 void tfpipe_size(const uint8_t *jpeg, size_t length, int32_t size[2]) {

@@ -10,14 +10,16 @@ static uint32_t code_entry(int dc, int symbol, int length) {
     uint32_t entry = ((uint32_t)length + extra) | run | SPECIAL << SECOND | extra << VALUE;
     if (dc) return entry;
     entry += 1 << FIRST;
-    return extra || symbol == 0xf0 ? entry : (uint32_t)length | 1 << FIRST | ENDS | SPECIAL << SECOND;
+    if (extra || symbol == 0xf0) return entry;
+    return (uint32_t)length | 1 << FIRST | ENDS | SPECIAL << SECOND | (uint32_t)symbol >> 4 << OTHER;
 }
 
 /* Fills the entries of one code of `length` bits, from `to` on; returns the next one. */
 static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
     uint32_t special = code_entry(dc, symbol, length), plain = special & (ENDS | ((1 << SECOND) - 1));
     int extra = symbol & 15, same = FAST - length - extra, half = extra ? 1 << (extra - 1) : 0;
-    if (same < 0 || extra > 7) {
+    int runs = !dc && !extra && symbol && symbol != 0xf0; /* the end of several blocks: how many comes after the code */
+    if (same < 0 || extra > 7 || runs) {
         for (int k = 0; k < 1 << (FAST - length); k++) *to++ = special;
         return to;
     }

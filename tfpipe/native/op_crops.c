@@ -8,14 +8,14 @@
 enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to decode: headers.TOO_LARGE */
 
 typedef struct {
-    int32_t height, width, channels, kernel;
+    int32_t height, width, channels, kernel, scans;
 } Attributes;
 
 enum { JPEGS, ENTRIES, SIZES, IMAGES, WINDOWS, FLIPS, INPUTS }; /* of the op */
 enum { CROPS, REFUSED, OUTPUTS };
 
 static void *crops_create(TF_OpKernelConstruction *construction) {
-    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "channels", "kernel"}, 4);
+    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "channels", "kernel", "scans"}, 5);
 }
 
 /* Says what is wrong with the inputs' shapes; NULL: nothing. After it, every index below stays within its tensor. */
@@ -45,6 +45,7 @@ static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor 
     uint8_t *crops = TF_TensorData(out[CROPS]), *refused = TF_TensorData(out[REFUSED]);
     const size_t size = (size_t)op->height * op->width * op->channels;
     tfpipe_scratch *scratch = tfpipe_scratch_take();
+    if (scratch) tfpipe_limit_scans(scratch, op->scans);
     memset(refused, 0, (size_t)n);
     for (int64_t first = 0, end; first < k; first = end) {
         int64_t image = images[first];
@@ -110,7 +111,7 @@ const struct tfpipe_op tfpipe_crops_op = {
         "windows: int32",  /* [k, 4]: top, left, height, width */
         "flips: bool",     /* [k], or [0]: none */
     },
-    {"height: int >= 1", "width: int >= 1", "channels: int >= 1", "kernel: int >= 0"},
+    {"height: int >= 1", "width: int >= 1", "channels: int >= 1", "kernel: int >= 0", "scans: int >= 0 = 0"},
     {
         "crops: uint8",  /* [k, height, width, channels]; undefined for a refused JPEG */
         "refused: bool", /* [n] */

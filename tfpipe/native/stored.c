@@ -23,7 +23,7 @@
 
 enum { FORMAT = 1, FRAME = 8, TABLES_AT = 24, OFFSETS = 536, PADDING = 256, HEAD = 3, FRAME_BYTES = 6 };
 enum { MOST_BYTES = HEAD + 8 + 32 + 3 * (BLOCK - 1), ESCAPE = -8, WIDE = -128, LOWEST_DC = -2048, HIGHEST_DC = 2047 };
-enum { LOWEST_CHANGE = -2047 }; /* of DC, that a JPEG can code without restart intervals (T.81, Table F.1) */
+enum { MOST_AC = 1023, LOWEST_CHANGE = -2047 }; /* what a JPEG can code: T.81, Tables F.1 and F.2 */
 _Static_assert(MOST_BYTES <= UINT8_MAX && MOST_BYTES + 8 <= PADDING, "a block is longer than its length can say");
 static const uint8_t MAGIC[4] = {0, 't', 'p', 'c'};
 
@@ -244,7 +244,7 @@ AVX2 int stored_avx2(struct scan *scan, int from, int to) { return stored_any(sc
 int stored_neon(struct scan *scan, int from, int to) { return stored_any(scan, from, to, read_plain, idct_neon); }
 #endif
 
-/* Writes a block; returns the number of its bytes. */
+/* Writes a block; returns the number of its bytes, 0 if a sequential JPEG could not code its AC. */
 static size_t write_block(uint8_t *to, const int16_t *coefficients) {
     uint64_t mask = 0;
     for (int place = 1; place < BLOCK; place++) mask |= (uint64_t)(coefficients[NATURAL[place]] != 0) << (place - 1);
@@ -257,6 +257,7 @@ static size_t write_block(uint8_t *to, const int16_t *coefficients) {
     memset(nibbles, 0, (size_t)(escaped - nibbles));
     for (int i = 0; mask; i++, mask &= mask - 1) {
         int16_t value = coefficients[NATURAL[1 + __builtin_ctzll(mask)]];
+        if (value < -MOST_AC || value > MOST_AC) return 0;
         int small = value > ESCAPE && value<-ESCAPE, in_byte = value> WIDE && value <= INT8_MAX;
         nibbles[i / 2] |= (uint8_t)(((small ? value : ESCAPE) & 15) << 4 * (i & 1));
         if (small) continue;
@@ -276,29 +277,44 @@ struct rows {
     int before[3]; /* DC of each component's last block */
 };
 
-/* Decodes a row of MCUs, and writes its rows of blocks. Returns 0 or TFPIPE_*. */
-static int write_row(struct scan *scan, struct rows *rows) {
+/* Decodes MCUs from the scan's position on, at most `count`. Returns how many, or 0. */
+static int decode_some(struct scan *scan, int count) {
+    int most = BLOCKS / scan->mcu_blocks, interval = scan->frame->interval;
+    int left = interval ? interval - (int)(scan->position % (size_t)interval) : count;
+    if (left < most) most = left; /* each run's blocks begin at the first */
+    if (count < most) most = count;
+    return advance_to(scan, tfpipe_kernels()->decode, scan->position + (size_t)most, 1) ? 0 : most;
+}
+
+/* Decodes a row of MCUs, unless all are decoded, and writes its rows of blocks. Returns 0 or TFPIPE_*. */
+static int write_row(struct scan *scan, struct rows *rows, int row) {
     const struct frame *frame = scan->frame;
-    int count = rows_of(frame), most = BLOCKS / scan->mcu_blocks, n;
-    for (int i = 0; i < count; i++) rows->end[i] = rows->memory + rows->pitch * (size_t)i;
-    for (int column = 0; column < scan->mcus; column += n) {
-        n = scan->mcus - column < most ? scan->mcus - column : most;
-        int left = frame->interval ? frame->interval - (int)(scan->position % (size_t)frame->interval) : n;
-        n = left < n ? left : n; /* each run's blocks begin at the first */
-        int status = advance_to(scan, tfpipe_kernels()->decode, scan->position + (size_t)n, 1);
-        if (status) return status;
-        const struct block *block = scan->blocks;
-        for (int i = 0; i < n; i++) {
-            uint8_t **end = rows->end;
-            for (int c = 0; c < frame->components; c++) {
-                for (int v = 0; v < frame->component[c].v; v++, end++) {
-                    for (int h = 0; h < frame->component[c].h; h++) {
-                        int dc = block->coefficients[0], change = dc - rows->before[c];
-                        if (dc < LOWEST_DC || dc > HIGHEST_DC || change < LOWEST_CHANGE || change > -LOWEST_CHANGE)
-                            return TFPIPE_REFUSED;
-                        rows->before[c] = dc;
-                        *end += write_block(*end, (block++)->coefficients);
-                    }
+    for (int i = 0; i < rows_of(frame); i++) rows->end[i] = rows->memory + rows->pitch * (size_t)i;
+    const struct block *block = scan->blocks;
+    int ready = frame->several ? scan->mcus : 0; /* MCUs that are decoded */
+    for (int mcu = 0; mcu < scan->mcus; mcu++) {
+        if (mcu == ready) {
+            int n = decode_some(scan, scan->mcus - mcu);
+            if (!n) return TFPIPE_DAMAGED;
+            ready += n;
+            block = scan->blocks;
+        }
+        uint8_t **end = rows->end;
+        for (int c = 0; c < frame->components; c++) {
+            const struct component *component = frame->component + c;
+            for (int v = 0; v < component->v; v++, end++) {
+                size_t at = ((size_t)row * (size_t)component->v + (size_t)v) * component->across;
+                for (int h = 0; h < component->h; h++) {
+                    const int16_t *coefficients = frame->several
+                                                      ? component->coefficients[at + (size_t)(mcu * component->h + h)]
+                                                      : (block++)->coefficients;
+                    int dc = coefficients[0], change = dc - rows->before[c];
+                    if (dc < LOWEST_DC || dc > HIGHEST_DC || change < LOWEST_CHANGE || change > -LOWEST_CHANGE)
+                        return TFPIPE_REFUSED;
+                    rows->before[c] = dc;
+                    size_t size = write_block(*end, coefficients);
+                    if (!size) return TFPIPE_REFUSED;
+                    *end += size;
                 }
             }
         }
@@ -325,17 +341,20 @@ static void write_head(uint8_t *out, const struct frame *frame) {
 }
 
 int64_t tfpipe_store(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, uint8_t *out, int64_t room) {
+    struct header header;
     struct frame frame;
     struct scan scan = {.frame = &frame};
-    if (length >= MAX_BYTES || read_header(scratch, jpeg, length, &frame) || open_data(scratch, &scan, jpeg + length))
-        return 0;
+    if (length >= MAX_BYTES || read_header(&header, scratch, jpeg, length, &frame)) return 0;
+    set_mcus(&scan);
+    if (frame.several ? read_scans(&header, &scan, scan.mcu_rows) : open_data(scratch, &scan, jpeg + length)) return 0;
+    set_blocks(&scan, scratch->blocks);
     size_t in_mcu = (size_t)rows_of(&frame), count = in_mcu * (size_t)scan.mcu_rows, size = 0;
     struct rows rows = {.pitch = (size_t)scan.mcus * 2 * MOST_BYTES + 8};
     rows.memory = buffer_reserve(&scratch->places, rows.pitch * in_mcu);
     if (!rows.memory) return -1;
     size_t start = OFFSETS + 4 * count;
     for (int row = 0; row < scan.mcu_rows; row++) {
-        if (write_row(&scan, &rows)) return 0;
+        if (write_row(&scan, &rows, row)) return 0;
         for (size_t i = 0; i < in_mcu; i++) {
             const uint8_t *from = rows.memory + rows.pitch * i;
             uint32_t offset = (uint32_t)size;

@@ -69,7 +69,7 @@ void TF_StringCopy(TF_TString *, const char *bytes, size_t);
 
 /* An op for CPUs, as op.c registers it; the lists end with NULL. An op without a state has no create and destroy. */
 struct tfpipe_op {
-    const char *name, *inputs[7], *attributes[5], *outputs[3];
+    const char *name, *inputs[7], *attributes[6], *outputs[3];
     void *(*create)(TF_OpKernelConstruction *);
     void (*compute)(void *, TF_OpKernelContext *);
     void (*destroy)(void *);

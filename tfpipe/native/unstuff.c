@@ -47,14 +47,14 @@ int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
         }
         at += 2;
         if (marker == 0) {
-            /* After a fill byte: libjpeg's ways to read bits differ. The byte before the data is 0, see read_scan. */
+            /* After a fill byte: libjpeg's ways to read bits differ. The byte before the data is no 0xff: see read_scan. */
             if (at[-3] == 0xff) return TFPIPE_DAMAGED;
             *to++ = 0xff;
             continue;
         }
         if (count == expected) return TFPIPE_DAMAGED;
         ends[count++] = (uint32_t)(to - data);
-        if (marker == 0xd9) break;
+        if (marker == 0xd9 || (frame->several && (marker & 0xf8) != 0xd0)) break;
         if (marker != 0xd0 + (int)((count - 1) & 7)) return TFPIPE_DAMAGED;
     }
     if (count != expected) return TFPIPE_DAMAGED;
@@ -62,5 +62,6 @@ int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
     scan->data = data;
     scan->ends = ends;
     scan->limit = to + LIMIT;
+    scan->after = at - 2;
     return 0;
 }

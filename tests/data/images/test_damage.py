@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.decoding import decode
-from tests.support.images import encoded, gigapixel, picture, sampled, scans
+from tests.support.images import decoded, encoded, gigapixel, picture, sampled, scans
 from tfpipe.config import DataConfig
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.damage import NO_HEADER, SCAN, Limits, describe, find_damage
@@ -77,6 +77,23 @@ def test_the_size_is_refused_that_tensorflow_refuses() -> None:
 @pytest.mark.parametrize("contents", [b"\xff\xd8", encoded(picture(9, 9))[:90], b"\xff\xd8\xff\xff\xff"], ids=range(3))
 def test_a_jpeg_without_a_header_is_named_so(contents: bytes) -> None:
     assert find_damage(contents) == NO_HEADER
+
+
+@pytest.mark.parametrize("decoder", ["native", "graph"])
+def test_a_progressive_file_is_decoded_up_to_the_limit_of_scans(decoder: str) -> None:
+    contents, number = encoded(picture(29, 31), progressive=True), tf.constant([0], tf.int64)
+    windows, count = Windows(number, number, tf.constant([[0, 0, 9, 9]]), tf.constant([0])), contents.count(SCAN)
+    inputs = EncodedImages(tf.constant([contents])), tf.constant([[29, 31]]), windows, tf.zeros(0, tf.bool)
+
+    def crops(most: int) -> np.ndarray:
+        config = DataConfig(train_filelist=Path("x"), decoder=decoder, crop_image_size=(9, 9), max_scans=most)
+        return choose_decoder(config).decode(*inputs).numpy()
+
+    assert (crops(count)[0] == decoded(contents)[:9, :9]).all()
+    for most in (count - 1, 1):
+        message = rf"{count} scans are more than data\.max_scans, {most}"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            crops(most)
 
 
 @pytest.mark.parametrize("decoder", ["native", "graph"])

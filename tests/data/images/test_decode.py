@@ -109,13 +109,13 @@ def test_no_window_gives_no_crop() -> None:
 def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels: int, kernel: Kernel) -> None:
     """Refused and accepted images of one call, several crops each, some of them mirrored."""
     target = {"height": 40, "width": 56, "kernel": KERNELS.index(kernel)}
-    others = {1: {"progressive": True}, 3: {"format": "PNG"}}
+    others = {1: {"keep_rgb": True}, 3: {"format": "PNG"}}
     files = [encoded(picture(90, 120, seed), **others.get(seed, {})) for seed in range(4)]
     windows = some_windows(90, 120, 6, 3)
     images, flips = [0, 1, 1, 2, 3, 3], [True, True, False, False, False, True]
     zeros = tf.zeros(6, tf.int64)
     chosen = Windows(tf.constant(images, tf.int64), zeros, tf.constant(windows), tf.cast(zeros, tf.int32))
-    inputs = tf.constant(files), tf.constant([[90, 120]] * 4), chosen, tf.constant(flips)
+    inputs = EncodedImages(tf.constant(files)), tf.constant([[90, 120]] * 4), chosen, tf.constant(flips)
     decoder = decoder_of("native", channels, kernel=kernel)
     decode = tf.function(decoder.decode, autograph=False).get_concrete_function(*inputs)
     graph = decode.graph.as_graph_def()

@@ -69,7 +69,11 @@ def _sizes_within(images: tf.Tensor, sizes: tf.Tensor, library: Native | None, m
 
 
 def _with_few_scans(image: tf.Tensor, most: int) -> tf.Tensor:
-    """Returns an image (string []); a JPEG of more than `most` scans is an error. The decoder in C takes one scan."""
+    """Returns an image (string []); a JPEG of more than `most` scans is an error.
+
+    The decoder in C refuses such a JPEG by the scans of its image alone, which are at most those counted here: so it
+    is an error either way.
+    """
     scans = tf.size(tf.strings.split(image, SCAN)) - 1
     is_jpeg = tf.equal(tf.strings.substr(image, 0, len(JPEG)), JPEG)
     with tf.control_dependencies([_at_most(tf.where(is_jpeg, scans, 0), most, TOO_MANY_SCANS)]):
@@ -90,11 +94,12 @@ def _decoder_in_c(library: Native, config: DataConfig) -> Decode:
     """
     (height, width), channels, kernel = config.crop_image_size, config.num_channels, KERNELS.index(config.resize)
     target = {"height": height, "width": width, "kernel": kernel}
+    of_jpegs = {"channels": channels, "scans": min(config.max_scans, 2**31 - 1)}
 
     def decode(images: EncodedImages, sizes: tf.Tensor, windows: Windows, flips: tf.Tensor) -> tf.Tensor:
         entries = tf.zeros(0, tf.string) if images.entries is None else images.entries
         crops, refused = library.crops(
-            images.contents, entries, sizes, windows.images, windows.windows, flips, channels=channels, **target
+            images.contents, entries, sizes, windows.images, windows.windows, flips, **of_jpegs, **target
         )
         crops, refused = tf.ensure_shape(crops, [None, height, width, channels]), tf.ensure_shape(refused, [None])
 
