@@ -115,7 +115,7 @@ struct component {
     int8_t low[BLOCK];       /* lowest bit that is known of each coefficient, in zigzag order; UNKNOWN: none */
     /* Of an image that comes in several scans, by rows of blocks, of whole MCUs: */
     int16_t (*coefficients)[BLOCK]; /* of each block, in natural order */
-    uint64_t *nonzero;              /* which of the 63 of AC these are, the first place in zigzag order in bit 1 */
+    uint64_t *nonzero;              /* places of those that are not 0, but for DC: the first one is the highest bit */
     size_t across;                  /* blocks in a row */
 };
 

@@ -2,7 +2,8 @@
  * F.2.2.
  *
  * Which coefficients are not zero is kept in a word for each block, so that a scan that refines them need not look for
- * them: most are zero. */
+ * them: most are zero. Such scans have half of an ordinary file's codes, and each is unpredictable. So what a block's codes
+ * say is collected without branches, and added to the coefficients at its end. */
 #include "core.h"
 
 /* A block takes at most these bits, after which an overrun is noticed. */
@@ -10,12 +11,30 @@ _Static_assert(DC_BITS + (BLOCK - 1) * (AC_BITS + 1) + 16 + 14 <= 8 * (SLACK - L
                "a block that runs over the coded data reads beyond SLACK");
 _Static_assert(16 + 14 <= 56, "a code of a run of ends does not fit in the buffer");
 
-/* Returns the places [first, last] as bits. */
-static uint64_t places(int first, int last) { return ~0ull >> (BLOCK - 1 - last) & ~0ull << first; }
+/* Returns the places [first, last] as bits: see struct component. */
+static uint64_t places(int first, int last) { return ~0ull >> first & ~0ull << (BLOCK - 1 - last); }
 
-/* Takes `count` bits, up to 14, after a refill. */
-INLINE uint32_t take_bits(struct bits *bits, uint32_t count) {
-    uint32_t value = (uint32_t)(bits->buffer >> 1 >> (63 - count));
+INLINE uint64_t place_bit(unsigned place) { return 1ull << (BLOCK - 1 - place); }
+
+/* Puts the low bits of a value, from the lowest on, where `at` has bits. */
+INLINE uint64_t deposit(uint64_t value, uint64_t at, int bmi) {
+#if HAVE_AVX2
+    uint64_t out;
+    if (bmi) {
+        __asm__("pdepq %2, %1, %0" : "=r"(out) : "r"(value), "r"(at));
+        return out;
+    }
+#endif
+    (void)bmi;
+    uint64_t plain = 0;
+    for (; at; at &= at - 1, value >>= 1)
+        if (value & 1) plain |= at & -at;
+    return plain;
+}
+
+/* Takes `count` bits, 0 to 56, of those that a refill has left. */
+INLINE uint64_t take_bits(struct bits *bits, uint32_t count) {
+    uint64_t value = bits->buffer >> 1 >> (63 - count);
     take(bits, count);
     return value;
 }
@@ -24,7 +43,7 @@ INLINE uint32_t take_bits(struct bits *bits, uint32_t count) {
  * libjpeg takes all of these codes for an end there. */
 INLINE uint32_t take_run(const struct pass *pass, struct bits *bits, uint32_t entry) {
     uint32_t extra = pass->progressive ? entry >> OTHER & 63 : 0; /* at most 14 */
-    return (1u << extra) + take_bits(bits, extra);
+    return (1u << extra) + (uint32_t)take_bits(bits, extra);
 }
 
 static int first_dc(struct pass *pass, struct component *component, size_t block, int count) {
@@ -69,7 +88,7 @@ INLINE int first_block(const struct pass *pass, const struct huffman *table, str
             int a = (int32_t)entry >> VALUE, b = (int32_t)(entry << (26 - OTHER)) >> 26;
             block[NATURAL[second]] = (int16_t)(b * one);
             block[NATURAL[first]] = (int16_t)(a * one);
-            *nonzero |= (uint64_t)(a != 0) << first | (uint64_t)(b != 0) << second;
+            *nonzero |= (uint64_t)(a != 0) << (BLOCK - 1 - first) | (uint64_t)(b != 0) << (BLOCK - 1 - second);
             if (entry & ENDS) return 1;
             place = second;
         }
@@ -84,7 +103,7 @@ INLINE int first_block(const struct pass *pass, const struct huffman *table, str
         place += entry >> FIRST & 31;
         if (place > last) return -1;
         block[NATURAL[place]] = (int16_t)(value * one);
-        *nonzero |= (uint64_t)(value != 0) << place;
+        if (value) *nonzero |= place_bit(place);
         if (place == last) return 0;
     }
 }
@@ -108,69 +127,90 @@ static int first_ac(struct pass *pass, struct component *component, size_t block
     return 0;
 }
 
-/* Adds a bit to each coefficient at `at`: away from zero, if it is set. */
-INLINE void correct(struct bits *bits, int16_t *block, uint64_t at, int one) {
-    while (at) {
+enum { CODE = 16 + 1 }; /* bits that are taken of a refill's 56, at most, before those of coefficients that are known */
+
+/* Takes a bit for each place of `at`, from the first to the last, and returns those of set bits. */
+INLINE uint64_t take_corrections(struct bits *bits, uint64_t at, int bmi) {
+    uint32_t n = (uint32_t)__builtin_popcountll(at);
+    uint64_t ones = 0;
+    if (UNLIKELY(n > 56 - CODE)) {
         refill(bits);
-        uint64_t buffer = bits->buffer;
-        uint32_t n = 0;
-        for (; at && n < 56; n++, at &= at - 1, buffer <<= 1) {
-            int16_t *coefficient = block + NATURAL[__builtin_ctzll(at)];
-            int sign = *coefficient >> 15, set = -(int)(buffer >> 63);
-            *coefficient = (int16_t)(*coefficient + (((one ^ sign) - sign) & set));
+        for (; n > 56; n--) {
+            uint64_t top = place_bit((unsigned)__builtin_clzll(at));
+            if (take_bits(bits, 1)) ones |= top;
+            at -= top;
         }
-        take(bits, n);
+        refill(bits);
     }
+    return ones | deposit(take_bits(bits, n), at, bmi);
 }
 
-/* Refines a block's AC coefficients; returns as first_block. */
-INLINE int refine_block(const struct pass *pass, const struct huffman *table, struct bits *bits, int16_t *block,
-                        uint64_t *nonzero) {
-    const int one = 1 << pass->band.low;
+/* Refines a block's AC coefficients, with a run before it that is left, or codes of its own; returns as first_block. */
+INLINE int refine_block(const struct pass *pass, const struct component *component, struct bits *bits, size_t number,
+                        int bmi) {
+    const struct huffman *table = component->ac_table;
+    const int low = 1 << pass->band.low;
+    int run = (int)pass->run;
     uint64_t rest = places(pass->band.first, pass->band.last); /* places that are left */
-    const uint64_t known = *nonzero & rest;
-    while (rest) {
+    const uint64_t known = component->nonzero[number] & rest;
+    uint64_t ones = 0, new = 0, negative = 0;
+    while (!run && rest) {
         refill(bits);
         uint32_t entry = find_code(table, bits->buffer);
-        if (!entry || entry >> VALUE > 1) return -1;
-        int value = value_after(entry, bits->buffer);
-        take(bits, entry);
+        if (UNLIKELY(!entry || entry >> VALUE > 1)) return -1;
         if (entry & ENDS) {
-            int run = (int)take_run(pass, bits, entry);
-            correct(bits, block, known & rest, one);
-            return run;
+            take(bits, entry);
+            run = (int)take_run(pass, bits, entry);
+            refill(bits);
+            break;
         }
-        uint64_t zeros = rest & ~known;
-        for (uint32_t run = entry >> FIRST & 31; run > 1; run--) zeros &= zeros - 1;
-        if (!zeros) return -1;
-        uint64_t target = zeros & -zeros;
-        correct(bits, block, known & rest & (target - 1), one);
-        if (value) block[NATURAL[__builtin_ctzll(target)]] = (int16_t)(value * one), *nonzero |= target;
-        rest &= -target << 1;
+        uint64_t zeros = rest & ~known, sign = bits->buffer >> (64 - (entry & 63)) & 1; /* set: it is positive */
+        uint32_t left = (uint32_t)__builtin_popcountll(zeros), run_of_zeros = entry >> FIRST & 31;
+        if (UNLIKELY(run_of_zeros > left)) return -1;
+        uint64_t target = deposit(1ull << (left - run_of_zeros), zeros, bmi);
+        take(bits, entry);
+        ones |= take_corrections(bits, known & rest & -target, bmi);
+        new |= target & -(uint64_t)(entry >> VALUE);
+        negative |= target & (sign - 1);
+        rest &= target - 1;
     }
-    return 0;
+    if (run) {
+        if (pass->run) refill(bits);
+        ones |= take_corrections(bits, known & rest, bmi);
+    }
+    int16_t *block = component->coefficients[number];
+    component->nonzero[number] |= new;
+    for (uint64_t changed = ones | new; changed; changed &= changed - 1) {
+        int bit = __builtin_ctzll(changed);
+        int16_t *coefficient = block + NATURAL[BLOCK - 1 - bit];
+        int below = *coefficient >> 15 | -(int)(negative >> bit & 1); /* -1: away from zero is down */
+        *coefficient = (int16_t)(*coefficient + ((low ^ below) - below));
+    }
+    return run;
 }
 
-static int refine_ac(struct pass *pass, struct component *component, size_t block, int count) {
+INLINE int refine_ac(struct pass *pass, struct component *component, size_t block, int count, int bmi) {
     struct bits bits = pass->scan->bits; /* in registers */
-    const uint64_t band = places(pass->band.first, pass->band.last);
     for (; count > 0; count--, block++) {
-        int16_t *coefficients = component->coefficients[block];
-        if (pass->run) {
-            pass->run--;
-            correct(&bits, coefficients, component->nonzero[block] & band, 1 << pass->band.low);
-        } else {
-            uint64_t nonzero = component->nonzero[block];
-            int run = refine_block(pass, component->ac_table, &bits, coefficients, &nonzero);
-            if (run < 0) return TFPIPE_DAMAGED;
-            component->nonzero[block] = nonzero;
-            if (run) pass->run = (uint32_t)run - 1;
-        }
-        if (bits.next > pass->scan->limit) return TFPIPE_DAMAGED;
+        int run = refine_block(pass, component, &bits, block, bmi);
+        if (run < 0 || bits.next > pass->scan->limit) return TFPIPE_DAMAGED;
+        pass->run = run ? (uint32_t)run - 1 : 0;
     }
     pass->scan->bits = bits;
     return 0;
 }
+
+static int refine_plain(struct pass *pass, struct component *component, size_t block, int count) {
+    return refine_ac(pass, component, block, count, 0);
+}
+
+#if HAVE_AVX2
+AVX2 static int refine_avx2(struct pass *pass, struct component *component, size_t block, int count) {
+    return refine_ac(pass, component, block, count, 1);
+}
+#else
+#define refine_avx2 refine_plain
+#endif
 
 static int sequential(struct pass *pass, struct component *component, size_t block, int count) {
     int status = 0;
@@ -183,6 +223,6 @@ static int sequential(struct pass *pass, struct component *component, size_t blo
 
 decode_band *choose_band(const struct pass *pass) {
     if (!pass->progressive) return sequential;
-    if (pass->band.first) return pass->band.high ? refine_ac : first_ac;
-    return pass->band.high ? refine_dc : first_dc;
+    if (!pass->band.first) return pass->band.high ? refine_dc : first_dc;
+    return !pass->band.high ? first_ac : simd_level() ? refine_avx2 : refine_plain;
 }

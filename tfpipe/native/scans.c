@@ -108,7 +108,8 @@ int read_scans(struct header *header, struct scan *scan, int mcu_rows) {
 /* Copies a block's coefficients for the transform. */
 INLINE void load_block(struct block *to, const struct component *component, size_t block) {
     memcpy(to->coefficients, component->coefficients[block], sizeof to->coefficients);
-    int end = 64 - __builtin_clzll(component->nonzero[block] | 1); /* the place after the last one */
+    int end =
+        BLOCK - __builtin_ctzll(component->nonzero[block] | 1ull << (BLOCK - 1)); /* the place after the last one */
     to->end = (uint32_t)(end < BLOCK ? end : BLOCK - 1);
 }
 
