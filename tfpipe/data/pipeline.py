@@ -15,7 +15,7 @@ import tensorflow as tf
 from tfpipe.config import Config, DataConfig
 from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import Batch, joined, transformed
-from tfpipe.data.catalog.locate import Lookup, known_entries, known_targets
+from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
@@ -35,7 +35,7 @@ from tfpipe.data.runtime.store import Store
 from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers
 from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
-from tfpipe.data.sources.reading import Encoded, measured
+from tfpipe.data.sources.reading import Encoded, known_entries, measured
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split, StoredCrops
 from tfpipe.distributed import World

@@ -1,15 +1,11 @@
-"""Looks up paths, labels, boxes and entry points of samples in the catalog, in graph."""
+"""Looks up paths and labels of samples in the catalog, in graph."""
 
 from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfpipe.config import DataConfig
 from tfpipe.data.annotations.targets import KnownTargets
-from tfpipe.data.catalog.entries import find_entries
-from tfpipe.data.catalog.table import StoredTable
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.images.decode import native_library
 from tfpipe.data.order.stream import SampleRef
 from tfpipe.data.runtime.columns import Lines, columns
 
@@ -71,30 +67,3 @@ def known_targets(catalog: Catalog, *, sent: bool = False) -> KnownTargets | Non
     if catalog.boxes is None:
         return None
     return KnownTargets(catalog.boxes, None if catalog.by_box else catalog.boxes.offsets(len(catalog)), sent=sent)
-
-
-class EntryPoints:
-    """The entry points of a split's images, looked up in graph where they are in memory."""
-
-    def __init__(self, table: StoredTable, catalog: Catalog) -> None:
-        """Looks up in a table of find_entries."""
-        boxes = catalog.sampled_boxes
-        arrays = [table.columns["text"], table.columns["starts"], *([] if boxes is None else [boxes.images])]
-        text, starts, *images = columns(*arrays, sent=False)
-        self._lines, self._images = Lines(text, starts), images[0] if images else None
-
-    def at(self, items: tf.Tensor) -> tf.Tensor:
-        """Returns string [n]: the entry points of the samples `items` (int64 [n]), "" for an image without any."""
-        images = items if self._images is None else tf.cast(self._images.at(items), tf.int64)
-        return self._lines.at(images)
-
-
-def known_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> EntryPoints | None:
-    """Returns the entry points of a split's images, None if there are none; `show` as in find_entries.
-
-    None, too, if nothing here uses them: other processes decode (`data.service`), or TensorFlow's ops.
-    """
-    if config.service is not None or native_library(config) is None:
-        return None
-    table = find_entries(config, catalog, show=show)
-    return None if table is None else EntryPoints(table, catalog)
