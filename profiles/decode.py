@@ -16,7 +16,7 @@ from tfpipe import World, load_config
 from tfpipe.config import DataConfig, Kernel
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.images.crops import Windows
-from tfpipe.data.images.decode import Decoder, choose_decoder
+from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.images.windows import box_windows
 from tfpipe.data.sources.registry import load_split
@@ -93,7 +93,9 @@ def cpu_us(decoder: Decoder, images: list[Image]) -> float:
         owner = tf.repeat(tf.range(len(jpegs), dtype=tf.int64), [len(each) for each in boxes])
         windows = box_windows(tf.constant(np.concatenate(boxes)), tf.gather(sizes, owner))
         labels = tf.zeros(len(windows), tf.int32)
-        calls.append((tf.constant(jpegs), sizes, Windows(owner, 0 * owner, windows, labels), tf.zeros(0, tf.bool)))
+        calls.append(
+            (EncodedImages(tf.constant(jpegs)), sizes, Windows(owner, 0 * owner, windows, labels), tf.zeros(0, tf.bool))
+        )
     start = time.process_time()
     for call in calls:
         decoder.decode(*call)

@@ -24,6 +24,67 @@ static void find_size(const uint8_t *jpeg, size_t length, int *height, int *widt
     }
 }
 
+/* The hash of entries.c. */
+static uint64_t hash(uint64_t seed, const uint8_t *bytes, size_t size) {
+    uint64_t word = 0;
+    for (; size >= 8; size -= 8, bytes += 8) {
+        memcpy(&word, bytes, 8);
+        seed = (seed ^ word) * 0x9e3779b97f4a7c15u;
+        seed ^= seed >> 32;
+    }
+    word = 0;
+    memcpy(&word, bytes, size);
+    seed = (seed ^ word) * 0x9e3779b97f4a7c15u;
+    return seed ^ seed >> 32;
+}
+
+/* Finds the JPEG's entry points; forged: changes a few of their bytes, and their hash with them. */
+static struct tfpipe_entries entries_of(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, uint32_t state,
+                                        int forged) {
+    int every = 1 + (int)(state >> 8) % 12;
+    int64_t size = tfpipe_find_entries(scratch, jpeg, length, every, NULL, 0);
+    uint8_t *bytes = size > 0 ? malloc((size_t)size) : NULL;
+    if (!bytes) return (struct tfpipe_entries){0};
+    if (tfpipe_find_entries(scratch, jpeg, length, every, bytes, size) != size) abort();
+    for (int i = 0; forged && i < 3; i++) {
+        state = state * 1664525u + 1013904223u;
+        bytes[16 + (state >> 8) % (uint32_t)(size - 16)] ^= (uint8_t)(1 + state % 255);
+    }
+    uint64_t of_file, own;
+    memcpy(&of_file, bytes, sizeof of_file);
+    own = hash(of_file, bytes + 16, (size_t)size - 16);
+    if (!forged && memcmp(bytes + 8, &own, sizeof own)) abort();
+    memcpy(bytes + 8, &own, sizeof own);
+    return (struct tfpipe_entries){bytes, (size_t)size};
+}
+
+/* Stores the JPEG's coefficients: the same crops. Then changes some bytes: any crops, or none. */
+static void check_stored(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, uint32_t state, int height,
+                         int width, const int32_t window[4], int channels) {
+    enum { SIDE = 9 };
+    uint8_t crop[SIDE * SIDE * 3], other[SIDE * SIDE * 3];
+    int64_t size = tfpipe_store(scratch, jpeg, length, NULL, 0);
+    uint8_t *stored = size > 0 ? malloc((size_t)size) : NULL;
+    if (!stored) return;
+    if (tfpipe_store(scratch, jpeg, length, stored, size) != size) abort();
+    int status =
+        tfpipe_crops(scratch, jpeg, length, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1, crop);
+    int own = tfpipe_crops(scratch, stored, (size_t)size, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1,
+                           other);
+    if (status != own || (!status && memcmp(crop, other, (size_t)(SIDE * SIDE * channels)))) abort();
+    for (int i = 0; i < 4; i++) {
+        state = state * 1664525u + 1013904223u;
+        stored[(state >> 8) % (uint32_t)(i & 1 ? size : size < 700 ? size : 700)] ^= (uint8_t)(1 + state % 255);
+        tfpipe_crops(scratch, stored, (size_t)size, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1,
+                     other);
+        int64_t again = tfpipe_unstore(scratch, stored, (size_t)size, NULL, 0);
+        uint8_t *written = again > 0 ? malloc((size_t)again) : NULL;
+        if (written && tfpipe_unstore(scratch, stored, (size_t)size, written, again) != again) abort();
+        free(written);
+    }
+    free(stored);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static tfpipe_scratch *scratch;
     if (!scratch) scratch = tfpipe_scratch_new();
@@ -73,6 +134,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             abort();
         free(again);
     }
+    if (out && data[7] & 4) { /* with entry points: the same crops, unless these are forged */
+        struct tfpipe_entries entries = entries_of(scratch, jpeg, length, state, data[7] & 8);
+        uint8_t *again = malloc(bytes);
+        int status = tfpipe_crops(scratch, jpeg, length, NULL, height, width, windows, NULL, count, target_height,
+                                  target_width, channels, kernel, out);
+        if (again &&
+            !tfpipe_crops(scratch, jpeg, length, &entries, height, width, windows, NULL, count, target_height,
+                          target_width, channels, kernel, again) &&
+            !status && !(data[7] & 8) && memcmp(out, again, bytes))
+            abort();
+        free(again);
+        free((void *)(uintptr_t)entries.bytes);
+    }
+    if (data[7] & 16 && height && width) check_stored(scratch, jpeg, length, state, height, width, windows, channels);
     free(out);
     free(jpeg);
     if (data[7] & 2) { /* a new scratch from time to time: kept tables must not hide a fault */

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests.support.decoding import decoder_of
 from tests.support.images import cmyk, encoded, picture, turned, unmarked, with_alpha, ycck
 from tfpipe.data.images.crops import Windows
+from tfpipe.data.images.decode import EncodedImages
 from tfpipe.data.images.windows import full_windows, image_size
 
 TARGET = (16, 24)
@@ -95,6 +96,6 @@ def _decoder(name: str, channels: int) -> Callable[[tf.Tensor], tf.Tensor]:
     def whole(contents: tf.Tensor) -> tf.Tensor:
         sizes, zero = image_size(contents)[None], tf.zeros([1], tf.int64)
         windows = Windows(zero, zero, full_windows(sizes), tf.zeros([1], tf.int32))
-        return decode(contents[None], sizes, windows, tf.zeros(0, tf.bool))
+        return decode(EncodedImages(contents[None]), sizes, windows, tf.zeros(0, tf.bool))
 
     return whole

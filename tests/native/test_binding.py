@@ -151,7 +151,7 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_it_is_there_and_names_its_instructions(unloaded: pytest.MonkeyPatch) -> None:
-    assert missing() == "" and native.native().simd in ("avx2", "plain")
+    assert missing() == "" and native.native().simd in ("avx2", "neon", "plain")
     assert decoder_name() == f"tfpipe's own in C ({native.native().simd})"
 
 

@@ -150,7 +150,7 @@ def test_the_parser_that_readers_of_imagenet_use_takes_them(config: Config, tmp_
         assert tf.io.decode_jpeg(parsed["image/encoded"]).shape[0] > 0
 
 
-@pytest.mark.parametrize("kind", ["original", "crops", "raw"])
+@pytest.mark.parametrize("kind", ["original", "coefficients", "crops", "raw"])
 def test_each_record_is_where_its_table_says(config: Config, tmp_path: Path, kind: str) -> None:
     out = packed(config, tmp_path / "out", kind, shards=3, splits=("test",))
     table = pq.read_table(out / "validation.records.parquet").to_pydict()
@@ -166,7 +166,8 @@ def test_each_record_is_where_its_table_says(config: Config, tmp_path: Path, kin
         assert sorted(parts) == sorted(crop.tobytes() for each in arrays for crop in each)
     else:
         assert sorted(parts) == sorted(each["image/encoded"][0] for each in records(out, "validation"))
-        assert all(each.startswith(b"\xff\xd8") for each in parts)
+        start = b"\0tpc" if kind == "coefficients" else b"\xff\xd8"
+        assert all(each.startswith(start) for each in parts)
 
 
 def test_odd_files_are_packed_as_they_are(tmp_path: Path) -> None:
@@ -274,7 +275,7 @@ def test_two_packs_never_write_one_folder(config: Config, tmp_path: Path) -> Non
         pack(config.data, "test", tmp_path / "out", PackPlan(), World())
 
 
-@pytest.mark.parametrize("kind", ["original", "crops", "raw"])
+@pytest.mark.parametrize("kind", ["original", "coefficients", "crops", "raw"])
 def test_too_small_a_disk_is_told_before_anything_is_packed(
     config: Config, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import random
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import simplejpeg
@@ -60,6 +61,9 @@ class Core:
         self.library.tfpipe_find_entries.argtypes = [
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
         ]
+        for function in (self.library.tfpipe_store, self.library.tfpipe_unstore):
+            function.restype = ctypes.c_int64
+            function.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64]
         self.library.tfpipe_resize.argtypes = [
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
             *(ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
@@ -120,10 +124,22 @@ class Core:
 
     def entries(self, jpeg: bytes, every: int) -> bytes:
         """Returns the JPEG's entry points, b"" if it has none."""
-        size = self.library.tfpipe_find_entries(self.scratch, jpeg, len(jpeg), every, None, 0)
+        return self._written(self.library.tfpipe_find_entries, jpeg, every)
+
+    def store(self, jpeg: bytes) -> bytes:
+        """Returns the JPEG's stored coefficients, b"" if it has none."""
+        return self._written(self.library.tfpipe_store, jpeg)
+
+    def unstore(self, stored: bytes) -> bytes:
+        """Returns a JPEG of stored coefficients, b"" if they are damaged."""
+        return self._written(self.library.tfpipe_unstore, stored)
+
+    def _written(self, function: Any, source: bytes, *arguments: int) -> bytes:
+        """Calls a function that says how many bytes it needs; checks that it writes no more, and fewer on request."""
+        call = self.scratch, source, len(source), *arguments
+        size = function(*call, None, 0)
         memory = np.full(size + 64, 0xA5, np.uint8)
-        assert self.library.tfpipe_find_entries(self.scratch, jpeg, len(jpeg), every, memory.ctypes.data, size) == size
-        assert (memory[size:] == 0xA5).all()
+        assert function(*call, memory.ctypes.data, size) == size and (memory[size:] == 0xA5).all()
         return memory[:size].tobytes()
 
     def whole(self, jpeg: bytes, size: tuple[int, int], channels: int = 3) -> np.ndarray | int:

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 from tests.support.routes import SMALL, Sample, as_table, write_coco, write_files, write_tars, write_tfrecords
 from tfpipe import World
 from tfpipe.config import make_config
+from tfpipe.data.sources.packed.shards import Kind
 from tfpipe.prepare.pack import PackPlan, pack
 
 SPLITS = ("train", "test")
@@ -91,11 +92,15 @@ def _tfrecord(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
     return {"source": {"kind": "tfrecord", "path": str(root)}}
 
 
-def _packed(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
+def _packed(root: Path, splits: dict[str, list[Sample]], kind: Kind = "original") -> dict[str, Any]:
     listed = make_config({"data": {**SMALL, **_listed(root / "files", splits)}}).data
     for split in splits:
-        pack(listed, split, root / "packed", PackPlan("original", 2), World())
+        pack(listed, split, root / "packed", PackPlan(kind, 2), World())
     return {"source": {"kind": "packed", "path": str(root / "packed")}}
+
+
+def _coefficients(root: Path, splits: dict[str, list[Sample]]) -> dict[str, Any]:
+    return _packed(root, splits, "coefficients")
 
 
 WRITERS = {
@@ -108,6 +113,7 @@ WRITERS = {
     "tar": _tar,
     "tfrecord": _tfrecord,
     "packed": _packed,
+    "coefficients": _coefficients,
 }
 
 

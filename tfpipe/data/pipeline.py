@@ -35,7 +35,7 @@ from tfpipe.data.runtime.store import Store
 from tfpipe.data.service.client import served
 from tfpipe.data.service.workers import open_workers
 from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
-from tfpipe.data.sources.reading import Encoded, measured
+from tfpipe.data.sources.reading import Encoded, known_entries, measured
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split, StoredCrops
 from tfpipe.distributed import World
@@ -187,6 +187,7 @@ def crop(
     shape = (*config.crop_image_size, config.num_channels)
     known = known_targets(catalog, sent=config.service is not None)
     decoder = decoder or choose_decoder(config)
+    entries = known_entries(config, catalog, show=split.world.rank == 0)
     augment = choose_augment(config, training=split.training)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
@@ -206,7 +207,8 @@ def crop(
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
             at_once = flip and store is None
             flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
-            pixels = tf.ensure_shape(decoder.decode(EncodedImages(encoded.jpeg), sizes, windows, flips), [None, *shape])
+            images = EncodedImages(encoded.jpeg, None if entries is None else entries.at(visit.item))
+            pixels = tf.ensure_shape(decoder.decode(images, sizes, windows, flips), [None, *shape])
         return CropBatch(pixels, windows.images, windows.numbers, windows.labels)
 
     find_or_cut = cut if store is None else cached(cut, store, shape)

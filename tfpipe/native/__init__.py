@@ -20,13 +20,13 @@ logger = logging.getLogger(__name__)
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 11  # TFPIPE_VERSION of crops.h
+VERSION = 12  # TFPIPE_VERSION of crops.h
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "TensorFlow's ops"
 DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
 # Kernels of a resize, in the order of crops.h; the ops take their numbers.
 KERNELS = ("bilinear", "antialias", "bicubic", "area")
-ENTRIES_BYTES = 1 << 16  # of entry points, for which memory is taken at once: those of most images
+OUTPUT_BYTES = 1 << 16  # for which memory is taken at once
 # Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
@@ -70,7 +70,7 @@ class Core:
     """The functions of the library that need no TensorFlow. They release the GIL."""
 
     simd: str
-    """Instructions in use: "avx2" or "plain"."""
+    """Instructions in use: "avx2", "neon" or "plain"."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         address, number, count = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -80,6 +80,9 @@ class Core:
         library.tfpipe_native_draw.argtypes = (address, *(number,) * 4, count, count, count, address)
         library.tfpipe_native_operate.argtypes = (address, *(number,) * 3, address, number)
         library.tfpipe_native_entries.argtypes = (ctypes.c_char_p, count, number, address, count)
+        for written in (library.tfpipe_native_store, library.tfpipe_native_unstore):
+            written.argtypes = (ctypes.c_char_p, count, address, count)
+            written.restype = count
         library.tfpipe_native_entries.restype = count
         library.tfpipe_native_record_start.argtypes = (count,)
         library.tfpipe_native_record_stop.restype = count
@@ -115,12 +118,28 @@ class Core:
 
         Raises MemoryError.
         """
-        room = ENTRIES_BYTES
+        return self._written(self._library.tfpipe_native_entries, jpeg, every)
+
+    def store(self, jpeg: bytes) -> bytes:
+        """Returns a JPEG's coefficients (native/stored.c), of which the decoder takes crops without reading codes.
+
+        b"" for what the decoder refuses. Raises MemoryError.
+        """
+        return self._written(self._library.tfpipe_native_store, jpeg)
+
+    def unstore(self, stored: bytes) -> bytes:
+        """Returns a JPEG of the same coefficients as `stored`; b"" if that is damaged. Raises MemoryError."""
+        return self._written(self._library.tfpipe_native_unstore, stored)
+
+    @staticmethod
+    def _written(function: Callable[..., int], source: bytes, *arguments: int) -> bytes:
+        """Calls a function that writes up to as many bytes as there is room for, and says how many it needs."""
+        room = max(OUTPUT_BYTES, 2 * len(source))
         while True:
             memory = np.empty(room, np.uint8)
-            size = self._library.tfpipe_native_entries(jpeg, len(jpeg), every, memory.ctypes.data, room)
+            size = function(source, len(source), *arguments, memory.ctypes.data, room)
             if size < 0:
-                raise MemoryError(f"no memory to parse a JPEG of {len(jpeg)} bytes")
+                raise MemoryError(f"no memory to parse an image of {len(source)} bytes")
             if size <= room:
                 return memory[:size].tobytes()
             room = size

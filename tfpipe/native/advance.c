@@ -7,7 +7,20 @@ void open_segment(struct scan *scan, size_t segment) {
     for (int c = 0; c < scan->frame->components; c++) scan->frame->component[c].prediction = 0;
 }
 
-void open_scan(struct scan *scan) { open_segment(scan, 0); }
+void set_mcus(struct scan *scan) {
+    const struct frame *frame = scan->frame;
+    scan->mcus = (frame->width + 8 * frame->hmax - 1) / (8 * frame->hmax);
+    scan->mcu_rows = (frame->height + 8 * frame->vmax - 1) / (8 * frame->vmax);
+}
+
+int open_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end) {
+    set_mcus(scan);
+    int status = read_data(scratch, scan, end, (size_t)scan->mcus * (size_t)scan->mcu_rows);
+    if (status) return status;
+    set_blocks(scan, scratch->blocks);
+    open_segment(scan, 0);
+    return 0;
+}
 
 int check_interval(const struct scan *scan, int ends, int is_last) {
     size_t used = (taken(&scan->bits, scan->data) + 7) / 8, size = scan->ends[scan->segment];
@@ -17,16 +30,16 @@ int check_interval(const struct scan *scan, int ends, int is_last) {
 }
 
 /* Transforms up to the MCU `target`, if `keep`. */
-static void advance_stored(struct scan *scan, size_t target, int keep) {
+static void advance_decoded(struct scan *scan, size_t target, int keep) {
     int count = (int)(target - scan->position);
-    if (keep) transform_stored(scan, count);
+    if (keep) transform_decoded(scan, count);
     scan->column += count;
     scan->position = target;
 }
 
 int advance_to(struct scan *scan, decode_run *decode, size_t target, int keep) {
     size_t interval = (size_t)scan->frame->interval, total = (size_t)scan->mcus * (size_t)scan->mcu_rows;
-    if (scan->idct) return advance_stored(scan, target, keep), 0;
+    if (scan->idct) return advance_decoded(scan, target, keep), 0;
     if (!keep && scan->entries.records && jump_to(scan, target)) return TFPIPE_DAMAGED;
     while (scan->position < target) {
         size_t stop = target, known = scan->entries.records ? entry_before(scan, target) : 0;

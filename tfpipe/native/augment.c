@@ -223,6 +223,9 @@ static const struct level_kernels KERNELS[] = {
 #if HAVE_AVX2
     {map_avx2, blend_levels_avx2, luma_avx2, hue_avx2, range_avx2, sum_luma_avx2, smooth_avx2, blur_rows_avx2,
      blur_values_avx2, locate_avx2, interpolate_avx2, mirror_avx2},
+#elif HAVE_NEON
+    {map_neon, blend_levels_neon, luma_plain, hue_neon, range_plain, sum_luma_plain, smooth_plain, blur_rows_neon,
+     blur_values_neon, locate_plain, interpolate_neon, mirror_neon}, /* compilers make NEON code of the plain ones */
 #endif
 };
 

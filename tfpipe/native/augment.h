@@ -1,7 +1,7 @@
 /* Operations on a crop, uint8 [height][width][channels], in place; channels 1 or 3.
  *
  * Levels are those of torchvision.transforms.v2 on PIL images: where Pillow has the operation its arithmetic is kept,
- * so that results are equal. Plain C and AVX2 give equal results. Thread-safe, as long as each thread has its own
+ * so that results are equal. Plain C, AVX2 and NEON give equal results. Thread-safe, as long as each thread has its own
  * scratch. */
 #ifndef TFPIPE_AUGMENT_H
 #define TFPIPE_AUGMENT_H

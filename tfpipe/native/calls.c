@@ -63,6 +63,21 @@ EXPORT int64_t tfpipe_native_entries(const uint8_t *jpeg, int64_t length, int ev
     return size;
 }
 
+/* Stores a JPEG's coefficients, or makes a JPEG of those: see tfpipe_store and tfpipe_unstore. */
+EXPORT int64_t tfpipe_native_store(const uint8_t *jpeg, int64_t length, uint8_t *out, int64_t room) {
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    int64_t size = scratch ? tfpipe_store(scratch, jpeg, (size_t)length, out, room) : -1;
+    tfpipe_scratch_give(scratch);
+    return size;
+}
+
+EXPORT int64_t tfpipe_native_unstore(const uint8_t *stored, int64_t length, uint8_t *out, int64_t room) {
+    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    int64_t size = scratch ? tfpipe_unstore(scratch, stored, (size_t)length, out, room) : -1;
+    tfpipe_scratch_give(scratch);
+    return size;
+}
+
 /* Copies `count` records, pixels of height x width, to `crops`, one after the other, mirrored where flips[i] (NULL: none).
  * Returns 0 or TFPIPE_MEMORY. */
 EXPORT int tfpipe_native_copy(const uint8_t *const *records, const uint8_t *flips, int64_t count, int height, int width,

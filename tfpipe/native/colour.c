@@ -5,6 +5,8 @@
 
 #if HAVE_AVX2
 #include <immintrin.h>
+#elif HAVE_NEON
+#include <arm_neon.h>
 #endif
 
 /* Triangle filters of libjpeg's "fancy" upsampling. At the image's edges the caller repeats the outermost sample, which
@@ -133,6 +135,80 @@ AVX2 INLINE void ycc_any(uint8_t *out, const uint8_t *y, const uint8_t *cb, cons
 }
 
 AVX2 void ycc_avx2(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored) {
+    if (mirrored)
+        ycc_any(out, y, cb, cr, n, 1);
+    else
+        ycc_any(out, y, cb, cr, n, 0);
+}
+#elif HAVE_NEON
+/* Sixteen samples as 16-bit values. */
+struct samples {
+    uint16x8_t low, high;
+};
+
+INLINE struct samples between(const uint8_t *near, const uint8_t *far) { /* 3 * near + far */
+    const uint8x16_t a = vld1q_u8(near), b = vld1q_u8(far), three = vdupq_n_u8(3);
+    return (struct samples){vmlal_u8(vmovl_u8(vget_low_u8(b)), vget_low_u8(a), vget_low_u8(three)),
+                            vmlal_high_u8(vmovl_high_u8(b), a, three)};
+}
+
+INLINE uint16x8_t thrice(uint16x8_t here, uint16x8_t next) { return vmlaq_n_u16(next, here, 3); }
+
+void h2v2_neon(uint8_t *out, const uint8_t *near, const uint8_t *far, int samples) {
+    const uint16x8_t bias = vdupq_n_u16(7);
+    for (int i = 0; i < samples; i += 16) {
+        struct samples before = between(near + i - 1, far + i - 1), here = between(near + i, far + i);
+        struct samples after = between(near + i + 1, far + i + 1);
+        uint8x16x2_t pairs;
+        pairs.val[0] =
+            vcombine_u8(vrshrn_n_u16(thrice(here.low, before.low), 4), vrshrn_n_u16(thrice(here.high, before.high), 4));
+        pairs.val[1] = vcombine_u8(vshrn_n_u16(vaddq_u16(thrice(here.low, after.low), bias), 4),
+                                   vshrn_n_u16(vaddq_u16(thrice(here.high, after.high), bias), 4));
+        vst2q_u8(out + 2 * i, pairs);
+    }
+}
+
+INLINE uint8x16_t turned(uint8x16_t x) { return vextq_u8(vrev64q_u8(x), vrev64q_u8(x), 8); }
+
+/* Eight pixels as 16-bit values, before they are clipped. */
+struct wide {
+    int16x8_t red, green, blue;
+};
+
+/* Products of factors that exceed 15 bits: 1.402 = 1 + 0.402; -0.714 = 0.286 - 1; 1.772 = 2 - 0.228. Those of one factor
+ * are doubled, which leaves one bit more to be rounded off than the 16 of which an instruction takes the upper half. */
+INLINE struct wide convert8(uint8x8_t y, uint8x8_t cb, uint8x8_t cr) {
+    const uint8x8_t centre = vdup_n_u8(128);
+    int16x8_t luma = vreinterpretq_s16_u16(vmovl_u8(y));
+    int16x8_t b = vreinterpretq_s16_u16(vsubl_u8(cb, centre)), r = vreinterpretq_s16_u16(vsubl_u8(cr, centre));
+    int32x4_t low = vmlal_n_s16(vmull_n_s16(vget_low_s16(b), -22554), vget_low_s16(r), 18734);
+    int32x4_t high = vmlal_high_n_s16(vmull_high_n_s16(b, -22554), r, 18734);
+    int16x8_t green = vcombine_s16(vrshrn_n_s32(low, 16), vrshrn_n_s32(high, 16));
+    return (struct wide){
+        vrsraq_n_s16(vaddq_s16(luma, r), vqdmulhq_n_s16(r, 26345), 1),
+        vaddq_s16(vsubq_s16(luma, r), green),
+        vrsraq_n_s16(vaddq_s16(luma, vaddq_s16(b, b)), vqdmulhq_n_s16(b, -14942), 1),
+    };
+}
+
+INLINE uint8x16_t clipped(int16x8_t low, int16x8_t high) { return vcombine_u8(vqmovun_s16(low), vqmovun_s16(high)); }
+
+INLINE void ycc_any(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored) {
+    for (int i = 0; i < n; i += 16) {
+        uint8x16_t luma = vld1q_u8(y + i), blue = vld1q_u8(cb + i), red = vld1q_u8(cr + i);
+        struct wide low = convert8(vget_low_u8(luma), vget_low_u8(blue), vget_low_u8(red));
+        struct wide high = convert8(vget_high_u8(luma), vget_high_u8(blue), vget_high_u8(red));
+        uint8x16x3_t rgb = {{clipped(low.red, high.red), clipped(low.green, high.green), clipped(low.blue, high.blue)}};
+        if (mirrored)
+            for (int c = 0; c < 3; c++) rgb.val[c] = turned(rgb.val[c]);
+        int count = n - i < 16 ? n - i : 16;
+        uint8_t last[48], *to = out + 3 * (mirrored ? n - i - count : i);
+        vst3q_u8(count < 16 ? last : to, rgb);
+        if (count < 16) memcpy(to, mirrored ? last + 3 * (16 - count) : last, 3 * (size_t)count);
+    }
+}
+
+void ycc_neon(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t *cr, int n, int mirrored) {
     if (mirrored)
         ycc_any(out, y, cb, cr, n, 1);
     else

@@ -17,6 +17,11 @@
 #else
 #define HAVE_AVX2 0
 #endif
+#if defined(__aarch64__) && defined(__GNUC__) /* every such processor has NEON */
+#define HAVE_NEON 1
+#else
+#define HAVE_NEON 0
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -170,6 +175,8 @@ int read_header(struct header *header, struct tfpipe_scratch *scratch, const uin
                 struct frame *frame);
 /* Goes on from header->at to the next scan's coded data, or to the end of the image. Returns 0 or TFPIPE_*. */
 int read_segments(struct header *header);
+/* Reads a frame header, from the precision on, into an empty frame. Returns 0 or TFPIPE_*. */
+int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end);
 
 /* huffman.c: builds the table; returns whether it is valid. */
 int huffman_build(struct huffman *table);
@@ -228,6 +235,12 @@ INLINE void start_at(struct bits *bits, const uint8_t *data, uint64_t bit) {
     *bits = (struct bits){load_be64(at) << bit % 8, 56 - bit % 8, at + 7};
 }
 
+/* Stored coefficients, opened. */
+struct stored {
+    const uint8_t *offsets;      /* uint32 of each row of blocks, in the data */
+    const uint8_t *data, *limit; /* NULL: a JPEG; the last place at which a block may begin */
+};
+
 /* Transforms two blocks into pixels side by side. */
 typedef void idct_pair(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
                        size_t pitch);
@@ -241,6 +254,7 @@ struct scan {
     int mcus, mcu_rows;       /* in a row; rows of them */
     size_t position, segment; /* MCUs decoded or passed over; the restart interval that is being read */
     struct entries entries;
+    struct stored stored;
     struct block *blocks; /* [BLOCKS], of as many whole MCUs as fit */
     int mcu_blocks;       /* blocks of an MCU */
     int transformed;      /* components that are needed as pixels; the others' codes are only parsed */
@@ -255,8 +269,10 @@ int read_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *
 /* Decodes a run of MCUs; keep: transforms them into the planes. Returns 0 or TFPIPE_DAMAGED. */
 typedef int decode_run(struct scan *scan, int count, int keep);
 
-/* advance.c: begins to read a scan at its first MCU, once its data and blocks are known. */
-void open_scan(struct scan *scan);
+/* advance.c: sets the numbers of MCUs, once the frame is known. */
+void set_mcus(struct scan *scan);
+/* Begins to read a scan at its first MCU, once the header is read; `end`: of the file. Returns 0 or TFPIPE_*. */
+int open_data(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *end);
 /* Begins to read a restart interval. */
 void open_segment(struct scan *scan, size_t segment);
 /* Returns 0 if the bytes of the interval that is being read were enough, and, if it ends here, were all needed: libjpeg
@@ -270,7 +286,7 @@ int advance_to(struct scan *scan, decode_run *decode, size_t target, int keep);
  * components' coefficients. The first scan's header was read. Returns 0 or TFPIPE_*. */
 int read_scans(struct header *header, struct scan *scan, int mcu_rows);
 /* Transforms MCUs of a scan whose coefficients are known, from the next one on, into the planes. */
-void transform_stored(const struct scan *scan, int count);
+void transform_decoded(const struct scan *scan, int count);
 
 /* A scan of several. */
 struct pass {
@@ -293,6 +309,18 @@ size_t entry_before(const struct scan *scan, size_t target);
 int jump_to(struct scan *scan, size_t target);
 /* Returns whether the entry point at the MCU that comes next is where the codes before it end. */
 int is_entry(const struct scan *scan);
+
+/* stored.c: whether bytes are stored coefficients. */
+int is_stored(const uint8_t *bytes, size_t length);
+/* Puts their height and width into `size`. */
+void stored_size(const uint8_t *bytes, int32_t size[2]);
+/* Opens stored coefficients: fills the frame. Returns 0 or TFPIPE_*. */
+int open_stored(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t *bytes, size_t length);
+/* Reads the blocks of MCUs [from, to) of row scan->row, and transforms them into the planes. Returns 0 or TFPIPE_*. */
+typedef int read_stored(struct scan *scan, int from, int to);
+read_stored stored_plain, stored_avx2, stored_neon;
+/* Reads the blocks of MCUs [from, from + count) of row `row` into scan->blocks; at most BLOCKS. Returns 0 or TFPIPE_*. */
+int read_blocks(struct scan *scan, int row, int from, int count);
 
 /* entropy.c: prepares a scan's blocks, once its frame is known. */
 void set_blocks(struct scan *scan, struct block *blocks);
@@ -358,6 +386,7 @@ ycc_row rgb_row, rgb_to_gray;
 struct kernels {
     const char *name;
     decode_run *decode;
+    read_stored *stored;
     idct_pair *idct;
     upsample_row *h2v2;
     ycc_row *ycc;
@@ -372,18 +401,18 @@ struct kernels {
 /* crops.c: returns those in use. */
 const struct kernels *tfpipe_kernels(void);
 
-decode_run decode_plain, decode_avx2;
-idct_pair idct_plain, idct_avx2;
-upsample_row h2v2_plain, h2v2_avx2;
-ycc_row ycc_plain, ycc_avx2;
-blend_rows blend_plain, blend_avx2;
-resize_row resize_plain, resize_avx2, resize_gray;
-sum_rows sum_plain, sum_avx2;
-filter_row filter_plain, filter_avx2, gray_plain, gray_avx2;
-mirror_row mirror_plain, mirror_avx2;
-mix_row mix_plain, mix_avx2;
+decode_run decode_plain, decode_avx2, decode_neon;
+idct_pair idct_plain, idct_avx2, idct_neon;
+upsample_row h2v2_plain, h2v2_avx2, h2v2_neon;
+ycc_row ycc_plain, ycc_avx2, ycc_neon;
+blend_rows blend_plain, blend_avx2, blend_neon;
+resize_row resize_plain, resize_avx2, resize_neon, resize_gray;
+sum_rows sum_plain, sum_avx2, sum_neon;
+filter_row filter_plain, filter_avx2, filter_neon, gray_plain, gray_avx2, gray_neon;
+mirror_row mirror_plain, mirror_avx2, mirror_neon;
+mix_row mix_plain, mix_avx2, mix_neon;
 
-/* crops.c: returns the number of the instructions in use: 1 for AVX2, else 0. */
+/* crops.c: returns the number of the instructions in use: 1 for AVX2 or NEON, else 0. */
 int simd_level(void);
 
 #endif

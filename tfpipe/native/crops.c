@@ -45,11 +45,14 @@ struct job {
 };
 
 static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, idct_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain, filter_plain,
-     gray_plain, mirror_plain, mix_plain},
+    {"plain", decode_plain, stored_plain, idct_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain,
+     filter_plain, gray_plain, mirror_plain, mix_plain},
 #if HAVE_AVX2
-    {"avx2", decode_avx2, idct_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2, gray_avx2,
-     mirror_avx2, mix_avx2},
+    {"avx2", decode_avx2, stored_avx2, idct_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2,
+     gray_avx2, mirror_avx2, mix_avx2},
+#elif HAVE_NEON
+    {"neon", decode_neon, stored_neon, idct_neon, h2v2_neon, ycc_neon, blend_neon, resize_neon, sum_neon, filter_neon,
+     gray_neon, mirror_neon, mix_neon},
 #endif
 };
 static int simd_limit = 1; /* for tests */
@@ -58,6 +61,8 @@ int simd_level(void) {
 #if HAVE_AVX2
     int available = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
     return available && __atomic_load_n(&simd_limit, __ATOMIC_RELAXED);
+#elif HAVE_NEON
+    return __atomic_load_n(&simd_limit, __ATOMIC_RELAXED);
 #else
     return 0;
 #endif
@@ -330,18 +335,26 @@ static void emit_rows(struct job *job, int from, int to) {
     }
 }
 
+/* Decodes MCUs of a row into the planes. Returns 0 or TFPIPE_*. */
+static int decode_span(struct job *job, int row, struct span span) {
+    struct scan *scan = &job->scan;
+    scan->row = row;
+    if (scan->stored.data) {
+        scan->column = span.from - job->base;
+        return job->kernels->stored(scan, span.from, span.to);
+    }
+    size_t start = (size_t)row * (size_t)job->mcus;
+    int status = advance_to(scan, job->kernels->decode, start + (size_t)span.from, 0);
+    scan->column = span.from - job->base;
+    return status ? status : advance_to(scan, job->kernels->decode, start + (size_t)span.to, 1);
+}
+
 static int decode_rows(struct job *job) {
     int emitted = 0;
     for (int row = job->first; row < job->last; row++) {
         struct span span = job->spans[row];
-        size_t start = (size_t)row * (size_t)job->mcus;
-        job->scan.row = row;
-        if (span.to) {
-            int status = advance_to(&job->scan, job->kernels->decode, start + (size_t)span.from, 0);
-            job->scan.column = span.from - job->base;
-            if (!status) status = advance_to(&job->scan, job->kernels->decode, start + (size_t)span.to, 1);
-            if (status) return status;
-        }
+        int status = span.to ? decode_span(job, row, span) : 0;
+        if (status) return status;
         lap(job, TFPIPE_DECODE);
         /* The lowest row waits for the chroma below it. */
         int ready = row == job->mcu_rows - 1 ? job->frame.height : (row + 1) * job->mcu_height - (job->frame.vmax > 1);
@@ -365,22 +378,22 @@ static int check_arguments(const struct job *job, const int32_t *windows, int im
     return 0;
 }
 
-/* Opens the scan, at its coded data, or of several at their coefficients. */
-static int open_data(struct job *job, const struct tfpipe_entries *entries, const uint8_t *jpeg, size_t length) {
+/* Opens the image, whose header was read: at its coded data, or at its coefficients. Returns 0 or TFPIPE_*. */
+static int open_image(struct job *job, struct tfpipe_scratch *scratch, const struct tfpipe_entries *entries,
+                      const uint8_t *jpeg, size_t length) {
     struct scan *scan = &job->scan;
-    scan->mcus = job->mcus;
-    scan->mcu_rows = job->mcu_rows;
-    if (job->frame.several) {
-        int status = read_scans(&job->header, scan, job->last);
-        scan->idct = job->kernels->idct;
-        return status;
+    set_mcus(scan);
+    if (scan->stored.data) {
+        set_blocks(scan, scratch->blocks);
+        return 0;
     }
-    int status = read_data(job->header.scratch, scan, jpeg + length, (size_t)job->mcus * (size_t)job->mcu_rows);
-    if (status) return status;
-    set_blocks(scan, job->header.scratch->blocks);
-    if (entries) open_entries(scan, entries, jpeg, length);
-    open_scan(scan);
-    return 0;
+    if (job->frame.several) {
+        scan->idct = job->kernels->idct;
+        return read_scans(&job->header, scan, job->last);
+    }
+    int status = open_data(scratch, scan, jpeg + length);
+    if (!status && entries) open_entries(scan, entries, jpeg, length);
+    return status;
 }
 
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
@@ -398,16 +411,18 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
     if (status || !count) return status;
     if (length >= MAX_BYTES) return TFPIPE_REFUSED; /* offsets have 32 bits */
     struct frame *frame = &job.frame;
-    if ((status = read_header(&job.header, scratch, jpeg, length, frame))) return status;
+    job.scan.frame = frame;
+    status = is_stored(jpeg, length) ? open_stored(scratch, &job.scan, jpeg, length)
+                                     : read_header(&job.header, scratch, jpeg, length, frame);
+    if (status) return status;
     if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
-    job.scan.frame = frame;
     job.scan.transformed = is_luma(&job) ? 1 : frame->components;
     if ((status = set_crops(&job, scratch, windows, flips, out)) || (status = set_spans(&job, scratch)) ||
         (status = set_memory(&job, scratch)))
         return status;
     lap(&job, TFPIPE_HEADER);
-    status = open_data(&job, entries, jpeg, length);
+    status = open_image(&job, scratch, entries, jpeg, length);
     return status ? status : decode_rows(&job);
 }
 

@@ -65,17 +65,17 @@ struct level_kernels {
     mirror_row *mirror;
 };
 
-map_levels map_plain, map_avx2;
-blend_levels blend_levels_plain, blend_levels_avx2;
+map_levels map_plain, map_avx2, map_neon;
+blend_levels blend_levels_plain, blend_levels_avx2, blend_levels_neon;
 gray_row luma_plain, luma_avx2;
-turn_hue hue_plain, hue_avx2;
+turn_hue hue_plain, hue_avx2, hue_neon;
 find_range range_plain, range_avx2;
 sum_levels sum_luma_plain, sum_luma_avx2;
 smooth_row smooth_plain, smooth_avx2;
-blur_rows blur_rows_plain, blur_rows_avx2;
-blur_values blur_values_plain, blur_values_avx2;
+blur_rows blur_rows_plain, blur_rows_avx2, blur_rows_neon;
+blur_values blur_values_plain, blur_values_avx2, blur_values_neon;
 locate_row locate_plain, locate_avx2;
-interpolate_row interpolate_plain, interpolate_avx2;
+interpolate_row interpolate_plain, interpolate_avx2, interpolate_neon;
 
 /* A crop that operations are applied to. */
 struct edit {

@@ -149,7 +149,6 @@ static size_t find(struct tfpipe_scratch *scratch, struct scan *scan, int every,
     size_t total = (size_t)scan->mcus * (size_t)scan->mcu_rows, count = 0;
     size_t most = (size_t)per_row(scan, every) * (size_t)scan->mcu_rows;
     if (most > UINT32_MAX || !(*places = buffer_reserve(&scratch->places, most * sizeof **places))) return 0;
-    open_scan(scan);
     for (int row = 0; row < scan->mcu_rows; row++) {
         for (int column = 0; column < scan->mcus; column += every) {
             struct place *found = *places + count++;
@@ -170,10 +169,7 @@ int64_t tfpipe_find_entries(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t
     struct scan scan = {.frame = &frame};
     if (every < 1 || every > UINT8_MAX || length >= MAX_BYTES) return 0;
     if (read_header(&header, scratch, jpeg, length, &frame) || frame.interval || frame.several) return 0;
-    scan.mcus = (frame.width + 8 * frame.hmax - 1) / (8 * frame.hmax);
-    scan.mcu_rows = (frame.height + 8 * frame.vmax - 1) / (8 * frame.vmax);
-    if (read_data(scratch, &scan, jpeg + length, (size_t)scan.mcus * (size_t)scan.mcu_rows)) return 0;
-    set_blocks(&scan, scratch->blocks);
+    if (open_data(scratch, &scan, jpeg + length)) return 0;
     struct place *places;
     size_t count = find(scratch, &scan, every, &places);
     if (!count) return 0;

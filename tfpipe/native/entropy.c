@@ -3,26 +3,32 @@
  * The procedures are those of ITU-T T.81, F.2.2: Figures F.12 (EXTEND), F.13 (AC coefficients) and F.16 (DECODE).
  *
  * The loop is as fast as its chain of look-ups: shift, load, shift. So everything else stays off this chain. */
-#include "core.h"
-
-#include <string.h>
-
-/* A quarter of a block, which any compiler clears at once: a short memset may become slow string instructions. */
-typedef uint64_t quarter __attribute__((vector_size(32), may_alias));
+#include "transform.h"
 
 /* Selects the table of the next look-up, its place and its block. A block's end is as unpredictable as the data, so it
  * must not be a branch, which compilers make of the plain form. */
 #if defined(__x86_64__) && defined(__GNUC__)
-#define SELECT(entry, table, place, block)                                                              \
-    do {                                                                                                \
-        const struct huffman *next_dc = (block)->next_dc;                                               \
-        struct block *next = (block) + 1;                                                               \
-        table = (block)->ac;                                                                            \
-        place = second;                                                                                 \
-        __asm__("testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]" \
-                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                     \
-                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] "r"(0), [n] "r"(next)      \
-                : "cc");                                                                                \
+#define IF_ENDS "testl %[ends], %[e]\n\tcmovnz %[d], %[t]\n\tcmovnz %[zero], %[p]\n\tcmovnz %[n], %[b]"
+#define ZERO "r"
+#elif defined(__aarch64__) && defined(__GNUC__)
+#define IF_ENDS                           \
+    "tst %w[e], %[ends]\n\t"              \
+    "csel %[t], %[d], %[t], ne\n\t"       \
+    "csel %w[p], %w[zero], %w[p], ne\n\t" \
+    "csel %[b], %[n], %[b], ne"
+#define ZERO "rZ" /* also the register that is always 0 */
+#endif
+#ifdef IF_ENDS
+#define SELECT(entry, table, place, block)                                                          \
+    do {                                                                                            \
+        const struct huffman *next_dc = (block)->next_dc;                                           \
+        struct block *next = (block) + 1;                                                           \
+        table = (block)->ac;                                                                        \
+        place = second;                                                                             \
+        __asm__(IF_ENDS                                                                             \
+                : [t] "+r"(table), [p] "+r"(place), [b] "+r"(block)                                 \
+                : [e] "r"(entry), [ends] "i"(ENDS), [d] "r"(next_dc), [zero] ZERO(0), [n] "r"(next) \
+                : "cc");                                                                            \
     } while (0)
 #else
 #define SELECT(entry, table, place, block)                     \
@@ -58,8 +64,7 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
     unsigned place = 0, first, second;
     uint32_t entry;
     for (struct block *b = block; b < stop; b++) {
-        if (keep)
-            for (int i = 0; i < 4; i++) ((quarter *)(void *)b->coefficients)[i] = (quarter){0};
+        if (keep) clear_block(b);
         b->coefficients[0] = 0;
     }
 #define STEP                                                                                            \
@@ -100,25 +105,12 @@ INLINE int decode_blocks(struct bits *state, struct block *block, const struct b
     return 0;
 }
 
-/* Adds up DC and transforms blocks of one component, pairs of them: of an MCU if it has two in a row, else of two MCUs.
- * `blocks`: the first of `count` MCUs; `column`: theirs. */
-INLINE void transform(const struct scan *scan, struct component *component, struct block *blocks, int column, int count,
-                      int keep, idct_pair *idct) {
+/* Adds up the differences of DC of a component's blocks in `count` MCUs. */
+INLINE void add_up(const struct scan *scan, struct component *component, struct block *blocks, int count) {
     int n = component->h * component->v;
     for (int i = 0; i < count; i++)
         for (struct block *block = blocks + i * scan->mcu_blocks; block < blocks + i * scan->mcu_blocks + n; block++)
             block->coefficients[0] = (int16_t)(component->prediction += (uint32_t)(int32_t)block->coefficients[0]);
-    if (!keep) return;
-    uint8_t *ring = component->plane + component->pitch * (size_t)(8 * component->v * (scan->row & 1));
-    for (int v = 0; v < component->v; v++, ring += 8 * component->pitch) {
-        struct block *left = blocks + v * component->h;
-        uint8_t *out = ring + 8 * component->h * column;
-        for (int i = 0; i < count; i += component->h == 2 ? 1 : 2, out += 16) {
-            const struct block *right = component->h == 2 ? left + 1 : i + 1 < count ? left + scan->mcu_blocks : left;
-            idct(left, right, component->factors, out, component->pitch);
-            left += component->h == 2 ? scan->mcu_blocks : 2 * scan->mcu_blocks;
-        }
-    }
 }
 
 INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct, int bmi) {
@@ -130,7 +122,8 @@ INLINE int decode_any(struct scan *scan, int count, int keep, idct_pair *idct, i
         if (decode_blocks(&scan->bits, blocks, stop, frame->component->dc_table, keep, bmi)) return TFPIPE_DAMAGED;
         for (int c = 0; c < frame->components; c++) {
             struct component *component = frame->component + c;
-            transform(scan, component, blocks, scan->column + at, n, keep && c < scan->transformed, idct);
+            add_up(scan, component, blocks, n);
+            if (keep && c < scan->transformed) transform(scan, component, blocks, scan->column + at, n, idct);
             blocks += component->h * component->v;
         }
         /* SLACK makes what is read beyond the limit readable. */
@@ -146,6 +139,10 @@ int decode_plain(struct scan *scan, int count, int keep) {
 #if HAVE_AVX2
 AVX2 int decode_avx2(struct scan *scan, int count, int keep) {
     return keep ? decode_any(scan, count, 1, idct_avx2, 1) : decode_any(scan, count, 0, idct_avx2, 1);
+}
+#elif HAVE_NEON
+int decode_neon(struct scan *scan, int count, int keep) {
+    return keep ? decode_any(scan, count, 1, idct_neon, 0) : decode_any(scan, count, 0, idct_neon, 0);
 }
 #endif
 

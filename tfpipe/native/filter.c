@@ -6,6 +6,8 @@
 
 #if HAVE_AVX2
 #include <immintrin.h>
+#elif HAVE_NEON
+#include <arm_neon.h>
 #endif
 
 enum {
@@ -122,6 +124,50 @@ AVX2 void blur_values_avx2(uint8_t *out, const int16_t *row, int n, struct taps 
         __m256i levels = shifted(sums, VALUES_SHIFT);
         levels = _mm256_permute4x64_epi64(_mm256_packus_epi16(levels, levels), 0x88);
         _mm_storeu_si128((__m128i *)(void *)out, _mm256_castsi256_si128(levels));
+    }
+    blur_values_plain(out, row, n, taps, step);
+}
+#elif HAVE_NEON
+/* Adds products with a weight to sums of eight values. */
+INLINE void add_products(int32x4_t sums[2], int16x8_t values, int16_t weight) {
+    sums[0] = vmlal_n_s16(sums[0], vget_low_s16(values), weight);
+    sums[1] = vmlal_high_n_s16(sums[1], values, weight);
+}
+
+void blur_rows_neon(int16_t *out, const uint8_t *const *rows, int n, struct taps taps) {
+    const uint8_t *const *middle = rows + taps.reach;
+    for (int i = 0; i < n; i += 16) {
+        uint8x16_t here = vld1q_u8(middle[0] + i), zero = vdupq_n_u8(0);
+        int32x4_t low[2] = {vdupq_n_s32(0), vdupq_n_s32(0)}, high[2] = {low[0], low[0]};
+        add_products(low, vreinterpretq_s16_u8(vzip1q_u8(here, zero)), taps.weights[0]);
+        add_products(high, vreinterpretq_s16_u8(vzip2q_u8(here, zero)), taps.weights[0]);
+        for (int k = 1; k <= taps.reach; k++) {
+            uint8x16_t before = vld1q_u8(middle[-k] + i), after = vld1q_u8(middle[k] + i);
+            uint16x8_t near = vaddl_u8(vget_low_u8(before), vget_low_u8(after));
+            add_products(low, vreinterpretq_s16_u16(near), taps.weights[k]);
+            add_products(high, vreinterpretq_s16_u16(vaddl_high_u8(before, after)), taps.weights[k]);
+        }
+        vst1q_s16(out + i, vcombine_s16(vrshrn_n_s32(low[0], ROWS_SHIFT), vrshrn_n_s32(low[1], ROWS_SHIFT)));
+        vst1q_s16(out + i + 8, vcombine_s16(vrshrn_n_s32(high[0], ROWS_SHIFT), vrshrn_n_s32(high[1], ROWS_SHIFT)));
+    }
+}
+
+INLINE uint8x8_t levels(const int32x4_t sums[2]) { /* shifted by 16, which leaves 16 bits, and by the rest */
+    int16x8_t upper = vcombine_s16(vshrn_n_s32(sums[0], 16), vshrn_n_s32(sums[1], 16));
+    return vqrshrun_n_s16(upper, VALUES_SHIFT - 16);
+}
+
+void blur_values_neon(uint8_t *out, const int16_t *row, int n, struct taps taps, int step) {
+    for (; n >= 16; n -= 16, row += 16, out += 16) {
+        int32x4_t low[2] = {vdupq_n_s32(0), vdupq_n_s32(0)}, high[2] = {low[0], low[0]};
+        add_products(low, vld1q_s16(row), taps.weights[0]);
+        add_products(high, vld1q_s16(row + 8), taps.weights[0]);
+        for (int k = 1; k <= taps.reach; k++) {
+            const int16_t *before = row - k * step, *after = row + k * step;
+            add_products(low, vaddq_s16(vld1q_s16(before), vld1q_s16(after)), taps.weights[k]);
+            add_products(high, vaddq_s16(vld1q_s16(before + 8), vld1q_s16(after + 8)), taps.weights[k]);
+        }
+        vst1q_u8(out, vcombine_u8(levels(low), levels(high)));
     }
     blur_values_plain(out, row, n, taps, step);
 }

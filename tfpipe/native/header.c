@@ -62,7 +62,7 @@ static int read_huffman(struct header *header, const uint8_t *at, const uint8_t 
 }
 
 /* SOF0 to SOF2: B.2.2. The sizes of components are those of A.1.1. */
-static int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
+int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
     if (frame->components || end - at < 6 || at[0] != 8) return TFPIPE_REFUSED;
     frame->height = read_u16(at + 1);
     frame->width = read_u16(at + 3);
@@ -226,6 +226,10 @@ int read_header(struct header *header, struct tfpipe_scratch *scratch, const uin
 }
 
 void tfpipe_size(const uint8_t *jpeg, size_t length, int32_t size[2]) {
+    if (is_stored(jpeg, length)) {
+        stored_size(jpeg, size);
+        return;
+    }
     if (length < 4 || jpeg[0] != 0xff || jpeg[1] != 0xd8) return;
     const uint8_t *at = jpeg + 2, *end = jpeg + length;
     while (end - at >= 4 && at[0] == 0xff) {

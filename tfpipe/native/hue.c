@@ -2,6 +2,10 @@
 #include "edit.h"
 #include "planes.h"
 
+#if HAVE_NEON
+#include <arm_neon.h>
+#endif
+
 /* Luma, as of Pillow's convert("L"): weights of 1 << 16. */
 enum { RED = 19595, GREEN = 38470, BLUE = 7471 };
 _Static_assert(RED + GREEN + BLUE == 1 << 16, "the luma of gray is another gray");
@@ -126,6 +130,78 @@ AVX2 void hue_avx2(uint8_t *pixels, int n, float shift) {
         for (int i = 0; i < 32; i += 8)
             turn8(block.bytes[0] + i, block.bytes[1] + i, block.bytes[2] + i, _mm256_set1_ps(shift));
         store_planes(pixels, block.planes);
+    }
+    hue_plain(pixels, n, shift);
+}
+#elif HAVE_NEON
+/* Four pixels, of [0, 1]. */
+struct colours {
+    float32x4_t red, green, blue;
+};
+
+INLINE float32x4_t whole(float32x4_t x) { return vcvtq_f32_s32(vcvtq_s32_f32(x)); } /* of what is not negative */
+
+INLINE float32x4_t one_if(uint32x4_t mask) {
+    return vreinterpretq_f32_u32(vandq_u32(mask, vreinterpretq_u32_f32(vdupq_n_f32(1))));
+}
+
+INLINE float32x4_t unit4(float32x4_t x) { return vminq_f32(vmaxq_f32(x, vdupq_n_f32(0)), vdupq_n_f32(1)); }
+
+/* Returns the hue, in sextants of [0, 6), turned by a shift; see turn_pixel. */
+INLINE float32x4_t turned(struct colours in, float32x4_t most, float32x4_t divisor, float shift) {
+    float32x4_t to_r = vdivq_f32(vsubq_f32(most, in.red), divisor);
+    float32x4_t to_g = vdivq_f32(vsubq_f32(most, in.green), divisor);
+    float32x4_t to_b = vdivq_f32(vsubq_f32(most, in.blue), divisor);
+    float32x4_t hue = vsubq_f32(vaddq_f32(to_g, vdupq_n_f32(4)), to_r);
+    hue = vbslq_f32(vceqq_f32(most, in.green), vsubq_f32(vaddq_f32(to_r, vdupq_n_f32(2)), to_b), hue);
+    hue = vbslq_f32(vceqq_f32(most, in.red), vsubq_f32(to_b, to_g), hue);
+    hue = vaddq_f32(vmulq_n_f32(hue, 1 / 6.0f), vdupq_n_f32(1));
+    hue = vaddq_f32(vsubq_f32(hue, whole(hue)), vdupq_n_f32(shift));
+    hue = vaddq_f32(hue, one_if(vcltq_f32(hue, vdupq_n_f32(0))));
+    hue = vsubq_f32(hue, one_if(vcgeq_f32(hue, vdupq_n_f32(1))));
+    return vmulq_n_f32(hue, 6);
+}
+
+INLINE struct colours turn4(struct colours in, float shift) {
+    const float32x4_t one = vdupq_n_f32(1);
+    float32x4_t most = vmaxq_f32(vmaxq_f32(in.red, in.green), in.blue);
+    float32x4_t spread = vsubq_f32(most, vminq_f32(vminq_f32(in.red, in.green), in.blue));
+    uint32x4_t colour = vcgtq_f32(spread, vdupq_n_f32(0));
+    float32x4_t saturation = vdivq_f32(spread, vbslq_f32(colour, most, one));
+    float32x4_t hue = turned(in, most, vbslq_f32(colour, spread, one), shift), sextant = whole(hue);
+    float32x4_t product = vmulq_f32(saturation, vsubq_f32(hue, sextant)), rest = vsubq_f32(one, saturation);
+    float32x4_t q = unit4(vmulq_f32(vsubq_f32(one, product), most));
+    float32x4_t t = unit4(vmulq_f32(vaddq_f32(product, rest), most)), p = unit4(vmulq_f32(rest, most));
+#define IS(k) vceqq_f32(sextant, vdupq_n_f32(k))
+    uint32x4_t is0 = IS(0), is1 = IS(1), is2 = IS(2), is3 = IS(3), is4 = IS(4), is5 = IS(5);
+#undef IS
+#define PICK(of_q, of_t, a, b) vbslq_f32(vorrq_u32(a, b), most, vbslq_f32(of_t, t, vbslq_f32(of_q, q, p)))
+    return (struct colours){PICK(is1, is4, is0, is5), PICK(is3, is0, is1, is2), PICK(is5, is2, is3, is4)};
+#undef PICK
+}
+
+INLINE float32x4_t floats(const uint16_t *at) { /* 4 levels, of [0, 1] */
+    return vmulq_n_f32(vcvtq_f32_u32(vmovl_u16(vld1_u16(at))), 1 / 255.0f);
+}
+
+INLINE void store_levels(uint16_t *at, float32x4_t values) {
+    vst1_u16(at, vmovn_u32(vcvtq_u32_f32(vmulq_n_f32(values, 255.999f))));
+}
+
+void hue_neon(uint8_t *pixels, int n, float shift) {
+    for (; n >= 8; n -= 8, pixels += 24) {
+        uint16_t planes[3][8];
+        uint8x8x3_t rgb = vld3_u8(pixels);
+        for (int c = 0; c < 3; c++) vst1q_u16(planes[c], vmovl_u8(rgb.val[c]));
+        for (int i = 0; i < 8; i += 4) {
+            struct colours in = {floats(planes[0] + i), floats(planes[1] + i), floats(planes[2] + i)};
+            struct colours out = turn4(in, shift);
+            store_levels(planes[0] + i, out.red);
+            store_levels(planes[1] + i, out.green);
+            store_levels(planes[2] + i, out.blue);
+        }
+        for (int c = 0; c < 3; c++) rgb.val[c] = vmovn_u16(vld1q_u16(planes[c]));
+        vst3_u8(pixels, rgb);
     }
     hue_plain(pixels, n, shift);
 }

@@ -30,14 +30,15 @@ static uint32_t *fill_code(uint32_t *to, int dc, int symbol, int length) {
     return to;
 }
 
-/* Returns an AC entry with what the FAST - bits after it hold, too: another coefficient, or the block's end. */
-static uint32_t combine(const uint32_t *single, uint32_t i) {
-    uint32_t entry = single[i], bits = entry & 63;
-    if (entry >> SECOND & SPECIAL || entry & ENDS) return entry;
-    uint32_t next = single[i << bits & ((1 << FAST) - 1)];
-    int value = (int32_t)next >> VALUE;
-    if (next >> SECOND & SPECIAL || bits + (next & 63) > FAST || value < -32 || value > 31) return entry;
-    return entry + (next & 63) + (next & ENDS) + ((next >> FIRST & 31) << SECOND) + (((uint32_t)value & 63) << OTHER);
+/* Returns an AC entry with what the FAST - bits after it hold, too: another coefficient, or the block's end. Without
+ * branches, which the codes of a file's own tables make unpredictable: most files of ImageNet have such tables. */
+static uint32_t combine(const uint32_t *plain, uint32_t i) {
+    const uint32_t special = SPECIAL << SECOND, value = 1u << VALUE;
+    uint32_t entry = plain[i], bits = entry & 63, next = plain[i << bits & ((1 << FAST) - 1)];
+    uint32_t alone = (entry & (special | ENDS)) | (next & special) | (bits + (next & 63) > FAST);
+    alone |= next + 32 * value >= 64 * value; /* its value is not in [-32, 31], modulo 256 */
+    uint32_t second = (next & 63) + (next & ENDS) + ((next >> FIRST & 31) << SECOND) + ((next >> VALUE & 63) << OTHER);
+    return entry + (second & -(uint32_t)!alone);
 }
 
 uint32_t find_long(const struct huffman *table, uint64_t buffer) {

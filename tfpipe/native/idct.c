@@ -8,6 +8,8 @@
 
 #if HAVE_AVX2
 #include <immintrin.h>
+#elif HAVE_NEON
+#include <arm_neon.h>
 #endif
 
 /* Constants of jidctint.c, 13 fractional bits. */
@@ -176,6 +178,132 @@ AVX2 void idct_avx2(const struct block *left, const struct block *right, const u
         uint64_t ones = 0x0101010101010101u, x = ones * (uint64_t)flat_value(a[0], factors[0]);
         __m128i value = _mm_set_epi64x((int64_t)(ones * (uint64_t)flat_value(b[0], factors[0])), (int64_t)x);
         for (int i = 0; i < 8; i++) _mm_storeu_si128((__m128i *)(void *)(out + pitch * (size_t)i), value);
+    }
+}
+#elif HAVE_NEON
+/* The most that a pass adds up, for outputs 1 and 2. It never wraps around, so instructions may round what they shift. */
+_Static_assert((1LL << 15) * (8192 + F_1_847 + F_2_562 + (F_3_072 - F_2_562) + F_1_175 + (F_1_961 - F_1_175)) +
+                       (1 << 17) <=
+                   INT32_MAX,
+               "a sum wraps around before it is rounded");
+
+/* Factors, which instructions take by their number: of r2, r6, z3 and z4, and of r1, r3, r5 and r7. */
+static const int16_t EVEN[8] = {F_0_541 + F_0_765, F_0_541, F_0_541 - F_1_847,
+                                F_1_175 - F_1_961, F_1_175, F_1_175 - F_0_390};
+static const int16_t ODD[8] = {-F_0_899,          F_1_501 - F_0_899, -F_2_562,
+                               F_3_072 - F_2_562, F_2_053 - F_2_562, F_0_298 - F_0_899};
+
+/* Even and odd parts of eight columns, four low and four high ones: outputs 0 to 3 are the sums, 7 to 4 the
+ * differences. */
+struct parts {
+    int32x4_t even[2][4], odd[2][4];
+};
+
+#define WIDEN_LOW(x) vshll_n_s16(vget_low_s16(x), 13)
+#define WIDEN_HIGH(x) vshll_high_n_s16(x, 13)
+#define MUL_LOW(x, factors, k) vmull_laneq_s16(vget_low_s16(x), factors, k)
+#define MUL_HIGH(x, factors, k) vmull_high_laneq_s16(x, factors, k)
+#define ADD_LOW(sum, x, factors, k) vmlal_laneq_s16(sum, vget_low_s16(x), factors, k)
+#define ADD_HIGH(sum, x, factors, k) vmlal_high_laneq_s16(sum, x, factors, k)
+#define HALF_PARTS(HALF, even, odd)                                                                                 \
+    do {                                                                                                            \
+        int32x4_t e0 = WIDEN_##HALF(sum), e1 = sparse ? e0 : WIDEN_##HALF(difference);                              \
+        int32x4_t e3 = MUL_##HALF(r[2], a, 0), e2 = MUL_##HALF(r[2], a, 1);                                         \
+        int32x4_t y3 = ADD_##HALF(MUL_##HALF(z3, a, 3), z4, a, 4), y4 = ADD_##HALF(MUL_##HALF(z3, a, 4), z4, a, 5); \
+        odd[0] = ADD_##HALF(y4, r[1], b, 1), odd[1] = ADD_##HALF(y3, r[3], b, 3);                                   \
+        odd[2] = ADD_##HALF(y4, r[3], b, 2), odd[3] = ADD_##HALF(y3, r[1], b, 0);                                   \
+        if (!sparse) {                                                                                              \
+            e3 = ADD_##HALF(e3, r[6], a, 1), e2 = ADD_##HALF(e2, r[6], a, 2);                                       \
+            odd[0] = ADD_##HALF(odd[0], r[7], b, 0), odd[1] = ADD_##HALF(odd[1], r[5], b, 2);                       \
+            odd[2] = ADD_##HALF(odd[2], r[5], b, 4), odd[3] = ADD_##HALF(odd[3], r[7], b, 5);                       \
+        }                                                                                                           \
+        even[0] = vaddq_s32(e0, e3), even[1] = vaddq_s32(e1, e2);                                                   \
+        even[2] = vsubq_s32(e1, e2), even[3] = vsubq_s32(e0, e3);                                                   \
+    } while (0)
+
+/* sparse: r[4] to r[7] are zero, and are not read. */
+INLINE struct parts parts_neon(const int16x8_t *r, int sparse) {
+    const int16x8_t a = vld1q_s16(EVEN), b = vld1q_s16(ODD);
+    int16x8_t sum = sparse ? r[0] : vaddq_s16(r[0], r[4]), difference = sparse ? r[0] : vsubq_s16(r[0], r[4]);
+    int16x8_t z3 = sparse ? r[3] : vaddq_s16(r[7], r[3]), z4 = sparse ? r[1] : vaddq_s16(r[5], r[1]);
+    struct parts parts;
+    HALF_PARTS(LOW, parts.even[0], parts.odd[0]);
+    HALF_PARTS(HIGH, parts.even[1], parts.odd[1]);
+    return parts;
+}
+
+/* Transposes 8 rows of 8 values, or of 4 values if there are 4 vectors: three times, values of the first and the second
+ * half take turns. */
+INLINE void transpose_neon(int16x8_t *r, int vectors) {
+    for (int step = 0; step < 3; step++) {
+        int16x8_t turns[8];
+        for (int i = 0; i < vectors / 2; i++) {
+            turns[2 * i] = vzip1q_s16(r[i], r[vectors / 2 + i]);
+            turns[2 * i + 1] = vzip2q_s16(r[i], r[vectors / 2 + i]);
+        }
+        for (int i = 0; i < vectors; i++) r[i] = turns[i];
+    }
+}
+
+/* The first pass, over columns; its outputs are transposed. sparse: the block is zero outside of 4 x 4. */
+INLINE void columns_neon(int16x8_t *r, int sparse) {
+    const struct parts p = parts_neon(r, sparse);
+    int16x4_t low[8], high[8];
+    for (int i = 0; i < 4; i++) {
+        low[i] = vqrshrn_n_s32(vaddq_s32(p.even[0][i], p.odd[0][i]), 11);
+        low[7 - i] = vqrshrn_n_s32(vsubq_s32(p.even[0][i], p.odd[0][i]), 11);
+        high[i] = vqrshrn_n_s32(vaddq_s32(p.even[1][i], p.odd[1][i]), 11);
+        high[7 - i] = vqrshrn_n_s32(vsubq_s32(p.even[1][i], p.odd[1][i]), 11);
+    }
+    for (int i = 0; i < (sparse ? 4 : 8); i++)
+        r[i] = sparse ? vcombine_s16(low[2 * i], low[2 * i + 1]) : vcombine_s16(low[i], high[i]);
+    transpose_neon(r, sparse ? 4 : 8);
+}
+
+/* The second pass, and the shift by 18 bits: by 16 as sums are added, which leaves 16, and by 2. */
+INLINE void rows_neon(const int16x8_t *r, uint8_t *out, size_t pitch, int sparse) {
+    const struct parts p = parts_neon(r, sparse);
+    int16x8_t columns[8];
+    for (int i = 0; i < 4; i++) {
+        columns[i] = vcombine_s16(vaddhn_s32(p.even[0][i], p.odd[0][i]), vaddhn_s32(p.even[1][i], p.odd[1][i]));
+        columns[7 - i] = vcombine_s16(vsubhn_s32(p.even[0][i], p.odd[0][i]), vsubhn_s32(p.even[1][i], p.odd[1][i]));
+    }
+    int8x16_t pairs[4], turns[4];
+    for (int i = 0; i < 4; i++)
+        pairs[i] = vcombine_s8(vqrshrn_n_s16(columns[2 * i], 2), vqrshrn_n_s16(columns[2 * i + 1], 2));
+    for (int step = 0; step < 3; step++) { /* as in transpose_neon */
+        for (int i = 0; i < 2; i++) {
+            turns[2 * i] = vzip1q_s8(pairs[i], pairs[2 + i]);
+            turns[2 * i + 1] = vzip2q_s8(pairs[i], pairs[2 + i]);
+        }
+        for (int i = 0; i < 4; i++) pairs[i] = turns[i];
+    }
+    for (int i = 0; i < 4; i++, out += 2 * pitch) {
+        uint8x16_t levels = veorq_u8(vreinterpretq_u8_s8(pairs[i]), vdupq_n_u8(128));
+        vst1_u8(out, vget_low_u8(levels));
+        vst1_u8(out + pitch, vget_high_u8(levels));
+    }
+}
+
+INLINE void block_neon(const int16_t *block, const uint16_t *factors, uint8_t *out, size_t pitch, int sparse) {
+    int16x8_t r[8];
+    for (int i = 0; i < (sparse ? 4 : 8); i++)
+        r[i] = vmulq_s16(vld1q_s16(block + 8 * i), vreinterpretq_s16_u16(vld1q_u16(factors + 8 * i)));
+    columns_neon(r, sparse);
+    rows_neon(r, out, pitch, sparse);
+}
+
+void idct_neon(const struct block *left, const struct block *right, const uint16_t *factors, uint8_t *out,
+               size_t pitch) {
+    for (int i = 0; i < 2; i++, left = right, out += 8) {
+        if (left->end > 10) {
+            block_neon(left->coefficients, factors, out, pitch, 0);
+        } else if (left->end > 1) { /* places 1 to 9 are within 4 x 4 */
+            block_neon(left->coefficients, factors, out, pitch, 1);
+        } else {
+            uint8x8_t levels = vdup_n_u8((uint8_t)flat_value(left->coefficients[0], factors[0]));
+            for (int row = 0; row < 8; row++) vst1_u8(out + pitch * (size_t)row, levels);
+        }
     }
 }
 #endif

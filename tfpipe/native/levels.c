@@ -4,6 +4,10 @@
 
 #include <string.h>
 
+#if HAVE_NEON
+#include <arm_neon.h>
+#endif
+
 void map_plain(uint8_t *values, size_t pixels, int channels, const uint8_t (*tables)[256]) {
     for (size_t i = 0; i < pixels; i++)
         for (int c = 0; c < channels; c++, values++) *values = tables[c][*values];
@@ -127,6 +131,59 @@ AVX2 void map_avx2(uint8_t *values, size_t pixels, int channels, const uint8_t (
         planes.green = look_up(planes.green, parts + 1);
         planes.blue = look_up(planes.blue, parts + 2);
         store_planes(values, planes);
+    }
+    map_plain(values, pixels, channels, tables);
+}
+#elif HAVE_NEON
+INLINE uint32x4_t blend4(int16x4_t start, int16x4_t more, float factor) { /* clipped at 0 */
+    float32x4_t level = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(more)), factor);
+    return vcvtq_u32_f32(vaddq_f32(vcvtq_f32_s32(vmovl_s16(start)), level));
+}
+
+INLINE uint8x8_t blend8(uint8x8_t values, uint8x8_t from, float factor) {
+    int16x8_t start = vreinterpretq_s16_u16(vmovl_u8(from)), more = vreinterpretq_s16_u16(vsubl_u8(values, from));
+    uint16x4_t low = vqmovn_u32(blend4(vget_low_s16(start), vget_low_s16(more), factor));
+    uint16x4_t high = vqmovn_u32(blend4(vget_high_s16(start), vget_high_s16(more), factor));
+    return vqmovn_u16(vcombine_u16(low, high));
+}
+
+void blend_levels_neon(uint8_t *values, const uint8_t *from, size_t n, float factor) {
+    for (; n >= 16; n -= 16, values += 16, from += 16) {
+        uint8x16_t a = vld1q_u8(values), b = vld1q_u8(from);
+        uint8x8_t low = blend8(vget_low_u8(a), vget_low_u8(b), factor);
+        vst1q_u8(values, vcombine_u8(low, blend8(vget_high_u8(a), vget_high_u8(b), factor)));
+    }
+    blend_levels_plain(values, from, n, factor);
+}
+
+/* Looks 32 levels up, in quarters of the table: an instruction leaves levels as they are that are not in its quarter. */
+INLINE void look_up(uint8x16_t x[2], const uint8_t table[256]) {
+    const uint8x16x4_t first = vld1q_u8_x4(table), second = vld1q_u8_x4(table + 64);
+    const uint8x16x4_t third = vld1q_u8_x4(table + 128), fourth = vld1q_u8_x4(table + 192);
+    for (int i = 0; i < 2; i++) {
+        uint8x16_t found = vqtbl4q_u8(first, x[i]);
+        found = vqtbx4q_u8(found, second, vsubq_u8(x[i], vdupq_n_u8(64)));
+        found = vqtbx4q_u8(found, third, vsubq_u8(x[i], vdupq_n_u8(128)));
+        x[i] = vqtbx4q_u8(found, fourth, vsubq_u8(x[i], vdupq_n_u8(192)));
+    }
+}
+
+void map_neon(uint8_t *values, size_t pixels, int channels, const uint8_t (*tables)[256]) {
+    for (; channels == 1 && pixels >= 32; pixels -= 32, values += 32) {
+        uint8x16_t x[2] = {vld1q_u8(values), vld1q_u8(values + 16)};
+        look_up(x, tables[0]);
+        vst1q_u8(values, x[0]);
+        vst1q_u8(values + 16, x[1]);
+    }
+    for (; channels == 3 && pixels >= 32; pixels -= 32, values += 96) {
+        uint8x16x3_t low = vld3q_u8(values), high = vld3q_u8(values + 48);
+        for (int c = 0; c < 3; c++) {
+            uint8x16_t x[2] = {low.val[c], high.val[c]};
+            look_up(x, tables[c]);
+            low.val[c] = x[0], high.val[c] = x[1];
+        }
+        vst3q_u8(values, low);
+        vst3q_u8(values + 48, high);
     }
     map_plain(values, pixels, channels, tables);
 }

@@ -5,7 +5,11 @@
 
 #if HAVE_AVX2
 #include <immintrin.h>
+#elif HAVE_NEON
+#include <arm_neon.h>
 #endif
+
+_Static_assert(TFPIPE_WEIGHT_BITS == 15, "instructions round off 15 bits");
 
 /* Bytes of a crop that are mixed before the next crop's turn: a crop's are still in the first cache when they are the
  * partner's of the crop after it, so the batch is read and written once. */
@@ -17,8 +21,6 @@ void mix_plain(uint8_t *own, const uint8_t *partner, size_t n, int weight) {
 }
 
 #if HAVE_AVX2
-_Static_assert(TFPIPE_WEIGHT_BITS == 15, "vpmulhrsw rounds off 15 bits");
-
 AVX2 void mix_avx2(uint8_t *own, const uint8_t *partner, size_t n, int weight) {
     const __m256i zero = _mm256_setzero_si256(), factor = _mm256_set1_epi16((int16_t)weight);
     size_t i = 0;
@@ -31,6 +33,21 @@ AVX2 void mix_avx2(uint8_t *own, const uint8_t *partner, size_t n, int weight) {
         low = _mm256_add_epi16(low, _mm256_mulhrs_epi16(less, factor));
         high = _mm256_add_epi16(high, _mm256_mulhrs_epi16(more, factor));
         _mm256_storeu_si256((__m256i *)(void *)(own + i), _mm256_packus_epi16(low, high));
+    }
+    mix_plain(own + i, partner + i, n - i, weight);
+}
+#elif HAVE_NEON
+INLINE uint8x8_t mix8(uint8x8_t own, uint8x8_t partner, int weight) {
+    int16x8_t more = vqrdmulhq_n_s16(vreinterpretq_s16_u16(vsubl_u8(own, partner)), (int16_t)weight);
+    return vmovn_u16(vaddw_u8(vreinterpretq_u16_s16(more), partner));
+}
+
+void mix_neon(uint8_t *own, const uint8_t *partner, size_t n, int weight) {
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        uint8x16_t a = vld1q_u8(own + i), b = vld1q_u8(partner + i);
+        uint8x8_t low = mix8(vget_low_u8(a), vget_low_u8(b), weight);
+        vst1q_u8(own + i, vcombine_u8(low, mix8(vget_high_u8(a), vget_high_u8(b), weight)));
     }
     mix_plain(own + i, partner + i, n - i, weight);
 }

@@ -113,7 +113,7 @@ INLINE void load_block(struct block *to, const struct component *component, size
     to->end = (uint32_t)(end < BLOCK ? end : BLOCK - 1);
 }
 
-void transform_stored(const struct scan *scan, int count) {
+void transform_decoded(const struct scan *scan, int count) {
     struct block left, right;
     for (int c = 0; c < scan->transformed; c++) {
         const struct component *component = scan->frame->component + c;

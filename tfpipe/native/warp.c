@@ -7,6 +7,8 @@
 
 #if HAVE_AVX2
 #include <immintrin.h>
+#elif HAVE_NEON
+#include <arm_neon.h>
 #endif
 
 static void fill_pixels(uint8_t *out, const struct warp *warp, int count) {
@@ -231,6 +233,36 @@ AVX2 void interpolate_avx2(uint8_t *out, const struct warp *warp, int count) {
         __m256i bytes = _mm256_packus_epi16(words, words);
         __m128i pixels = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
         _mm_storeu_si128((__m128i *)(void *)to, _mm_shuffle_epi8(pixels, together));
+    }
+    interpolate(out, warp, i, count);
+}
+#elif HAVE_NEON
+/* Interpolates between rows of four levels: their differences are those of floats. */
+INLINE float32x4_t between_rows(int16x4_t upper, int16x4_t more, float share) {
+    float32x4_t start = vcvtq_f32_s32(vmovl_s16(upper));
+    return vaddq_f32(start, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(more)), share));
+}
+
+/* Interpolates RGB pixel i; the fourth level has no meaning. */
+INLINE uint16x4_t pixel_of(const struct warp *warp, int i) {
+    const uint8_t *at = warp->in + warp->offsets[i];
+    uint8x8_t above = vld1_u8(at), below = vld1_u8(at + warp->row);
+    int16x8_t upper = vreinterpretq_s16_u16(vmovl_u8(above)), more = vreinterpretq_s16_u16(vsubl_u8(below, above));
+    int16x8_t upper_right = vextq_s16(upper, upper, 3), more_right = vextq_s16(more, more, 3);
+    float32x4_t left = between_rows(vget_low_s16(upper), vget_low_s16(more), warp->share_y[i]);
+    float32x4_t right = between_rows(vget_low_s16(upper_right), vget_low_s16(more_right), warp->share_y[i]);
+    float32x4_t level = vaddq_f32(left, vmulq_n_f32(vsubq_f32(right, left), warp->share_x[i]));
+    return vmovn_u32(vcvtq_u32_f32(level));
+}
+
+void interpolate_neon(uint8_t *out, const struct warp *warp, int count) {
+    static const uint8_t TOGETHER[16] = {0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 255, 255, 255, 255};
+    int i = 0;
+    /* Four pixels are stored as 16 bytes: those after them are of the pixels that follow. */
+    for (uint8_t *to = out; warp->channels == 3 && i + 6 <= count; i += 4, to += 12) {
+        uint8x8_t first = vmovn_u16(vcombine_u16(pixel_of(warp, i), pixel_of(warp, i + 1)));
+        uint8x8_t second = vmovn_u16(vcombine_u16(pixel_of(warp, i + 2), pixel_of(warp, i + 3)));
+        vst1q_u8(to, vqtbl1q_u8(vcombine_u8(first, second), vld1q_u8(TOGETHER)));
     }
     interpolate(out, warp, i, count);
 }

@@ -19,12 +19,13 @@ from tfpipe.config import DataConfig
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_path, write_tables
-from tfpipe.data.sources.packed.shards import Kind, Records
+from tfpipe.data.sources.packed.shards import WHOLE, Kind, Records
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.sources.space import mean_bytes
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.native import BUILD, core
 from tfpipe.prepare.pictures import Add, Picture, examples, pictures, pixels, tfrecords
 from tfpipe.util.atomic_write import atomic_write, writing
 from tfpipe.util.files import sha256
@@ -164,7 +165,7 @@ class Work:
         if not shards:
             return []
         total = sum(map(self.shards.records, shards))
-        label, unit = f"packing {self.split.catalog.split} data", "image" if self.shards.kind == "original" else "crop"
+        label, unit = f"packing {self.split.catalog.split} data", "image" if self.shards.kind in WHOLE else "crop"
         due = list(shards)
 
         def attempt() -> None:
@@ -226,16 +227,22 @@ class Work:
         images = len(self.shards.places(missing)) if missing else 0
         if self.shards.kind == "original":
             return mean_bytes(self.split, 1) * images
+        if self.shards.kind == "coefficients":
+            return self._sampled_mean() * images
         records = sum(map(self.shards.records, missing))
         size = records * math.prod(self.split.config.crop_image_size) * self.split.config.num_channels
         if self.shards.kind == "raw" or size <= free:
             return size
+        return self._sampled_mean() * images
+
+    def _sampled_mean(self) -> float:
+        """Returns the mean bytes of an image's records, of a sample."""
         places = np.array(evenly_spaced(len(self.split.catalog), SAMPLED), np.int64)
-        return sum(len(picture.contents) for picture in self._pictures(places)) / len(places) * images
+        return sum(len(picture.contents) for picture in self._pictures(places)) / len(places)
 
     def _pictures(self, places: np.ndarray) -> Iterator[Picture]:
         alone = replace(self.split, world=World(threads=self.split.world.threads))
-        return pictures(alone, places, self.jpeg, crops=self.shards.kind != "original")
+        return pictures(alone, places, self.jpeg, self.shards.kind)
 
     def _write_shard(self, shard: int, pictures: Iterator[Picture]) -> None:
         path, count = self.shards.path(shard), self.shards.records(shard)
@@ -279,19 +286,23 @@ def _check_config(config: DataConfig, split: str, kind: Kind) -> None:
     open_source(config).check_use("pack")
     if isinstance(config.train_filelist, list):
         raise ConfigError("data.train_filelist mixes several lists: pack each by itself, from a config of its own")
-    if kind != "original" and config.crop_for(split) == "random_resized":
+    if kind not in WHOLE and config.crop_for(split) == "random_resized":
         raise ConfigError(
-            'data.crop "random_resized" cuts other crops in each epoch, so they cannot be packed: use --kind original'
+            'data.crop "random_resized" cuts other crops in each epoch, so they cannot be packed: use --kind original '
+            "or coefficients"
         )
+    if kind == "coefficients" and core() is None:
+        raise ConfigError(f"only the decoder in C reads coefficients, and it is not built: {BUILD}")
 
 
 def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> Work:
     """Loads the catalog, with boxes if needed, and divides the packing order into shards."""
-    original = {"crop": "boxes", "test_crop": "boxes"} if plan.kind == "original" else {}
-    if plan.kind != "original" and config.for_split(split).phased:
+    original = {"crop": "boxes", "test_crop": "boxes"} if plan.kind in WHOLE else {}
+    if plan.kind not in WHOLE and config.for_split(split).phased:
         raise ConfigError(
             f"packed {'pixels' if plan.kind == 'raw' else 'crops'} have one size, and data.crop_image_size or "
-            "data.batch_size changes with the epochs: pack the original files, --kind original, or set one size"
+            "data.batch_size changes with the epochs: pack whole images (--kind original or coefficients), or set one "
+            "size"
         )
     config = config.model_copy(update=SAME | original)
     loaded = load_split(config, split, world)
@@ -303,7 +314,7 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
         if boxes is None:
             boxes = read_boxes(catalog, loaded.storage, world)
         catalog = replace(catalog, boxes=boxes)
-        if plan.kind != "original":
+        if plan.kind not in WHOLE:
             counts = np.diff(boxes.offsets(len(catalog)))
     loaded = replace(loaded, catalog=catalog)
     firsts = np.append(0, np.cumsum(counts[loaded.order.items(np.arange(len(catalog)))]))

@@ -17,15 +17,17 @@ from tfpipe.data.catalog.labels import read_words
 from tfpipe.data.catalog.locate import Lookup
 from tfpipe.data.failures.diagnose import replay
 from tfpipe.data.images.crops import Crops
-from tfpipe.data.images.headers import header_of
+from tfpipe.data.images.headers import STORED, header_of
 from tfpipe.data.order.stream import BLOCK, SampleRef
 from tfpipe.data.pipeline import Encoded, crop, read
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.runtime.op_errors import as_os_error, reason
 from tfpipe.data.runtime.parallelism import calls_at_once, options
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Example, serialized
+from tfpipe.data.sources.packed.shards import WHOLE, Kind
 from tfpipe.data.split import Split
 from tfpipe.errors import ConfigError
+from tfpipe.native import core
 
 SOME = 32
 AHEAD = 8
@@ -36,11 +38,12 @@ class Picture(NamedTuple):
 
     item: int  # number of its image in the catalog
     label: int
-    contents: Any  # bytes of a file or of a crop's JPEG, or a crop's pixels: uint8 [height, width, channels]
+    contents: Any
+    """Bytes of a file, of its coefficients or of a crop's JPEG; or a crop's pixels, uint8 [height, width, channels]."""
 
 
-def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, *, crops: bool) -> Iterator[Picture]:
-    """Yields the files or `crops` at `places` of the packing order, int64 [n], which is the split's order.
+def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, kind: Kind) -> Iterator[Picture]:
+    """Yields the files, coefficients or crops at `places` of the packing order, int64 [n], which is the split's order.
 
     The boxes of `split` are known if its config needs them, and the config has no random crops or flips. `jpeg` holds
     the quality and subsampling of crops; None for pixels. Raises ConfigError if an image cannot be used; the message
@@ -65,12 +68,14 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, *, c
         return crops.positions[:, 0], crops.labels, contents
 
     images = read(paths_at(places), split)
-    if crops:
+    if kind not in WHOLE:
         dataset = crop(images, split).map(
             plain_crops, num_parallel_calls=calls_at_once(split.config, split.world).decode
         )
     else:
         dataset = images.map(plain_file).batch(SOME)
+        if kind == "coefficients":
+            dataset = dataset.map(_stored, num_parallel_calls=calls_at_once(split.config, split.world).decode)
     reached = int(places[0])
     try:
         for batch in Cancellable(dataset.prefetch(AHEAD).with_options(options(split.config, split.world))):
@@ -87,6 +92,17 @@ def pictures(split: Split, places: np.ndarray, jpeg: dict[str, Any] | None, *, c
                 failure = split.explain(item, cause)
                 raise ConfigError(f"cannot use {failure.path}: {failure.reason}; {split.remedy}") from cause
         raise ConfigError(f"cannot pack {split.catalog.split} data: {reason(error)}") from error
+
+
+def _stored(at: tf.Tensor, labels: tf.Tensor, files: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    """Replaces JPEGs by their coefficients; files that the decoder in C refuses stay as they are."""
+
+    def store(batch: np.ndarray) -> np.ndarray:
+        library = core()
+        assert library is not None, "the plan was checked"
+        return np.array([library.store(file) or file for file in batch.tolist()], object)
+
+    return at, labels, tf.ensure_shape(tf.numpy_function(store, [files], tf.string, stateful=False), files.shape)
 
 
 Add = Callable[[Picture], tuple[int, int]]
@@ -143,6 +159,8 @@ def examples(split: Split, *, crops: bool) -> Callable[[Picture], Example]:
             image_boxes = slice(offsets[item], offsets[item + 1] if catalog.annotated[item] else offsets[item])
             boxes, labels = known.boxes[image_boxes], known.labels[image_boxes]
         header = header_of(picture.contents, catalog.paths[item])
+        if picture.contents.startswith(STORED):
+            header = header._replace(format="COEFFICIENTS")  # other readers must not take it for a JPEG
         text = words.get(synset, synset)
         return Example(picture.contents, header, catalog.paths.name(item), label, synset, text, boxes, labels)
 

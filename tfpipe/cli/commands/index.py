@@ -1,6 +1,7 @@
 """Indexes all boxes (of XMLs or a table) and image headers for training, or verifies an index.
 
-Under mpirun or srun, all ranks share the work. An interrupted build continues where it ended.
+With --entry-points, finds places in the JPEGs at which decoding can start, so that training need not parse what no crop
+needs. Under mpirun or srun, all ranks share the work. An interrupted build continues where it ended.
 """
 
 import argparse
@@ -12,17 +13,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_config(parser)
     add_split(parser)
     add_processes(parser)
-    parser.add_argument(
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument(
         "--verify", action="store_true", help="compare files with the index instead, by size and time of change"
+    )
+    other.add_argument(
+        "--entry-points",
+        action="store_true",
+        help="find entry points instead, next to which training starts to decode; for data of any kind",
     )
 
 
 def run(args: argparse.Namespace) -> None:
+    from tfpipe.prepare.entries import build_entries
     from tfpipe.prepare.index import build_index, verify_index
 
     config = read_config(args).data
     world = launched_world()
     for split in splits(args.split, config):
+        if args.entry_points:
+            found = build_entries(config, split, world)
+            if world.rank == 0:
+                share = found.entries_bytes / max(1, found.images_bytes)
+                print(
+                    f"{found.path}: entry points of {found.found} of {found.images} images, "
+                    f"{found.entries_bytes / max(1, found.found):.0f} bytes each, {share:.1%} of the images' bytes"
+                )
+            continue
         if args.verify:
             if world.rank == 0:
                 print(verify_index(config, split))

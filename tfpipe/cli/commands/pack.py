@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=folder, metavar="DIR", help="folder to write to; continues an interrupted pack")
     parser.add_argument(
         "--kind",
-        choices=("original", "crops", "raw"),
+        choices=("original", "coefficients", "crops", "raw"),
         default="original",
-        help="files untouched, crops as JPEGs, or crops as pixels [%(default)s]",
+        help="files untouched, JPEGs' coefficients, crops as JPEGs, or crops as pixels [%(default)s]",
     )
     add_split(parser)
     parser.add_argument(

@@ -74,6 +74,19 @@ def map_table(folder: Path) -> StoredTable | None:
         return None
 
 
+def find_table(folders: Sequence[Path], name: str) -> StoredTable | None:
+    """Maps the table `name` in the first of `folders` that has it and may be used (_is_trusted); None if none has."""
+    for folder in filter(_is_trusted, folders):
+        try:
+            table = map_table(folder / name)
+        except OSError as error:
+            logger.info("cannot read the catalog in %s: %s", folder, error)
+            continue
+        if table is not None:
+            return table
+    return None
+
+
 def write_table(folder: Path, table: StoredTable, made_from: MadeFrom) -> None:
     """Writes a table, which gets its name when it is complete and on the disk; leaves a complete one as it is.
 
@@ -163,7 +176,7 @@ class TableStore:
             nonlocal stored
             # A host that looks for a file before it is there may not see it for a minute over NFS.
             if stored is None and (may_make or turn > 0):
-                stored = self._find(name)
+                stored = find_table(self.folders, name)
             if stored is None and may_make:
                 stored = self._make(name, made_from, lambda: make(alone))
                 return stored is None, stored is not None
@@ -177,20 +190,9 @@ class TableStore:
                 break
         return stored
 
-    def _find(self, name: str) -> StoredTable | None:
-        for folder in filter(_is_trusted, self.folders):
-            try:
-                table = map_table(folder / name)
-            except OSError as error:
-                logger.info("cannot read the catalog in %s: %s", folder, error)
-                continue
-            if table is not None:
-                return table
-        return None
-
     def _is_there(self, kind: str, name: str, made_from: MadeFrom) -> bool:
         """Returns whether a table is stored; if not, logs what has changed since the last one of its kind was."""
-        if self._find(name) is not None:
+        if find_table(self.folders, name) is not None:
             return True
         for folder in filter(_is_trusted, self.folders):
             # Tables of earlier versions, in other forms, are not used.

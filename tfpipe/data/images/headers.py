@@ -6,6 +6,7 @@ from typing import IO, NamedTuple
 
 from PIL import Image
 
+from tfpipe.native import core
 from tfpipe.util.files import read_whole
 
 # The formats that TensorFlow decodes.
@@ -15,6 +16,8 @@ TOO_LARGE = 2**29
 # Bytes to read of a file: a JPEG's size lies within them unless a thumbnail or a colour profile precedes it.
 START = 4096
 START_OF_IMAGE = b"\xff\xd8"
+# Beginning of a JPEG's stored coefficients (native/stored.c), and the place of the frame's payload.
+STORED, STORED_FRAME = b"\0tpc", 8
 # Header of a JPEG segment: 0xFF, marker code, and length in bytes from the length field on.
 SEGMENT = struct.Struct(">BBH")
 # Start of a frame's payload: bits per component, height, width, number of components.
@@ -51,13 +54,31 @@ def header_of(contents: bytes, path: str) -> Header:
     return jpeg_header(contents[:START]) or pillow_header(io.BytesIO(contents), path)
 
 
+def as_file(contents: bytes) -> bytes:
+    """Returns an image's file; of a JPEG's stored coefficients, a JPEG of these.
+
+    Raises ValueError if they are damaged, or the decoder in C is not there.
+    """
+    if not contents.startswith(STORED):
+        return contents
+    library = core()
+    jpeg = b"" if library is None else library.unstore(contents)
+    if not jpeg:
+        why = "the decoder in C, which alone reads them, is not built" if library is None else "they are damaged"
+        raise ValueError(f"no image from stored coefficients: {why}")
+    return jpeg
+
+
 def jpeg_header(start: bytes) -> Header | None:
-    """Returns a JPEG's header from the `start` of its file, many times as fast as Pillow.
+    """Returns a JPEG's header from the `start` of its file, or of its stored coefficients, much faster than Pillow.
 
     None if the frame lies beyond `start`, or the file is not a JPEG of 8 bits and 1, 3 or 4 components. Also if
     anything but an ordinary segment precedes the frame: a fill byte or a marker without a length would lead to another
     frame than libjpeg finds.
     """
+    if start.startswith(STORED) and len(start) >= STORED_FRAME + FRAME.size:
+        _, height, width, components = FRAME.unpack_from(start, STORED_FRAME)
+        return Header(height, width, components, "JPEG")
     at, last = len(START_OF_IMAGE), len(start) - SEGMENT.size - FRAME.size
     while at <= last and start.startswith(START_OF_IMAGE):
         mark, kind, length = SEGMENT.unpack_from(start, at)

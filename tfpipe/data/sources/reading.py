@@ -1,4 +1,7 @@
-"""The read stage: gets the bytes of images and XMLs from files, packed files or URLs; bound by storage latency."""
+"""The read stage: gets the bytes of images and XMLs from files, packed files or URLs; bound by storage latency.
+
+What is stored about images, their entry points, is looked up for the decoder.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -7,15 +10,19 @@ import tensorflow as tf
 
 from tfpipe.config import DataConfig
 from tfpipe.data.catalog.locate import SamplePaths
+from tfpipe.data.catalog.table import StoredTable
+from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.decode import choose_decoder, native_library
 from tfpipe.data.images.windows import image_size
 from tfpipe.data.order.stream import SampleRef
+from tfpipe.data.runtime.columns import Lines, columns
 from tfpipe.data.runtime.marks import mark_read
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import skip_failed_elements, stage
 from tfpipe.data.runtime.store import Store
 from tfpipe.data.sources.cache import reader
 from tfpipe.data.sources.crop_cache import find
+from tfpipe.data.sources.entries import find_entries
 from tfpipe.data.split import Split
 from tfpipe.util.retry import retried
 
@@ -93,3 +100,30 @@ def measured(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
 
     dataset = dataset.map(measure)
     return dataset.ignore_errors() if config.on_error == "skip" else dataset
+
+
+class EntryPoints:
+    """The entry points of a split's images, looked up in graph where they are in memory."""
+
+    def __init__(self, table: StoredTable, catalog: Catalog) -> None:
+        """Looks up in a table of find_entries."""
+        boxes = catalog.sampled_boxes
+        arrays = [table.columns["text"], table.columns["starts"], *([] if boxes is None else [boxes.images])]
+        text, starts, *images = columns(*arrays, sent=False)
+        self._lines, self._images = Lines(text, starts), images[0] if images else None
+
+    def at(self, items: tf.Tensor) -> tf.Tensor:
+        """Returns string [n]: the entry points of the samples `items` (int64 [n]), "" for an image without any."""
+        images = items if self._images is None else tf.cast(self._images.at(items), tf.int64)
+        return self._lines.at(images)
+
+
+def known_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> EntryPoints | None:
+    """Returns the entry points of a split's images, None if there are none; `show` as in find_entries.
+
+    None, too, if nothing here uses them: other processes decode (`data.service`), or TensorFlow's ops.
+    """
+    if config.service is not None or native_library(config) is None:
+        return None
+    table = find_entries(config, catalog, show=show)
+    return None if table is None else EntryPoints(table, catalog)

@@ -27,7 +27,7 @@ from tfpipe.data.catalog.index import SCHEMA, box_columns, index_of
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, boxes_columns, paths_table, store_of
 from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.packed.shards import Records
+from tfpipe.data.sources.packed.shards import WHOLE, Records
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, cannot_read, stamps_of
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
@@ -211,7 +211,7 @@ def _read_table(path: AnyPath, entry: dict[str, Any]) -> pa.Table:
 def about_of(split: Split, kind: str, jpeg: dict[str, Any] | None) -> dict[str, Any]:
     """Returns the head of a manifest: everything that the content depends on except the image files."""
     catalog, config = split.catalog, split.config
-    pixels = {} if kind == "original" else pixel_keys(config, catalog.split)
+    pixels = {} if kind in WHOLE else pixel_keys(config, catalog.split)
     content = hashlib.sha256(catalog.labels.astype("<i4").tobytes() + catalog.annotated.tobytes())
     for array in catalog.boxes or ():
         content.update(array.tobytes())

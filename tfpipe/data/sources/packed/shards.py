@@ -14,7 +14,8 @@ from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import Extent, RemoteFiles
 from tfpipe.util.retry import retried
 
-Kind = Literal["original", "crops", "raw"]
+Kind = Literal["original", "coefficients", "crops", "raw"]
+WHOLE: tuple[Kind, ...] = ("original", "coefficients")  # those of whole images
 CUT = "the shard ends within it"
 
 
@@ -37,7 +38,8 @@ class Shards:
     """Location of a split's packed images or crops."""
 
     kind: Kind
-    """"original": unchanged image files, one record per image. "crops": crops as JPEGs. "raw": crops as pixels."""
+    """"original": unchanged image files, one record per image. "coefficients": the same, but JPEGs' coefficients
+    (native/stored.c). "crops": crops as JPEGs. "raw": crops as pixels."""
     paths: list[str]
     """Paths or URLs of the shards."""
     records: Records

@@ -18,13 +18,14 @@ from tfpipe.data.sources.packed.manifest import (
     pixel_keys,
     table_records,
 )
-from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.packed.shards import WHOLE, Shards
 from tfpipe.data.sources.packed.stored import ShardSplit, Stored
 from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Failure, StoredCrops
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
+from tfpipe.native import BUILD, core
 from tfpipe.util.files import Stamp
 from tfpipe.util.json_text import differences
 
@@ -91,7 +92,7 @@ class PackedSplit(ShardSplit):
         if self.stores != "images":
             raise ConfigError(
                 "data.source holds crops instead of whole images, which this command needs: use data "
-                "packed with --kind original, or the files themselves"
+                "packed with --kind original or coefficients, or the files themselves"
             )
         return super().read(samples, store)
 
@@ -121,7 +122,10 @@ def _check_config(manifest: dict[str, Any], config: DataConfig, split: str, fold
     if config.classes is not None:
         packed["data.classes"] = manifest["classes"]
         expected["data.classes"] = list(class_table(config, FileList.of([])))
-    if manifest["kind"] != "original":
+    if manifest["kind"] == "coefficients" and (config.decoder == "graph" or core() is None):
+        why = 'data.decoder is "graph"' if config.decoder == "graph" else f"it is not built: {BUILD}"
+        raise ConfigError(f"{folder} holds coefficients, which only the decoder in C reads, and {why}")
+    if manifest["kind"] not in WHOLE:
         packed |= manifest
         expected |= pixel_keys(config, split)
     problems = differences(packed, expected, "packed", "in the config")

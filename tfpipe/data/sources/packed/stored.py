@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.images.headers import as_file
 from tfpipe.data.sources.known import Known, check_split, known_catalog
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.records import LoadImages, RecordSplit
@@ -21,7 +22,7 @@ from tfpipe.util.files import Stamp
 if TYPE_CHECKING:
     import tensorflow as tf
 
-STORES: dict[str, Stores] = {"original": "images", "crops": "crops", "raw": "pixels"}
+STORES: dict[str, Stores] = {"original": "images", "coefficients": "images", "crops": "crops", "raw": "pixels"}
 
 
 class Stored(BaseSource):
@@ -84,7 +85,7 @@ class ShardSplit(RecordSplit):
             raise ValueError(str(error)) from None
         if len(contents) != self.shards.records.length[item]:
             raise ValueError("the shard ends within it")
-        return contents
+        return as_file(contents)
 
     def loader(self) -> LoadImages:
         from tfpipe.data.sources.packed.crops import file_loader
