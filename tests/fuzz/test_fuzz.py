@@ -11,7 +11,7 @@ from tests.fuzz.pictures import DECODERS, fuzz_pictures
 from tests.fuzz.xmls import fuzz_xmls
 from tests.support.core import reference
 from tests.support.examples import examples
-from tests.support.images import encoded, picture
+from tests.support.images import encoded, picture, sampled
 
 
 def test_of_changed_xmls_none_is_read_as_something_else() -> None:
@@ -53,7 +53,7 @@ def test_the_jpegs_of_a_folder_are_compared(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "deep").mkdir()
     for number in range(3):
         (tmp_path / "deep" / f"{number}.JPEG").write_bytes(encoded(picture(50, 70, number)))
-    (tmp_path / "other.jpg").write_bytes(encoded(picture(50, 70), keep_rgb=True))
+    (tmp_path / "other.jpg").write_bytes(sampled((50, 70), 0x41, 0x11, 0x11))
     outcomes = compare_folder(tmp_path, 100)
     assert outcomes["refused"] == 1 and sum(outcomes.values()) == 4
 

@@ -19,7 +19,7 @@ from PIL import Image
 
 from tests.support.batches import batches
 from tests.support.commands import ROOT
-from tests.support.images import decoded, encoded, picture
+from tests.support.images import decoded, encoded, of_jfif_2, picture
 from tests.support.sample import SampleData
 from tfpipe import load_config, native
 from tfpipe.data.images.headers import jpeg_header
@@ -48,7 +48,7 @@ def called(
 
 
 def test_an_image_is_accepted_or_refused_by_itself() -> None:
-    jpeg, other = encoded(picture(*FULL)), encoded(picture(*FULL, 1), keep_rgb=True)
+    jpeg, other = encoded(picture(*FULL)), of_jfif_2(encoded(picture(*FULL, 1)))
     files = [jpeg, other, b"", jpeg[:2000], jpeg]
     pixels, refused = called(files, [0, 1, 2, 3, 4], [[0, 0, *FULL]] * 5, flips=(True, False, False, False, False))
     assert refused.tolist() == [False, True, True, True, False]

@@ -25,7 +25,7 @@ from tests.support.core import (
     reference,
 )
 from tests.support.examples import examples
-from tests.support.images import bilinear, cmyk, encoded, picture, sampled, ycck
+from tests.support.images import bilinear, cmyk, encoded, of_jfif_2, picture, sampled, ycck
 
 HARNESS = Path(__file__).resolve().parents[1] / "fuzz" / "jpegs.c"
 SIZE = (200, 120)
@@ -109,7 +109,7 @@ def with_scan(where: int, value: int) -> bytes:
 @pytest.mark.parametrize(
     "contents",
     [
-        encoded(picture(*SIZE), keep_rgb=True),
+        of_jfif_2(encoded(picture(*SIZE))),
         *(cmyk(picture(*SIZE)), ycck(picture(*SIZE)), encoded(picture(*SIZE), format="PNG")),
         sampled(SIZE, 0x41, 0x11, 0x11),
         *(
@@ -120,13 +120,12 @@ def with_scan(where: int, value: int) -> bytes:
         *(with_frame(0xC3), with_frame(0xC9), with_frame(0xCA)),
         *(with_scan(11, 1), with_scan(12, 62), with_scan(13, 1)),
         *(b"", b"\xff\xd8", b"\xff\xd8\xff\xd9", bytes(5000), b"\xff" * 5000),
-        encoded(picture(*SIZE)).replace(b"JFIF\0\1", b"JFIF\0\2"),
         encoded(picture(*SIZE)).replace(struct.pack(">HH", *SIZE), struct.pack(">HH", SIZE[0], 0), 1),
     ],
     ids=[
-        *("RGB", "CMYK", "YCCK", "PNG", "4:1:1", "3:1:1", "uneven", "too many blocks"),
+        *("JFIF 2", "CMYK", "YCCK", "PNG", "4:1:1", "3:1:1", "uneven", "too many blocks"),
         *("lossless", "arithmetic", "arithmetic progressive", "from 1", "up to 62", "approximation"),
-        *("empty", "start", "start and end", "zeros", "fill bytes", "JFIF 2", "no width"),
+        *("empty", "start", "start and end", "zeros", "fill bytes", "no width"),
     ],
 )
 def test_the_rest_is_refused(core: Core, contents: bytes) -> None:
@@ -212,12 +211,27 @@ def test_colours_are_those_that_libjpeg_turbo_finds(core: Core) -> None:
         if transform is not None:
             start += struct.pack(">HH", 0xFFEE, 14) + b"Adobe\0\x64\0\0\0\0" + bytes([transform])
         jpeg = start + bytes(plain[after:])
-        pixels, case = core.whole(jpeg, (40, 30)), (jfif, transform, ids)
-        if isinstance(pixels, int):  # RGB, or a transform that libjpeg warns of
-            assert pixels == REFUSED and jfif < 14, case
-            assert ids == b"RGB" if transform is None else transform != 1, case
-        else:
-            assert (pixels == np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB"))).all(), case
+        case = jfif, transform, ids
+        for channels in (3, 1):
+            pixels = core.whole(jpeg, (40, 30), channels)
+            if jfif < 14 and transform in (2, 255):  # libjpeg warns
+                assert isinstance(pixels, int) and pixels == REFUSED, case
+            else:
+                assert (pixels == reference(jpeg, channels)).all(), case
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("channels", [3, 1])
+def test_windows_of_rgb(core: Core, channels: int, progressive: bool) -> None:
+    """As they are, mirrored, and resized: those of the same pixels that another decoder has made."""
+    jpeg, draw = encoded(picture(*SIZE), keep_rgb=True, progressive=progressive), random.Random(8)
+    pixels = reference(jpeg, channels)
+    assert (core.whole(jpeg, SIZE, channels) == pixels).all()
+    for core.kernel in ("bilinear", "antialias"):
+        windows, flips = [window_of(draw, SIZE) for _ in range(3)], [True, False, True]
+        for target in ((31, 29), windows[0][2:]):
+            crops = core.crops(jpeg, SIZE, windows, target, channels, flips)
+            assert (crops == core.resize(pixels, windows, target, flips)).all()
 
 
 def test_restart_intervals_that_no_window_needs_are_passed_over(core: Core) -> None:

@@ -53,7 +53,8 @@ def test_values_of_every_width_are_kept(core: Core) -> None:
 
 def test_files_that_are_refused_have_none(core: Core) -> None:
     image = picture(*SIZE)
-    for file in (encoded(image)[:-300], encoded(image, format="PNG"), b"", core.store(encoded(image))):
+    rgb = encoded(image, keep_rgb=True)
+    for file in (encoded(image)[:-300], encoded(image, format="PNG"), b"", core.store(encoded(image)), rgb):
         assert core.store(file) == b""
 
 

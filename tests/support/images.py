@@ -83,6 +83,11 @@ def unmarked(jpeg: bytes) -> bytes:
     return jpeg[:at] + jpeg[at + 16 :]
 
 
+def of_jfif_2(jpeg: bytes) -> bytes:
+    """The JPEG of another version of JFIF, of which libjpeg warns: so the decoder in C refuses it."""
+    return jpeg.replace(b"JFIF\0\1", b"JFIF\0\2", 1)
+
+
 def turned(image: Image.Image, orientation: int = 6) -> bytes:
     """A JPEG whose EXIF says that it is to be turned before it is shown."""
     exif = Image.Exif()

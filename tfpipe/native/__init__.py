@@ -114,7 +114,7 @@ class Core:
     def entries(self, jpeg: bytes, every: int) -> bytes:
         """Returns the entry points of a JPEG, one for every `every` MCUs (1 to 255) of each row.
 
-        b"" for a file that has restart intervals instead, and for what the decoder refuses.
+        b"" for a file that has restart intervals instead, or several scans, and for what the decoder refuses.
 
         Raises MemoryError.
         """

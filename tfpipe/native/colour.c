@@ -42,6 +42,18 @@ void ycc_plain(uint8_t *out, const uint8_t *y, const uint8_t *cb, const uint8_t 
     }
 }
 
+void rgb_row(uint8_t *restrict out, const uint8_t *r, const uint8_t *g, const uint8_t *b, int n, int mirrored) {
+    for (int i = 0; i < n; i++) {
+        uint8_t *to = out + 3 * (mirrored ? n - 1 - i : i);
+        to[0] = r[i], to[1] = g[i], to[2] = b[i];
+    }
+}
+
+void rgb_to_gray(uint8_t *restrict out, const uint8_t *r, const uint8_t *g, const uint8_t *b, int n, int mirrored) {
+    for (int i = 0; i < n; i++)
+        out[mirrored ? n - 1 - i : i] = (uint8_t)((19595 * r[i] + 38470 * g[i] + 7471 * b[i] + 32768) >> 16);
+}
+
 #if HAVE_AVX2
 AVX2 INLINE __m256i load16(const uint8_t *at) { /* 16 bytes as 16-bit values */
     return _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));

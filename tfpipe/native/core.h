@@ -132,6 +132,7 @@ struct frame {
     int interval; /* MCUs between restart markers, 0 for none */
     int progressive;
     int several; /* whether it comes in several scans */
+    int rgb;     /* whether its components are RGB: YCbCr otherwise, or gray */
     struct component component[3];
     struct band band;    /* of the scan whose header was read last */
     const uint8_t *scan; /* its coded data; NULL: the image has ended */
@@ -378,6 +379,9 @@ typedef void mirror_row(uint8_t *out, const uint8_t *in, int n, int channels);
 
 /* Mixes n bytes with a partner's: weight, of `own`, of TFPIPE_WHOLE and below it; rounds to nearest, halves up. */
 typedef void mix_row(uint8_t *own, const uint8_t *partner, size_t n, int weight);
+
+/* The same of pixels that are RGB: copies them; and converts them to gray, of n bytes. */
+ycc_row rgb_row, rgb_to_gray;
 
 struct kernels {
     const char *name;

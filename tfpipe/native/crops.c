@@ -238,10 +238,13 @@ static const uint8_t *chroma_row(const struct job *job, int index, int y, int fr
     return out + (from & 1);
 }
 
+/* Returns whether the pixels are those of the first component. */
+static int is_luma(const struct job *job) { return job->channels == 1 && !job->frame.rgb; }
+
 /* Writes the pixels of columns [from, to) of row y. */
 static void convert(const struct job *job, int y, int from, int to, uint8_t *out, int mirrored) {
     int n = to - from, channels = job->channels;
-    if (job->decoded || channels == 1) {
+    if (job->decoded || is_luma(job)) {
         const uint8_t *in =
             job->decoded ? job->decoded + ((size_t)y * (size_t)job->frame.width + (size_t)from) * (size_t)channels
                          : samples(job, job->frame.component, y, from);
@@ -256,13 +259,14 @@ static void convert(const struct job *job, int y, int from, int to, uint8_t *out
         for (int i = 0; i < n; i++, out += 3) out[0] = out[1] = out[2] = luma[mirrored ? n - 1 - i : i];
     } else {
         const uint8_t *cb = chroma_row(job, 1, y, from, to), *cr = chroma_row(job, 2, y, from, to);
-        job->kernels->ycc(out, luma, cb, cr, n, mirrored);
+        ycc_row *row = !job->frame.rgb ? job->kernels->ycc : channels == 1 ? rgb_to_gray : rgb_row;
+        row(out, luma, cb, cr, n, mirrored);
     }
 }
 
 /* Returns row y's pixels from column `left` on, for as many columns as any window needs. */
 static const uint8_t *pixels(struct job *job, int y, int left) {
-    if (!job->decoded && job->channels == 1 && job->ring == 2) return samples(job, job->frame.component, y, left);
+    if (!job->decoded && is_luma(job) && job->ring == 2) return samples(job, job->frame.component, y, left);
     int base = job->base * job->mcu_width, slot = y % job->ring;
     uint8_t *row = job->rows + (size_t)slot * job->pitch;
     if (job->converted[slot] != y) {
@@ -413,7 +417,7 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
     if (status) return status;
     if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
-    job.scan.transformed = channels == 1 ? 1 : frame->components;
+    job.scan.transformed = is_luma(&job) ? 1 : frame->components;
     if ((status = set_crops(&job, scratch, windows, flips, out)) || (status = set_spans(&job, scratch)) ||
         (status = set_memory(&job, scratch)))
         return status;

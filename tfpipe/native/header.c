@@ -102,12 +102,14 @@ int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
     return blocks > MCU_BLOCKS ? TFPIPE_REFUSED : 0;
 }
 
-/* Returns whether three components are YCbCr, by libjpeg's rules (default_decompress_parms). */
-static int is_ycc(const struct header *header) {
-    const struct component *c = header->frame->component;
-    if (header->jfif) return 1;
-    if (header->adobe >= 0) return header->adobe == 1;
-    return !(c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B');
+/* Sets which colours three components are, by libjpeg's rules (default_decompress_parms). Returns 0 where it warns. */
+static int set_colours(struct header *header) {
+    struct frame *frame = header->frame;
+    const struct component *c = frame->component;
+    frame->rgb = 0;
+    if (frame->components == 1 || header->jfif) return 1;
+    frame->rgb = header->adobe >= 0 ? header->adobe == 0 : c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B';
+    return header->adobe <= 1;
 }
 
 /* Takes a table for the scan. Returns 0 or TFPIPE_*. */
@@ -159,7 +161,8 @@ static int read_scan(struct header *header, const uint8_t *at, const uint8_t *en
         if (ac && (status = take_table(header, 1, at[2 + 2 * i] & 15, &component->ac_table))) return status;
     }
     frame->scan = end; /* the byte before it is below 0xff, since MOST_LOW is */
-    return check_band(frame) && (frame->components == 1 || is_ycc(header)) ? 0 : TFPIPE_REFUSED;
+    if (header->scans == 1 && !set_colours(header)) return TFPIPE_REFUSED; /* what comes later does not count */
+    return check_band(frame) ? 0 : TFPIPE_REFUSED;
 }
 
 /* Reads a segment, from the end of its length to its own. */

@@ -108,8 +108,8 @@ int read_scans(struct header *header, struct scan *scan, int mcu_rows) {
 /* Copies a block's coefficients for the transform. */
 INLINE void load_block(struct block *to, const struct component *component, size_t block) {
     memcpy(to->coefficients, component->coefficients[block], sizeof to->coefficients);
-    int end =
-        BLOCK - __builtin_ctzll(component->nonzero[block] | 1ull << (BLOCK - 1)); /* the place after the last one */
+    uint64_t nonzero = component->nonzero[block] | 1ull << (BLOCK - 1); /* with DC */
+    int end = BLOCK - __builtin_ctzll(nonzero);                         /* the place after the last one */
     to->end = (uint32_t)(end < BLOCK ? end : BLOCK - 1);
 }
 

@@ -345,6 +345,7 @@ int64_t tfpipe_store(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length
     struct frame frame;
     struct scan scan = {.frame = &frame};
     if (length >= MAX_BYTES || read_header(&header, scratch, jpeg, length, &frame)) return 0;
+    if (frame.rgb) return 0; /* the bytes do not say which colours they are */
     set_mcus(&scan);
     if (frame.several ? read_scans(&header, &scan, scan.mcu_rows) : open_data(scratch, &scan, jpeg + length)) return 0;
     set_blocks(&scan, scratch->blocks);

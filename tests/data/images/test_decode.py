@@ -8,7 +8,7 @@ import tensorflow as tf
 from PIL import Image
 
 from tests.support.decoding import decode, decoder_of
-from tests.support.images import bilinear, encoded, picture
+from tests.support.images import bilinear, encoded, of_jfif_2, picture
 from tfpipe.config import Kernel
 from tfpipe.data.images.crops import Windows
 from tfpipe.data.images.decode import NATIVE_IMAGES, EncodedImages
@@ -109,8 +109,8 @@ def test_no_window_gives_no_crop() -> None:
 def test_images_that_the_decoder_in_c_refuses_are_cut_and_resized_by_it(channels: int, kernel: Kernel) -> None:
     """Refused and accepted images of one call, several crops each, some of them mirrored."""
     target = {"height": 40, "width": 56, "kernel": KERNELS.index(kernel)}
-    others = {1: {"keep_rgb": True}, 3: {"format": "PNG"}}
-    files = [encoded(picture(90, 120, seed), **others.get(seed, {})) for seed in range(4)]
+    files = [encoded(picture(90, 120, seed), format="PNG" if seed == 3 else "JPEG") for seed in range(4)]
+    files[1] = of_jfif_2(files[1])
     windows = some_windows(90, 120, 6, 3)
     images, flips = [0, 1, 1, 2, 3, 3], [True, True, False, False, False, True]
     zeros = tf.zeros(6, tf.int64)

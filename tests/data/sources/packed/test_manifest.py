@@ -23,7 +23,7 @@ from PIL import Image
 from tests.support.batches import KNOWN_STEPS, crops, known_crops
 from tests.support.commands import ROOT, run
 from tests.support.examples import examples
-from tests.support.images import decoded, encoded
+from tests.support.images import decoded, encoded, of_jfif_2
 from tests.support.packs import config_of, packed
 from tests.support.ranks import Ranks
 from tests.support.runs import read_metrics
@@ -414,13 +414,13 @@ def test_a_shard_that_is_cut_while_it_is_read_is_named(
 def test_crops_that_the_decoder_in_c_refuses_are_decoded_all_the_same(
     sample: SampleData, tmp_path: Path, copy: dict[str, Path], monkeypatch: pytest.MonkeyPatch, memory: int
 ) -> None:
-    """A JPEG of RGB among others; mirrored ones of both kinds."""
+    """JPEGs of which libjpeg warns among others; mirrored ones of both kinds."""
     monkeypatch.setattr("tfpipe.data.sources.packed.pixels.free_memory", lambda: memory)
     split = load_split(config_of(sample, tmp_path, "packed", copy["crops"]).data, "train", World())
     shards = split.shards
     contents = [shards.contents(record) for record in range(4)]
     for record in (1, 2):
-        other = encoded(Image.open(io.BytesIO(contents[record])), keep_rgb=True, quality=30)
+        other = of_jfif_2(encoded(Image.open(io.BytesIO(contents[record])), quality=30))
         contents[record] = other.ljust(len(contents[record]), b"\0")
         with open(shards.paths[shards.records.shard[record]], "r+b") as file:
             file.seek(shards.records.offset[record])
