@@ -23,6 +23,8 @@ from tfpipe.data.images.headers import header_of
 from tfpipe.native import core
 
 Decode = Callable[[bytes], Any]
+# Those of Pillow and OpenCV, and of the others; TensorFlow's are ValueErrors here, see tensorflow_ways.
+ERRORS = (OSError, ValueError, RuntimeError)
 
 
 class Way(NamedTuple):
@@ -57,7 +59,7 @@ def cpu_s(decode: Decode, files: list[bytes]) -> tuple[float, int]:
     for file in files:
         try:
             decode(file)
-        except Exception:
+        except ERRORS:
             failed += 1
     return time.process_time() - start, failed
 
@@ -111,7 +113,14 @@ def opencv_ways() -> list[Way]:
     cv2 = import_module("cv2")
     cv2.setNumThreads(1)
     flags = cv2.IMREAD_COLOR_RGB if hasattr(cv2, "IMREAD_COLOR_RGB") else cv2.IMREAD_COLOR
-    return [Way("OpenCV", lambda jpeg: cv2.imdecode(np.frombuffer(jpeg, np.uint8), flags))]
+
+    def decode(jpeg: bytes) -> np.ndarray:
+        pixels = cv2.imdecode(np.frombuffer(jpeg, np.uint8), flags)
+        if pixels is None:
+            raise ValueError("refused")
+        return pixels
+
+    return [Way("OpenCV", decode)]
 
 
 def torchvision_ways() -> list[Way]:
@@ -127,7 +136,14 @@ def tensorflow_ways() -> list[Way]:
 
     def of(**options: Any) -> Decode:
         graph = tf.function(lambda jpeg: tf.io.decode_jpeg(jpeg, channels=3, **options), autograph=False)
-        return lambda jpeg: graph(tf.constant(jpeg))
+
+        def decode(jpeg: bytes) -> Any:
+            try:
+                return graph(tf.constant(jpeg))
+            except tf.errors.InvalidArgumentError as error:
+                raise ValueError("refused") from error
+
+        return decode
 
     exact = of(dct_method="INTEGER_ACCURATE")
     return [Way("TensorFlow", exact), Way("TensorFlow, fast", of(dct_method="INTEGER_FAST", fancy_upscaling=False))]

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../tfpipe/native/crops.h"
+#include "../../tfpipe/native/core.h"
 
 enum { ASKED = 8, MOST_WINDOWS = 4, MOST_SIDE = 64 };
 
@@ -22,20 +22,6 @@ static void find_size(const uint8_t *jpeg, size_t length, int *height, int *widt
         *width = jpeg[i + 7] << 8 | jpeg[i + 8];
         return;
     }
-}
-
-/* The hash of entries.c. */
-static uint64_t hash(uint64_t seed, const uint8_t *bytes, size_t size) {
-    uint64_t word = 0;
-    for (; size >= 8; size -= 8, bytes += 8) {
-        memcpy(&word, bytes, 8);
-        seed = (seed ^ word) * 0x9e3779b97f4a7c15u;
-        seed ^= seed >> 32;
-    }
-    word = 0;
-    memcpy(&word, bytes, size);
-    seed = (seed ^ word) * 0x9e3779b97f4a7c15u;
-    return seed ^ seed >> 32;
 }
 
 /* Finds the JPEG's entry points; forged: changes a few of their bytes, and their hash with them. */
@@ -52,7 +38,7 @@ static struct tfpipe_entries entries_of(tfpipe_scratch *scratch, const uint8_t *
     }
     uint64_t of_file, own;
     memcpy(&of_file, bytes, sizeof of_file);
-    own = hash(of_file, bytes + 16, (size_t)size - 16);
+    own = hash_bytes(of_file, bytes + 16, (size_t)size - 16);
     if (!forged && memcmp(bytes + 8, &own, sizeof own)) abort();
     memcpy(bytes + 8, &own, sizeof own);
     return (struct tfpipe_entries){bytes, (size_t)size};

@@ -23,17 +23,13 @@ from tests.support.core import (
     core_sources,
     generated_jpeg,
     reference,
+    window_of,
 )
 from tests.support.examples import examples
 from tests.support.images import bilinear, cmyk, encoded, of_jfif_2, picture, sampled, ycck
 
 HARNESS = Path(__file__).resolve().parents[1] / "fuzz" / "jpegs.c"
 SIZE = (200, 120)
-
-
-def window_of(draw: random.Random, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    height, width = draw.randint(1, size[0]), draw.randint(1, size[1])
-    return draw.randint(0, size[0] - height), draw.randint(0, size[1] - width), height, width
 
 
 def test_pixels_are_those_of_libjpeg_turbo(core: Core) -> None:

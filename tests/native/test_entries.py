@@ -6,17 +6,12 @@ import struct
 import numpy as np
 from PIL import Image
 
-from tests.support.core import DAMAGED, Core, generated_jpeg
+from tests.support.core import DAMAGED, Core, generated_jpeg, window_of
 from tests.support.examples import examples
 from tests.support.images import encoded, picture
 
 SIZE = (200, 240)
 HEAD = 32  # bytes, as entries.c has them
-
-
-def window_of(draw: random.Random, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    height, width = draw.randint(1, size[0]), draw.randint(1, size[1])
-    return draw.randint(0, size[0] - height), draw.randint(0, size[1] - width), height, width
 
 
 def same(first: np.ndarray | int, second: np.ndarray | int) -> bool:

@@ -6,17 +6,12 @@ import struct
 import numpy as np
 from PIL import Image
 
-from tests.support.core import DAMAGED, REFUSED, Core, generated_jpeg, reference
+from tests.support.core import DAMAGED, REFUSED, Core, generated_jpeg, reference, window_of
 from tests.support.examples import examples
 from tests.support.images import encoded, picture
 
 SIZE = (70, 90)
 OFFSETS, DATA = 536, 536 + 4 * (5 * 2 + 5 * 2)  # of a picture of SIZE with halved chroma: bytes, as stored.c has them
-
-
-def window_of(draw: random.Random, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    height, width = draw.randint(1, size[0]), draw.randint(1, size[1])
-    return draw.randint(0, size[0] - height), draw.randint(0, size[1] - width), height, width
 
 
 def test_crops_are_those_of_the_jpeg(core: Core) -> None:

@@ -1,5 +1,6 @@
 """Entry points of a whole split: from any source, in parts, by any number of ranks; training takes them as they are."""
 
+import errno
 import logging
 import shutil
 import sys
@@ -135,6 +136,25 @@ def test_what_an_interrupted_run_has_finished_is_not_made_again(
     seen.clear()
     assert build_entries(config.data, "train", World()).path == path and seen == [0, 0]
     assert [(path / name).read_bytes() for name in ("text.npy", "starts.npy")] == expected
+
+
+def test_those_that_are_there_stay_if_new_ones_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = written("filelist", tmp_path)
+    path = build_entries(config.data, "train", World()).path
+    expected = (path / "text.npy").read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "write_table", full)
+        with pytest.raises(ConfigError, match=r"No space left on device; set data\.index"):
+            build_entries(config.data, "train", World())
+    assert (path / "text.npy").read_bytes() == expected
+    assert build_entries(config.data, "train", World(), threads=1).path == path
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
 def test_images_that_cannot_be_read_are_named_and_nothing_is_written(tmp_path: Path) -> None:

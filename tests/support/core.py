@@ -198,6 +198,12 @@ def generated_jpeg(draw: random.Random, side: int = 120) -> tuple[bytes, tuple[i
     return jpeg + draw.choice((b"", b"", bytes(9), b"\xff\xd8\xff\xd9")), size
 
 
+def window_of(draw: random.Random, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Returns a window of an image of that size: top, left, height, width."""
+    height, width = draw.randint(1, size[0]), draw.randint(1, size[1])
+    return draw.randint(0, size[0] - height), draw.randint(0, size[1] - width), height, width
+
+
 def _by_pillow(draw: random.Random, pixels: np.ndarray, quality: int, sampling: str) -> bytes:
     image = Image.fromarray(pixels)
     options: dict[str, object] = {"quality": quality, "optimize": draw.random() < 0.5}

@@ -301,7 +301,9 @@ typedef int decode_band(struct pass *pass, struct component *component, size_t b
 /* Returns the function for a scan. */
 decode_band *choose_band(const struct pass *pass);
 
-/* entries.c: opens the entry points of a file, where these are its own; else leaves the scan's as they are. */
+/* entries.c: returns a hash that tells accidents apart, not attacks. */
+uint64_t hash_bytes(uint64_t seed, const uint8_t *bytes, size_t size);
+/* Opens the entry points of a file, where these are its own; else leaves the scan's as they are. */
 void open_entries(struct scan *scan, const struct tfpipe_entries *entries, const uint8_t *jpeg, size_t length);
 /* Returns the last MCU at or before `target` that has an entry point. */
 size_t entry_before(const struct scan *scan, size_t target);
@@ -398,7 +400,7 @@ struct kernels {
     mix_row *mix;
 };
 
-/* crops.c: returns those in use. */
+/* kernels.c: returns those in use. */
 const struct kernels *tfpipe_kernels(void);
 
 decode_run decode_plain, decode_avx2, decode_neon;
@@ -412,7 +414,7 @@ filter_row filter_plain, filter_avx2, filter_neon, gray_plain, gray_avx2, gray_n
 mirror_row mirror_plain, mirror_avx2, mirror_neon;
 mix_row mix_plain, mix_avx2, mix_neon;
 
-/* crops.c: returns the number of the instructions in use: 1 for AVX2 or NEON, else 0. */
+/* kernels.c: returns the number of the instructions in use: 1 for AVX2 or NEON, else 0. */
 int simd_level(void);
 
 #endif

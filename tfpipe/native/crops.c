@@ -44,39 +44,6 @@ struct job {
     int64_t *parts_ns, lap_ns; /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
 };
 
-static const struct kernels KERNELS[] = {
-    {"plain", decode_plain, stored_plain, idct_plain, h2v2_plain, ycc_plain, blend_plain, resize_plain, sum_plain,
-     filter_plain, gray_plain, mirror_plain, mix_plain},
-#if HAVE_AVX2
-    {"avx2", decode_avx2, stored_avx2, idct_avx2, h2v2_avx2, ycc_avx2, blend_avx2, resize_avx2, sum_avx2, filter_avx2,
-     gray_avx2, mirror_avx2, mix_avx2},
-#elif HAVE_NEON
-    {"neon", decode_neon, stored_neon, idct_neon, h2v2_neon, ycc_neon, blend_neon, resize_neon, sum_neon, filter_neon,
-     gray_neon, mirror_neon, mix_neon},
-#endif
-};
-static int simd_limit = 1; /* for tests */
-
-int simd_level(void) {
-#if HAVE_AVX2
-    int available = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-    return available && __atomic_load_n(&simd_limit, __ATOMIC_RELAXED);
-#elif HAVE_NEON
-    return __atomic_load_n(&simd_limit, __ATOMIC_RELAXED);
-#else
-    return 0;
-#endif
-}
-
-const struct kernels *tfpipe_kernels(void) { return KERNELS + simd_level(); }
-
-const char *tfpipe_simd(void) { return KERNELS[simd_level()].name; }
-
-int tfpipe_use_simd(int level) {
-    __atomic_store_n(&simd_limit, level > 0, __ATOMIC_RELAXED);
-    return simd_level();
-}
-
 void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
 
 void tfpipe_limit_scans(tfpipe_scratch *scratch, int most) { scratch->most_scans = most; }
@@ -399,7 +366,7 @@ static int open_image(struct job *job, struct tfpipe_scratch *scratch, const str
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
                  int image_height, int image_width, const int32_t *windows, const uint8_t *flips, int count, int height,
                  int width, int channels, int kernel, uint8_t *out) {
-    struct job job = {.kernels = KERNELS + simd_level(),
+    struct job job = {.kernels = tfpipe_kernels(),
                       .count = count,
                       .height = height,
                       .width = width,
@@ -429,7 +396,7 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
 int tfpipe_resize(tfpipe_scratch *scratch, const uint8_t *pixels, int image_height, int image_width,
                   const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
                   int kernel, uint8_t *out) {
-    struct job job = {.kernels = KERNELS + simd_level(),
+    struct job job = {.kernels = tfpipe_kernels(),
                       .decoded = pixels,
                       .count = count,
                       .height = height,
@@ -452,7 +419,7 @@ int tfpipe_resize(tfpipe_scratch *scratch, const uint8_t *pixels, int image_heig
 }
 
 int tfpipe_mirror(tfpipe_scratch *scratch, uint8_t *out, const uint8_t *in, int height, int width, int channels) {
-    mirror_row *mirror = KERNELS[simd_level()].mirror;
+    mirror_row *mirror = tfpipe_kernels()->mirror;
     const size_t row = (size_t)width * (size_t)channels, rows = BAND_BYTES / row + 1, size = (size_t)height * row;
     uint8_t *band = buffer_reserve(&scratch->rows, rows * row + PAD);
     uint8_t *copy = buffer_reserve(&scratch->planes, size);

@@ -35,7 +35,7 @@ struct place {
 };
 
 /* Multiplies by the golden ratio's bits, which changes the upper half of a number with each of its bits. */
-static uint64_t hash(uint64_t seed, const uint8_t *bytes, size_t size) {
+uint64_t hash_bytes(uint64_t seed, const uint8_t *bytes, size_t size) {
     uint64_t word = 0;
     for (; size >= 8; size -= 8, bytes += 8) {
         memcpy(&word, bytes, 8);
@@ -50,7 +50,7 @@ static uint64_t hash(uint64_t seed, const uint8_t *bytes, size_t size) {
 
 static uint64_t hash_file(const uint8_t *jpeg, size_t length) {
     size_t sampled = length < SAMPLED ? length : SAMPLED;
-    return hash(hash(length, jpeg, sampled), jpeg + length - sampled, sampled);
+    return hash_bytes(hash_bytes(length, jpeg, sampled), jpeg + length - sampled, sampled);
 }
 
 static uint64_t read_bits(const uint8_t *at, size_t from, int width) {
@@ -83,7 +83,7 @@ void open_entries(struct scan *scan, const struct tfpipe_entries *entries, const
     if (entries->size < HEAD + TAIL || scan->frame->interval || bytes[KIND] != FORMAT || !bytes[EVERY]) return;
     memcpy(&of_file, bytes + HASH, sizeof of_file);
     memcpy(&own, bytes + CHECK, sizeof own);
-    if (of_file != hash_file(jpeg, length) || own != hash(of_file, bytes + KIND, entries->size - KIND)) return;
+    if (of_file != hash_file(jpeg, length) || own != hash_bytes(of_file, bytes + KIND, entries->size - KIND)) return;
     struct entries opened = {.every = bytes[EVERY], .offset_bits = bytes[BITS], .record_bits = bytes[BITS]};
     if (opened.offset_bits > MOST_OFFSET_BITS) return;
     for (int c = 0; c < 3; c++) {
@@ -202,7 +202,7 @@ int64_t tfpipe_find_entries(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t
             to += bits[1 + c];
         }
     }
-    uint64_t of_file = hash_file(jpeg, length), own = hash(of_file, out + KIND, size - KIND);
+    uint64_t of_file = hash_file(jpeg, length), own = hash_bytes(of_file, out + KIND, size - KIND);
     memcpy(out + HASH, &of_file, sizeof of_file);
     memcpy(out + CHECK, &own, sizeof own);
     return (int64_t)size;

@@ -8,14 +8,14 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from tfpipe.config import DataConfig
-from tfpipe.data.catalog.table import ADVICE, StoredTable, write_table
+from tfpipe.data.catalog.table import ADVICE, PARTIAL, StoredTable, write_table
 from tfpipe.data.sources.entries import entries_folder, entries_name
 from tfpipe.data.sources.packed.source import PackedSplit
 from tfpipe.data.sources.registry import load_split, open_source
@@ -59,15 +59,16 @@ class Part(NamedTuple):
     images_bytes: int
 
 
-def build_entries(config: DataConfig, split: str, world: World) -> EntriesSummary:
+def build_entries(config: DataConfig, split: str, world: World, threads: int | None = None) -> EntriesSummary:
     """Writes the entry points of the images of `split` next to the data; returns their statistics.
 
     The ranks share the images. Parts that an interrupted run finished are kept; entry points that are there already are
-    made again. Raises ConfigError if the decoder in C cannot be used, the data holds crops, images cannot be read (the
-    message names up to 20), or the folder cannot be written or another process is writing there.
+    made again. `threads` are those of this rank; None for one per CPU that it may use. Every rank must call.
+
+    Raises ConfigError if the decoder in C cannot be used, the data holds crops or coefficients, images cannot be read
+    (the message names up to 20), or the folder cannot be written or another process is writing there.
     """
-    library = core()
-    if library is None:
+    if not all(world.on_all(lambda: core() is not None)):
         raise ConfigError(f"only the decoder in C uses entry points, and it is not built: {BUILD}")
     open_source(config).check(split == "test")
     loaded = load_split(config.model_copy(update=PLAIN), split, world)
@@ -86,7 +87,7 @@ def build_entries(config: DataConfig, split: str, world: World) -> EntriesSummar
     with ExitStack() as held:
         missing = world.from_rank0(lambda: _start(target, working, parts, held))
         mine = world.mine(missing)
-        failed = world.on_all(lambda: _build_parts(loaded, library, working, mine))
+        failed = world.on_all(lambda: _build_parts(loaded, working, mine, threads))
         errors = [error for rank in failed for error in rank][:MAX_ERRORS]
         if errors:
             count = f"at least {MAX_ERRORS} problems" if len(errors) == MAX_ERRORS else f"{len(errors)} problem(s)"
@@ -108,15 +109,15 @@ def _part_path(working: Path, part: range) -> Path:
     return working / f"{part.start:09}-{part.stop:09}.npz"
 
 
-def _build_parts(split: Split, library: Core, working: Path, parts: list[range]) -> list[str]:
+def _build_parts(split: Split, working: Path, parts: list[range], threads: int | None) -> list[str]:
     """Writes the parts whose images can all be read; returns the errors of the others."""
-    errors: list[str] = []
-    threads = split.world.threads or len(os.sched_getaffinity(0))
+    errors, library = list[str](), core()
+    assert library is not None, "every rank was asked"
 
     def chunk(items: range) -> list[tuple[bytes, int] | str]:
         return [_entries_of(split, library, item) for item in items]
 
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads or split.world.threads or len(os.sched_getaffinity(0))) as pool:
         label = f"parsing {split.catalog.split} data"
         for part in progress(parts, len(parts), label, f"{PART} images", split.world.rank == 0):
             chunks = pool.map(chunk, [part[start : start + CHUNK] for start in range(0, len(part), CHUNK)])
@@ -165,11 +166,29 @@ def _merge(target: Path, working: Path, parts: list[range]) -> EntriesSummary:
 
     images = len(joined) - 1
     table = StoredTable({"every": EVERY, "images bytes": images_bytes}, {"starts": joined}, {"text": text()})
-    with writing(target, ADVICE):
-        # Processes that have mapped it keep it until they end.
-        shutil.rmtree(target, ignore_errors=True)
+    with writing(target, ADVICE), _aside(target):
         write_table(target, table, MadeFrom(FORMAT, [], {"every": EVERY, "images": images}))
         for other in target.parent.glob(f"{glob.escape(target.name)}.*{PARTS}"):
             shutil.rmtree(other)
     sizes = np.diff(joined) - 1
     return EntriesSummary(target, images, int((sizes > 0).sum()), int(sizes.sum()), images_bytes)
+
+
+@contextmanager
+def _aside(target: Path) -> Iterator[None]:
+    """Moves a table that is there aside, and removes it at the end, or puts it back after an error.
+
+    Processes that have mapped it keep it until they end.
+    """
+    before = target.with_name(f".{target.name}.before{PARTIAL}")
+    shutil.rmtree(before, ignore_errors=True)
+    had_one = target.exists()
+    if had_one:
+        target.rename(before)
+    try:
+        yield
+    except BaseException:
+        if had_one and not target.exists():
+            before.rename(target)
+        raise
+    shutil.rmtree(before, ignore_errors=True)

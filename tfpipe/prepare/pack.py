@@ -273,6 +273,8 @@ def pack(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: Wo
     config or the folder cannot be used, the disk is too small, or an image cannot be used.
     """
     _check_config(config, split, plan.kind)
+    if plan.kind == "coefficients" and not all(world.on_all(lambda: core() is not None)):
+        raise ConfigError(f"only the decoder in C reads coefficients, and it is not built: {BUILD}")
     work = plan_work(config, split, folder, plan, world)
     with ExitStack() as held:
         missing = world.from_rank0(lambda: work.start(held))
@@ -291,8 +293,6 @@ def _check_config(config: DataConfig, split: str, kind: Kind) -> None:
             'data.crop "random_resized" cuts other crops in each epoch, so they cannot be packed: use --kind original '
             "or coefficients"
         )
-    if kind == "coefficients" and core() is None:
-        raise ConfigError(f"only the decoder in C reads coefficients, and it is not built: {BUILD}")
 
 
 def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, world: World) -> Work:

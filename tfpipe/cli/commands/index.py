@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     world = launched_world()
     for split in splits(args.split, config):
         if args.entry_points:
-            found = build_entries(config, split, world)
+            found = build_entries(config, split, world, args.processes)
             if world.rank == 0:
                 share = found.entries_bytes / max(1, found.images_bytes)
                 print(

@@ -60,6 +60,8 @@ class Packed(Stored):
         manifest = world.from_rank0(lambda: _checked(self.folder, split))
         if isinstance(self.folder, Path):
             check_share(self.folder, split, self.config, world)
+        if manifest.about["kind"] == "coefficients":
+            _check_decoder(self.config, self.folder, world)
         _check_config(manifest.about, self.config, split, self.folder)
         table = packed_table(manifest, self.folder, self.config, world)
         files = [(self.folder / shard["name"], shard) for shard in manifest.shards]
@@ -115,6 +117,14 @@ def _checked(folder: AnyPath, split: str) -> Manifest:
     return manifest
 
 
+def _check_decoder(config: DataConfig, folder: AnyPath, world: World) -> None:
+    """Raises ConfigError unless all ranks can read coefficients."""
+    built = all(world.on_all(lambda: core() is not None))
+    if config.decoder == "graph" or not built:
+        why = 'data.decoder is "graph"' if config.decoder == "graph" else f"it is not built: {BUILD}"
+        raise ConfigError(f"{folder} holds coefficients, which only the decoder in C reads, and {why}")
+
+
 def _check_config(manifest: dict[str, Any], config: DataConfig, split: str, folder: AnyPath) -> None:
     """Raises ConfigError if the data was packed with settings that differ from `config`; names keys and values."""
     packed: dict[str, Any] = {"data.label_source": manifest["label_source"]}
@@ -122,9 +132,6 @@ def _check_config(manifest: dict[str, Any], config: DataConfig, split: str, fold
     if config.classes is not None:
         packed["data.classes"] = manifest["classes"]
         expected["data.classes"] = list(class_table(config, FileList.of([])))
-    if manifest["kind"] == "coefficients" and (config.decoder == "graph" or core() is None):
-        why = 'data.decoder is "graph"' if config.decoder == "graph" else f"it is not built: {BUILD}"
-        raise ConfigError(f"{folder} holds coefficients, which only the decoder in C reads, and {why}")
     if manifest["kind"] not in WHOLE:
         packed |= manifest
         expected |= pixel_keys(config, split)
