@@ -28,7 +28,7 @@ PYTEST = PATH="$$PATH:$(CURDIR)/$(BIN)" $(BIN)/python -m pytest
 
 # Three at a time on 2 cores, since many wait; what one process has left is taken over by the others.
 TESTS = $(PYTEST) -n 3 --dist worksteal
-test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 10 minutes on 2 cores; PYTEST_ARGS
+test: $(VENV)/.horovod lint  ## lint, then the tests, with MPI and Horovod: 45 minutes on 2 cores; PYTEST_ARGS
 	$(TESTS) -m 'not full' $(PYTEST_ARGS)
 
 test-full: $(VENV)/.horovod lint  ## the same and what tests/README.md leaves to a release: PYTEST_ARGS
@@ -58,15 +58,21 @@ docs: $(VENV)/.installed-docs  ## build the documentation as a site, build/site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "the documentation is in build/site: $(BIN)/python -m http.server -d build/site"
 
-# The wheel is built from the source distribution, so that one that lacks a file fails here. auditwheel gives it the tag
-# of the oldest manylinux that has the symbols it needs.
-release: $(TOOLS)/.installed  ## sdist and abi3 wheel in dist/, checked, and tried in an empty environment
+# The wheels are built from the source distribution, so that one that lacks a file fails here. auditwheel gives them the
+# tag of the oldest manylinux that has the symbols they need. That for aarch64 is cross-compiled.
+ARM := CC=aarch64-linux-gnu-gcc LDSHARED="aarch64-linux-gnu-gcc -shared" _PYTHON_HOST_PLATFORM=linux-aarch64
+release: $(TOOLS)/.installed  ## sdist and abi3 wheels (x86_64, aarch64) in dist/, checked, and tried in an empty environment
 	rm -rf dist build/wheel
 	$(TOOLS)/bin/pyproject-build --outdir build/wheel .
-	PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel repair --wheel-dir dist build/wheel/*-abi3-*.whl
+	@for program in aarch64-linux-gnu-gcc qemu-aarch64; do command -v $$program >/dev/null || { \
+	  echo "there is no $$program: apt install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"; exit 1; }; done
+	$(ARM) $(TOOLS)/bin/python -m pip wheel -qq --no-deps --wheel-dir build/wheel build/wheel/*.tar.gz
+	for wheel in build/wheel/*-abi3-*.whl; do \
+	  PATH="$(CURDIR)/$(TOOLS)/bin:$$PATH" $(TOOLS)/bin/auditwheel repair --wheel-dir dist $$wheel || exit 1; done
 	mv build/wheel/*.tar.gz dist
 	$(TOOLS)/bin/twine check --strict dist/*
-	PYTHON="$(CURDIR)/$(TOOLS)/bin/python" tests/release/try_wheel.sh dist/*.whl
+	PYTHON="$(CURDIR)/$(TOOLS)/bin/python" tests/release/try_wheel.sh dist/*_x86_64.whl
+	PYTHON="$(CURDIR)/$(TOOLS)/bin/python" tests/release/try_aarch64.sh dist/*_aarch64.whl
 	@ls -l dist
 
 clean:  ## remove caches and build leftovers; .venv, data and runs stay

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains under PBS Pro with Cray's mpiexec (PALS), as on Polaris; submits itself again until all epochs are trained.
+# Trains under PBS Pro with Cray's mpiexec (PALS), as on Polaris and Aurora; submits itself again until all epochs are trained.
 #   qsub -A PROJECT -v CONFIG=my.json,RUN=/eagle/mine/run jobs/pbs.sh         in the repository's directory
 #   jobs/pbs.sh --dry-run                                                     prints what it would run
 # The next job does not know the flags given to qsub: write project and queue below.
@@ -22,13 +22,14 @@ PROFILE=${PROFILE:-}                # 20:40 traces these steps of the first job 
 SET=${SET:-}                        # more of the config: "data.batch_size=128 training.epochs=30"
 RANKS_PER_NODE=${RANKS_PER_NODE:-4} # one a GPU
 DEPTH=${DEPTH:-8}                   # the node's cores, shared out: a rank decodes with all of its own
+CPU_BIND=${CPU_BIND:-depth}         # the cores of each rank of a node: list:24-31:16-23:8-15:0-7 puts Polaris' next to its GPU
 SAVE_S=${SAVE_S:-300}               # seconds before the walltime is over at which the run saves and ends
 
 set -euo pipefail
 cd "${PBS_O_WORKDIR:-.}"
 source jobs/common.sh
 
-settings+=(RANKS_PER_NODE DEPTH SAVE_S)
+settings+=(RANKS_PER_NODE DEPTH CPU_BIND SAVE_S)
 export "${settings[@]}"
 resubmit() { run qsub -v "$(IFS=, && echo "${settings[*]}")" jobs/pbs.sh; }
 
@@ -38,5 +39,5 @@ if [[ ${PBS_JOBID:-} ]]; then
 else
     nodes=2 walltime=01:00:00
 fi
-launch=(mpiexec -n $((nodes * RANKS_PER_NODE)) --ppn "$RANKS_PER_NODE" --depth "$DEPTH" --cpu-bind depth)
+launch=(mpiexec -n $((nodes * RANKS_PER_NODE)) --ppn "$RANKS_PER_NODE" --depth "$DEPTH" --cpu-bind "$CPU_BIND")
 train_until_done $(($(seconds "$walltime") - SAVE_S - SECONDS))

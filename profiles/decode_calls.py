@@ -22,10 +22,8 @@ CALLS_A_THREAD = 60
 THREADS = (2, 8, 16, 32)
 
 
-def busy(threads: int, calls: int) -> float:
-    """Share of the threads' time in which they are inside a call, 0 to 1."""
-    draw = random.Random(0)
-    naps_s = [CALL_S * max(0.2, draw.gauss(1, DEVIATION)) for _ in range(CALLS_A_THREAD * threads)]
+def sleeping(naps_s: list[float], threads: int, calls: int) -> tf.data.Dataset:
+    """A pipeline whose calls sleep as long as `naps_s` says, up to `calls` at once in a pool of `threads`."""
 
     def nap(seconds: np.ndarray) -> np.ndarray:
         time.sleep(float(seconds))
@@ -35,7 +33,14 @@ def busy(threads: int, calls: int) -> float:
     options.threading.private_threadpool_size = options.autotune.cpu_budget = threads
     source = tf.data.Dataset.from_tensor_slices(np.array(naps_s))
     mapped = source.map(lambda nap_s: tf.numpy_function(nap, [nap_s], tf.float64), num_parallel_calls=calls)
-    elements = iter(mapped.with_options(options))
+    return mapped.with_options(options)
+
+
+def busy(threads: int, calls: int) -> float:
+    """Share of the threads' time in which they are inside a call, 0 to 1."""
+    draw = random.Random(0)
+    naps_s = [CALL_S * max(0.2, draw.gauss(1, DEVIATION)) for _ in range(CALLS_A_THREAD * threads)]
+    elements = iter(sleeping(naps_s, threads, calls))
     first = 2 * threads
     for _ in range(first):
         next(elements)

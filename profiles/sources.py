@@ -1,6 +1,6 @@
-"""Where the same images are read from: loose files, tar shards, a table with bytes, packed data, a bucket.
+"""Where the same images are read from: loose files, tar shards, an archive, a table with bytes, packed data, a bucket.
 
-    python profiles/sources.py formats LIST DIR    # loose files, tar, Parquet with bytes and pack --kind original
+    python profiles/sources.py formats LIST DIR    # loose files, tar, archive, Parquet with bytes, pack --kind original
     python profiles/sources.py bucket LIST DIR     # crops of 224x224 in an S3 (moto) with 50 ms a request
 
 LIST is a filelist in ImageNet's layout, e.g. that of `tfpipe sample`; DIR receives what is made of it. Interleaved:
@@ -73,7 +73,7 @@ def listed(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def formats(args: argparse.Namespace) -> None:
-    """Compares tar shards, a table with bytes and packed files with loose files."""
+    """Compares tar shards, an archive, a table with bytes and packed files with loose files."""
     from tfpipe import World
     from tfpipe.data.sources.registry import load_split
     from tfpipe.prepare.pack import PackPlan, pack
@@ -81,11 +81,15 @@ def formats(args: argparse.Namespace) -> None:
     loose = listed(args)
     split = load_split(config(**loose).data, "train", World())
     tars, table, packed = args.out / "tars", args.out / "table.parquet", args.out / "original"
+    archive = args.out / "archive" / "ILSVRC2012_img_train.tar"
     if not tars.exists():
         tars.mkdir()
         write(split.catalog, tars, table)
+        archive.parent.mkdir()
+        write_archive(split.catalog, archive)
     pack(config(**loose).data, "train", packed, PackPlan(), World())
-    sources = {"tar": ("webdataset", tars), "parquet": ("table", table), "packed": ("packed", packed)}
+    sources = {"tar": ("webdataset", tars), "archive": ("archive", archive.parent)}
+    sources |= {"parquet": ("table", table), "packed": ("packed", packed)}
     compared = {"files": loose} | {
         name: {"source": {"kind": kind, "path": str(path)}, "index": loose["index"]}
         for name, (kind, path) in sources.items()
@@ -95,7 +99,7 @@ def formats(args: argparse.Namespace) -> None:
         for name in list(compared)[:: 1 if turn % 2 else -1]:
             rates[name].append(rate(config(**compared[name]), args.crops))
     show(rates, "files")
-    show({name: rates[name] for name in ("packed", "tar", "parquet")}, "packed")
+    show({name: rates[name] for name in ("packed", "tar", "archive", "parquet")}, "packed")
 
 
 def write(catalog: Any, tars: Path, table: Path) -> None:
@@ -120,6 +124,23 @@ def write(catalog: Any, tars: Path, table: Path) -> None:
                     member = tarfile.TarInfo(f"{item:08}.{ending}")
                     member.size = len(contents)
                     tar.addfile(member, io.BytesIO(contents))
+
+
+def write_archive(catalog: Any, path: Path) -> None:
+    """Writes the images and their XMLs as a tar file of a tar file for each class."""
+    import numpy as np
+
+    with tarfile.open(path, "w") as outer:
+        for number, name in enumerate(catalog.classes):
+            class_tar = io.BytesIO()
+            with tarfile.open(fileobj=class_tar, mode="w") as inner:
+                for item in np.flatnonzero(catalog.labels == number).tolist():
+                    for file in filter(os.path.exists, (catalog.paths[item], catalog.annotation(item))):
+                        inner.add(file, os.path.basename(file))
+            member = tarfile.TarInfo(f"{name}.tar")
+            member.size = class_tar.tell()
+            class_tar.seek(0)
+            outer.addfile(member, class_tar)
 
 
 def bucket(args: argparse.Namespace) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from tests.support.commands import ROOT
 from tfpipe.cli.arguments import launched_world
-from tfpipe.distributed import BY_HAND, BY_JAX, BY_TORCH, LAUNCHERS, Launch, World, cpu_share, find_launch
+from tfpipe.collectives.launch import BY_HAND, BY_JAX, BY_TORCH, LAUNCHERS, Launch, find_launch
+from tfpipe.distributed import World, cpu_share
 from tfpipe.errors import ConfigError
 
 # What a batch script is given, and so everything started in it.

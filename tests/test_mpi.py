@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support.commands import ROOT, WARM, Finished, run_ranks, run_train
+from tests.support.commands import ROOT, WARM, Finished, finish, run_ranks, run_train, start
+from tests.support.faults import clock_ahead
 from tests.support.runs import read_metrics
 from tests.support.sample import TINY, SampleData
 from tfpipe import World, load_config
@@ -15,10 +16,14 @@ from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.sources.registry import load_split
 
 COLLECTIVES = """
+import sys
 import threading
+from functools import partial
+from pathlib import Path
 import numpy as np
 from tfpipe import ConfigError, TfpipeError, World
-for backend, connect in {"mpi": World.mpi, "horovod": World.detect}.items():
+by_tensorflow = partial(World.tensorflow, Path(sys.argv[1]))
+for backend, connect in {"mpi": World.mpi, "horovod": World.detect, "tensorflow": by_tensorflow}.items():
     world = connect()
     assert world.size == 3 and world.backend == backend, world
     assert world.gather({"rank": world.rank}) == [{"rank": 0}, {"rank": 1}, {"rank": 2}]
@@ -61,6 +66,54 @@ for backend, connect in {"mpi": World.mpi, "horovod": World.detect}.items():
     print("fine", backend, world.rank)
 """
 
+TENSORS = """
+import sys
+from pathlib import Path
+import numpy as np
+import tensorflow as tf
+from tfpipe import TfpipeError, World
+from tfpipe.collectives import connected, tensorflow as own
+own.BUCKET_BYTES = 4000  # some tensors of a reduction in one message, some in another
+connected.BROADCAST_BYTES = 400
+for world in (World.tensorflow(Path(sys.argv[1])), World.horovod()):
+    tensors, rank = world.tensors, world.rank
+    tensors.start()
+    def draw(rank):
+        random = np.random.default_rng(rank)
+        return [random.standard_normal(shape, np.float32) for shape in [(3,), (), (50, 40), (7, 1), (30, 5)]]
+    exact = [np.mean(parts, axis=0, dtype=np.float64) for parts in zip(*map(draw, range(world.size)), strict=True)]
+    graph = tf.function(lambda *parts: tensors.average(parts, "graph"))
+    def check(means, atol):
+        arrays = [mean.numpy() for mean in means]
+        assert all(array.dtype == np.float32 for array in arrays)
+        off = max(np.abs(array - mean).max() for array, mean in zip(arrays, exact, strict=True))
+        assert off < atol, off
+        assert len(set(world.gather(b"".join(array.tobytes() for array in arrays)))) == 1, "other bits on another rank"
+        return off
+    for _ in range(3):
+        check(tensors.average([tf.constant(part) for part in draw(rank)], "eager"), 1e-6)
+        check(graph(*draw(rank)), 1e-6)
+    half = tensors.average([tf.constant(part) for part in draw(rank)], "half", True)
+    assert check(half, 4e-3) > 1e-5, "not sent as float16"
+    given = [
+        np.array([-0.0, np.nan, np.inf, 1e-45], np.float32), np.arange(999, dtype=np.int64) << 40, np.array(7.5),
+        np.array([True, False, True]), np.array([1, 255, 0], np.uint8), np.array([], np.float32),
+    ]
+    if world.backend == "horovod":
+        given.pop()
+    sent = [value if rank == 0 else np.ones_like(value) for value in given]
+    for got, value in zip(tensors.broadcast_arrays(sent, "given"), given, strict=True):
+        assert got.tobytes() == value.tobytes() and got.shape == value.shape, (got, value)
+    if world.backend == "tensorflow":
+        try:
+            tensors.broadcast_arrays([np.zeros(3 + rank)], "odd ones")
+        except TfpipeError as error:
+            assert str(error) == f"rank {rank}: the shapes of the odd ones differ between ranks"
+        else:
+            raise AssertionError("unequal shapes would wait for each other")
+    print("fine", world.backend, rank)
+"""
+
 # The import of Horovod fails as where it is not installed.
 WITHOUT_HOROVOD = """
 import runpy, sys
@@ -83,11 +136,16 @@ def furthest(run_dir: Path, other: Path) -> float:
     return max(np.abs(a - b).max() for a, b in zip(weights(run_dir), weights(other), strict=True))
 
 
-def test_collectives_reach_all_ranks() -> None:
-    done = run_ranks(3, *WARM, "-c", COLLECTIVES)
+@pytest.mark.parametrize(
+    ("script", "backends"),
+    [(COLLECTIVES, ["horovod", "mpi", "tensorflow"]), (TENSORS, ["horovod", "tensorflow"])],
+    ids=["values", "tensors"],
+)
+def test_collectives_reach_all_ranks(tmp_path: Path, script: str, backends: list[str]) -> None:
+    done = run_ranks(3, *WARM, "-c", script, tmp_path)
     assert done.code == 0, done.err
     said = sorted(line for line in done.out.splitlines() if line.startswith("fine"))
-    assert said == [f"fine {backend} {rank}" for backend in ("horovod", "mpi") for rank in range(3)]
+    assert said == [f"fine {backend} {rank}" for backend in backends for rank in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -100,10 +158,11 @@ def test_collectives_reach_all_ranks() -> None:
                 "lr_schedule": {"scale_by_ranks": True, "warmup_epochs": 0.5},
             },
         ),
+        (3, {"training": {"epochs": 2, "compression": "fp16", "collectives": "tensorflow"}}),
         pytest.param(3, {"training": {"epochs": 2}}, marks=pytest.mark.full("fp16 and scaled rates take the same way")),
         pytest.param(2, {"training": {"epochs": 2}}, marks=pytest.mark.full("three ranks do the same")),
     ],
-    ids=["3 fp16", "3", "2"],
+    ids=["3 fp16", "3 fp16 tensorflow", "3", "2"],
 )
 def test_ranks_end_with_equal_weights_and_count_every_test_sample_once(
     sample: SampleData, tmp_path: Path, size: int, sections: dict
@@ -116,7 +175,9 @@ def test_ranks_end_with_equal_weights_and_count_every_test_sample_once(
     assert done.out.count("epoch 2/2") == 1
     assert sorted(each.name for each in (tmp_path / "run").iterdir()) == [
         "checkpoints",
+        "classes.json",
         "config.json",
+        "events.jsonl",
         "metrics.jsonl",
         "model.keras",
         "test",
@@ -128,10 +189,10 @@ def test_ranks_end_with_equal_weights_and_count_every_test_sample_once(
 
 
 def test_two_ranks_train_as_one_process_of_twice_the_batch(sample: SampleData, tmp_path: Path) -> None:
-    """The same global batches, so the same weights, with a model free of batch statistics.
+    """The same global batches, so the same weights, with a model free of batch statistics, with Horovod and without.
 
-    The one process is a rank under mpirun, too: it needs no Horovod. A short epoch: over a long one at a high rate,
-    float32 rounding tips a ReLU sooner or later (profiles/README.md).
+    The one process is a rank under mpirun, too: it needs no Horovod. XLA compiles the step of the ranks without it. A
+    short epoch: over a long one at a high rate, float32 rounding tips a ReLU sooner or later (profiles/README.md).
     """
     sections = {
         "data": {"crop": "random_resized", "test_filelist": None},
@@ -143,27 +204,58 @@ def test_two_ranks_train_as_one_process_of_twice_the_batch(sample: SampleData, t
         1, *WARM, "-c", WITHOUT_HOROVOD, ROOT / "train.py", "-c", path, "-l", tmp_path / "run1", "-n", "6"
     )
     assert alone.code == 0, alone.err
-    both = train_on(2, "-c", path, "-l", tmp_path / "run2", "--set", "data.batch_size=8")
-    assert both.code == 0, both.err
-    assert "bit-identical on all 2 ranks" in both.err
-    ((one,), (two,)) = (read_metrics(tmp_path / name) for name in ("run1", "run2"))
-    assert one["step"] == two["step"] == 6
-    assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
-    assert furthest(tmp_path / "run1", tmp_path / "run2") < 1e-5
+    train_py = [ROOT / "train.py", "-c", path, "--set", "data.batch_size=8", "-l"]
+    for name, python, xla in (("run2", [sys.executable], "false"), ("run3", [*WARM, "-c", WITHOUT_HOROVOD], "true")):
+        both = run_ranks(2, *python, *train_py, tmp_path / name, "--set", f"training.xla={xla}")
+        assert both.code == 0, both.err
+        assert "bit-identical on all 2 ranks" in both.err
+        ((one,), (two,)) = (read_metrics(tmp_path / run) for run in ("run1", name))
+        assert one["step"] == two["step"] == 6
+        assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
+        assert furthest(tmp_path / "run1", tmp_path / name) < 1e-5
     # It is the training, not the start, that agrees.
     assert run_train("-c", path, "-l", tmp_path / "other", "--set", "data.seed=1").code == 0
     assert furthest(tmp_path / "run1", tmp_path / "other") > 1e-3
 
 
-def test_several_ranks_without_horovod_are_an_error_never_separate_trainings(
-    sample: SampleData, tmp_path: Path
-) -> None:
-    path = sample.config(tmp_path / "c.json")
+def test_horovod_that_is_asked_for_and_missing_is_an_error(sample: SampleData, tmp_path: Path) -> None:
+    path = sample.config(tmp_path / "c.json", training={"collectives": "horovod"})
     done = run_ranks(2, *WARM, "-c", WITHOUT_HOROVOD, ROOT / "train.py", "-c", path, "-l", tmp_path / "run")
     assert done.code == 2
     assert done.err.count("tfpipe: error: Horovod is needed to train on several ranks") == 1
-    assert "jobs/install_horovod.sh" in done.err
+    assert "jobs/install_horovod.sh" in done.err and 'training.collectives "tensorflow"' in done.err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        "torchrun",
+        *(
+            pytest.param(
+                name, marks=pytest.mark.full("collectives/test_launch.py has the variables; the rest is equal")
+            )
+            for name in ("srun", "flux")
+        ),
+    ],
+)
+def test_ranks_train_under_launchers_that_mpi_does_not_know(sample: SampleData, tmp_path: Path, launcher: str) -> None:
+    """Real processes with the variables that the launcher sets; the first one starts last, and a day earlier."""
+    path = sample.config(tmp_path / "c.json", data={"test_filelist": None})
+    environs = {
+        "torchrun": {"RANK": "{}", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
+                     "TORCHELASTIC_RUN_ID": "none"},
+        "srun": {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "{}", "SLURM_STEP_NUM_TASKS": "2"},
+        "flux": {"FLUX_TASK_RANK": "{}", "FLUX_JOB_SIZE": "2", "FLUX_JOB_ID": "f2"},
+    }  # fmt: skip
+    words = ["-c", path, "-l", tmp_path / "run", "-n", "2", "--set", "training.collectives=tensorflow"]
+    variables = {rank: {k: v.format(rank) for k, v in environs[launcher].items()} for rank in (1, 0)}
+    variables[1] |= clock_ahead(86400)
+    ranks = [start(sys.executable, ROOT / "train.py", *words, **environ) for environ in variables.values()]
+    second, first = map(finish, ranks)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert "bit-identical on all 2 ranks" in first.err
+    assert second.out == ""
 
 
 def test_a_mistake_in_the_config_is_said_once(sample: SampleData, tmp_path: Path) -> None:
@@ -173,16 +265,19 @@ def test_a_mistake_in_the_config_is_said_once(sample: SampleData, tmp_path: Path
     assert done.err.count("tfpipe: error: data.num_classes is 3, but there are 8 classes") == 1
 
 
-def test_a_failure_on_one_rank_ends_the_job(sample: SampleData, tmp_path: Path) -> None:
+@pytest.mark.parametrize("collectives", ["horovod", "tensorflow"])
+def test_a_failure_on_one_rank_ends_the_job(sample: SampleData, tmp_path: Path, collectives: str) -> None:
     """Rank 1 alone meets a file that is gone."""
     listed = sample.train.read_text().splitlines()
     listed[1] += ".gone"
     (tmp_path / "list.txt").write_text("\n".join(listed))
     data = {"train_filelist": "list.txt", "test_filelist": None, "shuffle_buffer": 0, "batch_size": 4}
-    done = train_on(2, "-c", sample.config(tmp_path / "c.json", data=data), "-l", tmp_path / "run")
+    path = sample.config(tmp_path / "c.json", data=data, training={"collectives": collectives})
+    done = train_on(2, "-c", path, "-l", tmp_path / "run")
     assert done.code != 0
-    (said,) = [line for line in done.err.splitlines() if line.startswith("tfpipe: error:")]
+    said, *others = [line for line in done.err.splitlines() if line.startswith("tfpipe: error:")]
     assert "rank 1: cannot use" in said and ".gone" in said
+    assert all("rank 1 on host" in line and ".gone" in line for line in others), "rank 0, if mpirun is slow to end it"
 
 
 def test_a_mistake_that_only_one_rank_meets_is_said_by_it(sample: SampleData, tmp_path: Path) -> None:

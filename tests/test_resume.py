@@ -1,11 +1,13 @@
 """Interrupted runs, as real processes: what they trained before and after is each sample of the epoch exactly once."""
 
 import errno
+import gzip
 import json
 import os
 import re
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import keras
@@ -13,8 +15,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.archives import tar_bytes
 from tests.support.commands import Finished, Processes, end, finish, run_train
-from tests.support.runs import SLOWLY, check_epoch, read_metrics, steps, train, trained, wait_for
+from tests.support.runs import SLOWLY, check_epoch, epoch_of, read_metrics, steps, train, trained, wait_for
 from tests.support.sample import TINY, SampleData
 from tfpipe.cli import main
 from tfpipe.errors import Stopped
@@ -29,13 +32,21 @@ def config(sample: SampleData, tmp_path: Path) -> Path:
     return sample.config(tmp_path / "c.json", data=data, training=training)
 
 
-def interrupted(size: int, config: Path, run_dir: Path, after: int, number: signal.Signals, *args: str) -> Finished:
+def interrupted(
+    size: int,
+    config: Path,
+    run_dir: Path,
+    after: int,
+    number: signal.Signals,
+    *args: str,
+    slowly: Sequence[str] = SLOWLY,
+) -> Finished:
     """A slow run that gets a signal once it has trained `after` steps.
 
     SIGKILL goes to every rank, SIGTERM to the last, and SIGUSR1 to mpirun, which passes it on.
     """
     ranks = Processes(config.parent / "pids")
-    process = train(size, "-c", config, "-l", run_dir, *SLOWLY, *args, **ranks.environ)
+    process = train(size, "-c", config, "-l", run_dir, *slowly, *args, **ranks.environ)
     wait_for(lambda: steps(run_dir) >= after, process)
     if number == signal.SIGUSR1:
         process.send_signal(number)
@@ -45,25 +56,32 @@ def interrupted(size: int, config: Path, run_dir: Path, after: int, number: sign
 
 
 @pytest.mark.parametrize(
-    "unit",
+    ("unit", "before", "after"),
     [
-        "image",
+        ("image", "horovod", "tensorflow"),
         pytest.param(
             "box",
+            "tensorflow",
+            "horovod",
             marks=pytest.mark.full("the stream is the same, and test_order.py has the order of boxes"),
         ),
     ],
 )
-def test_three_ranks_are_killed_and_two_go_on(config: Path, tmp_path: Path, unit: str) -> None:
+def test_three_ranks_are_killed_and_two_with_other_collectives_go_on(
+    config: Path, tmp_path: Path, unit: str, before: str, after: str
+) -> None:
     run_dir, how = tmp_path / "run", f"data.unit={unit}"
-    killed = interrupted(3, config, run_dir, 12, signal.SIGKILL, "--set", how)
+    by = ("--set", f"training.collectives={before}")
+    killed = interrupted(3, config, run_dir, 12, signal.SIGKILL, "--set", how, *by)
     assert killed.code not in (0, Stopped.exit_code)
     reached = steps(run_dir)
-    resumed = finish(train(2, "-c", config, "-l", run_dir, "--resume", "--set", how, "--set", "data.batch_size=6"))
+    sets = (how, "data.batch_size=6", f"training.collectives={after}")
+    words = [word for text in sets for word in ("--set", text)]
+    resumed = finish(train(2, "-c", config, "-l", run_dir, "--resume", *words))
     assert resumed.code == 0, resumed.err
-    (after,) = re.findall(r"resumes after (\d+) steps", resumed.err)
+    (step,) = re.findall(r"resumes after (\d+) steps", resumed.err)
     # The last checkpoint, or the one before if the ranks were killed while they wrote it.
-    assert int(after) in (reached // 8 * 8, (reached - 1) // 8 * 8)
+    assert int(step) in (reached // 8 * 8, (reached - 1) // 8 * 8)
     check_epoch(run_dir, config, [how])
     assert steps(run_dir) > reached
 
@@ -74,20 +92,25 @@ def trained_by(run_dir: Path, rank: int) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize(
-    "number",
+    ("number", "collectives"),
     [
-        signal.SIGTERM,
+        (signal.SIGTERM, "horovod"),
+        (signal.SIGTERM, "tensorflow"),
         pytest.param(
-            signal.SIGUSR1, marks=pytest.mark.full("jobs/test_scripts.py sends it to mpirun, and its ranks stop")
+            signal.SIGUSR1,
+            "horovod",
+            marks=pytest.mark.full("jobs/test_scripts.py sends it to mpirun, and its ranks stop"),
         ),
     ],
 )
-def test_ranks_told_to_stop_lose_nothing(config: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_ranks_told_to_stop_lose_nothing(
+    config: Path, tmp_path: Path, number: signal.Signals, collectives: str
+) -> None:
     """mpirun passes SIGUSR1 on to all. SIGTERM would make it kill them: here it goes to one rank, as from srun."""
     run_dir = tmp_path / "run"
-    told = interrupted(2, config, run_dir, 5, number)
+    told = interrupted(2, config, run_dir, 5, number, "--set", f"training.collectives={collectives}")
     assert told.code == Stopped.exit_code, told.err
-    by = "another rank was told to stop" if number == signal.SIGTERM else "SIGUSR1"
+    by = "a signal to another rank" if number == signal.SIGTERM else "SIGUSR1"
     assert f"tfpipe: {by}: stopped after epoch 1, step " in told.err
     assert told.err.count("finishes the step and saves") == (number == signal.SIGUSR1)
     before, reached = trained(run_dir), steps(run_dir)
@@ -98,6 +121,31 @@ def test_ranks_told_to_stop_lose_nothing(config: Path, tmp_path: Path, number: s
     assert "a step was 2 ranks x 4, it is now 1 ranks x 4" in resumed.err
     assert Counter(before) <= Counter(trained(run_dir))
     check_epoch(run_dir, config)
+
+
+def test_two_ranks_on_an_archive_stop_and_one_goes_on(sample: SampleData, tmp_path: Path) -> None:
+    """Images and XMLs from tar files in the form in which ImageNet is downloaded: every crop is used once."""
+    classes, trees = tmp_path / "img_train.tar", sample.root
+    members = {
+        f"{folder.name}.tar": tar_bytes({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
+        for folder in sorted((trees / "Data/CLS-LOC/train").iterdir())
+    }
+    classes.write_bytes(tar_bytes(members))
+    xmls = {f"{path.parent.name}/{path.name}": path.read_bytes() for path in trees.rglob("train/*/*.xml")}
+    (tmp_path / "bbox.tar.gz").write_bytes(gzip.compress(tar_bytes(xmls)))
+    data = {"source": {"kind": "archive", "path": "img_train.tar"}, "train_box_file": "bbox.tar.gz", "batch_size": 4}
+    training = {"epochs": 2, "log_positions": True}
+    no_lists = dict.fromkeys(("train_filelist", "test_filelist", "test_label_file"))
+    config = sample.config(tmp_path / "c.json", data={**no_lists, **data}, training=training)
+    slow = ("--set", 'callbacks=[{"name": "tests.support.own:Slow"}]')
+    run_dir = tmp_path / "run"
+    told = interrupted(2, config, run_dir, 5, signal.SIGTERM, slowly=slow)
+    assert told.code == Stopped.exit_code, told.err
+    resumed = finish(train(1, "-c", config, "-l", run_dir, "--resume"))
+    assert resumed.code == 0, resumed.err
+    assert "a step was 2 ranks x 4, it is now 1 ranks x 4" in resumed.err
+    check_epoch(run_dir, config)
+    assert len(epoch_of(config)) > len(members) * 12, "some images have several crops"
 
 
 def test_an_interrupted_run_ends_with_the_same_weights_bit_for_bit(

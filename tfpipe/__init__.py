@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfpipe.config import Config, load_config, make_config
-    from tfpipe.data.loader import Loader
+    from tfpipe.data.live.figures import serve_metrics
+    from tfpipe.data.loader import Loader, load
     from tfpipe.data.order.stream import Cursor, Stream
     from tfpipe.data.pipeline import build_dataset
     from tfpipe.data.sources.source import Source
@@ -23,8 +24,10 @@ __all__ = [
     "TfpipeError",
     "World",
     "build_dataset",
+    "load",
     "load_config",
     "make_config",
+    "serve_metrics",
 ]
 
 _HOMES = {
@@ -37,8 +40,10 @@ _HOMES = {
     "TfpipeError": "tfpipe.errors",
     "World": "tfpipe.distributed",
     "build_dataset": "tfpipe.data.pipeline",
+    "load": "tfpipe.data.loader",
     "load_config": "tfpipe.config",
     "make_config": "tfpipe.config",
+    "serve_metrics": "tfpipe.data.live.figures",
 }
 _MODULES = {"jax", "keras", "stages", "torch"}
 

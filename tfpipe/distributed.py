@@ -1,85 +1,40 @@
 """World: this process's rank, the number of ranks, and the collectives between them."""
 
-import json
 import logging
 import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
+from tfpipe.collectives.horovod import HorovodCollectives
+from tfpipe.collectives.jax import JaxCollectives
+from tfpipe.collectives.launch import Launch, find_launch, stray_size
+from tfpipe.collectives.mpi import MpiCollectives
+from tfpipe.collectives.protocol import Backend, Collectives, TensorCollectives
+from tfpipe.collectives.tensorflow import TensorFlowCollectives
+from tfpipe.collectives.torch import TorchCollectives
 from tfpipe.errors import ConfigError, TfpipeError
 
 S = TypeVar("S", bound=Sequence[Any] | np.ndarray)
 T = TypeVar("T")
 R = TypeVar("R")
-Backend = Literal["none", "mpi", "horovod"]
+Choice = Literal["auto", "horovod", "tensorflow", "jax", "torch"]
 logger = logging.getLogger(__name__)
 
-
-class Launch(NamedTuple):
-    """Rank and size that a launcher's environment gives this process."""
-
-    launcher: str
-    rank: int
-    size: int | None  # None: the launcher does not say
-    instead: str = ""  # for a launcher whose ranks MPI does not connect: what a loop of the user's own can do
-
-
-# Launchers and their variables for rank and size; the first whose rank is set wins. A Slurm batch script has
-# SLURM_PROCID too, so there a rank is recognised by SLURM_STEP_ID, which only srun sets.
-LAUNCHERS = (
-    ("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE"),
-    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("mpiexec (PALS)", "PALS_RANKID", "PMI_SIZE"),
-    ("mpiexec (PMI)", "PMI_RANK", "PMI_SIZE"),
-    ("aprun", "ALPS_APP_PE", "PMI_SIZE"),
-    ("mpirun (MVAPICH2)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
-    ("flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-)
-# Advice for a user's own loop under the launchers of frameworks, whose ranks MPI does not connect.
-BY_TORCH = "call torch.distributed.init_process_group(), and take the batches from tfpipe.torch.Loader"
-BY_JAX = "call jax.distributed.initialize(), and take the batches from tfpipe.jax.Loader"
-BY_HAND = "give tfpipe.Loader a World(rank, size) and a gather"
-
-
-def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
-    """Returns the launch that started this process as one of its ranks, or None."""
-    if "TORCHELASTIC_RUN_ID" in environ:  # torchrun's own, which srun may have started once on each node
-        return _framework_launch(environ)
-    for launcher, rank, size in LAUNCHERS:
-        if launcher == "srun" and "SLURM_STEP_ID" not in environ:
-            continue
-        if rank in environ:
-            return Launch(launcher, int(environ[rank]), int(environ[size]) if size in environ else None)
-    return _framework_launch(environ)
-
-
-def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
-    """Returns the launch by PyTorch's, JAX's or TensorFlow's launchers, or None: their variables are less distinct."""
-    with suppress(KeyError, ValueError):
-        if "MASTER_ADDR" in environ:
-            name = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"
-            return Launch(name, int(environ["RANK"]), int(environ["WORLD_SIZE"]), BY_TORCH)
-    with suppress(KeyError, ValueError):
-        rank, size = int(environ["JAX_PROCESS_ID"]), int(environ["JAX_NUM_PROCESSES"])
-        return Launch("a launcher of JAX (JAX_PROCESS_ID)", rank, size, BY_JAX)
-    # {"cluster": {"chief": [ADDRESS], "worker": [ADDRESS, ...], "ps": ...}, "task": {"type": "worker", "index": 0}}
-    with suppress(KeyError, ValueError, TypeError):
-        cluster_spec = json.loads(environ["TF_CONFIG"])
-        trainers = {kind: len(cluster_spec["cluster"].get(kind, ())) for kind in ("chief", "master", "worker")}
-        kind, index = cluster_spec["task"]["type"], int(cluster_spec["task"]["index"])
-        before = list(trainers)[: list(trainers).index(kind)]
-        rank = sum(trainers[other] for other in before) + index
-        return Launch("a launcher of TensorFlow (TF_CONFIG)", rank, sum(trainers.values()), BY_HAND)
-    return None
+FRAMEWORKS: dict[str, Callable[[Launch, Path], Collectives]] = {
+    "tensorflow": TensorFlowCollectives,
+    "jax": JaxCollectives,
+    "torch": TorchCollectives,
+}
+"""Collectives of frameworks, which connect the ranks of any launcher."""
+RUNS = Path("runs")
+"""Directory of runs, where the ranks of a launch meet."""
 
 
 def _check_launcher() -> None:
@@ -89,7 +44,8 @@ def _check_launcher() -> None:
         raise ConfigError(
             f"{launch.launcher} started this process as rank {launch.rank} of {launch.size}, which MPI and Horovod do "
             f"not connect, so that each would work alone: start the ranks with mpirun -n {launch.size} --bind-to none "
-            f"instead; a loop of your own can stay with this launcher: {launch.instead}"
+            f"instead; tfpipe train can stay with this launcher (training.collectives), and so can a loop of your own: "
+            f"{launch.instead}"
         )
 
 
@@ -127,7 +83,8 @@ class World:
     """One rank of `size`, and the collectives that connect them.
 
     A `World(rank, size)` constructed directly has no connection to the other ranks; that is enough for sharding, which
-    every rank computes on its own. `World.horovod()`, `World.mpi()` and `World.detect()` connect the ranks.
+    every rank computes on its own. `World.horovod()`, `World.tensorflow()`, `World.mpi()` and `World.detect()` connect
+    the ranks.
     """
 
     rank: int = 0
@@ -139,6 +96,8 @@ class World:
     """Number of ranks on this host, if known."""
     threads: int | None = None
     """CPUs this rank may use; None: all CPUs that this process may run on."""
+    collectives: Collectives | None = field(default=None, repr=False, compare=False)
+    """Connection to the other ranks; None without a backend."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -152,18 +111,26 @@ class World:
             ConfigError: Horovod is not installed, sees other ranks than the launcher started, or cannot see them.
         """
         _check_launcher()
-        # A rank that waits in a collective keeps a core busy polling, which costs the decoders a quarter of their
-        # throughput, unless told to yield. MPI_Init reads the variable, so it must be set before.
-        os.environ.setdefault("OMPI_MCA_mpi_yield_when_idle", "1")
         try:
-            import horovod.tensorflow as hvd
+            return cls._connected(HorovodCollectives())
         except ImportError as error:
             raise ConfigError(
                 f"Horovod is needed to train on several ranks, and cannot be imported ({error}); "
-                "install it with jobs/install_horovod.sh"
+                "install it with jobs/install_horovod.sh, or let TensorFlow connect the ranks: "
+                'training.collectives "tensorflow", in a program of your own World.tensorflow()'
             ) from error
-        hvd.init()
-        return cls(hvd.rank(), hvd.size(), "horovod", hvd.local_rank(), hvd.local_size())._checked()
+
+    @classmethod
+    def tensorflow(cls, folder: Path = RUNS) -> "World":
+        """Returns the world of the ranks that the launcher started, connected by TensorFlow's own collectives.
+
+        Any launcher that tells a rank and a size will do: mpirun, srun, flux, torchrun. Without one, returns the world
+        of a single process. The ranks meet in `folder`, a directory that all of them see.
+
+        Raises:
+            ConfigError: not all ranks come within three minutes, or nothing tells one launch from another.
+        """
+        return cls._by_framework("tensorflow", folder)
 
     @classmethod
     def mpi(cls) -> "World":
@@ -174,32 +141,58 @@ class World:
                 them.
         """
         _check_launcher()
-        try:
-            from mpi4py import MPI
-        except (ImportError, RuntimeError) as error:
-            raise ConfigError(f"mpi4py cannot be imported ({error}); install tfpipe[mpi] and an MPI") from error
-        world = MPI.COMM_WORLD
-        local = world.Split_type(MPI.COMM_TYPE_SHARED)
-        return cls(world.rank, world.size, "mpi", local.rank, local.size)._checked()
+        return cls._connected(MpiCollectives())
 
     @classmethod
-    def detect(cls, horovod: bool | None = None) -> "World":
+    def detect(cls, horovod: bool | None = None, collectives: Choice = "horovod", folder: Path = RUNS) -> "World":
         """Returns the world that this process was launched into.
 
         Args:
-            horovod: True or False to override the launcher's environment.
+            horovod: True to connect the ranks with Horovod even if the environment names no launcher; False for a world
+                of this process alone.
+            collectives: what connects the ranks. "auto": Horovod if it can be imported and the launcher is one of
+                MPI's, else TensorFlow. "jax" and "torch" for Keras on these backends.
+            folder: a directory that all ranks see, where the ranks meet without Horovod.
 
         Raises:
-            ConfigError: several ranks were launched but Horovod cannot connect them; N separate trainings never run.
+            ConfigError: several ranks were launched but cannot be connected; N separate trainings never run.
         """
         launch = find_launch()
-        if horovod is None:
-            horovod = launch is not None and launch.size != 1
-        if horovod:
+        if launch is not None and launch.size == 1:
+            launch = None
+        if horovod is False:
+            if launch is not None:
+                logger.warning("rank %d of %s: alone, since Horovod is switched off", launch.rank, launch.launcher)
+            return cls()._checked()
+        if horovod or (launch is not None and collectives == "horovod"):
             return cls.horovod()
-        if launch is not None and launch.size != 1:
-            logger.warning("rank %d of %s: alone, since Horovod is switched off", launch.rank, launch.launcher)
-        return cls()._checked()
+        if collectives != "horovod" and (stray := stray_size()):
+            raise ConfigError(
+                f"{stray} says that this process is one of several, and nothing tells how to find the others: set "
+                "RANK, MASTER_ADDR and MASTER_PORT too, as torchrun does, or unset WORLD_SIZE to train in one process"
+            )
+        if launch is None:
+            return cls()._checked()
+        if collectives == "auto" and not launch.instead:
+            try:
+                return cls._connected(HorovodCollectives())
+            except ModuleNotFoundError:
+                logger.debug("Horovod is not installed: TensorFlow connects the ranks")
+            except ImportError as error:
+                logger.warning("Horovod cannot be imported (%s): TensorFlow connects the ranks", error)
+        return cls._by_framework("tensorflow" if collectives == "auto" else collectives, folder)
+
+    @classmethod
+    def _by_framework(cls, framework: str, folder: Path) -> "World":
+        launch = find_launch()
+        if launch is None or launch.size == 1:
+            return cls()._checked()
+        return cls._connected(FRAMEWORKS[framework](launch, folder))
+
+    @classmethod
+    def _connected(cls, collectives: Collectives) -> "World":
+        ranks = (collectives.rank, collectives.size), (collectives.local_rank, collectives.local_size)
+        return cls(*ranks[0], collectives.name, *ranks[1], collectives=collectives)._checked()
 
     def _checked(self) -> "World":
         launch = find_launch()
@@ -213,7 +206,7 @@ class World:
                 f"{launch.launcher} started this process as rank {launch.rank} of {launch.size or 'several'}, but "
                 f"{self.backend} sees {self.size} rank(s): it was built "
                 "with another MPI than the one that started it; rebuild it with this one's mpicxx on PATH "
-                "(jobs/install_horovod.sh)"
+                "(jobs/install_horovod.sh), or train without it, by --set training.collectives=tensorflow"
                 + (", or select its launch method: srun --mpi=pmix for Open MPI, pmi2 for MPICH" if by_srun else "")
             )
         allowed, cpus = len(os.sched_getaffinity(0)), os.cpu_count() or 1
@@ -227,15 +220,7 @@ class World:
 
     def gather(self, value: T) -> list[T]:
         """Returns every rank's `value`, by rank, on every rank; without a backend, only this rank's."""
-        if self.backend == "horovod":
-            import horovod.tensorflow as hvd
-
-            return hvd.allgather_object(value, name="tfpipe.gather")
-        if self.backend == "mpi":
-            from mpi4py import MPI
-
-            return MPI.COMM_WORLD.allgather(value)
-        return [value]
+        return [value] if self.collectives is None else self.collectives.gather(value)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Returns the sum of a float64 array over ranks, on every rank.
@@ -245,17 +230,20 @@ class World:
         """
         if self.size == 1:
             return values
-        if self.backend == "none":
+        return self._reached.sum(np.asarray(values, np.float64))
+
+    @property
+    def tensors(self) -> TensorCollectives:
+        """Returns the collectives of tensors. Raises RuntimeError if the ranks' backend has none."""
+        if self.backend == "mpi":
+            raise RuntimeError("World.mpi() is for tools: it averages no gradients")
+        return self._reached  # type: ignore[return-value]
+
+    @property
+    def _reached(self) -> Collectives:
+        if self.collectives is None:
             raise RuntimeError(f"World(rank={self.rank}, size={self.size}) was made by hand: it reaches no other rank")
-        values = np.asarray(values, np.float64)
-        if self.backend == "horovod":
-            import horovod.tensorflow as hvd
-            import tensorflow as tf
-
-            return hvd.allreduce(tf.constant(values), op=hvd.Sum, name="tfpipe.sum").numpy()
-        from mpi4py import MPI
-
-        return MPI.COMM_WORLD.allreduce(values)
+        return self.collectives
 
     def mine(self, items: S) -> S:
         """Returns this rank's share of `items`, every `size`-th; all of them without a backend."""
@@ -294,7 +282,9 @@ class World:
         """
         if self._alone:
             return work()
-        outcome: _Outcome = self._broadcast(_attempt(work) if self.rank == 0 else None)
+        attempt = _attempt(work) if self.rank == 0 else None
+        # A user's own World may have nothing but a gather.
+        outcome: Any = self.gather(attempt)[0] if self.collectives is None else self.collectives.broadcast(attempt)
         if outcome.error is not None:
             raise outcome.error from RuntimeError(f"rank 0: {outcome.traceback}")
         return outcome.result
@@ -302,15 +292,6 @@ class World:
     @property
     def _alone(self) -> bool:
         return self.backend == "none" or self.size == 1
-
-    def _broadcast(self, value: Any) -> Any:
-        if self.backend == "horovod":
-            import horovod.tensorflow as hvd
-
-            return hvd.broadcast_object(value, root_rank=0, name="tfpipe.broadcast")
-        from mpi4py import MPI
-
-        return MPI.COMM_WORLD.bcast(value, root=0)
 
 
 class _Outcome(NamedTuple):

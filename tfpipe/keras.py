@@ -1,5 +1,5 @@
-"""Batches for Keras' fit: the public name of tfpipe.interop.keras."""
+"""A callback for Keras' fit: the public name of tfpipe.interop.keras."""
 
-from tfpipe.interop.keras import Commit, batches
+from tfpipe.interop.keras import Commit
 
-__all__ = ["Commit", "batches"]
+__all__ = ["Commit"]

@@ -43,6 +43,7 @@ def train(config: tfpipe.Config, run: Path, epochs: int, every: int) -> None:
     manager = tf.train.CheckpointManager(checkpoint, str(run / "checkpoints"), max_to_keep=2)
     if manager.restore_or_initialize():
         loader.load_state_dict(json.loads(state.numpy()))
+    loader.start()  # reads and decodes while the training step is compiled
 
     @tf.function
     def step(images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:

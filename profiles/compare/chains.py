@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 
 import numpy as np
 import tensorflow as tf
-from work import BATCH, SIZE, Work, read_boxes
+from work import BATCH, RANDOM, SIZE, Work, read_boxes
 
 import tfpipe as package
 from tfpipe.native import OFF
@@ -21,12 +23,12 @@ def tfpipe(work: Work) -> Iterator[tf.Tensor]:
 
 def tfpipe_index(work: Work) -> Iterator[tf.Tensor]:
     """The default config, after `tfpipe index`: no XML is read."""
-    return _tfpipe(work, ["data.annotations=index", f"data.index={work.index}"])
+    return _tfpipe(work, ["data.annotations=index", f"data.index={work.folder}"])
 
 
 def tfpipe_service(work: Work) -> Iterator[tf.Tensor]:
     """With an index and two workers on this machine."""
-    return _tfpipe(work, ["data.annotations=index", f"data.index={work.index}", 'data.service={"workers": 2}'])
+    return _tfpipe(work, ["data.annotations=index", f"data.index={work.folder}", 'data.service={"workers": 2}'])
 
 
 def tfpipe_graph(work: Work) -> Iterator[tf.Tensor]:
@@ -36,10 +38,20 @@ def tfpipe_graph(work: Work) -> Iterator[tf.Tensor]:
 
 
 def _tfpipe(work: Work, overrides: list[str]) -> Iterator[tf.Tensor]:
-    config = package.load_config(work.config, [*overrides, f"data.threads={work.threads}"])
+    config = package.load_config(f"{work.folder}/boxes.json", [*overrides, f"data.threads={work.threads}"])
     split = "test" if work.passes == 1 else "train"  # one exact pass, or an endless stream
     for images, _ in package.build_dataset(config, split, package.World.detect()):
         yield images
+
+
+def random_crops(work: Work, name: str) -> Iterator[tf.Tensor]:
+    """The config `name` of run.py: loose files or packs."""
+    config = package.load_config(f"{work.folder}/{name}.json", [f"data.threads={work.threads}"])
+    dataset = package.build_dataset(config, "train", package.World.detect())
+    left = len(work.files) * work.passes
+    for images, _ in islice(dataset, -(-left // BATCH)):
+        yield images[:left]
+        left -= BATCH
 
 
 def tutorial(work: Work) -> Iterator[tf.Tensor]:
@@ -81,3 +93,4 @@ def _tutorial(work: Work, readers: int | None) -> Iterator[tf.Tensor]:
 
 OURS = (tfpipe, tfpipe_index, tfpipe_service, tfpipe_graph, tutorial, tutorial_serial)
 PEERS = {each.__name__: each for each in OURS}
+PEERS |= {name: partial(random_crops, name=name) for name in RANDOM}

@@ -1,9 +1,11 @@
 """The peers that run in a Python of their own, each a function from the work to batches of uint8 [64, 224, 224, 3].
 
-Each reads, parses the XML, decodes, cuts the boxes out and resizes with `threads` threads or workers. Of what each
-loader's documentation offers, the fastest here is taken; README.md says what else was tried.
+Each reads, parses the XML, decodes, cuts the boxes out and resizes with `threads` threads or workers; or cuts out a
+random window, resizes and mirrors it. Of what each loader's documentation offers, the fastest here is taken; README.md
+says what else was tried.
 """
 
+import random
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -11,15 +13,25 @@ from typing import Any
 import cv2
 import numpy as np
 import simplejpeg
-from work import BATCH, SIZE, Box, File, Work, read_boxes
+from work import AREA, ASPECT, BATCH, DRAWS, SIZE, Box, File, Work, random_window, read_boxes
 
 CHUNK = 32  # files
+BUFFER = 1024  # files that DALI shuffles among
+FFCV_BATCH = BATCH
+# simplejpeg's fastest settings: its pixels are up to some 45 levels off.
+FAST = {"fastdct": True, "fastupsample": True}
+# What FFCV's own ImageNet runs are made of: every image as a JPEG, or a half of them as pixels.
+FFCV = {"ffcv": {"write_mode": "jpg"}, "ffcv_half": {"write_mode": "proportion", "compress_probability": 0.5}}
+FFCV_SIDE, FFCV_QUALITY = 500, 90
 
 cv2.setNumThreads(1)  # the loaders bring the threads
 
 
 def limit(work: Work) -> Iterator[np.ndarray]:
     """One thread; the files are in memory and the boxes known: nothing but decoding and resizing."""
+    if work.random:
+        jpegs = [_read(file.image) for file in work.files]
+        return _batches(_draw(jpeg) for _ in range(work.passes) for jpeg in jpegs)
     held = [(_read(file.image), read_boxes(file.xml)) for file in work.files]
     return _batches(crop for _ in range(work.passes) for jpeg, boxes in held for crop in _cut(jpeg, boxes))
 
@@ -35,7 +47,7 @@ def torch(work: Work) -> Iterator[Any]:
         def __iter__(self) -> Iterator[np.ndarray]:
             worker = get_worker_info()
             for file in files[worker.id :: worker.num_workers]:
-                yield from load(file)
+                yield from load(work, file)
 
     def collate(crops: list[np.ndarray]) -> Tensor:
         return from_numpy(np.stack(crops))
@@ -48,7 +60,7 @@ def grain(work: Work) -> Iterator[np.ndarray]:
     from grain import MapDataset, ReadOptions
     from grain.experimental import RebatchIterDataset
 
-    crops = MapDataset.source(work.files).repeat(work.passes).map(lambda file: np.stack(load(file)))
+    crops = MapDataset.source(work.files).repeat(work.passes).map(lambda file: np.stack(load(work, file)))
     options = ReadOptions(num_threads=work.threads, prefetch_buffer_size=BATCH)
     yield from RebatchIterDataset(crops.to_iter_dataset(options), BATCH)
 
@@ -58,7 +70,7 @@ def spdl(work: Work, **settings: bool) -> Iterator[np.ndarray]:
     from spdl.pipeline import PipelineBuilder
 
     def load_all(files: list[File]) -> list[np.ndarray]:
-        return [crop for file in files for crop in load(file, **settings)]
+        return [crop for file in files for crop in load(work, file, **settings)]
 
     pipeline = (
         PipelineBuilder()
@@ -73,14 +85,18 @@ def spdl(work: Work, **settings: bool) -> Iterator[np.ndarray]:
 
 
 def spdl_fastest(work: Work) -> Iterator[np.ndarray]:
-    """The same with simplejpeg's fastest settings; its pixels are up to some 45 levels off."""
-    return spdl(work, fastdct=True, fastupsample=True)
+    """The same with simplejpeg's fastest settings."""
+    return spdl(work, **FAST)
 
 
 def dali(work: Work) -> Iterator[np.ndarray]:
     """Native threads; each box is decoded by itself, no more of the image than it needs."""
     from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali.data_node import DataNode
+
+    if work.random:
+        yield from _dali_random(work)
+        return
 
     def samples() -> Iterator[tuple[np.ndarray, ...]]:
         for file in work.files * work.passes:
@@ -108,9 +124,64 @@ def dali(work: Work) -> Iterator[np.ndarray]:
         yield np.asarray(batch.as_tensor())
 
 
-def load(file: File, **settings: bool) -> list[np.ndarray]:
-    """A file's crops; with settings of simplejpeg."""
-    return _cut(_read(file.image), read_boxes(file.xml), **settings)
+def _dali_random(work: Work) -> Iterator[np.ndarray]:
+    """The decoder draws the window and decodes it alone; a thread reads the files, and shuffles them in a buffer."""
+    from nvidia.dali import fn, pipeline_def, types
+    from nvidia.dali.data_node import DataNode
+
+    @pipeline_def(batch_size=BATCH, num_threads=work.threads, device_id=None, prefetch_queue_depth=2)
+    def crops() -> DataNode:
+        files = [file.image for file in work.files]
+        jpegs, _ = fn.readers.file(files=files, random_shuffle=True, initial_fill=BUFFER)
+        windows = fn.decoders.image_random_crop(
+            jpegs, random_area=AREA, random_aspect_ratio=ASPECT, num_attempts=DRAWS, use_fast_idct=True
+        )
+        resized = fn.resize(windows, size=SIZE, interp_type=types.INTERP_LINEAR, antialias=False)
+        return fn.flip(resized, horizontal=fn.random.coin_flip())
+
+    pipeline, left = crops(), len(work.files) * work.passes
+    while left > 0:
+        (batch,) = pipeline.run()
+        yield np.asarray(batch.as_tensor())[:left]
+        left -= BATCH
+
+
+def ffcv(work: Work) -> Iterator[np.ndarray]:
+    """Compiled loops over each batch, from FFCV's own file, which a memory map reads: all images are JPEGs."""
+    return _ffcv(work, "ffcv")
+
+
+def ffcv_half(work: Work) -> Iterator[np.ndarray]:
+    """The same where half of the images are pixels."""
+    return _ffcv(work, "ffcv_half")
+
+
+def _ffcv(work: Work, name: str) -> Iterator[np.ndarray]:
+    from beton import batches, write
+    from ffcv.fields import RGBImageField
+    from ffcv.fields.rgb_image import RandomResizedCropRGBImageDecoder
+    from ffcv.transforms import RandomHorizontalFlip
+
+    class Images:
+        def __len__(self) -> int:
+            return len(work.files)
+
+        def __getitem__(self, item: int) -> tuple[np.ndarray, int]:
+            return simplejpeg.decode_jpeg(_read(work.files[item].image)), 0
+
+    path = f"{work.folder}/{name}.beton"
+    if work.passes == 1:
+        field = RGBImageField(max_resolution=FFCV_SIDE, jpeg_quality=FFCV_QUALITY, **FFCV[name])
+        write(path, field, Images(), work.threads)
+    decoders = [RandomResizedCropRGBImageDecoder(SIZE, AREA, ASPECT), RandomHorizontalFlip()]
+    for images, _ in batches(path, decoders, work.passes, work.threads, FFCV_BATCH):
+        yield images
+
+
+def load(work: Work, file: File, **settings: bool) -> list[np.ndarray]:
+    """A file's crops; with settings of simplejpeg, its fastest ones for a random crop."""
+    jpeg = _read(file.image)
+    return [_draw(jpeg, **FAST)] if work.random else _cut(jpeg, read_boxes(file.xml), **settings)
 
 
 def _batches(crops: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -122,6 +193,14 @@ def _batches(crops: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 def _read(path: str) -> bytes:
     with open(path, "rb", buffering=0) as file:
         return file.read()
+
+
+def _draw(jpeg: bytes, **settings: bool) -> np.ndarray:
+    image = simplejpeg.decode_jpeg(jpeg, colorspace="RGB", **settings)
+    top, left, height, width = random_window(*image.shape[:2])
+    window = image[top : top + height, left : left + width]
+    crop = cv2.resize(window, SIZE[::-1], interpolation=cv2.INTER_LINEAR)
+    return cv2.flip(crop, 1) if random.random() < 0.5 else crop
 
 
 def _cut(jpeg: bytes, boxes: list[Box], **settings: bool) -> list[np.ndarray]:
@@ -137,4 +216,4 @@ def _cut(jpeg: bytes, boxes: list[Box], **settings: bool) -> list[np.ndarray]:
     return crops
 
 
-PEERS = {each.__name__: each for each in (limit, torch, grain, spdl, spdl_fastest, dali)}
+PEERS = {each.__name__: each for each in (limit, torch, grain, spdl, spdl_fastest, dali, ffcv, ffcv_half)}

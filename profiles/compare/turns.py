@@ -48,6 +48,16 @@ class Peer:
         self._process.wait()
 
 
+def exit_when_terminated() -> None:
+    """Lets SIGTERM raise SystemExit, once: otherwise the peers would outlive the caller, stopped."""
+
+    def leave(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.exit("terminated")
+
+    signal.signal(signal.SIGTERM, leave)
+
+
 def take_turns(peers: list[Peer], turns: int, seconds: float) -> list[dict[str, dict[str, float]]]:
     """What each gave in each turn. One more is made first, for AUTOTUNE and the page cache."""
     results = []

@@ -1,5 +1,7 @@
-"""The work that every peer is given: the same files, the same boxes, batches of one size and kind."""
+"""The work that every peer is given: the same files, the same boxes or range of crops, batches of one size and kind."""
 
+import math
+import random
 from typing import NamedTuple
 
 from lxml import etree
@@ -7,6 +9,10 @@ from lxml import etree
 SIZE = (224, 224)
 BATCH = 64  # crops
 WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
+# Of a random crop: share of the image's area, width by height, draws at most, as torchvision's defaults are.
+AREA, ASPECT, DRAWS = (0.08, 1.0), (3 / 4, 4 / 3), 10
+# tfpipe's rows of random crops: the names of their configs, and of the folders of packs.
+RANDOM = ("loose", "loose_entries", "original", "original_entries", "coefficients")
 
 Box = tuple[float, float, float, float]  # ymin, xmin, ymax, xmax, as shares of the image's height and width
 
@@ -24,8 +30,8 @@ class Work(NamedTuple):
     files: list[File]
     passes: int  # over the files, each in the order given
     threads: int  # threads or worker processes
-    config: str  # the same work as a tfpipe config
-    index: str  # the folder of tfpipe's index of them
+    folder: str  # of tfpipe's configs of the same work, NAME.json, of its indexes and packs, and of FFCV's files
+    random: bool  # a random crop of each image, mirrored or not, in place of its boxes
 
 
 def read_boxes(xml: str) -> list[Box]:
@@ -43,3 +49,14 @@ def read_boxes(xml: str) -> list[Box]:
         )
         for box in root.iterfind("object/bndbox")
     ] or [WHOLE_IMAGE]
+
+
+def random_window(height: int, width: int) -> tuple[int, int, int, int]:
+    """Draws a window as torchvision's RandomResizedCrop does: top, left, height, width in pixels."""
+    for _ in range(DRAWS):
+        area = height * width * random.uniform(*AREA)
+        aspect = math.exp(random.uniform(*map(math.log, ASPECT)))
+        high, wide = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
+        if 0 < high <= height and 0 < wide <= width:
+            return random.randint(0, height - high), random.randint(0, width - wide), high, wide
+    return 0, 0, height, width

@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 from given import SIDE, Given
 
+sys.path.append(str(Path(__file__).parents[1] / "compare"))
+import beton
+
 SHARDS = 8
 HEAD, TAIL = 12, 4  # around a TFRecord, in bytes
 
@@ -32,8 +35,7 @@ def write(given: Given, name: str) -> Path:
 
 def ffcv(given: Given, folder: Path, raw: bool) -> None:
     """One .beton; the JPEGs as they are, where FFCV's field would compress pixels itself."""
-    from ffcv.fields import IntField, RGBImageField
-    from ffcv.writer import DatasetWriter
+    from ffcv.fields import RGBImageField
 
     class Jpegs(RGBImageField):
         def encode(self, destination, jpeg, malloc) -> None:
@@ -49,8 +51,7 @@ def ffcv(given: Given, folder: Path, raw: bool) -> None:
             return given.pixels[item] if raw else given.jpeg(item), int(given.labels[item])
 
     image = RGBImageField(write_mode="raw") if raw else Jpegs()
-    writer = DatasetWriter(str(folder / "crops.beton"), {"image": image, "label": IntField()}, num_workers=1)
-    writer.from_indexed_dataset(Crops())
+    beton.write(str(folder / "crops.beton"), image, Crops())
 
 
 def arrayrecord(given: Given, folder: Path, raw: bool) -> None:

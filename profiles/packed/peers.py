@@ -12,38 +12,21 @@ from typing import Any
 
 import numpy as np
 import simplejpeg
+from beton import batches
 from formats import write
 from given import BATCH, SIDE, Batch, Work, check, shuffles
 
 SHAPE = (SIDE, SIDE, 3)
 BUFFER = 1024  # crops that shuffle, where records are read one after the other
 AHEAD = 4  # batches
-EPOCH_PASSES = 200
 
 
 def ffcv(work: Work) -> Iterator[Batch]:
-    """Compiled loops over the batch; the file is a memory map.
+    """Compiled loops over the batch; the file is a memory map."""
+    from ffcv.fields.rgb_image import SimpleRGBImageDecoder
 
-    It allocates its batches when an epoch begins, so many passes are one epoch. Later batches overwrite earlier ones:
-    a caller who keeps one has to copy it.
-    """
-    from ffcv.fields import RGBImageField
-    from ffcv.fields.decoders import IntDecoder, SimpleRGBImageDecoder
-    from ffcv.loader import Loader, OrderOption
-
-    loader = Loader(
-        f"{_folder(work, 'ffcv')}/crops.beton",
-        batch_size=BATCH,
-        num_workers=work.threads,
-        os_cache=True,
-        order=OrderOption.RANDOM,
-        indices=np.tile(np.arange(len(work.given)), min(work.passes, EPOCH_PASSES)),
-        drop_last=False,
-        pipelines={"image": [SimpleRGBImageDecoder()], "label": [IntDecoder()]},
-        custom_fields={"image": RGBImageField},
-    )
-    for _ in range(-(-work.passes // EPOCH_PASSES)):
-        yield from loader
+    path = f"{_folder(work, 'ffcv')}/crops.beton"
+    yield from batches(path, [SimpleRGBImageDecoder()], work.passes, work.threads, BATCH)
 
 
 def grain(work: Work) -> Iterator[Batch]:

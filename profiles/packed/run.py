@@ -7,7 +7,6 @@ their pixels. What is in FOLDER already is taken as it is.
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from tfpipe.data.sources.registry import load_split
 HERE = Path(__file__).parent
 QUALITY = 90  # of the JPEGs of crops
 sys.path.append(str(HERE.parent / "compare"))
-from turns import Peer, columns, spread, take_turns  # noqa: E402
+from turns import Peer, columns, exit_when_terminated, spread, take_turns  # noqa: E402
 
 
 class Row(NamedTuple):
@@ -72,8 +71,7 @@ CONTAINERS_RAW = {
 
 def main(args: argparse.Namespace) -> None:
     """Prints the tables."""
-    # Otherwise the rows' processes would outlive it, stopped.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
+    exit_when_terminated()
     # As many CPUs for each row: its process inherits them.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: args.threads])
     tables = {"limit": JPEG, "limit-raw": RAW}

@@ -175,7 +175,7 @@ class Fitting:
                     raise Enough
 
         self.model.fit(
-            tfpipe.keras.batches(self.loader),
+            self.loader.dataset(),
             steps_per_epoch=count,
             shuffle=False,
             verbose=0,

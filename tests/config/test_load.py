@@ -720,8 +720,8 @@ def test_mistakes_in_a_dict_are_explained_as_those_in_a_file() -> None:
     [
         (
             {"kind": "zip"},
-            'data.source: kind: received "zip"; accepted: "folders", "table", "coco", "webdataset", "packed", '
-            '"tfrecord" or "package.module:Class"',
+            'data.source: kind: received "zip"; accepted: "folders", "table", "coco", "archive", "webdataset", '
+            '"packed", "tfrecord" or "package.module:Class"',
         ),
         ({"kind": "packed"}, "data.source: path: is missing: the folder of the packed data"),
         (

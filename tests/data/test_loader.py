@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+import time
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,22 @@ def test_a_state_goes_on_with_the_very_next_crop_on_any_number_of_ranks(config: 
     assert len(set(map(tuple, seen))) == len(seen), "none comes twice"
     first = sorted(map(tuple, expected))[: len(seen) // 2]
     assert set(first) <= set(map(tuple, seen)), "none is left out"
+
+
+def test_start_decodes_before_a_batch_is_taken_and_changes_no_state(config: Config) -> None:
+    with Loader(config, positions=True) as first:
+        next(first)
+        state = first.state_dict()
+        expected = take(first, 2)
+    with Loader(config, positions=True) as loader:
+        loader.load_state_dict(state)
+        loader.start()
+        deadline_s = time.monotonic() + 60
+        while loader.stats()["stages"]["crop"]["elements"] == 0:
+            assert time.monotonic() < deadline_s, "nothing is decoded"
+            time.sleep(0.01)
+        assert loader.state_dict() == state and loader.step == first.step - 2
+        assert take(loader, 2) == expected
 
 
 def test_the_state_is_of_the_last_batch_or_of_what_was_committed(config: Config) -> None:

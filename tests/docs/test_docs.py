@@ -6,6 +6,7 @@ import re
 import runpy
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
@@ -20,7 +21,7 @@ from tests.support.runs import read_lines
 from tests.support.sample import SampleData
 from tfpipe.cli import program
 from tfpipe.config import Config, load_config
-from tfpipe.config.messages import _known_paths
+from tfpipe.config.messages import known_paths
 from tfpipe.config.reference import anchor, markdown
 from tfpipe.data.catalog.index import ODD, SCHEMA
 from tfpipe.errors import ConfigError
@@ -110,7 +111,7 @@ def test_commands_are_known_to_the_parser(path: Path) -> None:
 
 @by_name
 def test_set_names_keys_that_there_are(path: Path) -> None:
-    known = _known_paths(Config)
+    known = known_paths(Config)
     for key in re.findall(r"--set ([a-z_]+\.[a-z_.]+)=", path.read_text()):
         # Below args stands what Keras takes.
         assert key.partition(".args.")[0] in known, f"{path.name}: --set {key}"
@@ -187,7 +188,7 @@ def test_inline_json_is_of_configs(path: Path, tmp_path: Path) -> None:
         if not re.match(r'"\w+": ', code):
             continue
         ((key, value),) = json.loads("{" + code.replace(", ...", "") + "}").items()  # more of the same
-        sections = [known.rpartition(".")[0] for known in _known_paths(Config) if known.rpartition(".")[2] == key]
+        sections = [known.rpartition(".")[0] for known in known_paths(Config) if known.rpartition(".")[2] == key]
         fragments = [
             reduce(lambda inner, name: {name: inner}, each.split(".")[::-1], {key: value, **WITH.get(key, {})})
             for each in sections
@@ -225,7 +226,9 @@ def test_the_configs_reference_is_fresh() -> None:
 def test_the_reference_has_every_key_of_every_section() -> None:
     rows = re.findall(r"^\| `(\w+)` \| .+ \| .+ \| .+ \|$", markdown(), re.MULTILINE)
     schema = Config.model_json_schema()
-    assert sorted(rows) == sorted(key for each in schema["$defs"].values() for key in each["properties"])
+    wanted = Counter(key for each in schema["$defs"].values() for key in each["properties"])
+    # The steps of data.augment are those of a view's, too.
+    assert set(rows) == set(wanted) and not wanted - Counter(rows)
     assert {"## data", "### data.parallel", "### data.train_filelist[]", "### training.checkpoint"} <= set(
         markdown().splitlines()
     )
@@ -250,7 +253,8 @@ def test_what_a_run_leaves_is_described(sample: SampleData, tmp_path: Path) -> N
     with np.load(next(run_dir.glob("checkpoints/*.npz"))) as saved:
         assert {re.sub(r"\d+$", "NNNNN", name) for name in saved.files} <= described
         assert json.loads(str(saved["about"])).keys() <= described
-    known = {"config.json", "metrics.jsonl", "model.keras", "positions-RANK.csv", "checkpoints", "train/", "test/"}
+    known = {"config.json", "metrics.jsonl", "model.keras", "classes.json", "positions-RANK.csv", "checkpoints"}
+    known |= {"events.jsonl", "train/", "test/"}
     assert known - described == {"checkpoints"}
     left = {each.name for each in run_dir.iterdir()}
     assert left == {each.rstrip("/").replace("RANK", "0") for each in known}

@@ -1,20 +1,25 @@
 """The examples: they run as their first lines say, and what they say is so."""
 
 import io
+import re
 import runpy
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from tests.support.blood import make_blood
 from tests.support.commands import ROOT
 from tests.support.sample import SampleData
+from tests.support.scenes import make_scenes
 from tfpipe.cli import main
 
 
@@ -76,3 +81,108 @@ def test_a_part_of_the_test_data_is_inspected(sample: SampleData, tmp_path: Path
     found = inspect(sample.config(tmp_path / "c.json"), tmp_path / "test.jpg", "--split", "test", "--images", "20")
     assert found["test"] == "20 of 37 images, 20 of them annotated"
     assert numbers(found["boxes"])[0] >= 20
+
+
+# Determinism holds for a whole process.
+STOPPED = """
+import runpy, sys
+from pathlib import Path
+import numpy as np
+import tensorflow as tf
+
+tf.config.experimental.enable_op_determinism()
+root, names = Path(sys.argv[2]), ["RBC", "WBC", "Platelets"]
+detect = runpy.run_path(sys.argv[1])
+
+def train(name):
+    (root / name).mkdir(exist_ok=True)
+    return detect["train"](detect["config_of"](root / "blood", root / name, names, 4), root / name, names, 2, 1)
+
+whole = train("whole")
+save, saves = tf.train.CheckpointManager.save, []
+
+def stop(manager):
+    save(manager)
+    saves.append(1)
+    if len(saves) == 3:
+        raise KeyboardInterrupt
+
+tf.train.CheckpointManager.save = stop
+try:
+    train("stopped")
+except KeyboardInterrupt:
+    print("stopped")
+tf.train.CheckpointManager.save = save
+resumed = train("stopped")
+assert all(np.array_equal(*pair) for pair in zip(whole.get_weights(), resumed.get_weights(), strict=True))
+precisions = detect["evaluate"](whole, detect["config_of"](root / "blood", root / "whole", names, 4), names)
+assert precisions.shape == (3,) and (precisions >= 0).all() and (precisions <= 1).all()
+"""
+
+
+def test_a_detector_that_was_stopped_continues_exactly(tmp_path: Path) -> None:
+    """Its weights are those of a training that was not stopped."""
+    make_blood(tmp_path / "blood")
+    for split, count in (("trainval", 12), ("test", 4)):
+        file = tmp_path / f"blood/ImageSets/Main/{split}.txt"
+        file.write_text("\n".join(file.read_text().split()[:count]))
+    command = [sys.executable, "-c", STOPPED, str(ROOT / "docs/examples/detect.py"), str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "stopped" in done.stdout.split()
+
+
+def test_simclr_runs_and_learns_to_find_the_other_view(sample: SampleData, tmp_path: Path) -> None:
+    """An epoch of the sample; and steps on patterns that differ more from each other than their views do."""
+    script, printed = str(ROOT / "docs/examples/simclr.py"), io.StringIO()
+    config = sample.config(tmp_path / "c.json", data={"test_filelist": None, "annotations": "none"})
+    with patch.object(sys, "argv", [script, "-c", str(config), "--epochs", "1"]), redirect_stdout(printed):
+        names = runpy.run_path(script, run_name="__main__")
+    (row,) = (numbers(line) for line in printed.getvalue().splitlines())
+    assert len(row) == 3 and 0 < row[1] < 10
+    random, found = np.random.default_rng(0), []
+    params = names["build"](3)
+    moments = {name: np.zeros(weight.shape, np.float32) for name, weight in params.items()}
+    for _ in range(30):
+        patterns = np.kron(random.integers(0, 256, (16, 4, 4, 3)), np.ones((1, 8, 8, 1)))
+        views = [(patterns * random.uniform(0.6, 1, (16, 1, 1, 1))).astype(np.uint8) for _ in range(2)]
+        params, moments, (_, share) = names["step"](params, moments, *views)
+        found.append(float(share))
+    # Of 31 others, one is the other view of the same image.
+    assert np.mean(found[-5:]) > 0.5
+
+
+def test_a_data_frame_is_fine_tuned(sample: SampleData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a second run the layers but the last begin with the weights of the first."""
+    folder = ROOT / "docs/examples"
+    monkeypatch.syspath_prepend(str(folder))
+    images = sorted((sample.root / "Data/CLS-LOC/train").rglob("*.JPEG"))
+    rows = [f"{path},{path.parent.name}" for path in images]
+    (tmp_path / "flowers.csv").write_text("\n".join(["path,label", *rows, ""]))
+    printed = io.StringIO()
+    for name, more in (("first", []), ("second", ["--weights", str(tmp_path / "first.pt"), "--epochs", "1"])):
+        words = ["x.py", str(tmp_path / "flowers.csv"), "--size", "32", "--width", "4", "--epochs", "2"]
+        with (
+            patch.object(sys, "argv", [*words, *more, "-o", str(tmp_path / f"{name}.pt")]),
+            redirect_stdout(printed),
+            redirect_stderr(io.StringIO()) as bar,
+        ):
+            runpy.run_path(str(folder / "finetune_torch.py"), run_name="__main__")
+        assert re.search(r"epoch 1: 100%.* [1-9]\d*/[1-9]\d* ", bar.getvalue())
+    assert re.findall(r"epoch (\d): test accuracy [01]\.\d{3}", printed.getvalue()) == ["1", "2", "1"]
+    first, second = (torch.load(tmp_path / f"{name}.pt", weights_only=True) for name in ("first", "second"))
+    learnt = [name for name in first if "running" not in name and "tracked" not in name]
+    same = [name for name in learnt if torch.equal(first[name], second[name])]
+    assert sorted({*learnt} - {*same}) == ["13.bias", "13.weight"]
+
+
+def test_the_objects_of_an_image_are_told(tmp_path: Path) -> None:
+    make_scenes(tmp_path / "scenes", 120)
+    words = [str(tmp_path / "scenes/train.txt"), "--classes", "red", "green", "blue", "--side", "64", "--epochs", "10"]
+    script, printed = str(ROOT / "docs/examples/multi_label.py"), io.StringIO()
+    with patch.object(sys, "argv", [script, *words]), redirect_stdout(printed):
+        runpy.run_path(script, run_name="__main__")
+    told = re.findall(r"^(\w+): ([01]\.\d+) of 12 images are told right$", printed.getvalue(), re.MULTILINE)
+    assert [name for name, _ in told] == ["red", "green", "blue"]
+    # About half of the images have an object of a class.
+    assert sum(float(share) for _, share in told) / 3 > 0.8

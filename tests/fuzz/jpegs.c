@@ -1,6 +1,6 @@
 /* Feeds bytes to the native core: by libFuzzer, or (with STANDALONE) from files, each also with random changes.
  *
- * The first 8 bytes of an input say what is asked of the JPEG after them: windows, the crops' size, channels, kernel.
+ * The first 8 bytes of an input say what is asked of the JPEG after them: windows, the crops' sizes, channels, kernel.
  *
  *     clang -fsanitize=fuzzer,address,undefined tests/fuzz/jpegs.c tfpipe/native/{colour,...}.c && ./a.out CORPUS
  *     cc -DSTANDALONE -fsanitize=address,undefined ... && ./a.out SECONDS SEED FILE... */
@@ -12,6 +12,36 @@
 #include "../../tfpipe/native/core.h"
 
 enum { ASKED = 8, MOST_WINDOWS = 4, MOST_SIDE = 64 };
+
+/* What is asked of a JPEG: windows, and the target of every other one. */
+struct asked {
+    int32_t windows[4 * MOST_WINDOWS];
+    uint8_t flips[MOST_WINDOWS];
+    int count, channels, kernel;
+    struct tfpipe_target targets[2];
+};
+
+static size_t size_of(const struct asked *asked, int i) {
+    const struct tfpipe_target *target = asked->targets + i % 2;
+    return (size_t)target->height * (size_t)target->width * (size_t)asked->channels;
+}
+
+/* Places crops from `first` on in `out`, one after the other. Returns their bytes. */
+static size_t place(const struct asked *asked, int first, int count, uint8_t *out, struct tfpipe_crop *crops) {
+    uint8_t *next = out;
+    for (int i = first; i < first + count; next += size_of(asked, i++))
+        crops[i - first] =
+            tfpipe_place(asked->targets + i % 2, asked->windows + 4 * i, asked->flips[i], asked->channels, next);
+    return (size_t)(next - out);
+}
+
+/* Decodes `count` crops from `first` on. */
+static int decode(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
+                  const int size[2], const struct asked *asked, int first, int count, uint8_t *out) {
+    struct tfpipe_crop crops[MOST_WINDOWS];
+    place(asked, first, count, out, crops);
+    return tfpipe_crops(scratch, jpeg, length, entries, size[0], size[1], crops, count, asked->channels, asked->kernel);
+}
 
 /* Finds the size that a frame's header states, anywhere in the bytes, so that most inputs get beyond it. */
 static void find_size(const uint8_t *jpeg, size_t length, int *height, int *width) {
@@ -45,24 +75,23 @@ static struct tfpipe_entries entries_of(tfpipe_scratch *scratch, const uint8_t *
 }
 
 /* Stores the JPEG's coefficients: the same crops. Then changes some bytes: any crops, or none. */
-static void check_stored(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, uint32_t state, int height,
-                         int width, const int32_t window[4], int channels) {
+static void check_stored(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, uint32_t state,
+                         const int image[2], const int32_t window[4], int channels) {
     enum { SIDE = 9 };
     uint8_t crop[SIDE * SIDE * 3], other[SIDE * SIDE * 3];
+    struct asked asked = {.count = 1, .channels = channels, .kernel = 1, .targets = {{SIDE, SIDE, -1}}};
+    memcpy(asked.windows, window, 4 * sizeof *window);
     int64_t size = tfpipe_store(scratch, jpeg, length, NULL, 0);
     uint8_t *stored = size > 0 ? malloc((size_t)size) : NULL;
     if (!stored) return;
     if (tfpipe_store(scratch, jpeg, length, stored, size) != size) abort();
-    int status =
-        tfpipe_crops(scratch, jpeg, length, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1, crop);
-    int own = tfpipe_crops(scratch, stored, (size_t)size, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1,
-                           other);
+    int status = decode(scratch, jpeg, length, NULL, image, &asked, 0, 1, crop);
+    int own = decode(scratch, stored, (size_t)size, NULL, image, &asked, 0, 1, other);
     if (status != own || (!status && memcmp(crop, other, (size_t)(SIDE * SIDE * channels)))) abort();
     for (int i = 0; i < 4; i++) {
         state = state * 1664525u + 1013904223u;
         stored[(state >> 8) % (uint32_t)(i & 1 ? size : size < 700 ? size : 700)] ^= (uint8_t)(1 + state % 255);
-        tfpipe_crops(scratch, stored, (size_t)size, NULL, height, width, window, NULL, 1, SIDE, SIDE, channels, 1,
-                     other);
+        decode(scratch, stored, (size_t)size, NULL, image, &asked, 0, 1, other);
         int64_t again = tfpipe_unstore(scratch, stored, (size_t)size, NULL, 0);
         uint8_t *written = again > 0 ? malloc((size_t)again) : NULL;
         if (written && tfpipe_unstore(scratch, stored, (size_t)size, written, again) != again) abort();
@@ -71,69 +100,113 @@ static void check_stored(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t le
     free(stored);
 }
 
+/* Draws windows, flips and targets of an image from the bytes of an input. Returns the state of the draws. */
+static uint32_t ask(const uint8_t *data, int height, int width, struct asked *asked) {
+    asked->count = 1 + data[0] % MOST_WINDOWS;
+    asked->channels = data[1] & 1 ? 1 : 3;
+    asked->kernel = data[1] >> 1 & 3;
+    asked->targets[0] = asked->targets[1] =
+        (struct tfpipe_target){1 + data[2] % MOST_SIDE, 1 + data[3] % MOST_SIDE, data[7] & 64 ? data[4] : -1};
+    if (data[7] & 32) /* several sizes in one call */
+        asked->targets[1] = (struct tfpipe_target){1 + data[3] % MOST_SIDE, 1 + data[5] % MOST_SIDE, data[4] - 1};
+    uint32_t state = data[4] * 0x01010101u + data[5] * 0x3779u;
+    for (int i = 0; i < asked->count; i++) {
+        const struct tfpipe_target *target = asked->targets + i % 2;
+        int32_t *window = asked->windows + 4 * i, draws[4];
+        for (int k = 0; k < 4; k++) draws[k] = (int32_t)((state = state * 1664525u + 1013904223u) >> 8);
+        window[2] = height ? 1 + draws[0] % height : 1;
+        window[3] = width ? 1 + draws[1] % width : 1;
+        if (data[6] & 1 && i == 0) window[2] = height, window[3] = width;             /* all of it */
+        if (data[6] & 2 && window[2] >= target->height && window[3] >= target->width) /* not resized */
+            window[2] = target->height, window[3] = target->width;
+        window[0] = height > window[2] ? draws[2] % (height - window[2] + 1) : 0;
+        window[1] = width > window[3] ? draws[3] % (width - window[3] + 1) : 0;
+        asked->flips[i] = data[7] & 1 && draws[3] >> 20 & 1;
+    }
+    return state;
+}
+
+/* Aborts unless plain C gives the same crops in two ways: crop `only` alone (-1: all of them, by their entry points), and
+ * all of them. SIMD may not where coefficients exceed 16 bits, as damage alone makes them: what it then makes of a block
+ * depends on the block next to it, in libjpeg-turbo, too. */
+static void check_plain(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length,
+                        const struct tfpipe_entries *entries, const int size[2], const struct asked *asked, int only) {
+    size_t bytes = 0, before = 0;
+    for (int i = 0; i < asked->count; bytes += size_of(asked, i++))
+        if (i < only) before += size_of(asked, i);
+    uint8_t *crops = malloc(bytes), *others = malloc(bytes);
+    tfpipe_use_simd(0);
+    if (crops && others) {
+        int first = only < 0 ? 0 : only, count = only < 0 ? asked->count : 1;
+        int one = decode(scratch, jpeg, length, NULL, size, asked, 0, asked->count, crops);
+        int other = decode(scratch, jpeg, length, entries, size, asked, first, count, others);
+        if (one || other || memcmp(crops + before, others, only < 0 ? bytes : size_of(asked, only))) abort();
+    }
+    free(others);
+    free(crops);
+}
+
+/* The crops one at a time: the same. The first one as an image, whose pixels end where their memory does. */
+static void check_alone(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const int size[2],
+                        const struct asked *asked, const uint8_t *out) {
+    for (int i = 0; i < asked->count; out += size_of(asked, i++)) {
+        uint8_t *alone = malloc(size_of(asked, i));
+        if (alone && decode(scratch, jpeg, length, NULL, size, asked, i, 1, alone)) abort();
+        if (alone && memcmp(alone, out, size_of(asked, i))) check_plain(scratch, jpeg, length, NULL, size, asked, i);
+        const int32_t height = asked->targets[i % 2].height, width = asked->targets[i % 2].width,
+                      half = (width + 1) / 2;
+        struct asked parts = {.windows = {0, 0, height, width, height - 1, width - half, 1, half},
+                              .flips = {1, 0},
+                              .channels = asked->channels,
+                              .targets = {asked->targets[0], asked->targets[1]}};
+        struct tfpipe_crop crops[2];
+        uint8_t *again = malloc(size_of(asked, 0) + size_of(asked, 1));
+        if (again) place(&parts, 0, 2, again, crops);
+        if (alone && again && tfpipe_resize(scratch, alone, height, width, crops, 2, asked->channels, asked->kernel))
+            abort();
+        free(again);
+        free(alone);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static tfpipe_scratch *scratch;
     if (!scratch) scratch = tfpipe_scratch_new();
     if (!scratch || size < ASKED) return 0;
     /* Copies of exact size: reading beyond either's end is noticed. */
-    size_t length = size - ASKED;
+    size_t length = size - ASKED, bytes = 0;
     uint8_t *jpeg = malloc(length ? length : 1);
     if (!jpeg) return 0;
     memcpy(jpeg, data + ASKED, length);
-    int height, width, count = 1 + data[0] % MOST_WINDOWS, channels = data[1] & 1 ? 1 : 3;
-    int kernel = data[1] >> 1 & 3;
-    find_size(jpeg, length, &height, &width);
+    int image[2];
+    find_size(jpeg, length, image, image + 1);
     int32_t stated[2] = {0, 0};
     tfpipe_size(jpeg, length, stated);
     if (!stated[0] != !stated[1] || stated[0] < 0 || stated[0] > 65535 || stated[1] < 0 || stated[1] > 65535) abort();
-    int target_height = 1 + data[2] % MOST_SIDE, target_width = 1 + data[3] % MOST_SIDE;
-    int32_t windows[4 * MOST_WINDOWS];
-    uint8_t flips[MOST_WINDOWS];
-    uint32_t state = data[4] * 0x01010101u + data[5] * 0x3779u;
-    for (int i = 0; i < count; i++) {
-        int32_t *window = windows + 4 * i, draws[4];
-        for (int k = 0; k < 4; k++) draws[k] = (int32_t)((state = state * 1664525u + 1013904223u) >> 8);
-        window[2] = height ? 1 + draws[0] % height : 1;
-        window[3] = width ? 1 + draws[1] % width : 1;
-        if (data[6] & 1 && i == 0) window[2] = height, window[3] = width;           /* all of it */
-        if (data[6] & 2 && window[2] >= target_height && window[3] >= target_width) /* not resized */
-            window[2] = target_height, window[3] = target_width;
-        window[0] = height > window[2] ? draws[2] % (height - window[2] + 1) : 0;
-        window[1] = width > window[3] ? draws[3] % (width - window[3] + 1) : 0;
-        flips[i] = draws[3] >> 20 & 1;
-    }
+    struct asked asked;
+    uint32_t state = ask(data, image[0], image[1], &asked);
     tfpipe_use_simd(!(data[6] & 4));
-    size_t bytes = (size_t)count * (size_t)target_height * (size_t)target_width * (size_t)channels;
+    for (int i = 0; i < asked.count; i++) bytes += size_of(&asked, i);
     uint8_t *out = malloc(bytes);
-    if (out && !tfpipe_crops(scratch, jpeg, length, NULL, height, width, windows, data[7] & 1 ? flips : NULL, count,
-                             target_height, target_width, channels, kernel, out)) {
+    if (out && !decode(scratch, jpeg, length, NULL, image, &asked, 0, asked.count, out)) {
         /* Branches on every byte, for MemorySanitizer. */
         unsigned sum = 0;
         for (size_t i = 0; i < bytes; i++) sum += out[i] > 127;
         if (sum > bytes) abort();
-        /* The same crops as one image, whose pixels end where their memory does. */
-        int32_t height_of_all = count * target_height, half = (target_width + 1) / 2;
-        int32_t parts[8] = {0, 0, height_of_all, target_width, height_of_all - 1, target_width - half, 1, half};
-        uint8_t *again = malloc(2 * (size_t)(target_width * target_height * channels)), both[2] = {1, 0};
-        if (again && tfpipe_resize(scratch, out, height_of_all, target_width, parts, both, 2, target_height,
-                                   target_width, channels, kernel, again))
-            abort();
-        free(again);
+        check_alone(scratch, jpeg, length, image, &asked, out);
     }
     if (out && data[7] & 4) { /* with entry points: the same crops, unless these are forged */
         struct tfpipe_entries entries = entries_of(scratch, jpeg, length, state, data[7] & 8);
         uint8_t *again = malloc(bytes);
-        int status = tfpipe_crops(scratch, jpeg, length, NULL, height, width, windows, NULL, count, target_height,
-                                  target_width, channels, kernel, out);
-        if (again &&
-            !tfpipe_crops(scratch, jpeg, length, &entries, height, width, windows, NULL, count, target_height,
-                          target_width, channels, kernel, again) &&
-            !status && !(data[7] & 8) && memcmp(out, again, bytes))
-            abort();
+        int status = decode(scratch, jpeg, length, NULL, image, &asked, 0, asked.count, out);
+        if (again && !decode(scratch, jpeg, length, &entries, image, &asked, 0, asked.count, again) && !status &&
+            !(data[7] & 8) && memcmp(out, again, bytes))
+            check_plain(scratch, jpeg, length, &entries, image, &asked, -1);
         free(again);
         free((void *)(uintptr_t)entries.bytes);
     }
-    if (data[7] & 16 && height && width) check_stored(scratch, jpeg, length, state, height, width, windows, channels);
+    if (data[7] & 16 && image[0] && image[1])
+        check_stored(scratch, jpeg, length, state, image, asked.windows, asked.channels);
     free(out);
     free(jpeg);
     if (data[7] & 2) { /* a new scratch from time to time: kept tables must not hide a fault */
@@ -144,9 +217,29 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
 }
 
 #ifdef STANDALONE
+#include <signal.h>
 #include <time.h>
 
 static uint64_t random_state;
+static const uint8_t *input;
+static size_t input_size;
+
+/* Keeps the input at which the process aborts: `failed` in its folder is a FILE for the next run. */
+static void keep(int number) {
+    FILE *file = fopen("failed", "wb");
+    if (file) {
+        fwrite(input, 1, input_size, file);
+        fclose(file);
+    }
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void run(const uint8_t *data, size_t size) {
+    input = data;
+    input_size = size;
+    LLVMFuzzerTestOneInput(data, size);
+}
 
 static uint32_t draw(uint32_t below) {
     random_state = random_state * 6364136223846793005u + 1442695040888963407u;
@@ -184,6 +277,7 @@ int main(int count, char **names) {
     if (count < 4) return fprintf(stderr, "usage: %s SECONDS SEED FILE...\n", names[0]), 2;
     time_t end = time(NULL) + atoi(names[1]);
     random_state = (uint64_t)atoll(names[2]) * 0x9e3779b97f4a7c15u + 1;
+    signal(SIGABRT, keep); /* and, with ASAN_OPTIONS=abort_on_error=1, the sanitizers' findings */
     int files = count - 3;
     uint8_t **contents = calloc((size_t)files, sizeof *contents);
     size_t *sizes = calloc((size_t)files, sizeof *sizes), most = 1 << 20;
@@ -195,14 +289,14 @@ int main(int count, char **names) {
         sizes[i] = fread(contents[i], 1, most / 2, file);
         fclose(file);
         contents[i] = realloc(contents[i], sizes[i] + 1);
-        LLVMFuzzerTestOneInput(contents[i], sizes[i]);
+        run(contents[i], sizes[i]);
     }
     unsigned long runs = 0;
     while (time(NULL) < end)
         for (int k = 0; k < 256; k++, runs++) {
             int i = (int)draw((uint32_t)files);
             memcpy(changed, contents[i], sizes[i]);
-            LLVMFuzzerTestOneInput(changed, change(changed, sizes[i], most));
+            run(changed, change(changed, sizes[i], most));
         }
     printf("%d files, %lu changed\n", files, runs);
     for (int i = 0; i < files; i++) free(contents[i]);

@@ -38,7 +38,10 @@ def test_a_changed_jpeg_gives_libjpeg_turbos_picture_or_a_refusal() -> None:
 
 def test_generated_jpegs_are_decoded_to_the_bit() -> None:
     count = examples(500)
-    assert sum(fuzz_generated(count, seed=1).values()) == count
+    outcomes = fuzz_generated(count, seed=1)
+    compared = sum(outcomes[name] for name in outcomes if name.endswith(("scan", "scans", "fallback", "inks")))
+    assert compared == count and min(outcomes["by entry points"], outcomes["from coefficients"]) > 0.2 * count
+    assert sum(outcomes[name] for name in outcomes if name.endswith("several scans")) > 0.2 * count
 
 
 def test_random_operations_give_pillows_or_torchvisions_levels() -> None:

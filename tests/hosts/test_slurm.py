@@ -25,10 +25,11 @@ def slurm(lab: Lab) -> Iterator[Slurm]:
         yield slurm
 
 
-def submit(lab: Lab, slurm: Slurm, log: Path) -> str:
-    """Submits jobs/slurm.sh on three nodes of two ranks; returns the job's number."""
+def submit(lab: Lab, slurm: Slurm, log: Path, collectives: str = "horovod") -> str:
+    """Submits jobs/slurm.sh on three nodes of two ranks, without PMIx if not for Horovod; returns the job's number."""
     words = ["--nodes=3", "--ntasks-per-node=2", "--cpus-per-task=1", "--time=00:30:00", f"--output={log}"]
-    settings = lab.settings(MPI="pmix", SET=SLOW)
+    mpi = "pmix" if collectives == "horovod" else "none"
+    settings = lab.settings(MPI=mpi, SET=f"{SLOW} training.collectives={collectives}")
     return slurm.run("sbatch", "--parsable", *words, "jobs/slurm.sh", **settings)
 
 
@@ -48,9 +49,10 @@ def wait_for_end(slurm: Slurm, job: str, log: Path) -> dict[str, str]:
 
 
 @pytest.mark.full("starts a Slurm of three hosts; jobs/test_scripts.py has the script with stand-ins")
-def test_a_job_is_signalled_queued_again_and_finished(lab: Lab, slurm: Slurm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("collectives", ["horovod", "tensorflow"])
+def test_a_job_is_signalled_queued_again_and_finished(lab: Lab, slurm: Slurm, tmp_path: Path, collectives: str) -> None:
     log = tmp_path / "job.log"
-    job = submit(lab, slurm, log)
+    job = submit(lab, slurm, log, collectives)
     wait_for_steps(lab, 5, log)
     slurm.run("scancel", "--signal=USR1", "--batch", job)
     state = wait_for_end(slurm, job, log)

@@ -15,7 +15,7 @@ from tests.support.commands import COLD, run, run_train
 from tests.support.keras_backend import EPOCHS, STEPS, STOPPED_AFTER
 from tests.support.sample import TINY, SampleData
 from tfpipe import ConfigError, World, build_dataset, load_config
-from tfpipe.training.single import prepare_backend
+from tfpipe.training.backends import prepare_backend
 
 TORCH = pytest.param("torch", marks=pytest.mark.full("a cold start of PyTorch; JAX takes the same way"))
 
@@ -74,15 +74,10 @@ def test_a_run_of_another_backend_resumes_bit_for_bit(found: Callable[[str], dic
 
 def test_what_a_backend_cannot_do_is_refused(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keras.backend, "backend", lambda: "torch")
-    with pytest.raises(ConfigError, match="KERAS_BACKEND=torch trains in one process, and there are 2 ranks: unset"):
-        prepare_backend(load_config(config), World(0, 2))
-    with pytest.raises(ConfigError, match=r'training\.compression must be "none", received "fp16"'):
-        prepare_backend(load_config(config, ["training.compression=fp16"]), World())
-    with pytest.raises(ConfigError, match=r"training\.xla .* received ranks: 1, KERAS_BACKEND=torch"):
+    with pytest.raises(ConfigError, match=r"KERAS_BACKEND=torch needs ranks .* connected by horovod: set"):
+        prepare_backend(load_config(config), World(0, 2, "horovod"))
+    with pytest.raises(ConfigError, match=r"training\.xla .* received: KERAS_BACKEND=torch"):
         prepare_backend(load_config(config, ["training.xla=true"]), World())
-    monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
-    with pytest.raises(ConfigError, match=r"training\.xla .* received ranks: 2, KERAS_BACKEND=tensorflow"):
-        prepare_backend(load_config(config, ["training.xla=true"]), World(0, 2))
 
 
 def test_an_unknown_backend_is_refused(config: Path, tmp_path: Path) -> None:

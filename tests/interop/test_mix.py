@@ -56,7 +56,7 @@ def test_keras_gets_them_by_the_spec(config: Config, expected: list[tuple]) -> N
     import tfpipe.keras
 
     with tfpipe.Loader(config) as loader:
-        dataset = tfpipe.keras.batches(loader)
+        dataset = loader.dataset()
         images, labels = dataset.element_spec
         assert (labels.dtype, labels.shape) == ("float32", (16, 8)) and images.dtype == "uint8"
         for (found, shares), (images, labels) in zip(dataset.take(COUNT), expected, strict=True):

@@ -7,7 +7,10 @@ MPIRUN, where that is set, else once, as rank 0. Every call is written to the fi
 import argparse
 import json
 import os
+import re
+import signal
 import sys
+from pathlib import Path
 
 
 def launcher_of(name: str) -> tuple[argparse.ArgumentParser, dict[str, str]]:
@@ -17,7 +20,7 @@ def launcher_of(name: str) -> tuple[argparse.ArgumentParser, dict[str, str]]:
         parser.add_argument("-n", dest="ranks", type=int, required=True)
         parser.add_argument("--ppn", type=int, required=True)
         parser.add_argument("--depth", type=int)
-        parser.add_argument("--cpu-bind", choices=("depth", "none"), required=True)
+        parser.add_argument("--cpu-bind", type=cpu_bind, required=True)
         environ = {"PALS_RANKID": "{rank}", "PALS_LOCAL_RANKID": "{rank}", "PMI_RANK": "{rank}", "PMI_SIZE": "{size}"}
     elif name == "aprun":
         parser.add_argument("-n", dest="ranks", type=int, required=True)
@@ -26,6 +29,13 @@ def launcher_of(name: str) -> tuple[argparse.ArgumentParser, dict[str, str]]:
         parser.add_argument("-j", type=int)
         parser.add_argument("--cc", choices=("depth", "none"), required=True)
         environ = {"ALPS_APP_PE": "{rank}", "ALPS_APP_ID": "99"}
+    elif name == "flux":  # run, and submit
+        for flag in ("--nodes", "--cores-per-task", "--gpus-per-task"):
+            parser.add_argument(flag, type=int)
+        parser.add_argument("--ntasks", dest="ranks", type=int, required=True)
+        options = ("cpu-affinity=per-task", "gpu-affinity=per-task", "exit-timeout=300s")
+        parser.add_argument("--setopt", action="append", choices=options)
+        environ = {"FLUX_TASK_RANK": "{rank}", "FLUX_JOB_SIZE": "{size}", "FLUX_JOB_ID": "f1"}
     else:  # srun
         parser.add_argument("--ntasks", dest="ranks", type=int, default=int(os.environ.get("SLURM_NTASKS", "1")))
         parser.add_argument("--ntasks-per-node", type=int)
@@ -33,13 +43,42 @@ def launcher_of(name: str) -> tuple[argparse.ArgumentParser, dict[str, str]]:
         parser.add_argument("--nodelist")
         parser.add_argument("--overlap", action="store_true")
         parser.add_argument("--cpus-per-task", type=int)
-        parser.add_argument("--mpi", choices=("pmix", "pmi2", "cray_shasta"))
+        parser.add_argument("--mpi", choices=("pmix", "pmi2", "cray_shasta", "none"))
+        parser.add_argument("--gpus-per-task", type=int)
+        parser.add_argument("--gpu-bind", choices=("closest",))
         parser.add_argument("--cpu-bind", choices=("cores",))
         parser.add_argument("--kill-on-bad-exit", choices=("0",))
         parser.add_argument("--wait", type=int)
         environ = {"SLURM_PROCID": "{rank}", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "{size}"}
     parser.add_argument("command", nargs=argparse.REMAINDER)
     return parser, environ
+
+
+def cpu_bind(text: str) -> str:
+    """Returns a value of Cray's --cpu-bind: a word, or the cores of each rank, as list:0-7:8-15."""
+    if text not in ("depth", "none") and not re.fullmatch(r"list(:\d+(-\d+)?(,\d+(-\d+)?)*)+", text):
+        raise ValueError(text)
+    return text
+
+
+def flux(words: list[str]) -> None:
+    """Runs a job, or notes one, runs the one that was noted, or signals it."""
+    noted = Path(os.environ["CALLS"]).with_name("flux-job")
+    if words[0] == "submit":
+        launcher_of("flux")[0].parse_args(words[1:])
+        noted.write_text(json.dumps(words[1:]))
+        print("f1")
+    elif words[0] == "run":
+        launch("flux", words[1:])
+    elif words[:3] == ["job", "attach", "f1"]:
+        noted.with_name("flux-pid").write_text(str(os.getpid()))
+        launch("flux", json.loads(noted.read_text()))
+    elif words == ["job", "kill", "--signal=SIGUSR1", "f1"]:
+        os.kill(int(noted.with_name("flux-pid").read_text()), signal.SIGUSR1)
+    elif words in (["job", "timeleft"], ["getattr", "size"]):
+        print({"job": 3600, "getattr": 2}[words[0]])
+    elif words != ["--parent", "batch", "jobs/flux.sh"]:
+        sys.exit(f"flux: {words}")
 
 
 def launch(name: str, words: list[str]) -> None:
@@ -68,6 +107,8 @@ def main() -> None:
         calls.write(json.dumps([name, *words]) + "\n")
     if name in ("mpiexec", "aprun", "srun"):
         launch(name, words)
+    elif name == "flux":
+        flux(words)
     elif (name, words[:2]) == ("scontrol", ["show", "hostnames"]):
         print("node1\nnode2\nnode3")
     elif name == "qstat":

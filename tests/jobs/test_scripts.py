@@ -1,5 +1,6 @@
 """The job scripts, run as their schedulers run them, with stand-ins for scheduler and launcher."""
 
+import itertools
 import json
 import os
 import shlex
@@ -46,16 +47,20 @@ SCHEDULED = {
     "slurm": {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_NTASKS": "8", "SLURM_CPUS_PER_TASK": "4"},
     "pbs": {"PBS_JOBID": "7.host"},
     "cobalt": {"COBALT_JOBID": "7", "COBALT_JOBSIZE": "2"},
+    "flux": {"FLUX_ENCLOSING_ID": "f7", "CORES": "16"},
 }
 LAUNCHED = {
     "slurm": "srun --cpus-per-task=4 --cpu-bind=cores --kill-on-bad-exit=0 --wait=300",
     "pbs": "mpiexec -n 8 --ppn 4 --depth 8 --cpu-bind depth",
     "cobalt": "aprun -n 8 -N 4 -d 16 -j 1 --cc depth",
+    "flux": "flux submit --nodes=2 --ntasks=8 --cores-per-task=16 --gpus-per-task=1 --setopt=cpu-affinity=per-task "
+    "--setopt=gpu-affinity=per-task --setopt=exit-timeout=300s",
     "mpirun": "mpirun -n 2",
 }
 RESUBMITTED = {
     "slurm": "scontrol requeue 7",
-    "pbs": "qsub -v CONFIG,RUN,VENV,MODULES,STAGE,SET,RANKS_PER_NODE,DEPTH,SAVE_S jobs/pbs.sh",
+    "pbs": "qsub -v CONFIG,RUN,VENV,MODULES,STAGE,SET,RANKS_PER_NODE,DEPTH,CPU_BIND,SAVE_S jobs/pbs.sh",
+    "flux": "flux --parent batch jobs/flux.sh",
     "cobalt": "qsub --env CONFIG=c.json:RUN={run}:VENV={venv}:MODULES=:STAGE=:SET=training.epochs=2:"
     "RANKS_PER_NODE=4:DEPTH=16:SAVE_S=300 jobs/cobalt.sh",
 }
@@ -88,15 +93,19 @@ class Cluster(NamedTuple):
         return finish(self.start(script, *args, **environ))
 
     def calls(self, but: str = "python") -> list[str]:
-        """The calls that were made, but for programs of that name and for qstat."""
+        """The calls that were made, but for programs of that name and for those that ask a scheduler."""
         lines = (self.root / "calls").read_text().splitlines()
-        return [" ".join(words) for words in map(json.loads, lines) if words[0] not in (but, "qstat")]
+        asking = (["flux", "job"], ["flux", "getattr"])
+        calls = [
+            words for words in map(json.loads, lines) if words[0] not in (but, "qstat") and words[:2] not in asking
+        ]
+        return [" ".join(words) for words in calls]
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Cluster:
     (tmp_path / "bin").mkdir()
-    for name in ("mpiexec", "aprun", "srun", "scontrol", "qsub", "qstat"):
+    for name in ("mpiexec", "aprun", "srun", "scontrol", "qsub", "qstat", "flux"):
         write_program(tmp_path / "bin" / name, f'exec "{sys.executable}" "{STAND_IN}" {name} "$@"')
     (tmp_path / "nodes").write_text("node1\nnode1\nnode2\nnode2\n")
     (tmp_path / "calls").touch()
@@ -270,7 +279,7 @@ def test_a_walltime_too_short_to_save_in_is_refused(pretending: Cluster) -> None
     assert pretending.calls() == []
 
 
-@pytest.mark.parametrize("script", ["pbs", "cobalt"])
+@pytest.mark.parametrize("script", ["pbs", "cobalt", "flux"])
 def test_a_run_is_told_to_save_before_the_walltime_is_over(pretending: Cluster, script: str) -> None:
     """These schedulers send no signal in time. The stand-in for `sleep` is over as soon as the run has begun."""
     until = 'until [ -e "$RUN/started" ]; do :; done'
@@ -278,7 +287,29 @@ def test_a_run_is_told_to_save_before_the_walltime_is_over(pretending: Cluster, 
     done = pretending.run(script, STUCK="1", SAVE_S="600")
     assert done.code == 75, done.err
     assert 2900 < int((pretending.root / "slept").read_text()) <= 3000
-    assert any(call.startswith("qsub") for call in pretending.calls())
+    assert resubmitted(pretending, script).replace("SAVE_S=300", "SAVE_S=600") in pretending.calls()
+
+
+@pytest.mark.parametrize(
+    ("script", "settings", "words"),
+    [
+        (
+            "slurm",
+            {"GPUS": "--gpus-per-task=1 --gpu-bind=closest"},
+            "--gpus-per-task=1 --gpu-bind=closest --cpu",
+        ),
+        ("pbs", {"CPU_BIND": "list:24-31:16-23:8-15:0-7"}, "--depth 8 --cpu-bind list:24-31:16-23:8-15:0-7 "),
+        ("flux", {"GPUS": ""}, "--cores-per-task=16 --setopt=cpu-affinity=per-task --setopt=exit"),
+    ],
+)
+def test_each_rank_gets_its_gpu_and_the_cores_next_to_it(
+    pretending: Cluster, script: str, settings: dict[str, str], words: str
+) -> None:
+    (pretending.root / "codes").write_text("0\n")
+    done = pretending.run(script, **settings)
+    assert done.code == 0, done.err
+    (call,) = pretending.calls()
+    assert words in call
 
 
 def test_the_two_profiles_differ_in_readers_and_prefetch_alone(pretending: Cluster) -> None:
@@ -335,17 +366,31 @@ def test_ranks_under_pbs_stop_in_time_and_the_next_job_goes_on(
 
 
 DETECTED = """
-from tfpipe.distributed import World, find_launch
-world = World.detect()
-assert (world.size, world.backend, world.rank) == (2, "horovod", find_launch().rank), world
+import sys
+from tfpipe.collectives.launch import find_launch
+from tfpipe.distributed import World
+world = {"horovod": World.detect, "tensorflow": World.tensorflow}[sys.argv[1]]()
+assert (world.size, world.backend, world.rank) == (2, sys.argv[1], find_launch().rank), world
 print("fine", find_launch().launcher, world.gather(world.rank))
 """
 
 
-@pytest.mark.parametrize("launcher", ["aprun", "srun"])
-def test_ranks_find_each_other_under(cluster: Cluster, launcher: str) -> None:
-    flags = {"aprun": "-n 2 -N 2 -d 1 -j 1 --cc depth", "srun": "--ntasks=2 --cpus-per-task=1 --mpi=pmix"}[launcher]
-    environ = {**cluster.environ, **MPI_ENVIRON, "MPIRUN": mpirun()}
-    done = finish(start(launcher, *flags.split(), *WARM, "-c", DETECTED, **environ))
+@pytest.mark.parametrize(
+    ("launcher", "backend"),
+    [*itertools.product(("aprun", "srun"), ("horovod", "tensorflow")), ("flux", "tensorflow")],
+)
+def test_ranks_find_each_other_under(
+    cluster: Cluster, launcher: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without Horovod, aprun tells no size, so that MPI passes the address; under srun, a file does, without PMIx."""
+    mpi = "pmix" if backend == "horovod" else "none"
+    flags = {
+        "aprun": "-n 2 -N 2 -d 1 -j 1 --cc depth",
+        "srun": f"--ntasks=2 --cpus-per-task=1 --mpi={mpi}",
+        "flux": "run --ntasks=2 --cores-per-task=1",
+    }
+    environ = {**cluster.environ, **MPI_ENVIRON, "MPIRUN": mpirun(), "SLURM_JOB_ID": "7"}
+    monkeypatch.chdir(cluster.root)  # the ranks meet in its folder "runs"
+    done = finish(start(launcher, *flags[launcher].split(), *WARM, "-c", DETECTED, backend, **environ))
     assert done.code == 0, done.err
     assert sorted(done.out.splitlines()) == [f"fine {launcher} [0, 1]"] * 2

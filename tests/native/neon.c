@@ -15,17 +15,17 @@
 #include "../../tfpipe/native/augment.h"
 
 enum { CROPS, RESIZE, MIX, MIRROR, OPERATE };
-enum { GUARD = 64, FILL = 0xa5 };
+enum { GUARD = 64, FILL = 0xa5, MOST = 8 /* windows of a call */ };
 
 void tfpipe_fence(void); /* copy.h */
 
 /* tests.native.test_neon.CALL */
 struct call {
     int32_t function, kernel, weight;
-    int32_t image_height, image_width;    /* of the data */
-    int32_t count, windows, operations;   /* crops; elements of the parts */
-    int32_t height, width, channels, pad; /* of a crop */
-    int64_t size;                         /* bytes of the data */
+    int32_t image_height, image_width;      /* of the data */
+    int32_t count, windows, operations;     /* crops; elements of the parts */
+    int32_t height, width, channels, level; /* of a crop; of what is left free around it: see tfpipe_place */
+    int64_t size;                           /* bytes of the data */
 };
 _Static_assert(sizeof(struct call) == 56, "the module test_neon has another layout");
 
@@ -60,22 +60,27 @@ static uint8_t *part(FILE *file, size_t size) {
 
 static int make(tfpipe_scratch *scratch, const struct call *call, const int32_t *windows, const uint8_t *flips,
                 const void *operations, const uint8_t *data, uint8_t *out, size_t size) {
-    int height = call->height, width = call->width, channels = call->channels;
+    int height = call->height, width = call->width, channels = call->channels, status;
+    struct tfpipe_target target = {height, width, call->level};
+    struct tfpipe_crop crops[MOST];
+    if (call->windows > MOST) checked(NULL);
+    for (int i = 0; call->function <= RESIZE && i < call->windows; i++)
+        crops[i] = tfpipe_place(&target, windows + 4 * i, flips[i], channels,
+                                out + (size_t)i * (size_t)(height * width * channels));
     switch (call->function) {
     case CROPS:
-        return tfpipe_crops(scratch, data, (size_t)call->size, NULL, call->image_height, call->image_width, windows,
-                            flips, call->windows, height, width, channels, call->kernel, out);
+        return tfpipe_crops(scratch, data, (size_t)call->size, NULL, call->image_height, call->image_width, crops,
+                            call->windows, channels, call->kernel);
     case RESIZE:
-        return tfpipe_resize(scratch, data, call->image_height, call->image_width, windows, flips, call->windows,
-                             height, width, channels, call->kernel, out);
+        return tfpipe_resize(scratch, data, call->image_height, call->image_width, crops, call->windows, channels,
+                             call->kernel);
     case MIX:
         memcpy(out, data, size);
         return tfpipe_mix(out, call->count, height, width, channels, windows, call->weight);
-    case MIRROR: {
-        int status = tfpipe_mirror(scratch, out, data, height, width, channels);
+    case MIRROR:
+        status = tfpipe_mirror(scratch, out, data, height, width, channels);
         tfpipe_fence();
         return status;
-    }
     default:
         memcpy(out, data, size);
         return tfpipe_operate(scratch, out, height, width, channels, operations, call->operations);

@@ -31,7 +31,17 @@ FULL = (90, 120)
 
 @tf.function(autograph=False)
 def crops(jpegs: tf.Tensor, sizes: tf.Tensor, images: tf.Tensor, windows: tf.Tensor, flips: tf.Tensor) -> tf.Tensor:
-    return native.native().crops(jpegs, [], sizes, images, windows, flips, height=90, width=120, channels=3, kernel=0)
+    how = {"targets": [90, 120, -1], "views": 1, "channels": 3, "kernel": 0}
+    (pixels,), refused = native.native().crops(jpegs, [], sizes, images, windows, flips, **how)
+    return pixels, refused
+
+
+def test_targets_have_three_numbers_a_view_within_their_ranges() -> None:
+    """As another version of the Python side might hand them over."""
+    inputs = [encoded(picture(*FULL))], [], [FULL], [0], [[0, 0, *FULL]], tf.zeros(0, tf.bool)
+    for targets in ([90, 120], [90, 120, -1] * 2, [0, 120, -1], [90, -5, -1], [90, 120, 256], []):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeCrops: targets are not"):
+            native.native().crops(*inputs, targets=targets, views=1, channels=3, kernel=0)
 
 
 def called(
@@ -81,10 +91,10 @@ def test_windows_beyond_the_image_and_other_sizes_are_refused(size: tuple[int, i
         ({"images": [1, 0]}, "do not ascend"),
         ({"images": [0, 2]}, "do not ascend"),
         ({"images": [-1, 0]}, "do not ascend"),
-        ({"images": [0]}, r"windows are not \[k, 4\]"),
-        ({"windows": [[0, 0, 9]] * 2}, r"windows are not \[k, 4\]"),
+        ({"images": [0]}, r"windows are not \[k, 4 \* views\]"),
+        ({"windows": [[0, 0, 9]] * 2}, r"windows are not \[k, 4 \* views\]"),
         ({"sizes": [FULL]}, r"sizes are not \[n, 2\]"),
-        ({"flips": (True,)}, r"flips are neither \[k\] nor \[0\]"),
+        ({"flips": (True,)}, r"flips are neither \[k \* views\] nor \[0\]"),
         ({"sizes": [90, 120]}, "an input has a wrong rank"),
     ],
     ids=str,
@@ -222,7 +232,7 @@ def test_without_it_the_batches_are_the_same_within_a_level(
 ) -> None:
     config = load_config(sample.config(tmp_path / "c.json", data={"flip": True}))
     with_it = batches(config, count=3)
-    monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
+    monkeypatch.setattr("tfpipe.data.images.library.native", lambda: None)
     for (images, labels, *_), (others, same, *_) in zip(with_it, batches(config, count=3), strict=True):
         assert (np.asarray(labels) == np.asarray(same)).all()
         difference = np.abs(np.asarray(images, int) - np.asarray(others, int))

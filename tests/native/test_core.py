@@ -2,14 +2,17 @@
 
 import io
 import itertools
+import math
 import os
 import random
 import struct
 import subprocess
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from tests.fuzz.jpegs import write_corpus
@@ -26,7 +29,9 @@ from tests.support.core import (
     window_of,
 )
 from tests.support.examples import examples
-from tests.support.images import bilinear, cmyk, encoded, of_jfif_2, picture, sampled, ycck
+from tests.support.images import bilinear, encoded, inks_of, of_jfif_2, picture, sampled
+from tfpipe.data.images.windows import decode_image
+from tfpipe.native import KERNELS
 
 HARNESS = Path(__file__).resolve().parents[1] / "fuzz" / "jpegs.c"
 SIZE = (200, 120)
@@ -43,6 +48,22 @@ def test_pixels_are_those_of_libjpeg_turbo(core: Core) -> None:
         plain, mirrored = core.crops(jpeg, size, [window] * 2, (height, width), channels, [False, True])
         expected = expected[top : top + height, left : left + width]
         assert (plain == expected).all() and (mirrored == expected[:, ::-1]).all()
+
+
+def test_inks_become_the_colours_that_tensorflow_makes_of_them(library: Path) -> None:
+    """Also mirrored, and of a window; as gray they are refused, and have no entry points and stored coefficients."""
+    draw, core = random.Random(6), Core(library)
+    for _ in range(examples(200)):
+        size = draw.randint(1, 90), draw.randint(1, 90)
+        jpeg = inks_of(draw, size)
+        core.library.tfpipe_use_simd(draw.randrange(2))
+        expected = decode_image(tf.constant(jpeg), 3).numpy()
+        assert np.array_equal(core.whole(jpeg, size), expected)
+        window = top, left, height, width = window_of(draw, size)
+        crops = core.crops(jpeg, size, [window] * 2, (height, width), 3, [False, True])
+        expected = expected[top : top + height, left : left + width]
+        assert np.array_equal(crops, [expected, expected[:, ::-1]])
+        assert core.whole(jpeg, size, 1) == REFUSED and not core.entries(jpeg, 8) and not core.store(jpeg)
 
 
 def test_large_images_too(core: Core) -> None:
@@ -81,6 +102,33 @@ def test_both_kinds_of_instructions_give_the_same_crops(library: Path) -> None:
         assert (crops[0] == crops[1]).all()
 
 
+def test_crops_of_several_sizes_are_those_of_calls_of_one_size(library: Path) -> None:
+    """Also in letterboxes, whose rest is flat, and in both kinds of instructions."""
+    draw, core = random.Random(5), Core(library)
+    for _ in range(examples(200)):
+        jpeg, size = generated_jpeg(draw)
+        core.kernel, channels = draw.choice(KERNELS), draw.choice((1, 3, 3))
+        core.library.tfpipe_use_simd(draw.randrange(2))
+        windows = [window_of(draw, size) for _ in range(draw.randint(2, 6))]
+        windows[0] = (0, 0, *size)
+        targets = [(draw.randint(1, 90), draw.randint(1, 90), draw.choice((-1, -1, 0, 114))) for _ in windows]
+        targets[-1] = (*windows[-1][2:], -1)  # copied
+        flips = [draw.random() < 0.5 for _ in windows]
+        together = core.views(jpeg, size, windows, targets, channels, flips)
+        for crop, window, (height, width, level), flip in zip(together, windows, targets, flips, strict=True):
+            inner, inside = (height, width), crop
+            if level >= 0:
+                scale = min(Fraction(height, window[2]), Fraction(width, window[3]))
+                inner = tuple(max(1, math.floor(side * scale + Fraction(1, 2))) for side in window[2:])
+                top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
+                left = width - left - inner[1] if flip else left
+                rest = crop.copy()
+                inside = crop[top : top + inner[0], left : left + inner[1]]
+                rest[top : top + inner[0], left : left + inner[1]] = level
+                assert (rest == level).all()
+            assert (inside == core.crops(jpeg, size, [window], inner, channels, [flip])[0]).all()
+
+
 def factors(image: Image.Image, *changes: int) -> bytes:
     """Returns a JPEG whose frame states other sampling factors, one byte for each component."""
     jpeg = bytearray(encoded(image, subsampling=0))
@@ -106,7 +154,7 @@ def with_scan(where: int, value: int) -> bytes:
     "contents",
     [
         of_jfif_2(encoded(picture(*SIZE))),
-        *(cmyk(picture(*SIZE)), ycck(picture(*SIZE)), encoded(picture(*SIZE), format="PNG")),
+        encoded(picture(*SIZE), format="PNG"),
         sampled(SIZE, 0x41, 0x11, 0x11),
         *(
             factors(picture(*SIZE), 0x31),
@@ -119,7 +167,7 @@ def with_scan(where: int, value: int) -> bytes:
         encoded(picture(*SIZE)).replace(struct.pack(">HH", *SIZE), struct.pack(">HH", SIZE[0], 0), 1),
     ],
     ids=[
-        *("JFIF 2", "CMYK", "YCCK", "PNG", "4:1:1", "3:1:1", "uneven", "too many blocks"),
+        *("JFIF 2", "PNG", "4:1:1", "3:1:1", "uneven", "too many blocks"),
         *("lossless", "arithmetic", "arithmetic progressive", "from 1", "up to 62", "approximation"),
         *("empty", "start", "start and end", "zeros", "fill bytes", "no width"),
     ],

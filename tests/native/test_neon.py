@@ -28,7 +28,7 @@ FUNCTIONS = ("crops", "resize", "mix", "mirror", "operate")
 CALL = np.dtype(
     [
         *((name, "i4") for name in ("function", "kernel", "weight", "image_height", "image_width")),
-        *((name, "i4") for name in ("count", "windows", "operations", "height", "width", "channels", "pad")),
+        *((name, "i4") for name in ("count", "windows", "operations", "height", "width", "channels", "level")),
         ("size", "i8"),
     ]
 )
@@ -60,7 +60,7 @@ def cropped(draw: random.Random, function: str, data: bytes, size: tuple[int, in
     target = draw.randint(1, 90), draw.randint(1, 90)
     if len(windows) == 1 and draw.random() < 0.4:
         target = windows[0][2], windows[0][3]
-    numbers = {"windows": len(windows), "kernel": draw.randrange(len(KERNELS))}
+    numbers = {"windows": len(windows), "kernel": draw.randrange(len(KERNELS)), "level": draw.choice((-1, -1, 114))}
     numbers |= {"image_height": size[0], "image_width": size[1]}
     return call(function, data, (*target, channels), len(windows), places, flips, **numbers)
 

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image, ImageFile
 
-from tests.support.core import DAMAGED, REFUSED, Core, generated_pixels, reference
+from tests.support.core import DAMAGED, REFUSED, Core, progressive_jpeg, reference
 from tests.support.examples import examples
 from tests.support.images import encoded, picture
 from tests.support.scans import FACTORS, Picture, Scan, jpeg_of, random_jpeg, random_scans
@@ -17,19 +16,6 @@ from tests.support.scans import FACTORS, Picture, Scan, jpeg_of, random_jpeg, ra
 SIZE = (60, 80)
 WHOLE = [Scan((0, 1, 2), low=1), Scan((0, 1, 2), high=1)]
 WHOLE += [scan for number in range(3) for scan in (Scan((number,), 1, 63, 0, 1), Scan((number,), 1, 63, 1, 0))]
-
-
-def by_pillow(draw: random.Random, side: int) -> tuple[bytes, tuple[int, int]]:
-    size = draw.randint(1, side), draw.randint(1, side)
-    pixels, options = generated_pixels(draw, *size), {"quality": draw.randint(1, 100), "progressive": True}
-    ImageFile.MAXBLOCK = max(ImageFile.MAXBLOCK, 8 * pixels.size)
-    image = Image.fromarray(pixels)
-    if draw.random() < 0.2:
-        image = image.convert("L")
-    else:
-        options["subsampling"] = draw.randrange(3)
-    restart = draw.choice(({}, {"restart_marker_blocks": draw.randint(1, 20)}, {"restart_marker_rows": 1}))
-    return encoded(image, **options, **restart), size
 
 
 def assert_equal(core: Core, jpeg: bytes, size: tuple[int, int], draw: random.Random) -> None:
@@ -47,7 +33,7 @@ def assert_equal(core: Core, jpeg: bytes, size: tuple[int, int], draw: random.Ra
 def test_pixels_of_pillows_progressive_files_are_those_of_libjpeg_turbo(core: Core) -> None:
     draw = random.Random(1)
     for _ in range(examples(500)):
-        assert_equal(core, *by_pillow(draw, 120), draw)
+        assert_equal(core, *progressive_jpeg(draw, 120), draw)
 
 
 def test_pixels_are_those_of_libjpeg_turbo_in_any_order_of_scans(core: Core) -> None:

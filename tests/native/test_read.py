@@ -1,10 +1,13 @@
-"""The op that reads files, against TensorFlow's op."""
+"""The ops that read files and ranges of them; the first against TensorFlow's op."""
 
+import gc
 import os
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
@@ -123,3 +126,43 @@ def test_a_file_larger_than_any_image_is_refused_before_memory_is_taken(tmp_path
 def test_a_path_that_is_no_scalar_is_refused() -> None:
     with pytest.raises(tf.errors.InvalidArgumentError, match="TfpipeRead: the path is no scalar"):
         native.native().read(["/dev/null"])
+
+
+def test_ranges_of_several_files_by_several_readers(tmp_path: Path) -> None:
+    """Each file is opened once, and closed with what read it."""
+    contents = [os.urandom(5000 + 1000 * number) for number in range(4)]
+    paths = [tmp_path / str(number) for number in range(4)]
+    for path, bytes_ in zip(paths, contents, strict=True):
+        path.write_bytes(bytes_)
+    draw, before = random.Random(1), open_files()
+    places = [(draw.randrange(4), draw.randrange(5000)) for _ in range(400)]
+    ranges = [(number, at, draw.choice((0, 1, 22, 23, len(contents[number]) - at))) for number, at in places]
+    columns = [np.array(column, kind) for column, kind in zip(zip(*ranges, strict=True), "ill", strict=True)]
+
+    def read_all() -> None:
+        dataset = tf.data.Dataset.from_tensor_slices(tuple(columns)).map(
+            lambda *place: native.native().range([str(path) for path in paths], *place), num_parallel_calls=8
+        )
+        got = dataset.as_numpy_iterator()
+        assert next(got) == contents[ranges[0][0]][ranges[0][1] : ranges[0][1] + ranges[0][2]]
+        assert before < open_files() <= before + 4
+        assert list(got) == [contents[number][at : at + length] for number, at, length in ranges[1:]]
+
+    read_all()
+    gc.collect()
+    assert open_files() == before
+
+
+def test_a_range_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    with pytest.raises(tf.errors.NotFoundError, match="file; No such file or directory"):
+        native.native().range([path], np.int32(0), 0, 10)
+    Path(path).write_bytes(bytes(100))
+    assert native.native().range([path], np.int32(0), 90, 10).numpy() == bytes(10)
+    with pytest.raises(tf.errors.FailedPreconditionError, match="the shard ends within it"):
+        native.native().range([path], np.int32(0), 91, 10)
+    for number, offset, length in ((1, 0, 1), (-1, 0, 1), (0, -1, 1), (0, 0, -1), (0, 0, 2**30 + 1)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="there is no such file or range"):
+            native.native().range([path], np.int32(number), offset, length)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="the shape of an input is wrong"):
+        native.native().range(path, np.int32(0), 0, 1)

@@ -53,6 +53,17 @@ def test_files_that_are_refused_have_none(core: Core) -> None:
         assert core.store(file) == b""
 
 
+def test_values_that_overflow_are_not_stored(core: Core) -> None:
+    """Four times a DC must fit in 16 bits: beyond that, a block's pixels depend on how its zeros are coded."""
+    jpeg = bytearray(encoded(Image.new("L", (8, 8), 255), quality=100))
+    at = jpeg.index(b"\xff\xdb") + 5
+    assert jpeg[at] == 1  # the factor of a DC of 1,016
+    for factor, fits in ((8, True), (9, False), (255, False)):
+        jpeg[at] = factor
+        assert bool(core.store(bytes(jpeg))) == fits
+        assert not isinstance(core.whole(bytes(jpeg), (8, 8), 1), int)
+
+
 def test_progressive_files_are_stored_too(core: Core) -> None:
     draw = random.Random(3)
     for _ in range(examples(60)):

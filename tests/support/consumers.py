@@ -78,7 +78,7 @@ class Epochs(Consumer):
     """`loader.epoch`."""
 
     def batches(self) -> Iterator[Any]:
-        return self.loader.epoch(self.loader.step // self.loader.steps_per_epoch if self.split == "train" else 0)
+        return self.loader.epoch()
 
 
 class Torch(Consumer):
@@ -132,7 +132,7 @@ class Sharded(Consumer):
 
 
 class Lightning(Consumer):
-    """Lightning's fit and validate, with docs/frameworks.md's epochs for training."""
+    """Lightning's fit and validate."""
 
     def make(self) -> tfpipe.Loader:
         return tfpipe.torch.Loader(self.config, self.split, **self.options)
@@ -153,7 +153,7 @@ class Lightning(Consumer):
         """Calls `use` with each batch, of `count`, and its number in the epoch."""
         module = lightning_module(use, use)
         if self.split == "train":
-            trainer(max_steps=count).fit(module, Epoch(self.loader))
+            trainer(max_steps=count).fit(module, self.loader)
         else:
             trainer(limit_val_batches=count).validate(module, self.loader, verbose=False)
 
@@ -171,23 +171,10 @@ class LightningValidation(Lightning):
 
         how = {"max_epochs": 2, "limit_train_batches": 2, "num_sanity_val_steps": 2, "limit_val_batches": count}
         with tfpipe.torch.Loader(self.config) as train:
-            trainer(**how).fit(lightning_module(lambda *_: None, use), Epoch(train), val_dataloaders=self.loader)
+            trainer(**how).fit(lightning_module(lambda *_: None, use), train, val_dataloaders=self.loader)
         _, first, second = passes
         assert first == second, (len(first), len(second))
         return first
-
-
-class Epoch:
-    """An epoch of a loader for each `for`, as in docs/frameworks.md."""
-
-    def __init__(self, loader: tfpipe.Loader) -> None:
-        self.loader = loader
-
-    def __len__(self) -> int:
-        return self.loader.steps_per_epoch
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.loader.epoch(self.loader.step // len(self))
 
 
 def trainer(**how: Any) -> Any:
@@ -301,9 +288,7 @@ class Fit(Keras):
         callbacks = [Watch(), *self.leaves(count, failing)]
         steps = STEPS if count is None or failing else count
         try:
-            self.model.fit(
-                tfpipe.keras.batches(self.loader), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=callbacks
-            )
+            self.model.fit(self.loader.dataset(), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=callbacks)
         except KeyError:
             self.build()
         return [int(seen["seen"]), int(seen["keys"])]
@@ -321,7 +306,7 @@ class Evaluate(Keras):
     def consume(self, count: int | None, failing: bool = False) -> Any:
         try:
             seen = self.model.evaluate(
-                tfpipe.keras.batches(self.loader),
+                self.loader.dataset(),
                 steps=None if failing else count,
                 return_dict=True,
                 verbose=0,
@@ -345,7 +330,7 @@ class Predict(Keras):
     def consume(self, count: int | None, failing: bool = False) -> Any:
         try:
             keys = self.model.predict(
-                tfpipe.keras.batches(self.loader),
+                self.loader.dataset(),
                 steps=None if failing else count,
                 verbose=0,
                 callbacks=self.leaves(count, failing),
@@ -366,12 +351,12 @@ class Validation(Keras):
     def consume(self, count: int | None, failing: bool = False) -> Any:
         with tfpipe.Loader(self.config) as train:
             history = self.model.fit(
-                tfpipe.keras.batches(train),
+                train.dataset(),
                 steps_per_epoch=2,
                 epochs=2,
                 shuffle=False,
                 verbose=0,
-                validation_data=tfpipe.keras.batches(self.loader),
+                validation_data=self.loader.dataset(),
                 validation_steps=count,
             ).history
         assert len({*history["val_seen"]}) == len({*history["val_keys"]}) == 1, history

@@ -2,12 +2,14 @@
 
 import ctypes
 import io
-import math
+import os
 import random
 import struct
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import simplejpeg
@@ -41,6 +43,21 @@ class Entries(ctypes.Structure):
     _fields_ = (("bytes", ctypes.c_char_p), ("size", ctypes.c_size_t))
 
 
+class Crop(ctypes.Structure):
+    """struct tfpipe_crop."""
+
+    _fields_ = (
+        *(("window", ctypes.c_int32 * 4), ("height", ctypes.c_int32), ("width", ctypes.c_int32)),
+        *(("mirrored", ctypes.c_int), ("pitch", ctypes.c_size_t), ("out", ctypes.c_void_p)),
+    )
+
+
+class Target(ctypes.Structure):
+    """struct tfpipe_target."""
+
+    _fields_ = (("height", ctypes.c_int32), ("width", ctypes.c_int32), ("level", ctypes.c_int32))
+
+
 class Core:
     """A scratch of the library at `path`, and its functions."""
 
@@ -55,7 +72,11 @@ class Core:
         self.library.tfpipe_simd.restype = ctypes.c_char_p
         self.library.tfpipe_crops.argtypes = [
             *(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.c_int),
-            *(ctypes.c_void_p, ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
+            *(ctypes.c_void_p, *(ctypes.c_int,) * 3),
+        ]
+        self.library.tfpipe_place.restype = Crop
+        self.library.tfpipe_place.argtypes = [
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
         ]
         self.library.tfpipe_find_entries.restype = ctypes.c_int64
         self.library.tfpipe_find_entries.argtypes = [
@@ -65,8 +86,7 @@ class Core:
             function.restype = ctypes.c_int64
             function.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int64]
         self.library.tfpipe_resize.argtypes = [
-            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p),
-            *(ctypes.c_void_p, *(ctypes.c_int,) * 5, ctypes.c_void_p),
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, *(ctypes.c_int,) * 3)
         ]
         self.library.tfpipe_operate.argtypes = [
             *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
@@ -90,9 +110,23 @@ class Core:
 
         Memory before and after the crops is checked to be as it was.
         """
+        found = self.views(jpeg, size, windows, [(*target, -1)] * len(windows), channels, flips, entries)
+        return found if isinstance(found, int) else np.array(found, np.uint8).reshape(-1, *target, channels)
+
+    def views(
+        self,
+        jpeg: bytes,
+        size: tuple[int, int],
+        windows: list[tuple[int, int, int, int]],
+        targets: list[tuple[int, int, int]],
+        channels: int = 3,
+        flips: list[bool] | None = None,
+        entries: bytes | None = None,
+    ) -> list[np.ndarray] | int:
+        """Returns crops of several sizes; targets: height, width and level of each."""
         points = None if entries is None else ctypes.byref(Entries(entries, len(entries)))
         source = self.library.tfpipe_crops, jpeg, len(jpeg), points, *size
-        return self._call(source, windows, (*target, channels), flips)
+        return self._call(source, windows, targets, channels, flips)
 
     def resize(
         self,
@@ -100,27 +134,41 @@ class Core:
         windows: list[tuple[int, int, int, int]],
         target: tuple[int, int],
         flips: list[bool] | None = None,
+        level: int = -1,
     ) -> np.ndarray | int:
         """Returns the same crops of decoded pixels (uint8 [height, width, channels])."""
         memory = np.ascontiguousarray(pixels)
         source = self.library.tfpipe_resize, memory.ctypes.data, *memory.shape[:2]
-        return self._call(source, windows, (*target, memory.shape[2]), flips)
+        found = self._call(source, windows, [(*target, level)] * len(windows), memory.shape[2], flips)
+        return found if isinstance(found, int) else np.array(found, np.uint8).reshape(-1, *target, memory.shape[2])
 
     def _call(
-        self, source: tuple, windows: list[tuple[int, int, int, int]], shape: tuple, flips: list[bool] | None
-    ) -> np.ndarray | int:
-        count, (function, *image) = len(windows), source
-        places = np.array(windows, np.int32).reshape(-1, 4)
-        mirrored = None if flips is None else np.array(flips, np.uint8)
-        guard = 64
-        memory = np.full(count * math.prod(shape) + 2 * guard, 0xA5, np.uint8)
-        status = function(
-            *(self.scratch, *image, places.ctypes.data),
-            *(None if mirrored is None else mirrored.ctypes.data, count, *shape, KERNELS.index(self.kernel)),
-            memory.ctypes.data + guard,
-        )
-        assert (memory[:guard] == 0xA5).all() and (memory[-guard:] == 0xA5).all()
-        return status or memory[guard:-guard].reshape(count, *shape)
+        self,
+        source: tuple,
+        windows: list[tuple[int, int, int, int]],
+        targets: list[tuple[int, int, int]],
+        channels: int,
+        flips: list[bool] | None,
+    ) -> list[np.ndarray] | int:
+        function, *image = source
+        guard, sizes = 64, [height * width * channels for height, width, _ in targets]
+        # In the order of the windows, with a guard before and after each.
+        starts = guard + np.cumsum([0, *(size + guard for size in sizes)])
+        memory = np.full(starts[-1], 0xA5, np.uint8)
+        crops = (Crop * len(windows))()
+        for i, (window, target) in enumerate(zip(windows, targets, strict=True)):
+            place = np.array(window, np.int32)
+            mirrored, out = bool(flips and flips[i]), memory.ctypes.data + int(starts[i])
+            asked = ctypes.byref(Target(*target))
+            crops[i] = self.library.tfpipe_place(asked, place.ctypes.data, mirrored, channels, out)
+        kernel = KERNELS.index(self.kernel)
+        status = function(self.scratch, *image, ctypes.byref(crops), len(windows), channels, kernel)
+        found = []
+        for start, size, (height, width, _) in zip(starts[:-1], sizes, targets, strict=True):
+            assert (memory[start - guard : start] == 0xA5).all()
+            found.append(memory[start : start + size].reshape(height, width, channels))
+        assert (memory[-guard:] == 0xA5).all()
+        return status or found
 
     def entries(self, jpeg: bytes, every: int) -> bytes:
         """Returns the JPEG's entry points, b"" if it has none."""
@@ -168,6 +216,12 @@ def reference(jpeg: bytes, channels: int = 3) -> np.ndarray:
     return simplejpeg.decode_jpeg(jpeg, "RGB" if channels == 3 else "GRAY")
 
 
+def plain_reference(jpeg: bytes, channels: int = 3) -> np.ndarray:
+    """Decodes by libjpeg-turbo's plain C, which a thread uses that finds JSIMD_FORCENONE at its first image."""
+    with patch.dict(os.environ, JSIMD_FORCENONE="1"), ThreadPoolExecutor(1) as thread:
+        return thread.submit(reference, jpeg, channels).result()
+
+
 def generated_pixels(draw: random.Random, height: int, width: int) -> np.ndarray:
     """Returns smooth colours, noise, flat areas and edges (uint8 [height, width, 3])."""
     make = np.random.default_rng(draw.getrandbits(32))
@@ -196,6 +250,25 @@ def generated_jpeg(draw: random.Random, side: int = 120) -> tuple[bytes, tuple[i
     for _ in range(draw.choice((0, 0, 1, 3))):
         jpeg = _with_segment(draw, jpeg)
     return jpeg + draw.choice((b"", b"", bytes(9), b"\xff\xd8\xff\xd9")), size
+
+
+def progressive_jpeg(draw: random.Random, side: int = 120) -> tuple[bytes, tuple[int, int]]:
+    """Returns a progressive JPEG by Pillow, of YCbCr, RGB or gray, of up to `side` pixels a side, and its size."""
+    size = draw.randint(1, side), draw.randint(1, side)
+    pixels, options = generated_pixels(draw, *size), {"quality": draw.randint(1, 100), "progressive": True}
+    ImageFile.MAXBLOCK = max(ImageFile.MAXBLOCK, 8 * pixels.size)
+    image = Image.fromarray(pixels)
+    kind = draw.randrange(10)
+    if kind < 2:
+        image = image.convert("L")
+    elif kind == 2:
+        options["keep_rgb"] = True
+    else:
+        options["subsampling"] = draw.randrange(3)
+    restart = draw.choice(({}, {"restart_marker_blocks": draw.randint(1, 20)}, {"restart_marker_rows": 1}))
+    file = io.BytesIO()
+    image.save(file, "JPEG", **options, **restart)
+    return file.getvalue(), size
 
 
 def window_of(draw: random.Random, size: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -68,6 +68,9 @@ LEAVES = {
     "tfpipe stage": "local/scratch/*/train.txt",
     "--resume": "runs/one/model.keras",
     "--plot": "timelines.png",
+    "--html": "runs/x.html",
+    "tfpipe evaluate": "confusion.png",
+    "tfpipe predict": "*.csv",
     "log_positions": "runs/*/positions-0.csv",
 }
 

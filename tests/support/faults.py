@@ -38,3 +38,8 @@ def faulty(*rules: str) -> dict[str, str]:
         kind, _, rest = rule.partition(":")
         numbered.append(f"{KINDS[kind] if kind in KINDS else getattr(errno, kind)}:{rest}")
     return {"LD_PRELOAD": build_library(Path(os.environ[ADDRESS]).parent), "TFPIPE_FAULTS": ";".join(numbered)}
+
+
+def clock_ahead(seconds: int) -> dict[str, str]:
+    """Returns the environment of a command whose clock is ahead."""
+    return {"LD_PRELOAD": build_library(Path(os.environ[ADDRESS]).parent), "TFPIPE_CLOCK_AHEAD_S": str(seconds)}

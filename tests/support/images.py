@@ -1,6 +1,7 @@
 """Image files as they turn up in data sets under the name of .JPEG, made in code."""
 
 import io
+import random
 import struct
 import zlib
 
@@ -75,6 +76,16 @@ def ycck(image: Image.Image, **how: object) -> bytes:
     jpeg = bytearray(encoded(coded, **{"subsampling": 0, **how}))
     jpeg[jpeg.index(ADOBE) + 15] = 2
     return bytes(jpeg)
+
+
+def inks_of(draw: random.Random, size: tuple[int, int]) -> bytes:
+    """Returns a random CMYK or YCCK JPEG of any of their samplings, marked or not, in one scan or progressive."""
+    image = picture(*size, draw.getrandbits(20))
+    options = {"quality": draw.randint(1, 100), "subsampling": draw.randrange(3), "progressive": draw.random() < 0.3}
+    if draw.random() < 0.3:
+        options["restart_marker_blocks"] = draw.randint(1, 5)
+    jpeg = draw.choice((cmyk, ycck))(image, **options)
+    return unmarked(jpeg) if draw.random() < 0.3 else jpeg
 
 
 def unmarked(jpeg: bytes) -> bytes:

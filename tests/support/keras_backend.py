@@ -34,7 +34,7 @@ def fits(config: tfpipe.Config) -> dict[str, Any]:
     """`fit` of a dataset and of a Loader, which continues after what was trained."""
     shape = (*config.data.crop_image_size, config.data.num_channels)
     digest, loader = hashlib.sha256(), tfpipe.Loader(config)
-    for _, batch in zip(range(STEPS), tfpipe.keras.batches(loader), strict=False):
+    for _, batch in zip(range(STEPS), loader.dataset(), strict=False):
         for part in batch:
             digest.update(part.numpy().tobytes())
     loader.restart()
@@ -43,7 +43,7 @@ def fits(config: tfpipe.Config) -> dict[str, Any]:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", DeprecationWarning)
         weights = fitted(tfpipe.build_dataset(config), shape, [])
-        batches, commit = tfpipe.keras.batches(loader), tfpipe.keras.Commit(loader)
+        batches, commit = loader.dataset(), tfpipe.keras.Commit(loader)
         same = (fitted(batches, shape, [commit]) == weights).all()
     return {
         "digest": digest.hexdigest(),

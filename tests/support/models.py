@@ -1,17 +1,23 @@
 """Networks that are traced in a tenth of the time of a ResNet-18, for tests that are not about networks."""
 
 import keras
-from keras import layers
+from keras import layers, ops
 
 
-def tiny(shape: tuple[int, int, int], classes: int, norm: str = "batch", dropout: float = 0.0) -> keras.Model:
-    """Builds one convolution with normalisation: float32 [batch, *shape] in [0, 255] -> logits [batch, classes]."""
+def tiny(
+    shape: tuple[int, int, int], classes: int, norm: str = "batch", dropout: float = 0.0, idle: bool = False
+) -> keras.Model:
+    """Builds one convolution with normalisation: float32 [batch, *shape] in [0, 255] -> logits [batch, classes].
+
+    With `idle`, it has a layer whose weights get no gradient, although they are trainable.
+    """
     inputs = keras.Input(shape)
     x = layers.Rescaling(1 / 127.5, -1)(inputs)
     x = layers.Conv2D(8, 3, 2, use_bias=False)(x)
     x = layers.BatchNormalization()(x) if norm == "batch" else layers.GroupNormalization(2)(x)
     x = layers.GlobalAveragePooling2D()(layers.Activation("relu")(x))
     x = layers.Dropout(dropout)(x) if dropout else x
+    x = x + ops.stop_gradient(layers.Dense(8, name="idle")(x)) if idle else x
     return keras.Model(inputs, layers.Dense(classes)(x))
 
 

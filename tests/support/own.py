@@ -1,8 +1,10 @@
 """A user's own losses, optimizers, metrics and callbacks, such that work and such that are refused."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import keras
 from keras import ops
@@ -146,6 +148,13 @@ class Diary(keras.callbacks.Callback):
         self.write("done")
 
 
+class Slow(keras.callbacks.Callback):
+    """Lets a step take a tenth of a second, so that a test can meet a run at a step of its choice."""
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        time.sleep(0.1)
+
+
 def shared(shares: Any, logits: Any, power: float = 1.0) -> Any:
     """The cross-entropy of shares of classes."""
     assert shares.dtype == "float32" and shares.shape[-1] == logits.shape[-1]
@@ -157,3 +166,16 @@ class Shared(keras.losses.Loss):
 
     def call(self, y_true: Any, y_pred: Any) -> Any:
         return shared(y_true, y_pred)
+
+
+class Scrape(keras.callbacks.Callback):
+    """Writes what an address answers to a file when the second epoch begins."""
+
+    def __init__(self, url: str, path: str) -> None:
+        super().__init__()
+        self.url, self.path = url, path
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        if epoch == 1:
+            with urlopen(self.url, timeout=60) as answer:
+                Path(self.path).write_bytes(answer.read())

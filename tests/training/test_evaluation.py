@@ -1,5 +1,6 @@
 """The test pass of a run: which weights it tests, and which ones the run keeps and saves."""
 
+import json
 from pathlib import Path
 
 import keras
@@ -52,6 +53,10 @@ def test_averaged_weights_are_tested_and_saved_and_the_run_goes_on_with_its_own(
     assert_equal(tested[2], averages)
     assert any((own != average).any() for own, average in zip(weights, averages, strict=False))
     assert_equal(read_latest(run_dir).weights, weights)
+    events = [json.loads(line) for line in (run_dir / "events.jsonl").read_text().splitlines()]
+    kinds = [event["event"] for event in events]
+    assert kinds == ["start", "checkpoint", "stop", "start", "checkpoint", "end"]
+    assert events[3]["step"] == events[2]["step"] > 0 and "tensorflow" in events[3]["versions"]
     assert_equal(saved(run_dir), averages)
     (run_dir / "model.keras").unlink()
     train(config, World(), run_dir, resume=True)

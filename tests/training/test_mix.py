@@ -12,11 +12,11 @@ from tests.support.sample import SampleData
 from tfpipe import World, load_config
 from tfpipe.config import Config
 from tfpipe.errors import ConfigError
+from tfpipe.training.backends import make_model
 from tfpipe.training.compile import build_loss, build_metrics
 from tfpipe.training.loop import train
 from tfpipe.training.models import build_model
 from tfpipe.training.run_model import class_numbers
-from tfpipe.training.single import make_model
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.1, 0.2, 3.0]], np.float32)
 NUMBERS = np.array([0, 1], np.int32)

@@ -4,13 +4,15 @@ import argparse
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tfpipe.collectives.launch import find_launch
 from tfpipe.config import Config, DataConfig, load_config
 from tfpipe.data.runtime.tracing import Window
-from tfpipe.distributed import World, find_launch
-from tfpipe.errors import masked
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError, masked
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.console import without_chatter
 from tfpipe.util.json_text import to_json
@@ -18,6 +20,8 @@ from tfpipe.util.retry import retried
 
 Arguments = argparse._ActionsContainer
 """A parser, or a group of its arguments."""
+
+BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def add_config(arguments: Arguments) -> None:
@@ -162,3 +166,20 @@ def quiet_tensorflow(args: argparse.Namespace) -> AbstractContextManager[None]:
     """Returns a context that removes TensorFlow's start-up messages from stderr, except with --debug."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     return nullcontext() if args.debug else without_chatter()
+
+
+def choose_backend() -> str:
+    """Returns the backend of Keras that KERAS_BACKEND names, TensorFlow's by default; must come before TensorFlow.
+
+    A user's ~/.keras may name another one, which other programs want. Raises ConfigError if it cannot be used.
+    """
+    name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    if name not in BACKENDS:
+        raise ConfigError(f'KERAS_BACKEND is "{name}"; accepted: {", ".join(BACKENDS)}')
+    if find_spec(name) is None:
+        raise ConfigError(f"KERAS_BACKEND={name} needs the package {name}, which is not installed")
+    if name == "torch":
+        from tfpipe.interop.triton import load_triton
+
+        load_triton()
+    return name

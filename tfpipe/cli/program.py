@@ -9,15 +9,19 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from tfpipe import __version__
-from tfpipe.distributed import end_other_ranks, find_launch
+from tfpipe.collectives.launch import find_launch
+from tfpipe.collectives.protocol import LostRankError, is_lost
+from tfpipe.distributed import end_other_ranks
 from tfpipe.errors import Stopped, TfpipeError
 from tfpipe.util.console import configure_logging
 
 # Modules of tfpipe.cli.commands, in the order of --help.
 COMMANDS = (
-    "train", "sample", "filelist", "order", "bench", "tune", "report", "view", "check", "index", "pack", "serve",
-    "stage", "config",
+    "train", "evaluate", "predict", "sample", "filelist", "order", "bench", "tune", "report", "view", "check", "index",
+    "pack", "serve", "stage", "config",
 )  # fmt: skip
+
+LATER_S = 10.0
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,19 +47,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return _fail("interrupted", 130, rank)
+    except LostRankError as error:
+        return _fail_later(str(error), rank)
     except (TfpipeError, OSError) as error:
         if args.debug:
             raise
         return _fail(str(error), getattr(error, "exit_code", 1), rank)
     except Exception as error:
-        if "Horovod has been shut down" not in str(error):
+        if not is_lost(error):
             traceback.print_exc()
             end_other_ranks(1)
             return 1
-        # The failed rank prints the reason; the launcher then kills this rank during the sleep.
-        time.sleep(10)
-        return _fail("another rank has stopped", 1, rank)
+        return _fail_later("another rank has stopped", rank)
     return 0
+
+
+def _fail_later(message: str, rank: int) -> int:
+    """Fails after another rank, which prints the reason; the launcher then kills this rank during the sleep."""
+    time.sleep(LATER_S)
+    return _fail(message, 1, rank)
 
 
 def _fail(message: str, code: int, rank: int) -> int:

@@ -13,6 +13,11 @@ from tfpipe.config.data_sections import LISTS, Layout, Parallel, RandomResizedCr
 from tfpipe.config.data_source import SourceConfig
 from tfpipe.config.mix import Mix, Normalize
 from tfpipe.config.section import ConfigPath, CropSide, Form, Fraction, Kernel, Section, Seed
+from tfpipe.config.targets import OF_OBJECTS, Targets, TargetsConfig
+from tfpipe.config.views import APART, View, views_conflict
+
+# Of a key whose null stands for a value that depends on `targets`.
+DEFAULT = Field(validate_default=True)
 
 
 class DataConfig(Section):
@@ -112,14 +117,23 @@ class DataConfig(Section):
     `tfpipe train` has the normalisation of its own anyway, on the device."""
     mix: Mix | None = None
     """Mixes the crops of each training batch, and their labels; null: neither."""
-    crop: Literal["boxes", "random_resized", "center", "full"] = "boxes"
+    targets: Targets = TargetsConfig()
+    """The labels that come with each crop; a text is short for its `kind`: "boxes" for {"kind": "boxes"}."""
+    crop: Annotated[Literal["boxes", "random_resized", "center", "full"], DEFAULT] = None  # type: ignore[assignment]
     """"boxes": one crop per object, or the whole image if it has no annotation. "random_resized": a random
-    crop covering part of a box. "center": the middle. "full": the whole image."""
+    crop covering part of a box. "center": the middle. "full": the whole image. null: "boxes", or "full" with `targets`
+    "boxes", "labels" and "mask"."""
     test_crop: Literal["boxes", "center", "full"] | None = None
     """The same for test data, which is never augmented; null: as in training, but "center" instead of "random_resized"
     (or "boxes" if labels come from objects)."""
     random_resized: RandomResizedCrop = RandomResizedCrop()
     """Parameters of "random_resized"."""
+    fit: Literal["stretch", "letterbox"] = "stretch"
+    """How an image becomes a crop "full". "stretch": resized to the crop's height and width. "letterbox": resized with
+    its aspect ratio to the largest size that fits, into the middle of the crop; the rest is flat. A "center" crop has
+    the crop's aspect ratio either way."""
+    letterbox_level: Annotated[int, Field(ge=0, le=255)] = 114
+    """Level of the rest of a letterbox, in all channels; YOLO's gray is 114."""
     center_fraction: Fraction = 0.875
     """Side of the "center" crop, as a share of the largest that fits."""
     flip: bool | None = None
@@ -128,8 +142,13 @@ class DataConfig(Section):
     """Random changes of the training crops, in this order: torchvision's, by their names and with their arguments, each
     with a probability `p` besides. All draws are made from `seed`, the crop's position in the stream and the number of
     the step, so every epoch has others, and a resumed run the same."""
-    label_source: Literal["directory", "object"] = "directory"
-    """"directory": the image's folder (n02437312/...). "object": each object's name in the XML."""
+    views: Annotated[list[View], Form('a list of {"count": NUMBER, "crop": ..., "size": ..., "augment": ...}')] = []
+    """Several crops of each training image, e.g. SimCLR's two or DINO's ten, made in one pass over its file; []: one.
+    A batch's images are then a tuple, one tensor for each view. The first view is what the same config without views
+    gives, with the first view's keys; the others are drawn independently of it. Test data are as without views."""
+    label_source: Annotated[Literal["directory", "object"], DEFAULT] = None  # type: ignore[assignment]
+    """"directory": the image's folder (n02437312/...). "object": each object's name in the XML. null: "directory", or
+    "object" with `targets` "boxes" and "labels"."""
     classes: Annotated[list[str] | ConfigPath | None, Form("a list of class names")] = None
     """Class names in the order of their numbers, or a file with one per line (LOC_synset_mapping.txt);
     null: the sorted folders of the training list."""
@@ -143,7 +162,8 @@ class DataConfig(Section):
     train_box_file: ConfigPath | None = None
     """Table of the training images' boxes, used instead of the XMLs: Kaggle's LOC_train_solution.csv, or
     imagenet_2012_bounding_boxes.csv of TensorFlow's scripts. `tfpipe index` reads it into the index, which training
-    then requires. An image without a row is used whole."""
+    then requires. An image without a row is used whole. With `source` "archive" it may also be a tar file of XMLs,
+    plain or .tar.gz (ILSVRC2012_bbox_train_v2.tar.gz), and is read at the first start."""
     test_box_file: ConfigPath | None = None
     """The same for the test images, e.g. LOC_val_solution.csv."""
     annotations: Literal["auto", "index", "xml", "lxml", "none"] = "auto"
@@ -175,6 +195,14 @@ class DataConfig(Section):
     handler: str | None = None
     """Accepted so that ALCF configs run; ignored."""
 
+    @field_validator("crop", "label_source", mode="before")
+    @classmethod
+    def _default(cls, value: str | None, info: ValidationInfo) -> str:
+        """Returns the value that stands for null with these targets."""
+        assert info.field_name is not None, "it is of two fields"
+        targets = info.data.get("targets", TargetsConfig())
+        return targets.defaults[info.field_name] if value is None else value
+
     @field_validator("train_filelist")
     @classmethod
     def _there_is_data(cls, lists: Path | list[WeightedList] | None, info: ValidationInfo) -> Any:
@@ -204,6 +232,30 @@ class DataConfig(Section):
         return "bicubic, antialiased" if self.resize == "bicubic" else self.resize
 
     @property
+    def flips(self) -> bool:
+        """Whether half of the training crops are mirrored."""
+        return self.crop == "random_resized" if self.flip is None else self.flip
+
+    @property
+    def by_view(self) -> tuple["DataConfig", ...]:
+        """The config of each view, without `views`, each with another seed; this one alone if there are no views."""
+        if not self.views:
+            return (self,)
+        settings = [view.settings for view in self.views for _ in range(view.count)]
+        seeds = [{"views": [], "seed": self.seed + number * APART} for number in range(len(settings))]
+        return tuple(self.model_copy(update=own | seed) for own, seed in zip(settings, seeds, strict=True))
+
+    def letterbox_for(self, split: str) -> int | None:
+        """Returns the level of the rest of a letterbox in the crops of `split`; None if they are no letterboxes."""
+        return self.letterbox_level if self.fit == "letterbox" and self.crop_for(split) == "full" else None
+
+    @property
+    def shapes(self) -> str:
+        """Height, width and channels of the training crops, e.g. "224x224x3"; of the views, each once."""
+        sizes = dict.fromkeys(view.crop_image_size for view in self.by_view)
+        return ", ".join(f"{height}x{width}x{self.num_channels}" for height, width in sizes)
+
+    @property
     def phases(self) -> tuple[tuple[int, "DataConfig"], ...]:
         """The configs of training, each with its first epoch; in each, `crop_image_size` and `batch_size` are fixed."""
         sizes = (*by_epoch(self.crop_image_size), *by_epoch(self.batch_size))
@@ -222,12 +274,12 @@ class DataConfig(Section):
         return self.model_copy(update=changed) if changed else self
 
     def for_split(self, split: str) -> "DataConfig":
-        """Returns the config of `split` ("train" or "test"): test data have one size, training data all of them."""
-        if split == "train" or (self.test_crop_image_size is None and not self.phased):
+        """Returns the config of `split` ("train" or "test"): test data have one size and view, training data all."""
+        if split == "train" or (self.test_crop_image_size is None and not self.phased and not self.views):
             return self
         last = self.phases[-1][1]
         size = self.test_crop_image_size or last.crop_image_size
-        return last.model_copy(update={"crop_image_size": size, "test_crop_image_size": None})
+        return last.model_copy(update={"crop_image_size": size, "test_crop_image_size": None, "views": []})
 
     def filelist_for(self, split: str) -> Path | list[WeightedList]:
         """Returns the filelist of `split` ("train" or "test"), or the lists of a mixture; `split` must have one."""
@@ -244,22 +296,27 @@ class DataConfig(Section):
         return self.train_label_file if split == "train" else self.test_label_file
 
     def crop_for(self, split: str) -> str:
-        """Returns the crop mode of `split` ("train" or "test")."""
+        """Returns the crop mode of `split` ("train" or "test"), of the first view if there are several."""
         if split == "train":
-            return self.crop
+            return self.by_view[0].crop
         if self.test_crop is not None:
             return self.test_crop
         if self.crop == "random_resized":
-            return "center" if self.label_source == "directory" else "boxes"
+            return self.targets.test_crop or ("center" if self.label_source == "directory" else "boxes")
         return self.crop
+
+    def uses_boxes(self, split: str) -> bool:
+        """Returns whether the crops of `split` ("train" or "test"), or what comes with them, depend on boxes."""
+        crops = {view.crop_for(split) for view in self.by_view}
+        return not crops.isdisjoint(("boxes", "random_resized")) or self.targets.kind in OF_OBJECTS
 
     def _conflicts(self) -> Iterator[str]:
         if self.source is not None:
-            yield from _beside_source(self)
+            yield from self.source.beside(self)
         if self.label_source == "object":
             if self.annotations == "none":
                 yield 'label_source "object" needs the XML files; annotations is "none"'
-            for name in ("crop", "test_crop"):
+            for name in () if self.targets.kind in OF_OBJECTS else ("crop", "test_crop"):
                 if getattr(self, name) in ("center", "full"):
                     yield (
                         f'{name} "{getattr(self, name)}" makes one crop of an image, whose objects may be of several '
@@ -271,6 +328,7 @@ class DataConfig(Section):
                     "the same on every rank and in every run"
                 )
         yield from _sizes_conflict(self)
+        yield from views_conflict(self)
         if self.num_parallel_readers == 1 and "autotune" in (self.parallel.read, self.parallel.decode):
             yield (
                 'num_parallel_readers 1 makes the pipeline serial, without AUTOTUNE: set it to "auto", or leave '
@@ -287,6 +345,7 @@ class DataConfig(Section):
             yield from self.mix.misfits(min(size for _, size in by_epoch(self.batch_size)), self.num_classes)
         if self.normalize is not None:
             yield from self.normalize.misfits(self.dtype, self.num_channels)
+        yield from self.targets.misfits(self)
         for name in ("train_box_file", "test_box_file"):
             if getattr(self, name) is not None and self.annotations in ("xml", "lxml", "none"):
                 yield (
@@ -309,6 +368,7 @@ class DataConfig(Section):
 def _sizes_conflict(data: DataConfig) -> Iterator[str]:
     """Yields a message for each size of crops that is too large, or that other settings do not allow."""
     sizes = [("crop_image_size", size) for _, size in by_epoch(data.crop_image_size)]
+    sizes += [(f"views[{number}].size", view.size) for number, view in enumerate(data.views) if view.size]
     sizes += [] if data.test_crop_image_size is None else [("test_crop_image_size", data.test_crop_image_size)]
     for name, (height, width) in sizes:
         if height * width * data.num_channels >= 2**29:
@@ -321,32 +381,17 @@ def _sizes_conflict(data: DataConfig) -> Iterator[str]:
         )
 
 
-def _beside_source(data: DataConfig) -> Iterator[str]:
-    """Yields a message for each key of filelists that `source` would make ineffective."""
-    source = data.source
-    assert source is not None, "the caller looks"
-    text = json.dumps({"kind": source.kind} | ({} if source.path is None else {"path": str(source.path)}))
-    for name in ("train_filelist", "test_filelist"):
-        value = getattr(data, name)
-        if value is not None:
-            listed = [str(entry.path) for entry in value] if isinstance(value, list) else str(value)
-            yield f"source {text} and {name} {json.dumps(listed)} both name the data: leave one of them out, or null"
-    labels = () if source.kind == "folders" or ":" in source.kind else ("train_label_file", "test_label_file")
-    boxes = () if ":" in source.kind else ("train_box_file", "test_box_file")
-    for name in (*labels, *boxes):
-        value = getattr(data, name)
-        if value is not None:
-            yield (
-                f'{name} "{value}" is for images of filelists, and source {text} says itself what its images hold: '
-                f"leave {name} out, or null"
-            )
-
-
 def unused(data: DataConfig) -> Iterator[str]:
     """Yields a message for each setting that has no effect, though it would do no harm."""
     if data.scaled_decode:
         yield "data.scaled_decode has no effect any more: images are decoded at their full size"
-    crops = {data.crop_for("train"), data.crop_for("test")}
-    for name, crop in (("random_resized", "random_resized"), ("center_fraction", "center")):
+    views = data.by_view
+    crops = {*(view.crop for view in views), data.crop_for("test")}
+    for name, crop in (("random_resized", "random_resized"), ("center_fraction", "center"), ("fit", "full")):
         if getattr(data, name) != type(data).model_fields[name].default and crop not in crops:
             yield f'data.{name} has no effect: it is for data.crop "{crop}", and data.crop is "{data.crop}"'
+    if data.letterbox_level != type(data).model_fields["letterbox_level"].default and data.fit != "letterbox":
+        yield 'data.letterbox_level has no effect: it is for data.fit "letterbox"'
+    for name, key in (("flip", "flip"), ("augment", "augment")):
+        if getattr(data, name) and data.views and all(getattr(view, key) is not None for view in data.views):
+            yield f"data.{name} has no effect: each of data.views has its own"

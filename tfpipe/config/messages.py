@@ -94,7 +94,7 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
 
 def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:
     key = path.rpartition(".")[2]
-    known = _known_paths(root)
+    known = known_paths(root)
     here = [path.removesuffix(key) + name for name in section.model_fields]
     guesses = [
         *(full for full in known if full.rpartition(".")[2] == key),
@@ -104,10 +104,10 @@ def _nearest(path: str, section: type[BaseModel], root: type[BaseModel]) -> str:
     return f"; did you mean {guesses[0]}?" if guesses else f"; known here: {', '.join(here)}"
 
 
-def _known_paths(section: type[BaseModel], prefix: str = "") -> list[str]:
+def known_paths(section: type[BaseModel], prefix: str = "") -> list[str]:
     paths = []
     for name, field in section.model_fields.items():
         paths.append(prefix + name)
         for inner in _sections(field.annotation):
-            paths += _known_paths(inner, f"{prefix}{name}.")
+            paths += known_paths(inner, f"{prefix}{name}.")
     return paths

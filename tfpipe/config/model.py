@@ -11,6 +11,7 @@ from tfpipe.config.section import Args, ConfigPath, Form, Section, Seed
 
 # Arguments of Keras' schedules that hold learning rates; "values" holds several.
 RATES = ("initial_learning_rate", "warmup_target", "values")
+Port = Annotated[int, Field(ge=0, lt=2**16)]
 NAMED = Form('a list of {"name": NAME, "args": {...}}')
 
 
@@ -117,6 +118,11 @@ class TrainingConfig(Section):
     """Steps between two progress lines in a log."""
     interval: PositiveInt = 100
     """Steps summarised in one line of metrics.jsonl, over all ranks."""
+    metrics_port: Port | None = None
+    """TCP port on which rank 0 serves live figures of the run to Prometheus, at /metrics; 0: a free one, which the log
+    names; null: none. Needs prometheus_client: pip install 'tfpipe[metrics]'."""
+    metrics_host: str = "127.0.0.1"
+    """Address that `metrics_port` listens on; "0.0.0.0" lets other hosts read the figures, without a password."""
     test_every: PositiveInt = 1
     """Epochs between two test passes; the last epoch is always followed by one."""
     seed: Seed = 0
@@ -135,8 +141,14 @@ class TrainingConfig(Section):
     """Keras' dtype policy; on CPUs mixed_bfloat16 is a little faster and mixed_float16 much slower."""
     compression: Literal["none", "fp16"] = "none"
     """Compression of the gradients in the allreduce."""
+    collectives: Literal["auto", "horovod", "tensorflow", "jax", "torch"] = "auto"
+    """Connection of several ranks. "horovod" has to be built, and needs a launcher of MPI's. "tensorflow", "jax" and
+    "torch" are the framework's own collectives, which need nothing else, under any launcher; "jax" and "torch" go with
+    this KERAS_BACKEND, the others with TensorFlow. "auto": with TensorFlow, Horovod if it is installed and the launcher
+    is one of MPI's, else TensorFlow's; with KERAS_BACKEND jax or torch, its own."""
     xla: bool = False
-    """Compiles the training step with XLA; one rank only, since XLA cannot compile Horovod's ops."""
+    """Compiles the training step with XLA; with several ranks the part before the allreduce, which XLA cannot compile.
+    Not with KERAS_BACKEND torch."""
 
 
 class AccuracyConfig(Section):

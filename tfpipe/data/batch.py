@@ -40,19 +40,21 @@ def weighed(data: Any, user: str) -> tuple[Any, Any, Any]:
     if type(data) is tuple and len(data) > 1 and not any(isinstance(part, dict | tuple) for part in data):
         return data[0], data[1], data[2] if len(data) > 2 else None
     raise ConfigError(
-        f"{user} needs a tensor of images and one of labels, and data.transform returned {_describe(data)}: return "
-        "(images, labels) or (images, labels, weights), or take the batches into a loop of your own with tfpipe.Loader"
+        f"{user} needs a tensor of images and one of labels, and data.transform or data.views gave {_describe(data)}: "
+        "return (images, labels) or (images, labels, weights), without views, or take the batches into a loop of your "
+        "own with tfpipe.Loader"
     )
 
 
-def transformed(function: Callable[..., Any], name: str, images: tf.Tensor, labels: tf.Tensor) -> Any:
+def transformed(function: Callable[..., Any], name: str, images: Any, labels: Any) -> Any:
     """Returns `function(images, labels)` in graph, checked for what Keras, PyTorch and JAX can take.
 
+    `images` are a tensor, or with `data.views` a tuple of tensors.
     A number of rows that only a batch can tell is checked with each batch. Raises ConfigError, which says what
     `function`, called `name` in the config, has returned.
     """
     data = function(images, labels)
-    data = tuple(data) if isinstance(data, list) else data
+    data, first = tuple(data) if isinstance(data, list) else data, tf.nest.flatten(images)[0]
 
     def refuse(reason: str) -> ConfigError:
         return ConfigError(f'data.transform "{name}" returned {_describe(data)}: {reason}; {ACCEPTED}')
@@ -67,14 +69,14 @@ def transformed(function: Callable[..., Any], name: str, images: tf.Tensor, labe
             raise refuse(f"{where} has the type {leaf.dtype.name}, which only TensorFlow knows")
         if leaf.shape.rank == 0:
             raise refuse(f"{where} has no batch dimension")
-        rows, known = images.shape[0], None if leaf.shape.rank is None else leaf.shape[0]
+        rows, known = first.shape[0], None if leaf.shape.rank is None else leaf.shape[0]
         if None not in (rows, known) and rows != known:
             raise refuse(f"{where} has {known} rows, and the batch has {rows} crops")
     if type(data) is tuple and len(data) == 3:
         for path, leaf in _leaves(data[2], "[2]"):
             if not leaf.dtype.is_floating:
                 raise refuse(f"its part {path} would weigh the samples, and is no float")
-    return tf.nest.map_structure(lambda leaf: _with_rows(leaf, images, name), data)
+    return tf.nest.map_structure(lambda leaf: _with_rows(leaf, first, name), data)
 
 
 def _with_rows(leaf: tf.Tensor, images: tf.Tensor, name: str) -> tf.Tensor:

@@ -26,13 +26,15 @@ FREE = {
 }  # fmt: skip
 # Keys that are in a contract only if they differ from their defaults: contracts of earlier versions lack them.
 LATER = {
-    "augment", "mix", "normalize", "repeats",
+    "augment", "mix", "normalize", "repeats", "targets", "views", "fit", "letterbox_level",
 }  # fmt: skip
 # Values that are not always known, the decisive one first: a contract without them, or with null, is not compared.
 KNOWN_AT_TIMES = ("boxes", "layout")
 # The base names of the images, in order, stand for their paths: a continuation may read the same samples from another
 # folder, or from another kind of source. Contracts of earlier versions have the paths' digest only.
 NAMES, PATHS = "file names", "data.train_filelist"
+# Compared only if both know it: a continuation may read a copy of the tables.
+VERSION = "the tables' version"
 
 
 def data_contract(split: Split) -> dict[str, Any]:
@@ -54,6 +56,8 @@ def data_contract(split: Split) -> dict[str, Any]:
         "labels": hashlib.sha256(np.ascontiguousarray(catalog.labels).data).hexdigest(),
         "boxes": None if catalog.boxes is None else _boxes_digest(catalog.boxes),
         "layout": _layout(catalog),
+        **({VERSION: catalog.version} if catalog.version else {}),
+        **({"further columns": _values_digest(catalog)} if catalog.values else {}),
         "data.shuffle_buffer > 1": order.shuffle,
         **{f"data.{name}": value for name, value in data.items()},
         "data.resize": split.config.stored_resize,
@@ -65,6 +69,7 @@ def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
     known = [name for name in KNOWN_AT_TIMES if then.get(name) and now.get(name)][:1]
     by_name = NAMES in then and NAMES in now
     skipped = {*KNOWN_AT_TIMES, PATHS if by_name else NAMES} - {*known}
+    skipped |= set() if then.get(VERSION) and now.get(VERSION) else {VERSION}
     names = [name for name in {**then, **now} if name not in skipped]
     return differences(then, now, "then", "now", names)
 
@@ -72,6 +77,13 @@ def breaches(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def _boxes_digest(boxes: Boxes) -> str:
     kinds = ("<i4", "<f4", "<i4")
     return _digest(*(np.ascontiguousarray(array, kind) for array, kind in zip(boxes, kinds, strict=True)))
+
+
+def _values_digest(catalog: Catalog) -> str:
+    names = sorted(catalog.values)
+    columns = [value if isinstance(value, tuple) else (value,) for value in map(catalog.values.__getitem__, names)]
+    texts = np.frombuffer("\n".join(names).encode(), np.uint8)
+    return _digest(texts, *(np.ascontiguousarray(array) for column in columns for array in column))
 
 
 def _digest(*arrays: np.ndarray) -> str:

@@ -70,7 +70,7 @@ def own_crops(split: Split) -> int | None:
         return int((catalog.boxes.images % world.size == world.rank).sum())
     annotated = catalog.annotated[slice(world.rank, None, world.size)]
     parsed = split.config.crop_for(catalog.split) == "boxes" and annotated.any()
-    return None if catalog.by_object or parsed else len(range(world.rank, len(catalog), world.size))
+    return None if split.crops_objects or parsed else len(range(world.rank, len(catalog), world.size))
 
 
 def crops_left(split: Split, rest: Stream) -> int | None:
@@ -96,7 +96,7 @@ def most_crops(split: Split, items: np.ndarray) -> np.ndarray:
 
 def _several(split: Split) -> bool:
     """Returns whether an image gives a crop for each of its boxes."""
-    return split.catalog.by_object or split.config.crop_for(split.catalog.split) == "boxes"
+    return split.crops_objects or split.config.crop_for(split.catalog.split) == "boxes"
 
 
 def check_share(split: Split) -> None:
@@ -105,7 +105,7 @@ def check_share(split: Split) -> None:
     Raises ConfigError if it does not: the rank would wait for its first batch without end.
     """
     catalog, world = split.catalog, split.world
-    if split.config.scope != "shard" or world.size == 1 or catalog.by_box or catalog.lists or not catalog.by_object:
+    if split.config.scope != "shard" or world.size == 1 or catalog.by_box or catalog.lists or not split.crops_objects:
         return
     share = np.arange(world.rank, len(catalog), world.size)
     if catalog.boxes is not None:

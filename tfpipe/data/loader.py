@@ -2,35 +2,35 @@
 
 import math
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, cached_property, partial
 from typing import Any
 
 import tensorflow as tf
 
-from tfpipe.config import Config
 from tfpipe.config.by_epoch import by_epoch
 from tfpipe.data.batch import Batch, joined
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.contract import breaches, data_contract
-from tfpipe.data.crop_counts import CropCount, check_share, count_crops, crops_left, own_crops
+from tfpipe.data.crop_counts import check_share, crops_left
+from tfpipe.data.epochs import Epochs
 from tfpipe.data.failures.batches import Batches, PhasedBatches
 from tfpipe.data.failures.missing import Dropped, DroppedLog, DroppedSample
 from tfpipe.data.failures.stalled import Taker, describe, on_device, pending_files, unreadable_within
 from tfpipe.data.order.progress import Progress
-from tfpipe.data.order.schedule import Schedule
+from tfpipe.data.order.state import LoaderState
 from tfpipe.data.order.stream import Cursor, Stream
 from tfpipe.data.pipeline import build_batches, stage_names
 from tfpipe.data.runtime.marks import marked
 from tfpipe.data.runtime.meter import Meter
+from tfpipe.data.sources.described import described
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split
-from tfpipe.data.state import LoaderState
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
 
 
-class Loader(Iterator[Any]):
+class Loader(Epochs):
     """An iterator over the batches of a rank: endless for training, one exact pass for each `for` over the test data.
 
         with tfpipe.Loader(config) as loader:
@@ -43,7 +43,7 @@ class Loader(Iterator[Any]):
 
     def __init__(
         self,
-        config: Config,
+        data: Any,
         split: str = "train",
         world: World | None = None,
         device: str | None = None,
@@ -57,11 +57,12 @@ class Loader(Iterator[Any]):
         marks: bool = False,
         max_bad_fraction: float | None = None,
         steps_per_epoch: int | None = None,
+        **keys: Any,
     ) -> None:
-        """Loads the catalog; the first batch taken builds the pipeline.
+        """Loads the catalog; `start`, or the first batch taken, builds the pipeline.
 
         Args:
-            config: config, of which the `data` section is used.
+            data: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: as launched, which Horovod connects.
             device: TensorFlow's device, e.g. "GPU:0", that a thread puts the batches on, two ahead.
@@ -75,15 +76,20 @@ class Loader(Iterator[Any]):
             marks: whether to record, while a trace is recorded, when each sample is read and cropped.
             max_bad_fraction: share of an epoch's samples that this rank may leave out; None: `data.max_bad_fraction`.
             steps_per_epoch: batches of a training epoch; None: as many as it takes all ranks to see each crop once.
+            **keys: if `data` is no config, keys of the section `data`, as tfpipe.load takes them.
 
         Raises:
-            ConfigError: a filelist, a label or an annotation folder cannot be used, or this rank would get no crop.
+            ConfigError: a key is unknown, a filelist, a label or an annotation folder cannot be used, or this rank
+                would get no crop.
             ValueError: `timeout_s` is no time.
         """
         if timeout_s is not None and not timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0 s, or math.inf for no limit; received {timeout_s}")
+        config, source = described(data, split, keys, self)
         self.config, self.split, self.world = config, split, (world := world or World.detect())
-        loaded = load_split(config.data, split, world) if catalog is None else catalog.adapted(config.data, world)
+        loaded = (
+            load_split(config.data, split, world, source) if catalog is None else catalog.adapted(config.data, world)
+        )
         self.data: Split = loaded
         if loaded.training:
             check_share(loaded)
@@ -105,6 +111,11 @@ class Loader(Iterator[Any]):
     def catalog(self) -> Catalog:
         """Catalog of the images: paths, labels, class names, boxes."""
         return self.data.catalog
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes, in the order of their numbers."""
+        return list(self.data.classes)
 
     def __enter__(self) -> "Loader":
         return self
@@ -153,39 +164,16 @@ class Loader(Iterator[Any]):
             self._dropped.check()
         return batch
 
+    def _spec(self) -> Any:
+        with self._lock:
+            return self._finished(self._opened().element_spec)
+
     def _finished(self, batch: Batch) -> Any:
         """Returns a batch as its user gets it."""
         if self._named:
             return batch
         extras = [batch.positions] if self._positions else []
         return joined(batch.data, *extras, *([batch.ready] if self._ready else []))
-
-    def this_pass(self) -> Iterator[Any]:
-        """Yields the batches from those on that the state does not count, or, as `for` does, a pass over test data.
-
-        It ends with the test data, and when another pass, `close` or `load_state_dict` begins: a thread that still
-        iterates then gets none of the batches of the next pass.
-        """
-        with self._lock:
-            if self.step != self.used:
-                self.close()
-            iter(self)
-            number = self._passes
-        while True:
-            with self._lock:
-                if self._passes != number:
-                    return
-                try:
-                    batch = next(self)
-                except StopIteration:
-                    return
-            yield batch
-
-    @property
-    def element_spec(self) -> Any:
-        """Types and shapes of the batches of all epochs, as TensorFlow's TensorSpecs; builds the pipeline."""
-        with self._lock:
-            return self._opened().element_spec.data
 
     @property
     def step(self) -> int:
@@ -196,49 +184,6 @@ class Loader(Iterator[Any]):
     def used(self) -> int:
         """Batches that the state counts as used: those handed out or, once `commit` was called, those committed."""
         return self._progress.used.step
-
-    def __len__(self) -> int:
-        """Returns the number of this rank's batches in a test pass.
-
-        Raises TypeError for training data, which is endless, and if only reading the XMLs would tell: an index does.
-        """
-        crops = None if self.split == "train" else own_crops(self.data)
-        if crops is None:
-            raise TypeError(f"the number of batches of the {self.split} data is not known; see steps_per_epoch")
-        return -(-crops // self.data.config.batch_size)
-
-    @cached_property
-    def count(self) -> CropCount:
-        """Number of crops in an epoch over all ranks; every rank must ask."""
-        return count_crops(self.data)
-
-    @cached_property
-    def schedule(self) -> Schedule:
-        """Steps of the epochs, and the phases in which crops and batches have one size; every rank must ask."""
-        return self._schedule_of(self.world.size)
-
-    def _schedule_of(self, size: int) -> Schedule:
-        return Schedule.of(self.data.config, 0 if self._epoch_steps else self.count.crops, size, self._epoch_steps)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Number of batches in which all ranks together see at least an epoch's crops; every rank must ask."""
-        return self.schedule.steps
-
-    def epoch(self, number: int) -> Iterator[Any]:
-        """Yields the batches of epoch `number`, from 0, that are still to come: after a resume, the rest of it.
-
-        An epoch of test data is a pass, as with `for`. Raises ValueError if a training epoch is over, or an earlier
-        one is not.
-        """
-        if self.split != "train":
-            yield from self.this_pass()
-            return
-        first, end = (self.schedule.first_step(each) for each in (number, number + 1))
-        if not first <= self.step <= end:
-            raise ValueError(f"epoch {number} begins at step {first}, and {self.step} steps are done")
-        while self.step < end:
-            yield next(self)
 
     def commit(self, step: int | None = None) -> None:
         """Counts the batches up to number `step` as used, None: all handed out; the state is of these from now on.
@@ -308,6 +253,16 @@ class Loader(Iterator[Any]):
             self._crops_before, self._first, self._ended = 0, step, False
             self._dropped.restart()
 
+    def start(self) -> None:
+        """Begins to read and decode, so that the next batches come sooner; the state stays the same.
+
+        Returns at once: call it before work that takes time, e.g. when `load_state_dict` is done and the weights of a
+        model are still to be loaded. Without it, the first batch taken begins.
+        """
+        with self._lock:
+            if not self._ended:
+                self._opened()
+
     def waits_for(self) -> str:
         """Returns text that names the files of the next batches: those that cannot be read, or else a few of them."""
         paths = pending_files(self.data, self._progress.ahead(), None)
@@ -324,10 +279,15 @@ class Loader(Iterator[Any]):
             return self._dropped.take()
 
     def stats(self) -> dict[str, Any]:
-        """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see Meter.stats."""
+        """Returns this rank's waits and rates, with `ready` also delays, and each stage's work: see Meter.stats.
+
+        Besides, `images` are the crops handed out and `left_out` the samples that `data.on_error` "skip" has left out,
+        as far as they were looked for (every 1,000 batches, and by `dropped`), since the stream began.
+        """
         data, iterator = self.data.config, None if self._batches is None else self._batches.iterator
         size = self.schedule.phase_after(self.step)[0].batch_size if data.phased else data.batch_size
-        return self.meter.stats(size, iterator, stage_names(self.data))
+        counts = {"images": self._progress.crops, "left_out": self._dropped.count}
+        return {**self.meter.stats(size, iterator, stage_names(self.data)), **counts}
 
     def close(self) -> None:
         """Ends the pipeline. The state stays: training data continue from it, test data with another pass."""
@@ -398,3 +358,30 @@ class Loader(Iterator[Any]):
     def _settle(self) -> None:
         over = self._ended and self.step == self.used
         self._dropped.settle(math.inf if over else self.rest().cursors[self.world.rank].position)
+
+
+def load(data: Any, split: str = "train", **arguments: Any) -> Loader:
+    """Returns a Loader of data that are described in one call, without a config.
+
+        train, test = tfpipe.load("flowers", image_size=128), tfpipe.load("flowers", "test", image_size=128)
+        model.fit(train.dataset(), epochs=5, validation_data=test.dataset(), shuffle=False)
+
+    Args:
+        data: a path, whose kind is recognised: a folder of class folders, or of train and val with such; a filelist
+            (.txt); a table (.csv, .parquet, .arrow, .jsonl); COCO's instances .json; tar shards; packed data;
+            TFRecords. Or data in memory: a pandas DataFrame, or another table of Arrow, with the columns `path` or
+            `image` (bytes), `label` and perhaps `boxes`; a list of (path, label); a list of paths with `labels`; a
+            Dataset or DatasetDict of Hugging Face. Relative paths in memory are relative to `images`, or to the current
+            folder.
+        split: "train": shuffled, augmented and endless. "test": one exact pass for each `for`, over the data that their
+            names say are validation or test data, or over all of `data` if `classes` is given.
+        **arguments: keys of the config's section `data`, e.g. `batch_size`, `crop` and `augment`, where a number stands
+            for the sides of a square; those of `data.source`, e.g. `test_share` and `columns`; those of Loader, e.g.
+            `world` and `positions`; `image_size` for `crop_image_size`; `labels` of a list of paths, and `classes`: the
+            test data of another place than the training data need `classes=train.class_names`.
+
+    Raises:
+        ConfigError: an argument is unknown or wrong, or the data cannot be used; the message names the nearest right
+            one, and what was found.
+    """
+    return Loader(data, split, **arguments)

@@ -17,10 +17,11 @@ from tfpipe.data.annotations.targets import parse_targets
 from tfpipe.data.batch import Batch, joined, transformed
 from tfpipe.data.catalog.locate import Lookup, known_targets
 from tfpipe.data.crop_counts import own_crops
-from tfpipe.data.images.augment import choose_augment
-from tfpipe.data.images.crops import Crops, choose_windows, crop_seeds, from_first
-from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder, ops_library
+from tfpipe.data.images.augment import augmented, choose_augment
+from tfpipe.data.images.crops import Crops, Origin, choose_windows, crop_seeds, from_first
+from tfpipe.data.images.decode import Decoder, EncodedImages, choose_decoder
 from tfpipe.data.images.floats import to_floats
+from tfpipe.data.images.library import ops_library
 from tfpipe.data.images.mix import mixed
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import WHOLE, BlockRange, SampleRef, Stream
@@ -38,6 +39,7 @@ from tfpipe.data.sources.crop_cache import CropBatch, cached, crop_store
 from tfpipe.data.sources.reading import Encoded, known_entries, measured
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import Split, StoredCrops
+from tfpipe.data.targets.labels import choose_origin, choose_targets, needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.import_function import load_function
@@ -69,7 +71,8 @@ def build_dataset(
         Elements of images [batch, height, width, channels], uint8 in [0, 255] or `data.dtype` in [0, 1], or as
         `data.normalize` says; labels int32 [batch], or in training with `data.mix` float32 [batch, classes]; positions
         int64 [batch, 2]: stream position and crop; ready float64 [], in seconds since 1970. The last test batch may be
-        smaller. With `data.transform`, what it returns comes in place of images and labels.
+        smaller. With `data.views`, images of training are a tuple of tensors, by view. With `data.transform`, what it
+        returns comes in place of images and labels.
 
     Raises:
         ConfigError: a filelist, a label, an annotation folder or the cache cannot be used, or `data.transform` returns
@@ -109,13 +112,13 @@ def _batched_crops(
     stream = resume or Stream.start(world.size)
     crops = split.crops()
     if crops is not None:
-        return split, mix(gather(split, crops, stream), split)
+        return split, mix(target(gather(split, crops, stream), split), split)
     if workers is None:
         dataset = load(split, stream)
     else:
         dataset = served(partial(load, stream=stream), workers, split)
     # Rebatch copies each crop once; unbatch and batch would copy it twice.
-    return split, mix(dataset.rebatch(split.config.batch_size, drop_remainder=split.training), split)
+    return split, mix(target(dataset.rebatch(split.config.batch_size, drop_remainder=split.training), split), split)
 
 
 def _delivered(dataset: tf.data.Dataset, split: Split, resume: Stream | None, with_ready: bool) -> tf.data.Dataset:
@@ -144,7 +147,7 @@ def visit(split: Split, stream: Stream, part: BlockRange = WHOLE) -> tf.data.Dat
 
 def stage_names(split: Split) -> tuple[str, ...]:
     """Returns the names of a pipeline's maps, in pipeline order."""
-    mixes = ("mix",) if _mixes(split) else ()
+    mixes = (*(("target",) if needs_origin(split) else ()), *(("mix",) if _mixes(split) else ()))
     if split.stores != "images":
         return ("visit", "gather", *mixes, "finish")
     return (*STAGES[:-1], *mixes, STAGES[-1]) if split.config.service is None else ("service", "hand over", *mixes)
@@ -183,15 +186,18 @@ def crop(
     With a store of crops, cuts only those that it lacks and adds them to it. `decoder` defaults to `data.decoder`'s.
     """
     config, catalog = split.config, split.catalog
-    flip = split.training and (config.crop == "random_resized" if config.flip is None else config.flip)
-    shape = (*config.crop_image_size, config.num_channels)
+    flip = [split.training and view.flips for view in config.by_view]
+    shapes = [(*view.crop_image_size, config.num_channels) for view in config.by_view]
     known = known_targets(catalog, sent=config.service is not None)
-    decoder = decoder or choose_decoder(config)
+    decoder = decoder or choose_decoder(config, catalog.split)
     entries = known_entries(config, catalog, show=split.world.rank == 0)
-    augment = choose_augment(config, training=split.training)
+    augment = [choose_augment(view, training=split.training) for view in config.by_view]
+    image_of, place = choose_origin(split)
 
     def flips_of(visit: SampleRef, owners: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-        return flipped(crop_seeds(2 * config.seed + 1, tf.gather(visit.position, owners), numbers))
+        positions = tf.gather(visit.position, owners)
+        drawn = [flipped(crop_seeds(2 * view.seed + 1, positions, numbers)) for view in config.by_view]
+        return tf.stack([one & each for one, each in zip(drawn, flip, strict=True)], 1) if config.views else drawn[0]
 
     def cut(encoded: Encoded) -> CropBatch:
         visit, sizes = encoded.visit, decoder.sizes(encoded.jpeg, encoded.size)
@@ -201,32 +207,44 @@ def crop(
             else:
                 targets = known.at(visit.item)
         with tf.name_scope("crop"):
-            chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, catalog.by_object)
+            chosen = choose_windows(targets, sizes, visit.position, config, catalog.split, split.crops_objects)
             windows = mark_decode(from_first(chosen, visit.first_crop), visit.position)
         with tf.name_scope("decode"):
             # The store keeps crops before mirroring, which differs in each epoch and is done below.
-            at_once = flip and store is None
+            at_once = any(flip) and store is None
             flips = flips_of(visit, windows.images, windows.numbers) if at_once else tf.zeros(0, tf.bool)
             images = EncodedImages(encoded.jpeg, None if entries is None else entries.at(visit.item))
-            pixels = tf.ensure_shape(decoder.decode(images, sizes, windows, flips), [None, *shape])
-        return CropBatch(pixels, windows.images, windows.numbers, windows.labels)
+            pixels = decoder.decode(images, sizes, windows, flips)
+        crops = CropBatch(pixels, windows.images, windows.numbers, windows.labels)
+        return crops if place is None else place(crops, encoded, sizes, windows, flips)
 
-    find_or_cut = cut if store is None else cached(cut, store, shape)
+    find_or_cut = cut if store is None else cached(cut, store, shapes[0])
 
     @stage("crop")
     def crop_some(encoded: Encoded) -> Crops:
-        images, owners, numbers, labels = find_or_cut(encoded)
-        if flip and store is not None:
+        found = find_or_cut(encoded)
+        images, owners, numbers, labels = found[:4]
+        if any(flip) and store is not None:
             with tf.name_scope("flip"):
                 images = decoder.mirror(images, flips_of(encoded.visit, owners, numbers))
         positions = tf.stack([tf.gather(encoded.visit.position, owners), numbers], axis=1)
-        return Crops(images if augment is None else augment(images, positions), labels, positions)
+        origin = () if image_of is None else Origin(image_of(encoded.visit.item, owners), found.frame, found.mask)
+        return Crops(augmented(images, positions, augment), labels, positions, origin)
 
     if config.on_error == "skip":
         crop_some = skip_failed_elements(crop_some)
     calls = calls_at_once(config, split.world).decode
     dataset = dataset.batch(decoder.images).map(mark_crop(crop_some), calls, name="crop")
     return close_at_exit(dataset)  # here too, for chains written by hand
+
+
+def target(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
+    """Gives the crops of each batch of `Crops` the labels that `data.targets` and further columns set.
+
+    Raises ConfigError if an image has more boxes than `data.targets` allows.
+    """
+    describe = choose_targets(split)
+    return dataset if describe is None else dataset.map(stage("target")(describe), name="target")
 
 
 def mix(dataset: tf.data.Dataset, split: Split) -> tf.data.Dataset:
@@ -265,9 +283,10 @@ def finish(dataset: tf.data.Dataset, config: DataConfig, with_positions: bool) -
 
 @stage("finish")
 def _finished(crops: Crops, config: DataConfig) -> Batch:
-    images, labels, positions = crops
+    images, labels, positions, *_ = crops
     if config.dtype != "uint8":
-        images = to_floats(images, config, ops_library(config))
+        convert = partial(to_floats, config=config, library=ops_library(config))
+        images = tf.nest.map_structure(convert, images)
     return Batch((images, labels), positions)
 
 
@@ -282,7 +301,7 @@ def transform(dataset: tf.data.Dataset, config: DataConfig) -> tf.data.Dataset:
     name, function = config.transform, load_function(config.transform, "data.transform")
     refused: list[ConfigError] = []
 
-    def checked(images: tf.Tensor, labels: tf.Tensor) -> Any:
+    def checked(images: Any, labels: tf.Tensor) -> Any:
         try:
             return transformed(function, name, images, labels)
         except ConfigError as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig, Parallel
+from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.catalog.boxes import REMEDY as LISTED
 from tfpipe.data.catalog.storage import Storage
 from tfpipe.data.catalog.types import Catalog
@@ -48,6 +49,12 @@ class Failure(NamedTuple):
 
     path: str
     reason: str
+
+
+def stated_failure(path: str, reason: str) -> Failure | None:
+    """Returns the failure of a file that `reason`, which begins with its path, states; None if it states another."""
+    start = f"{path}: "
+    return Failure(path, reason[len(start) :]) if reason.startswith(start) else None
 
 
 class StoredCrops(NamedTuple):
@@ -109,6 +116,11 @@ class Split(ABC):
         return replace(self, config=config, world=world)
 
     @property
+    def crops_objects(self) -> bool:
+        """Returns whether each object is a crop with a label of its own."""
+        return self.catalog.by_object and self.config.targets.kind not in OF_OBJECTS
+
+    @property
     def stores(self) -> Stores:
         """Content of a record: an image's file, a crop as a JPEG, or a crop's pixels."""
         return "images"
@@ -123,6 +135,11 @@ class Split(ABC):
     @abstractmethod
     def image(self, item: int) -> bytes:
         """Returns the file of image `item`. Raises OSError or ValueError."""
+
+    def mask(self, item: int) -> bytes:
+        """Returns the file of the mask of image `item`. Raises OSError, ValueError or TfpipeError."""
+        assert self.storage is not None, "masks are files, or records of the images' shards"
+        return self.storage.contents([self.catalog.annotation(item)])[0] or b""
 
     @abstractmethod
     def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
@@ -159,6 +176,8 @@ class Split(ABC):
         from tfpipe.data.images.damage import describe
         from tfpipe.data.runtime.op_errors import reason
 
+        if self.catalog.masks is not None and (failure := stated_failure(self.catalog.masks[item], reason(error))):
+            return failure
         try:
             contents = self.image(item)
         except (OSError, ValueError) as unread:

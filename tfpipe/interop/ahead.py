@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfpipe.config import Config
 from tfpipe.data.batch import joined
 from tfpipe.data.failures.batches import Batches
 from tfpipe.data.failures.stalled import Taker
@@ -33,15 +32,15 @@ class Prepared(NamedTuple):
 class AheadLoader(Loader):
     """A Loader whose thread prepares batches ahead of use; the state is that of the batch handed out last."""
 
-    def __init__(self, config: Config, split: str, world: World, ahead: int, positions: bool, **options: Any) -> None:
+    def __init__(self, data: Any, split: str, world: World, ahead: int, positions: bool, **options: Any) -> None:
         """Loads the catalog; `ahead` is the number of batches prepared before they are asked for.
 
-        `positions` says whether the user gets them; `options` are those of Loader. TensorFlow gets none of the GPUs,
-        whose memory it would take, unless it has started before.
+        `positions` says whether the user gets them; `options` are those of Loader, and keys of `data`. TensorFlow gets
+        none of the GPUs, whose memory it would take, unless it has started before.
         """
         with suppress(RuntimeError):
             tf.config.set_visible_devices([], "GPU")
-        super().__init__(config, split, world, positions=positions, **options)
+        super().__init__(data, split, world, positions=positions, **options)
         self._ahead = ahead
 
     @abstractmethod
@@ -51,6 +50,14 @@ class AheadLoader(Loader):
     @abstractmethod
     def _used(self, batch: Prepared) -> tuple[Any, Any]:
         """Returns data and positions of a batch, as its user gets them."""
+
+    @property
+    def dataset(self) -> Any:
+        """Is no attribute here: what torch's DataLoaders call so, and Lightning looks for, is another thing."""
+        raise AttributeError(
+            f"{type(self).__module__.replace('interop.', '')}.Loader hands out no tensors of TensorFlow: use "
+            "tfpipe.load or tfpipe.Loader, whose dataset() Keras takes with each of its backends"
+        )
 
     def _finished(self, batch: Any) -> Any:
         data, positions = self._used(batch)

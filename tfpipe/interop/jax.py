@@ -15,7 +15,6 @@ except ImportError as error:
 import numpy as np
 import tensorflow as tf
 
-from tfpipe.config import Config
 from tfpipe.data.batch import Batch
 from tfpipe.data.crop_counts import own_crops
 from tfpipe.data.split import Split
@@ -39,7 +38,7 @@ class Loader(AheadLoader):
 
     def __init__(
         self,
-        config: Config,
+        data: Any,
         split: str = "train",
         world: World | None = None,
         *,
@@ -49,11 +48,12 @@ class Loader(AheadLoader):
         positions: bool = False,
         catalog: Split | None = None,
         gather: Gather | None = None,
+        **keys: Any,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
         Args:
-            config: config, of which the `data` section is used.
+            data: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: JAX's processes.
             device: where the arrays are; None: JAX's default device.
@@ -64,6 +64,7 @@ class Loader(AheadLoader):
             positions: whether to add the crops' positions to each batch: NumPy's int64 [batch, 2], of this process.
             catalog: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank; None: JAX's, between its processes.
+            **keys: if `data` is no config, keys of the section `data`, as tfpipe.load takes them.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or the
@@ -72,8 +73,10 @@ class Loader(AheadLoader):
         world = world or world_of(jax.process_index(), jax.process_count(), _gather)
         if gather is None and world.backend == "none":
             gather = _gather
-        options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather}
-        super().__init__(config, split, world, AHEAD, positions, **options)
+        options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather, **keys}
+        super().__init__(data, split, world, AHEAD, positions, **options)
+        if self.config.data.targets.ragged:
+            raise ConfigError("tfpipe.jax: JAX has no ragged arrays: set data.targets.ragged to false")
         self._place: Place = device if sharding is None else sharding
         self._full = _most_batches(self) if split == "test" and sharding is not None else None
 
@@ -126,19 +129,27 @@ def _filled(batches: Iterator[Batch], count: int, empty: Batch) -> Iterator[Batc
 
 def _prepare(place: Place, rows: int | None, batch: Batch) -> Prepared:
     """Puts the arrays of a batch on their devices, filled up to `rows` rows."""
-    data = tf.nest.map_structure(np.asarray, batch.data)
+    data = tf.nest.map_structure(_array, batch.data)
     if rows is not None and (missing := rows - len(batch.positions)):
         data = tf.nest.map_structure(lambda part: _fill(part, missing), data)
     if isinstance(place, jax.sharding.Sharding):
-        data = jax.tree.map(partial(jax.make_array_from_process_local_data, place), data)
+        put = partial(jax.make_array_from_process_local_data, place)
     else:
-        data = jax.device_put(data, place)
-    return Prepared(data, batch.positions)
+        put = partial(jax.device_put, device=place)
+    return Prepared(jax.tree.map(lambda part: part if part.dtype.kind == "U" else put(part), data), batch.positions)
+
+
+def _array(part: tf.Tensor) -> np.ndarray:
+    """Returns a part of a batch; texts, which no device takes, stay NumPy's."""
+    array = np.asarray(part)
+    return np.array([text.decode() for text in array.tolist()], str) if array.dtype == object else array
 
 
 def _fill(array: np.ndarray, count: int) -> np.ndarray:
-    """Returns `array` with `count` more rows: NO_LABEL if each row is a whole number with a sign, otherwise zeros."""
-    value = NO_LABEL if array.ndim == 1 and np.issubdtype(array.dtype, np.signedinteger) else 0
+    """Returns `array` with `count` more rows: NO_LABEL if they are of whole numbers with a sign, otherwise zeros."""
+    value = NO_LABEL if np.issubdtype(array.dtype, np.signedinteger) else 0
+    if array.dtype.kind == "U":
+        return np.concatenate([array, np.full(count, "")])
     return np.concatenate([array, np.full_like(array, value, shape=(count, *array.shape[1:]))])
 
 

@@ -1,44 +1,19 @@
-"""A Loader's batches for Keras' fit, evaluate and predict, on every backend; it counts those that are trained.
+"""Counts the batches of Loader.dataset() that Keras' fit, evaluate and predict have used, on every backend.
 
 model.fit(
-    tfpipe.keras.batches(loader),
-    steps_per_epoch=loader.steps_per_epoch,
+    loader.dataset(),
     epochs=2,
     shuffle=False,  # the Loader does it
-    validation_data=tfpipe.keras.batches(test),
+    validation_data=test.dataset(),
     callbacks=[tfpipe.keras.Commit(loader)],
 )
 """
 
-from contextlib import suppress
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tfpipe.data.loader import Loader
-from tfpipe.data.runtime.shutdown import close_at_exit
-
-
-def batches(loader: Loader) -> tf.data.Dataset:
-    """Returns the batches of a tfpipe.Loader as a dataset, which all backends of Keras take; builds the pipeline.
-
-    Each iteration over test data is a pass from the beginning, whatever the one before has left. Training data continue
-    after the batches that the Loader counts as used: with the callback `Commit`, those that a fit took ahead come again
-    in the next one. Load a state before you call this. An error of the Loader is TensorFlow's UnknownError there, with
-    the same text.
-    """
-    dataset = tf.data.Dataset.from_generator(loader.this_pass, output_signature=loader.element_spec)
-    if loader.split == "train":
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-    elif loader.config.data.on_error == "raise" and not loader.step:
-        with suppress(TypeError):  # only the XMLs tell
-            dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(loader)))
-    # Keras drops iterators in cycles of references. Python's collector may find one in any thread, also in a thread of
-    # that very iterator's, e.g. of a prefetch, which would then wait for its own end: so the dataset has no threads.
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = options.autotune.enabled = False
-    return close_at_exit(dataset.with_options(options))
 
 
 class Commit(keras.callbacks.Callback):

@@ -1,7 +1,7 @@
 """PyTorch batches: build_dataset's, as torch tensors that share their memory. Import it before TensorFlow."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -18,7 +18,6 @@ load_triton()
 
 import tensorflow as tf  # noqa: E402
 
-from tfpipe.config import Config  # noqa: E402
 from tfpipe.data.batch import Batch  # noqa: E402
 from tfpipe.data.runtime.shutdown import close_at_exit  # noqa: E402
 from tfpipe.data.split import Split  # noqa: E402
@@ -44,7 +43,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
 
     def __init__(
         self,
-        config: Config,
+        data: Any,
         split: str = "train",
         world: World | None = None,
         *,
@@ -54,11 +53,12 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
         positions: bool = False,
         catalog: Split | None = None,
         gather: Gather | None = None,
+        **keys: Any,
     ) -> None:
         """Loads the catalog; the first batch taken builds the pipeline.
 
         Args:
-            config: config, of which the `data` section is used.
+            data: config, of which the `data` section is used; or any data that tfpipe.load takes.
             split: "train" or "test".
             world: this process's rank and the number of ranks; None: those of torch.distributed, if initialised.
             device: where the tensors are; None: the CPU.
@@ -67,6 +67,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             positions: whether to add the crops' positions to each batch, int64 [batch, 2], on the CPU.
             catalog: the split if already loaded, by stages.load_split.
             gather: function that returns every rank's value by rank; None: torch.distributed's, if initialised.
+            **keys: if `data` is no config, keys of the section `data`, as tfpipe.load takes them.
 
         Raises:
             ConfigError: a filelist, a label or an annotation folder cannot be used, this rank would get no crop, or
@@ -77,8 +78,8 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             device = torch.device("cuda", torch.cuda.current_device())
         if gather is None and dist.is_available() and dist.is_initialized():
             gather = _gather
-        options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather}
-        super().__init__(config, split, world or _world(), 0 if device.type == "cpu" else 1, positions, **options)
+        options: dict[str, Any] = {"timeout_s": timeout_s, "catalog": catalog, "gather": gather, **keys}
+        super().__init__(data, split, world or _world(), 0 if device.type == "cpu" else 1, positions, **options)
         self._device, self._channels_first = device, channels_first
 
     def __iter__(self) -> "Loader":
@@ -99,8 +100,7 @@ class Loader(AheadLoader, IterableDataset[Tensors]):
             used_by = torch.cuda.current_stream(self._device)
             used_by.wait_event(batch.arrived)
             # Their memory may not be given to the next batch's copy before this stream is done with them.
-            for tensor in tf.nest.flatten(batch.data):
-                tensor.record_stream(used_by)
+            _each(partial(_record, used_by), batch.data)
         return batch.data, torch.from_dlpack(batch.positions)
 
 
@@ -112,7 +112,8 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
     end with the last reference to an iterator.
 
     Args:
-        dataset: batches as of build_dataset: images [batch, height, width, channels], labels, and further tensors.
+        dataset: batches as of build_dataset: images [batch, height, width, channels], or a tuple of them, by view;
+            labels, and further tensors.
         channels_first: True for images [batch, channels, height, width] in torch.channels_last memory format, the
             order in which the dataset stores them; False for [batch, height, width, channels].
 
@@ -133,9 +134,12 @@ def iterable(dataset: tf.data.Dataset, channels_first: bool = True) -> IterableD
 
 
 def _usable(spec: Any) -> bool:
-    if not isinstance(spec, tuple) or len(spec) < 2 or not all(isinstance(part, tf.TensorSpec) for part in spec):
+    if type(spec) is not tuple or len(spec) < 2:
         return False
-    return spec[0].shape.rank in (4, None) and all(part.dtype != tf.string for part in spec)
+    views = spec[0] if type(spec[0]) is tuple else spec[:1]
+    if not all(isinstance(part, tf.TensorSpec) and part.dtype != tf.string for part in (*views, *spec[1:])):
+        return False
+    return all(view.shape.rank in (4, None) for view in views)
 
 
 class _Batches(IterableDataset[Tensors]):
@@ -155,15 +159,17 @@ class _Batches(IterableDataset[Tensors]):
     def _batches(self) -> Iterator[Tensors]:
         # Only the loop holds the dataset's iterator, so that closing this generator ends the pipeline.
         for images, labels, *others in self.dataset:
-            data = (_tensor(part, self.channels_first) for part in (images, labels))
+            data = tf.nest.map_structure(lambda part: _tensor(part, self.channels_first), (images, labels))
             yield *data, *map(torch.from_dlpack, others)
 
 
-def _tensor(part: tf.Tensor, channels_first: bool) -> torch.Tensor:
+def _tensor(part: tf.Tensor, channels_first: bool) -> Any:
     """Returns images [batch, height, width, channels], of the same memory, or something else of each crop.
 
-    Whole numbers, except of images, become int64, which torch's losses require.
+    Texts become a list. Whole numbers, except of images, become int64, which torch's losses require.
     """
+    if part.dtype == tf.string:
+        return [text.decode() for text in part.numpy().tolist()]
     tensor = torch.from_dlpack(part)
     if part.shape.rank == 4:
         return tensor.permute(0, 3, 1, 2) if channels_first else tensor
@@ -171,13 +177,42 @@ def _tensor(part: tf.Tensor, channels_first: bool) -> torch.Tensor:
 
 
 def _prepare(channels_first: bool, device: torch.device, stream: torch.cuda.Stream | None, batch: Batch) -> Prepared:
-    data = tf.nest.map_structure(lambda part: _tensor(part, channels_first), batch.data)
+    data = _structure(batch.data, channels_first)
     if stream is None:
-        return Prepared(tf.nest.map_structure(lambda tensor: tensor.to(device), data), batch.positions)
+        return Prepared(_each(lambda tensor: tensor.to(device), data), batch.positions)
     with torch.cuda.stream(stream):
         # Only from pinned memory does a copy run at the same time as the computation.
-        moved = tf.nest.map_structure(lambda tensor: tensor.pin_memory().to(device, non_blocking=True), data)
+        moved = _each(lambda tensor: tensor.pin_memory().to(device, non_blocking=True), data)
         return Prepared(moved, batch.positions, stream.record_event())
+
+
+def _structure(data: Any, channels_first: bool) -> Any:
+    """Returns a batch's data as torch has it: a dictionary of ragged parts as a list of one for each crop."""
+    if isinstance(data, dict) and any(isinstance(part, tf.RaggedTensor) for part in data.values()):
+        parts = {name: _rows(part, channels_first) for name, part in data.items()}
+        return [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
+    if isinstance(data, dict):
+        return {name: _structure(part, channels_first) for name, part in data.items()}
+    if isinstance(data, tuple):
+        return tuple(_structure(part, channels_first) for part in data)
+    return _tensor(data, channels_first)
+
+
+def _rows(part: tf.Tensor | tf.RaggedTensor, channels_first: bool) -> Sequence[Any]:
+    """Returns what a part of a batch has of each crop."""
+    if not isinstance(part, tf.RaggedTensor):
+        return _tensor(part, channels_first)
+    return torch.split(_tensor(part.values, channels_first), part.row_lengths().numpy().tolist())
+
+
+def _each(change: Callable[[torch.Tensor], torch.Tensor], data: Any) -> Any:
+    """Changes each tensor of a batch's data; texts stay."""
+    return tf.nest.map_structure(lambda part: change(part) if isinstance(part, torch.Tensor) else part, data)
+
+
+def _record(stream: torch.cuda.Stream, tensor: torch.Tensor) -> torch.Tensor:
+    tensor.record_stream(stream)
+    return tensor
 
 
 def _world() -> World:

@@ -20,13 +20,16 @@ logger = logging.getLogger(__name__)
 # The environment variable that switches the decoder off, for comparisons: TFPIPE_NATIVE=0.
 OFF = "TFPIPE_NATIVE"
 CORE, OPS = "_core*.so", "_ops*.so"
-VERSION = 12  # TFPIPE_VERSION of crops.h
+VERSION = 16  # TFPIPE_VERSION of crops.h
 BUILD = "install tfpipe again, with a C compiler (cc) on PATH"
 WITHOUT = "TensorFlow's ops"
 DAMAGED, MEMORY = 2, 3  # TFPIPE_DAMAGED and TFPIPE_MEMORY of crops.h
 # Kernels of a resize, in the order of crops.h; the ops take their numbers.
 KERNELS = ("bilinear", "antialias", "bicubic", "area")
+MOST_MEMBERS, NAME_BYTES = 4096, 64  # of a tar file that are listed in a call; memory for a name, on average
 OUTPUT_BYTES = 1 << 16  # for which memory is taken at once
+# Of Native; in graphs they are TfpipeCrops and so on.
+OP_NAMES = "crops resize augment sizes read range rows lines mark mix floats windows".split()
 # Elements of a handle of an array, as op_column.c takes it; more than the 128 that TensorFlow copies into a graph.
 HANDLE = 256
 # struct tfpipe_event of record.h.
@@ -84,6 +87,8 @@ class Core:
             written.argtypes = (ctypes.c_char_p, count, address, count)
             written.restype = count
         library.tfpipe_native_entries.restype = count
+        library.tfpipe_native_tar.argtypes = (number, address, count, address, count, address, count, address)
+        library.tfpipe_native_tar.restype = count
         library.tfpipe_native_record_start.argtypes = (count,)
         library.tfpipe_native_record_stop.restype = count
         library.tfpipe_native_record_take.argtypes = (address,)
@@ -143,6 +148,21 @@ class Core:
             if size <= room:
                 return memory[:size].tobytes()
             room = size
+
+    def tar(self, file: int, at: int, end: int) -> tuple[bytes, np.ndarray, int]:
+        """Lists members of a tar file from byte `at` on, up to byte `end`, while their headers are ordinary.
+
+        Ordinary ones are of regular files, with a name in the header and a size in octal digits, and match their
+        checksum. Returns the names, each with a zero byte after it; offsets and lengths in bytes (int64 [n, 2]); and
+        the byte of the header after them.
+        """
+        place, written = np.array([at], np.int64), np.zeros(1, np.int64)
+        extents, names = np.empty((MOST_MEMBERS, 2), np.int64), np.empty(MOST_MEMBERS * NAME_BYTES, np.uint8)
+        count = self._library.tfpipe_native_tar(
+            file, place.ctypes.data, end, extents.ctypes.data, len(extents), names.ctypes.data, len(names),
+            written.ctypes.data,
+        )  # fmt: skip
+        return names[: int(written[0])].tobytes(), extents[:count], int(place[0])
 
     def copy(self, addresses: np.ndarray, flips: np.ndarray, crops: np.ndarray) -> None:
         """Copies pixels at `addresses` (uintp [k]), which must stay in memory, into `crops` (uint8 [k, height, width, 1
@@ -210,13 +230,14 @@ class Native(Core):
     crops: Callable[..., tuple[Any, Any]]
     """(jpegs (string [n]), entries (string [n]: their entry points, "" for none; or [0]), sizes (int32 [n, 2]: height,
     width), images (int64 [k]: number of the JPEG, ascending),
-    windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, channels, kernel (an index of KERNELS), scans (the
-    most that a JPEG may have; 0: any number)) -> crops (uint8 [k, height, width, channels]), refused (bool [n]). The
-    crops of a refused JPEG are undefined: decode it otherwise."""
+    windows (int32 [k, 4 * views]), flips (bool [k * views], or [0]), targets (height, width and level of each view, in
+    a list; level: of what a window leaves free that keeps its aspect ratio, -1 to stretch it), views, channels, kernel
+    (an index of KERNELS), scans (the most that a JPEG may have; 0: any number)) -> crops (a list of uint8 [k, height,
+    width, channels]), refused (bool [n]). The crops of a refused JPEG are undefined: decode it otherwise."""
     resize: Callable[..., Any]
-    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, kernel) -> crops
-    (uint8 [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a window
-    beyond the image."""
+    """(image (uint8 [h, w, 1 or 3]), windows (int32 [k, 4]), flips (bool [k], or [0]), height, width, level, kernel) ->
+    crops (uint8 [k, height, width, channels]), resized as by `crops`. Raises tf.errors.InvalidArgumentError for a
+    window beyond the image."""
     augment: Callable[..., Any]
     """(crops (uint8 [k, height, width, 1 or 3]), positions (int64 [k, 2]), seed (int64), steps (float64 [steps, 24], as
     draw.h describes them)) -> crops, in the same memory if no other op uses it."""
@@ -226,6 +247,10 @@ class Native(Core):
     read: Callable[[Any], Any]
     """(path of a file (string [])) -> its contents (string []), "" for the path "". Its errors are those of
     tf.io.read_file; a file of more than 2^30 bytes is one."""
+    range: Callable[[Any, Any, Any, Any], Any]
+    """(paths of files (string [n]), number of one (int32 []), offset and length (int64 []), in bytes) -> these bytes of
+    the file (string []). Keeps files open. Its errors are those of tf.io.read_file, and
+    tf.errors.FailedPreconditionError for a file that ends before."""
     rows: Callable[..., Any]
     """(handle of an array (int64 [HANDLE]), items (int64 [...]), T=the array's dtype) -> its rows T [...], or [...,
     elements]. Raises tf.errors.FailedPreconditionError in another process than the array's."""
@@ -241,13 +266,18 @@ class Native(Core):
     floats: Callable[..., Any]
     """(crops (uint8 [n, height, width, channels]), table (float32, float16 or bfloat16 [channels, 256])) -> the table's
     value of each level, [n, height, width, channels]."""
+    windows: Callable[..., Any]
+    """(sizes (int32 [n, 2]: height, width), boxes (float32 [b, 4], relative), spans (int64 [k, 2]: first of each crop's
+    boxes, and their end), images (int64 [k]: number of each crop's image), seeds (int64 [k, views, 2]), ranges (float32
+    [views, 5], as struct tfpipe_range of crops.h)) -> random windows (int32 [k, views, 4]), those of
+    tf.image.stateless_sample_distorted_bounding_box with the same seeds."""
     origin: int
     """Number of this process in handles."""
 
     def __init__(self, library: ctypes.CDLL, ops: Any, origin: int) -> None:
         """Takes the loaded libraries: the core, TensorFlow's module of the ops, and the number of this process."""
         super().__init__(library)
-        for name in ("crops", "resize", "augment", "sizes", "read", "rows", "lines", "mark", "mix", "floats"):
+        for name in OP_NAMES:
             setattr(self, name, getattr(ops, f"tfpipe_{name}"))
         self.origin = origin
 

@@ -13,14 +13,14 @@ EXPORT int tfpipe_native_record_start(int64_t capacity) { return tfpipe_record_s
 EXPORT int64_t tfpipe_native_record_stop(void) { return tfpipe_record_stop(); }
 EXPORT void tfpipe_native_record_take(struct tfpipe_event *out) { tfpipe_record_take(out); }
 
-int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int height, int width, int channels,
-                      int kernel, uint8_t *crops, int64_t number, const void *call) {
+int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int channels, int kernel,
+                      int64_t number, const void *call) {
     struct tfpipe_event event = {.sample = number, .call = (uint64_t)(uintptr_t)call, .kind = TFPIPE_IMAGE};
     int recording = tfpipe_recording();
     if (recording) event.when_ns = tfpipe_now_ns();
     tfpipe_measure(scratch, recording ? event.parts_ns : NULL);
     int status = tfpipe_crops(scratch, image->jpeg, image->length, &image->entries, image->height, image->width,
-                              image->windows, image->flips, image->count, height, width, channels, kernel, crops);
+                              image->crops, image->count, channels, kernel);
     event.refused = status != 0;
     if (recording) tfpipe_record(event);
     return status;
@@ -30,27 +30,25 @@ int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image,
  * (NULL: none). refused[i] is non-zero for a JPEG that the caller has to decode in another way, mirrored too. */
 EXPORT void tfpipe_native_whole(const uint8_t *const *jpegs, const int64_t *lengths, const uint8_t *flips,
                                 int64_t count, int height, int width, int channels, uint8_t *crops, uint8_t *refused) {
-    const int32_t window[4] = {0, 0, height, width};
-    const size_t size = (size_t)height * (size_t)width * (size_t)channels;
+    const size_t pitch = (size_t)width * (size_t)channels, size = (size_t)height * pitch;
     tfpipe_scratch *scratch = tfpipe_scratch_take();
     for (int64_t i = 0; i < count; i++) {
-        struct tfpipe_image image = {jpegs[i], (size_t)lengths[i],       {0}, height, width,
-                                     window,   flips ? flips + i : NULL, 1};
-        uint8_t *out = crops + (size_t)i * size;
-        refused[i] =
-            !scratch || tfpipe_crop_image(scratch, &image, height, width, channels, TFPIPE_BILINEAR, out, i, crops);
+        struct tfpipe_crop crop = {{0, 0, height, width}, height, width,
+                                   flips && flips[i],     pitch,  crops + (size_t)i * size};
+        struct tfpipe_image image = {jpegs[i], (size_t)lengths[i], {0}, height, width, &crop, 1};
+        refused[i] = !scratch || tfpipe_crop_image(scratch, &image, channels, TFPIPE_BILINEAR, i, crops);
     }
     tfpipe_scratch_give(scratch);
 }
 
 /* Decodes a JPEG of height x width as a whole, without keeping its pixels. Returns 0 or TFPIPE_*. */
 EXPORT int tfpipe_native_try(const uint8_t *jpeg, int64_t length, int height, int width) {
-    const int32_t window[4] = {0, 0, height, width};
     uint8_t pixel[3];
+    const struct tfpipe_crop crop = {{0, 0, height, width}, 1, 1, 0, sizeof pixel, pixel};
     tfpipe_scratch *scratch = tfpipe_scratch_take();
-    int status = scratch ? tfpipe_crops(scratch, jpeg, (size_t)length, NULL, height, width, window, NULL, 1, 1, 1, 3,
-                                        TFPIPE_BILINEAR, pixel)
-                         : TFPIPE_MEMORY;
+    int status = scratch
+                     ? tfpipe_crops(scratch, jpeg, (size_t)length, NULL, height, width, &crop, 1, 3, TFPIPE_BILINEAR)
+                     : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
     return status;
 }

@@ -49,6 +49,13 @@ void rgb_row(uint8_t *restrict out, const uint8_t *r, const uint8_t *g, const ui
     }
 }
 
+void ink_row(uint8_t *restrict out, const uint8_t *restrict black, int n, int mirrored, int inverted) {
+    for (int i = 0; i < n; i++) {
+        uint8_t *to = out + 3 * (mirrored ? n - 1 - i : i);
+        for (int c = 0; c < 3; c++) to[c] = (uint8_t)((inverted ? 255 - to[c] : to[c]) * black[i] / 255);
+    }
+}
+
 void rgb_to_gray(uint8_t *restrict out, const uint8_t *r, const uint8_t *g, const uint8_t *b, int n, int mirrored) {
     for (int i = 0; i < n; i++)
         out[mirrored ? n - 1 - i : i] = (uint8_t)((19595 * r[i] + 38470 * g[i] + 7471 * b[i] + 32768) >> 16);

@@ -28,6 +28,8 @@
 
 enum {
     BLOCK = 64,           /* coefficients of a block of 8 x 8 */
+    COMPONENTS = 4,       /* of an image at most: CMYK */
+    CODED = 3,            /* of one with entry points, or whose coefficients are stored */
     MCU_BLOCKS = 10,      /* blocks of an MCU at most, as in libjpeg */
     PAD = 64,             /* bytes that vector code may read or write beyond (planes: also before) a row */
     MAX_SIDE = 65500,     /* pixels, as libjpeg's JPEG_MAX_DIMENSION */
@@ -121,9 +123,9 @@ struct component {
 
 /* What a scan codes (T.81, B.2.3 and G.1.1.1). */
 struct band {
-    int count, component[3]; /* components, and their numbers, ascending */
-    int first, last;         /* places in zigzag order (Ss, Se) */
-    int high, low;           /* lowest bits of the coefficients before it, 0 if there are none, and after it (Ah, Al) */
+    int count, component[COMPONENTS]; /* components, and their numbers, ascending */
+    int first, last;                  /* places in zigzag order (Ss, Se) */
+    int high, low; /* lowest bits of the coefficients before it, 0 if there are none, and after it (Ah, Al) */
 };
 
 struct frame {
@@ -132,8 +134,8 @@ struct frame {
     int interval; /* MCUs between restart markers, 0 for none */
     int progressive;
     int several; /* whether it comes in several scans */
-    int rgb;     /* whether its components are RGB: YCbCr otherwise, or gray */
-    struct component component[3];
+    int rgb;     /* whether its components are RGB, or CMYK: YCbCr or YCCK otherwise, or gray */
+    struct component component[COMPONENTS];
     struct band band;    /* of the scan whose header was read last */
     const uint8_t *scan; /* its coded data; NULL: the image has ended */
 };
@@ -151,10 +153,10 @@ struct header {
 
 /* Entry points, opened for a file. */
 struct entries {
-    const uint8_t *records;       /* of record_bits each, the lowest bit first; NULL: there are none */
-    int every, per_row;           /* MCUs from one to the next in a row; entry points of a row */
-    int record_bits, offset_bits; /* of these, those of the offset in the coded data */
-    int dc_bits[3], lowest_dc[3]; /* of each component */
+    const uint8_t *records;               /* of record_bits each, the lowest bit first; NULL: there are none */
+    int every, per_row;                   /* MCUs from one to the next in a row; entry points of a row */
+    int record_bits, offset_bits;         /* of these, those of the offset in the coded data */
+    int dc_bits[CODED], lowest_dc[CODED]; /* of each component */
 };
 
 struct tfpipe_scratch {
@@ -384,6 +386,10 @@ typedef void mix_row(uint8_t *own, const uint8_t *partner, size_t n, int weight)
 
 /* The same of pixels that are RGB: copies them; and converts them to gray, of n bytes. */
 ycc_row rgb_row, rgb_to_gray;
+
+/* Multiplies RGB pixels, or CMY inks as a JPEG stores them, by black: levels of 255 are bare paper. `inverted`: the pixels
+ * are 255 less each ink, as YCCK codes them. Divides as TensorFlow does, towards 0. */
+void ink_row(uint8_t *restrict out, const uint8_t *restrict black, int n, int mirrored, int inverted);
 
 struct kernels {
     const char *name;

@@ -12,6 +12,7 @@ enum { BAND_BYTES = 8192 }; /* of rows that are mirrored before they are copied 
 struct crop {
     int top, left, height, width;
     int copied, mirrored;      /* copied: the window has the crop's size */
+    size_t pitch;              /* bytes from a row of `out` to the next */
     int next;                  /* crop's row to write next, unless copied */
     struct axis rows, columns; /* unless copied */
     uint8_t *out;
@@ -29,19 +30,19 @@ struct job {
     struct scan scan;
     const uint8_t *decoded; /* the image's pixels, made by another decoder; NULL: they are in the frame's planes */
     struct crop *crops;
-    int count, height, width, channels, kernel;
+    int count, channels, kernel;
     int mcu_width, mcu_height, mcus, mcu_rows; /* pixels; MCUs in a row; rows of them */
-    int first, base, base_end; /* first MCU row needed; leftmost MCU needed, and the end of the rightmost */
-    struct span *spans;        /* MCUs needed, by row from 0 */
-    int last;                  /* end of the last MCU row needed */
-    int ring;                  /* rows kept converted: at least two, and as many as a crop's row is made of */
-    uint8_t *rows;             /* these rows, by their number modulo ring, from column base on */
-    size_t pitch;              /* bytes from a row of the ring to the next */
-    int *converted;            /* which rows these are, or -1 */
-    const uint8_t **parts;     /* rows that a crop's next row is made of */
-    uint8_t *chroma[2];        /* a row of each, upsampled */
-    int16_t *blended;          /* weighted sum of rows */
-    int64_t *parts_ns, lap_ns; /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
+    int first, base, base_end;       /* first MCU row needed; leftmost MCU needed, and the end of the rightmost */
+    struct span *spans;              /* MCUs needed, by row from 0 */
+    int last;                        /* end of the last MCU row needed */
+    int ring;                        /* rows kept converted: at least two, and as many as a crop's row is made of */
+    uint8_t *rows;                   /* these rows, by their number modulo ring, from column base on */
+    size_t pitch;                    /* bytes from a row of the ring to the next */
+    int *converted;                  /* which rows these are, or -1 */
+    const uint8_t **parts;           /* rows that a crop's next row is made of */
+    uint8_t *chroma[COMPONENTS - 1]; /* a row of each component but the first, upsampled */
+    int16_t *blended;                /* weighted sum of rows */
+    int64_t *parts_ns, lap_ns;       /* [TFPIPE_PARTS], or NULL: not measured; when the last part ended */
 };
 
 void tfpipe_measure(tfpipe_scratch *scratch, int64_t *parts_ns) { scratch->parts_ns = parts_ns; }
@@ -66,14 +67,13 @@ static int min(int a, int b) { return a < b ? a : b; }
 static int max(int a, int b) { return a > b ? a : b; }
 
 /* Sets the crops and their weights. Windows were checked: they are within the image. */
-static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *windows, const uint8_t *flips,
-                     uint8_t *out) {
+static int set_crops(struct job *job, tfpipe_scratch *scratch, const struct tfpipe_crop *wanted) {
     size_t count = (size_t)job->count, bytes = 0;
     job->ring = 2;
     int most = 0; /* weights of a pixel */
     for (size_t i = 0; i < count; i++) {
-        struct axis rows = axis_of(job->kernel, windows[4 * i + 2], job->height);
-        struct axis columns = axis_of(job->kernel, windows[4 * i + 3], job->width);
+        struct axis rows = axis_of(job->kernel, wanted[i].window[2], wanted[i].height);
+        struct axis columns = axis_of(job->kernel, wanted[i].window[3], wanted[i].width);
         if (bytes > SIZE_MAX / 4) return TFPIPE_MEMORY;
         bytes += rows.bytes + columns.bytes;
         job->ring = max(job->ring, rows.taps);
@@ -87,14 +87,15 @@ static int set_crops(struct job *job, tfpipe_scratch *scratch, const int32_t *wi
     uint8_t *memory = (uint8_t *)(weights + most);
     for (size_t i = 0; i < count; i++) {
         struct crop *crop = job->crops + i;
-        const int32_t *window = windows + 4 * i;
+        const int32_t *window = wanted[i].window;
         *crop = (struct crop){.top = window[0], .left = window[1], .height = window[2], .width = window[3]};
-        crop->mirrored = flips && flips[i];
-        crop->out = out + i * (size_t)job->height * (size_t)job->width * (size_t)job->channels;
-        crop->copied = crop->height == job->height && crop->width == job->width;
+        crop->mirrored = wanted[i].mirrored;
+        crop->out = wanted[i].out;
+        crop->pitch = wanted[i].pitch;
+        crop->copied = crop->height == wanted[i].height && crop->width == wanted[i].width;
         if (crop->copied) continue;
-        crop->rows = axis_of(job->kernel, crop->height, job->height);
-        crop->columns = axis_of(job->kernel, crop->width, job->width);
+        crop->rows = axis_of(job->kernel, crop->height, wanted[i].height);
+        crop->columns = axis_of(job->kernel, crop->width, wanted[i].width);
         axis_set(&crop->rows, memory, weights, 0);
         axis_set(&crop->columns, memory + crop->rows.bytes, weights, crop->mirrored);
         memory += crop->rows.bytes + crop->columns.bytes;
@@ -133,20 +134,19 @@ static int set_spans(struct job *job, tfpipe_scratch *scratch) {
     return 0;
 }
 
-/* Allocates rows of `columns` pixels: the ring, two of chroma, and a sum. */
+/* Allocates rows of `columns` pixels: the ring, those of chroma and black, and a sum. */
 static int set_rows(struct job *job, tfpipe_scratch *scratch, size_t columns) {
     size_t ring = (size_t)job->ring, chroma = columns + 2 * PAD, blended = (3 * columns + PAD) * sizeof *job->blended;
     job->pitch = 3 * columns + PAD;
     size_t numbers = ring * (sizeof *job->parts + sizeof *job->converted);
-    uint8_t *memory = buffer_reserve(&scratch->rows, numbers + blended + ring * job->pitch + 2 * chroma);
+    uint8_t *memory = buffer_reserve(&scratch->rows, numbers + blended + ring * job->pitch + (COMPONENTS - 1) * chroma);
     if (!memory) return TFPIPE_MEMORY;
     job->parts = (const uint8_t **)(void *)memory;
     job->converted = (int *)(void *)(job->parts + ring);
     for (int i = 0; i < job->ring; i++) job->converted[i] = -1;
     job->blended = (int16_t *)(void *)(memory + numbers);
-    job->chroma[0] = memory + numbers + blended;
-    job->chroma[1] = job->chroma[0] + chroma;
-    job->rows = job->chroma[1] + chroma;
+    job->rows = memory + numbers + blended;
+    for (int c = 0; c < COMPONENTS - 1; c++, job->rows += chroma) job->chroma[c] = job->rows;
     return 0;
 }
 
@@ -175,7 +175,7 @@ static uint8_t *samples(const struct job *job, const struct component *component
     return component->plane + component->pitch * ring + (column - job->base * 8 * component->h);
 }
 
-/* Returns columns [from, ...) of row y of a chroma component; upsamples them into job->chroma if need be. */
+/* Returns columns [from, ...) of row y of a component of chroma, or of black; upsamples them into job->chroma if need be. */
 static const uint8_t *chroma_row(const struct job *job, int index, int y, int from, int to) {
     const struct frame *frame = &job->frame;
     const struct component *component = frame->component + index;
@@ -228,6 +228,7 @@ static void convert(const struct job *job, int y, int from, int to, uint8_t *out
         const uint8_t *cb = chroma_row(job, 1, y, from, to), *cr = chroma_row(job, 2, y, from, to);
         ycc_row *row = !job->frame.rgb ? job->kernels->ycc : channels == 1 ? rgb_to_gray : rgb_row;
         row(out, luma, cb, cr, n, mirrored);
+        if (job->frame.components == 4) ink_row(out, chroma_row(job, 3, y, from, to), n, mirrored, !job->frame.rgb);
     }
 }
 
@@ -275,14 +276,14 @@ static int blend_row(struct job *job, const struct crop *crop, int last) {
 static void resize_rows(struct job *job, struct crop *crop, int y) {
     const int n = job->channels * crop->width, shift = WEIGHT + fraction(job), gray = job->channels == 1;
     if (crop->rows.taps) pixels(job, y, crop->left); /* while it is among the decoded rows */
-    for (; crop->next < job->height && blend_row(job, crop, y - crop->top); crop->next++) {
+    for (; crop->next < crop->rows.size && blend_row(job, crop, y - crop->top); crop->next++) {
         /* The pixel after the last one is read, with weight 0. */
         memcpy(job->blended + n, job->blended + n - job->channels, (size_t)job->channels * sizeof *job->blended);
-        uint8_t *out = crop->out + (size_t)crop->next * (size_t)job->width * (size_t)job->channels;
+        uint8_t *out = crop->out + (size_t)crop->next * crop->pitch;
         if (crop->columns.taps)
             (gray ? job->kernels->gray : job->kernels->filter)(out, job->blended, &crop->columns, shift);
         else
-            (gray ? resize_gray : job->kernels->resize)(out, job->blended, crop->columns.pairs, job->width);
+            (gray ? resize_gray : job->kernels->resize)(out, job->blended, crop->columns.pairs, crop->columns.size);
     }
 }
 
@@ -296,7 +297,7 @@ static void emit_rows(struct job *job, int from, int to) {
                 resize_rows(job, crop, y);
                 continue;
             }
-            uint8_t *out = crop->out + (size_t)row * (size_t)job->width * (size_t)job->channels;
+            uint8_t *out = crop->out + (size_t)row * crop->pitch;
             convert(job, y, crop->left, crop->left + crop->width, out, crop->mirrored);
         }
     }
@@ -332,12 +333,15 @@ static int decode_rows(struct job *job) {
     return 0;
 }
 
-static int check_arguments(const struct job *job, const int32_t *windows, int image_height, int image_width) {
-    if (job->count < 0 || job->height < 1 || job->width < 1 || job->height > MAX_SIDE || job->width > MAX_SIDE ||
-        (job->channels != 1 && job->channels != 3) || job->kernel < TFPIPE_BILINEAR || job->kernel > TFPIPE_AREA)
+static int check_arguments(const struct job *job, const struct tfpipe_crop *crops, int image_height, int image_width) {
+    if (job->count < 0 || (job->channels != 1 && job->channels != 3) || job->kernel < TFPIPE_BILINEAR ||
+        job->kernel > TFPIPE_AREA)
         return TFPIPE_ARGUMENT;
-    for (int i = 0; i < job->count; i++) {
-        const int32_t *window = windows + 4 * i;
+    for (const struct tfpipe_crop *crop = crops; crop < crops + job->count; crop++) {
+        const int32_t *window = crop->window;
+        if (crop->height < 1 || crop->width < 1 || crop->height > MAX_SIDE || crop->width > MAX_SIDE ||
+            crop->pitch < (size_t)crop->width * (size_t)job->channels)
+            return TFPIPE_ARGUMENT;
         if (window[0] < 0 || window[1] < 0 || window[2] < 1 || window[3] < 1 || window[2] > image_height ||
             window[3] > image_width || window[0] > image_height - window[2] || window[1] > image_width - window[3])
             return TFPIPE_ARGUMENT;
@@ -364,17 +368,15 @@ static int open_image(struct job *job, struct tfpipe_scratch *scratch, const str
 }
 
 int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, const struct tfpipe_entries *entries,
-                 int image_height, int image_width, const int32_t *windows, const uint8_t *flips, int count, int height,
-                 int width, int channels, int kernel, uint8_t *out) {
+                 int image_height, int image_width, const struct tfpipe_crop *crops, int count, int channels,
+                 int kernel) {
     struct job job = {.kernels = tfpipe_kernels(),
                       .count = count,
-                      .height = height,
-                      .width = width,
                       .channels = channels,
                       .kernel = kernel,
                       .parts_ns = scratch->parts_ns};
     if (job.parts_ns) job.lap_ns = tfpipe_now_ns();
-    int status = check_arguments(&job, windows, image_height, image_width);
+    int status = check_arguments(&job, crops, image_height, image_width);
     if (status || !count) return status;
     if (length >= MAX_BYTES) return TFPIPE_REFUSED; /* offsets have 32 bits */
     struct frame *frame = &job.frame;
@@ -383,9 +385,10 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
                                      : read_header(&job.header, scratch, jpeg, length, frame);
     if (status) return status;
     if (frame->height != image_height || frame->width != image_width) return TFPIPE_REFUSED;
+    if (frame->components == 4 && channels == 1) return TFPIPE_REFUSED;
     if ((int64_t)frame->height * frame->width * channels >= MAX_BYTES) return TFPIPE_REFUSED;
     job.scan.transformed = is_luma(&job) ? 1 : frame->components;
-    if ((status = set_crops(&job, scratch, windows, flips, out)) || (status = set_spans(&job, scratch)) ||
+    if ((status = set_crops(&job, scratch, crops)) || (status = set_spans(&job, scratch)) ||
         (status = set_memory(&job, scratch)))
         return status;
     lap(&job, TFPIPE_HEADER);
@@ -394,26 +397,22 @@ int tfpipe_crops(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length, co
 }
 
 int tfpipe_resize(tfpipe_scratch *scratch, const uint8_t *pixels, int image_height, int image_width,
-                  const int32_t *windows, const uint8_t *flips, int count, int height, int width, int channels,
-                  int kernel, uint8_t *out) {
+                  const struct tfpipe_crop *crops, int count, int channels, int kernel) {
     struct job job = {.kernels = tfpipe_kernels(),
                       .decoded = pixels,
                       .count = count,
-                      .height = height,
-                      .width = width,
                       .channels = channels,
                       .kernel = kernel,
                       .mcu_width = 1};
-    int status = check_arguments(&job, windows, image_height, image_width);
+    int status = check_arguments(&job, crops, image_height, image_width);
     job.frame.width = image_width;
-    const size_t size = (size_t)height * (size_t)width * (size_t)channels;
     job.count = 1; /* all rows are there, so one crop after the other */
-    for (int i = 0; !status && i < count; i++, windows += 4, out += size) {
-        job.base = windows[1];
-        if ((status = set_crops(&job, scratch, windows, flips ? flips + i : NULL, out)) ||
-            (status = set_rows(&job, scratch, (size_t)windows[3])))
+    for (const struct tfpipe_crop *crop = crops; !status && crop < crops + count; crop++) {
+        const int32_t *window = crop->window;
+        job.base = window[1];
+        if ((status = set_crops(&job, scratch, crop)) || (status = set_rows(&job, scratch, (size_t)window[3])))
             return status;
-        emit_rows(&job, windows[0], windows[0] + windows[2]);
+        emit_rows(&job, window[0], window[0] + window[2]);
     }
     return status;
 }

@@ -167,7 +167,7 @@ int64_t tfpipe_unstore(tfpipe_scratch *scratch, const uint8_t *bytes, size_t len
     struct codes codes[4];
     for (int table = 0; table < 4; table++) make_codes(codes + table, table);
     put_header(&out, &frame);
-    int most = BLOCKS / scan.mcu_blocks, before[3] = {0};
+    int most = BLOCKS / scan.mcu_blocks, before[CODED] = {0};
     for (int row = 0; row < scan.mcu_rows; row++) {
         for (int column = 0, n; column < scan.mcus; column += n) {
             n = scan.mcus - column < most ? scan.mcus - column : most;

@@ -31,7 +31,7 @@ _Static_assert((uint64_t)MAX_BYTES * 8 < 1ull << MOST_OFFSET_BITS && MOST_OFFSET
 /* Where an MCU begins: the bit in the coded data, and the values of DC before it. */
 struct place {
     uint64_t bit;
-    int dc[3];
+    int dc[CODED];
 };
 
 /* Multiplies by the golden ratio's bits, which changes the upper half of a number with each of its bits. */
@@ -80,13 +80,15 @@ static int width_of(uint64_t most) {
 void open_entries(struct scan *scan, const struct tfpipe_entries *entries, const uint8_t *jpeg, size_t length) {
     const uint8_t *bytes = entries->bytes;
     uint64_t of_file, own;
-    if (entries->size < HEAD + TAIL || scan->frame->interval || bytes[KIND] != FORMAT || !bytes[EVERY]) return;
+    if (entries->size < HEAD + TAIL || scan->frame->interval || scan->frame->components > CODED ||
+        bytes[KIND] != FORMAT || !bytes[EVERY])
+        return;
     memcpy(&of_file, bytes + HASH, sizeof of_file);
     memcpy(&own, bytes + CHECK, sizeof own);
     if (of_file != hash_file(jpeg, length) || own != hash_bytes(of_file, bytes + KIND, entries->size - KIND)) return;
     struct entries opened = {.every = bytes[EVERY], .offset_bits = bytes[BITS], .record_bits = bytes[BITS]};
     if (opened.offset_bits > MOST_OFFSET_BITS) return;
-    for (int c = 0; c < 3; c++) {
+    for (int c = 0; c < CODED; c++) {
         int16_t lowest;
         memcpy(&lowest, bytes + LOWEST + 2 * c, sizeof lowest);
         opened.lowest_dc[c] = lowest;
@@ -168,12 +170,14 @@ int64_t tfpipe_find_entries(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t
     struct frame frame;
     struct scan scan = {.frame = &frame};
     if (every < 1 || every > UINT8_MAX || length >= MAX_BYTES) return 0;
-    if (read_header(&header, scratch, jpeg, length, &frame) || frame.interval || frame.several) return 0;
+    if (read_header(&header, scratch, jpeg, length, &frame) || frame.interval || frame.several ||
+        frame.components > CODED)
+        return 0;
     if (open_data(scratch, &scan, jpeg + length)) return 0;
     struct place *places;
     size_t count = find(scratch, &scan, every, &places);
     if (!count) return 0;
-    int16_t lowest[3] = {0}, highest[3] = {0};
+    int16_t lowest[CODED] = {0}, highest[CODED] = {0};
     uint8_t bits[4] = {(uint8_t)width_of(places[count - 1].bit)};
     int record_bits = bits[0];
     for (int c = 0; c < frame.components; c++) {
@@ -197,7 +201,7 @@ int64_t tfpipe_find_entries(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t
     for (size_t i = 0; i < count; i++) {
         write_bits(out + HEAD, to, places[i].bit);
         to += bits[0];
-        for (int c = 0; c < 3; c++) {
+        for (int c = 0; c < CODED; c++) {
             write_bits(out + HEAD, to, c < frame.components ? (uint64_t)(places[i].dc[c] - lowest[c]) : 0);
             to += bits[1 + c];
         }

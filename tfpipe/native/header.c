@@ -68,7 +68,7 @@ int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
     frame->width = read_u16(at + 3);
     frame->components = at[5];
     if (frame->height < 1 || frame->width < 1 || frame->height > MAX_SIDE || frame->width > MAX_SIDE ||
-        (at[5] != 1 && at[5] != 3) || end - at != 6 + 3 * at[5])
+        (at[5] != 1 && at[5] != 3 && at[5] != 4) || end - at != 6 + 3 * at[5])
         return TFPIPE_REFUSED;
     for (int i = 0; i < frame->components; i++) {
         struct component *component = frame->component + i;
@@ -91,10 +91,12 @@ int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
     int blocks = 0;
     for (int i = 0; i < frame->components; i++) {
         struct component *component = frame->component + i;
-        const struct component *chroma = frame->component + (i ? 1 : 0); /* both have the same factors */
-        if (component->h > frame->hmax || component->v > frame->vmax || component->h != chroma->h ||
-            component->v != chroma->v)
+        const struct component *chroma = frame->component + 1;
+        /* Both of chroma have the same factors, black those of luma or chroma. */
+        if (i && (component->h != chroma->h || component->v != chroma->v) &&
+            (i < 3 || component->h != frame->hmax || component->v != frame->vmax))
             return TFPIPE_REFUSED;
+        if (component->h > frame->hmax || component->v > frame->vmax) return TFPIPE_REFUSED;
         component->width = (frame->width * component->h + frame->hmax - 1) / frame->hmax;
         component->height = (frame->height * component->v + frame->vmax - 1) / frame->vmax;
         blocks += component->h * component->v;
@@ -102,10 +104,14 @@ int read_frame(struct frame *frame, const uint8_t *at, const uint8_t *end) {
     return blocks > MCU_BLOCKS ? TFPIPE_REFUSED : 0;
 }
 
-/* Sets which colours three components are, by libjpeg's rules (default_decompress_parms). Returns 0 where it warns. */
+/* Sets which colours several components are, by libjpeg's rules (default_decompress_parms). Returns 0 where it warns. */
 static int set_colours(struct header *header) {
     struct frame *frame = header->frame;
     const struct component *c = frame->component;
+    if (frame->components == 4) {
+        frame->rgb = header->adobe != 2;
+        return header->adobe != 1 && header->adobe <= 2;
+    }
     frame->rgb = 0;
     if (frame->components == 1 || header->jfif) return 1;
     frame->rgb = header->adobe >= 0 ? header->adobe == 0 : c[0].id == 'R' && c[1].id == 'G' && c[2].id == 'B';

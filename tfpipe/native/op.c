@@ -57,8 +57,10 @@ __attribute__((constructor)) static void ops_register(void) {
     op_register(&tfpipe_mark_op);
     op_register(&tfpipe_sizes_op);
     op_register(&tfpipe_read_op);
+    op_register(&tfpipe_range_op);
     op_register(&tfpipe_rows_op);
     op_register(&tfpipe_lines_op);
     op_register(&tfpipe_mix_op);
     op_register(&tfpipe_floats_op);
+    op_register(&tfpipe_windows_op);
 }

@@ -1,4 +1,5 @@
-/* The ops TfpipeCrops, which decodes what windows need of JPEGs, and TfpipeResize, for pixels of other decoders. */
+/* The ops TfpipeCrops, which decodes what the windows of one or several views need of JPEGs, and TfpipeResize, for pixels
+ * of other decoders. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,26 +9,55 @@
 enum { TOO_LARGE = 1 << 29 }; /* bytes of an image that TensorFlow refuses to decode: headers.TOO_LARGE */
 
 typedef struct {
-    int32_t height, width, channels, kernel, scans;
+    int32_t views, channels, kernel, scans;
+    struct tfpipe_target targets[]; /* [views] */
 } Attributes;
+_Static_assert(sizeof(struct tfpipe_target) == 3 * sizeof(int32_t), "the attribute `targets` has another layout");
 
 enum { JPEGS, ENTRIES, SIZES, IMAGES, WINDOWS, FLIPS, INPUTS }; /* of the op */
-enum { CROPS, REFUSED, OUTPUTS };
+
+static int is_target(const struct tfpipe_target *target) {
+    return target->height > 0 && target->width > 0 && target->level >= -1 && target->level <= 255;
+}
 
 static void *crops_create(TF_OpKernelConstruction *construction) {
-    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "channels", "kernel", "scans"}, 5);
+    TF_Status *status = TF_NewStatus();
+    int32_t size = 0, bytes;
+    TF_OpKernelConstruction_GetAttrSize(construction, "targets", &size, &bytes, status);
+    Attributes *op = calloc(1, sizeof *op + sizeof *op->targets * (size_t)(size > 0 ? size : 0));
+    if (!op) {
+        TF_SetStatus(status, TF_RESOURCE_EXHAUSTED, "no memory");
+        TF_OpKernelConstruction_Failure(construction, status);
+        TF_DeleteStatus(status);
+        return NULL;
+    }
+    const char *const names[] = {"views", "channels", "kernel", "scans"};
+    int32_t *const values[] = {&op->views, &op->channels, &op->kernel, &op->scans};
+    for (int i = 0; i < 4 && TF_GetCode(status) == TF_OK; i++)
+        TF_OpKernelConstruction_GetAttrInt32(construction, names[i], values[i], status);
+    if (TF_GetCode(status) == TF_OK)
+        TF_OpKernelConstruction_GetAttrInt32List(construction, "targets", (int32_t *)op->targets, size, status);
+    int right = TF_GetCode(status) == TF_OK && size == 3 * (int64_t)op->views;
+    for (int v = 0; right && v < op->views; v++) right = is_target(op->targets + v);
+    if (TF_GetCode(status) == TF_OK && !right)
+        TF_SetStatus(status, TF_INVALID_ARGUMENT,
+                     "TfpipeCrops: targets are not a height, width and level of each view");
+    if (TF_GetCode(status) != TF_OK) TF_OpKernelConstruction_Failure(construction, status);
+    TF_DeleteStatus(status);
+    return op;
 }
 
 /* Says what is wrong with the inputs' shapes; NULL: nothing. After it, every index below stays within its tensor. */
-static const char *wrong(TF_Tensor *const in[INPUTS]) {
+static const char *wrong(int views, TF_Tensor *const in[INPUTS]) {
     static const int ranks[INPUTS] = {1, 1, 2, 1, 2, 1};
     for (int i = 0; i < INPUTS; i++)
         if (TF_NumDims(in[i]) != ranks[i]) return "TfpipeCrops: an input has a wrong rank";
     int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0), flips = TF_Dim(in[FLIPS], 0);
     if (TF_Dim(in[SIZES], 0) != n || TF_Dim(in[SIZES], 1) != 2) return "TfpipeCrops: sizes are not [n, 2]";
-    if (TF_Dim(in[WINDOWS], 0) != k || TF_Dim(in[WINDOWS], 1) != 4) return "TfpipeCrops: windows are not [k, 4]";
+    if (TF_Dim(in[WINDOWS], 0) != k || TF_Dim(in[WINDOWS], 1) != 4 * views)
+        return "TfpipeCrops: windows are not [k, 4 * views]";
     if (TF_Dim(in[ENTRIES], 0) != n && TF_Dim(in[ENTRIES], 0)) return "TfpipeCrops: entries are neither [n] nor [0]";
-    if (flips != k && flips != 0) return "TfpipeCrops: flips are neither [k] nor [0]";
+    if (flips != k * views && flips != 0) return "TfpipeCrops: flips are neither [k * views] nor [0]";
     const int64_t *images = TF_TensorData(in[IMAGES]);
     for (int64_t i = 0; i < k; i++)
         if (images[i] < (i ? images[i - 1] : 0) || images[i] >= n)
@@ -35,16 +65,27 @@ static const char *wrong(TF_Tensor *const in[INPUTS]) {
     return NULL;
 }
 
-static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor *const out[OUTPUTS]) {
-    int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0);
+/* Returns the largest number of crops of an image. */
+static int64_t most_crops(const int64_t *images, int64_t k) {
+    int64_t most = 0;
+    for (int64_t first = 0, i = 0; i < k; i++) {
+        if (images[i] != images[first]) first = i;
+        if (i - first + 1 > most) most = i - first + 1;
+    }
+    return most;
+}
+
+/* Decodes all images; `out`: crops of each view, then which images are refused. */
+static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor *const *out) {
+    const int64_t n = TF_Dim(in[JPEGS], 0), k = TF_Dim(in[IMAGES], 0), views = op->views;
     const TF_TString *jpegs = TF_TensorData(in[JPEGS]);
     const TF_TString *entries = TF_Dim(in[ENTRIES], 0) ? TF_TensorData(in[ENTRIES]) : NULL;
     const int32_t *sizes = TF_TensorData(in[SIZES]), *windows = TF_TensorData(in[WINDOWS]);
     const int64_t *images = TF_TensorData(in[IMAGES]);
     const uint8_t *flips = TF_Dim(in[FLIPS], 0) ? TF_TensorData(in[FLIPS]) : NULL;
-    uint8_t *crops = TF_TensorData(out[CROPS]), *refused = TF_TensorData(out[REFUSED]);
-    const size_t size = (size_t)op->height * op->width * op->channels;
-    tfpipe_scratch *scratch = tfpipe_scratch_take();
+    uint8_t *refused = TF_TensorData(out[views]);
+    struct tfpipe_crop *crops = malloc((size_t)(most_crops(images, k) * views + 1) * sizeof *crops);
+    tfpipe_scratch *scratch = crops ? tfpipe_scratch_take() : NULL;
     if (scratch) tfpipe_limit_scans(scratch, op->scans);
     memset(refused, 0, (size_t)n);
     for (int64_t first = 0, end; first < k; first = end) {
@@ -56,44 +97,61 @@ static void decode(const Attributes *op, TF_Tensor *const in[INPUTS], TF_Tensor 
                                    {0},
                                    height,
                                    width,
-                                   windows + 4 * first,
-                                   flips ? flips + first : NULL,
-                                   (int)(end - first)};
+                                   crops,
+                                   (int)((end - first) * views)};
         if (entries)
             own.entries = (struct tfpipe_entries){(const uint8_t *)TF_StringGetDataPointer(entries + image),
                                                   TF_StringGetSize(entries + image)};
-        refused[image] = !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels ||
-                         tfpipe_crop_image(scratch, &own, op->height, op->width, op->channels, op->kernel,
-                                           crops + first * size, image, images);
+        refused[image] = !scratch || height <= 0 || width <= 0 || (int64_t)height * width >= TOO_LARGE / op->channels;
+        if (refused[image]) continue;
+        for (int64_t i = first * views; i < end * views; i++) {
+            const struct tfpipe_target *target = op->targets + i % views;
+            const size_t size = (size_t)target->height * (size_t)target->width * (size_t)op->channels;
+            uint8_t *view = TF_TensorData(out[i % views]);
+            crops[i - first * views] = tfpipe_place(target, windows + 4 * i, flips && flips[i], op->channels,
+                                                    view + (size_t)(i / views) * size);
+        }
+        refused[image] = tfpipe_crop_image(scratch, &own, op->channels, op->kernel, image, images) != 0;
     }
     tfpipe_scratch_give(scratch);
+    free(crops);
 }
 
-static void crops_compute(void *op, TF_OpKernelContext *context) {
-    const Attributes *attributes = op;
+/* Allocates the outputs: crops of each view, then which images are refused. */
+static void allocate(const Attributes *op, TF_OpKernelContext *context, TF_Tensor *const in[INPUTS], TF_Tensor **out,
+                     TF_Status *status) {
+    for (int v = 0; v < op->views && TF_GetCode(status) == TF_OK; v++) {
+        int64_t dims[4] = {TF_Dim(in[IMAGES], 0), op->targets[v].height, op->targets[v].width, op->channels};
+        size_t bytes = (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
+        out[v] = TF_AllocateOutput(context, v, TF_UINT8, dims, 4, bytes, status);
+    }
+    int64_t n = TF_Dim(in[JPEGS], 0);
+    if (TF_GetCode(status) == TF_OK)
+        out[op->views] = TF_AllocateOutput(context, op->views, TF_BOOL, &n, 1, (size_t)n, status);
+}
+
+static void crops_compute(void *state, TF_OpKernelContext *context) {
+    const Attributes *op = state;
     struct tfpipe_event event = {.when_ns = tfpipe_recording() ? tfpipe_now_ns() : 0, .kind = TFPIPE_CALL};
     TF_Status *status = TF_NewStatus();
-    TF_Tensor *in[INPUTS] = {0}, *out[OUTPUTS] = {0};
+    TF_Tensor *in[INPUTS] = {0}, **out = calloc((size_t)op->views + 1, sizeof *out);
+    if (!out) TF_SetStatus(status, TF_RESOURCE_EXHAUSTED, "TfpipeCrops: no memory");
     for (int i = 0; i < INPUTS && TF_GetCode(status) == TF_OK; i++) TF_GetInput(context, i, &in[i], status);
-    const char *message = TF_GetCode(status) == TF_OK ? wrong(in) : NULL;
+    const char *message = TF_GetCode(status) == TF_OK ? wrong(op->views, in) : NULL;
     if (message) TF_SetStatus(status, TF_INVALID_ARGUMENT, message);
     if (TF_GetCode(status) == TF_OK) {
-        int64_t n = TF_Dim(in[JPEGS], 0);
-        int64_t dims[4] = {TF_Dim(in[IMAGES], 0), attributes->height, attributes->width, attributes->channels};
-        size_t bytes = (size_t)(dims[0] * dims[1] * dims[2] * dims[3]);
-        out[CROPS] = TF_AllocateOutput(context, CROPS, TF_UINT8, dims, 4, bytes, status);
-        if (TF_GetCode(status) == TF_OK)
-            out[REFUSED] = TF_AllocateOutput(context, REFUSED, TF_BOOL, &n, 1, (size_t)n, status);
+        allocate(op, context, in, out, status);
         if (event.when_ns) event.parts_ns[0] = tfpipe_now_ns() - event.when_ns;
-        if (TF_GetCode(status) == TF_OK) decode(attributes, in, out);
+        if (TF_GetCode(status) == TF_OK) decode(op, in, out);
         if (event.when_ns) event.parts_ns[1] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0];
         event.call = (uint64_t)(uintptr_t)TF_TensorData(in[IMAGES]);
     }
     if (TF_GetCode(status) != TF_OK) TF_OpKernelContext_Failure(context, status);
     for (int i = 0; i < INPUTS; i++)
         if (in[i]) TF_DeleteTensor(in[i]);
-    for (int i = 0; i < OUTPUTS; i++)
+    for (int i = 0; out && i <= op->views; i++)
         if (out[i]) TF_DeleteTensor(out[i]);
+    free(out);
     if (event.call && event.when_ns) {
         event.parts_ns[2] = tfpipe_now_ns() - event.when_ns - event.parts_ns[0] - event.parts_ns[1];
         tfpipe_record(event);
@@ -108,13 +166,19 @@ const struct tfpipe_op tfpipe_crops_op = {
         "entries: string", /* [n]: entry points, "" for none; or [0] */
         "sizes: int32",    /* [n, 2]: height, width */
         "images: int64",   /* [k]: number of the JPEG, ascending */
-        "windows: int32",  /* [k, 4]: top, left, height, width */
-        "flips: bool",     /* [k], or [0]: none */
+        "windows: int32",  /* [k, 4 * views]: top, left, height, width of each view */
+        "flips: bool",     /* [k * views], or [0]: none */
     },
-    {"height: int >= 1", "width: int >= 1", "channels: int >= 1", "kernel: int >= 0", "scans: int >= 0 = 0"},
     {
-        "crops: uint8",  /* [k, height, width, channels]; undefined for a refused JPEG */
-        "refused: bool", /* [n] */
+        "targets: list(int)", /* [3 * views]: a struct tfpipe_target of each view */
+        "views: int >= 1",
+        "channels: int >= 1",
+        "kernel: int >= 0",
+        "scans: int >= 0 = 0",
+    },
+    {
+        "crops: views * uint8", /* of each view, [k, height, width, channels]; undefined for a refused JPEG */
+        "refused: bool",        /* [n] */
     },
     crops_create,
     crops_compute,
@@ -124,18 +188,26 @@ const struct tfpipe_op tfpipe_crops_op = {
 enum { IMAGE, CUT, MIRRORED, RESIZE_INPUTS }; /* of the op TfpipeResize */
 
 static void *resize_create(TF_OpKernelConstruction *construction) {
-    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "kernel"}, 3);
+    return tfpipe_new_state(construction, (const char *const[]){"height", "width", "level", "kernel"}, 4);
 }
 
-static const char *resize_all(const int32_t target[3], TF_Tensor *const in[RESIZE_INPUTS], TF_Tensor *out) {
-    tfpipe_scratch *scratch = tfpipe_scratch_take();
+static const char *resize_all(const int32_t attributes[4], TF_Tensor *const in[RESIZE_INPUTS], TF_Tensor *out) {
+    const struct tfpipe_target target = {attributes[0], attributes[1], attributes[2]};
+    const int count = (int)TF_Dim(in[CUT], 0), channels = (int)TF_Dim(in[IMAGE], 2);
     const uint8_t *flips = TF_Dim(in[MIRRORED], 0) ? TF_TensorData(in[MIRRORED]) : NULL;
-    int status = scratch
-                     ? tfpipe_resize(scratch, TF_TensorData(in[IMAGE]), (int)TF_Dim(in[IMAGE], 0),
-                                     (int)TF_Dim(in[IMAGE], 1), TF_TensorData(in[CUT]), flips, (int)TF_Dim(in[CUT], 0),
-                                     target[0], target[1], (int)TF_Dim(in[IMAGE], 2), target[2], TF_TensorData(out))
-                     : TFPIPE_MEMORY;
+    const int32_t *windows = TF_TensorData(in[CUT]);
+    const size_t size = (size_t)target.height * (size_t)target.width * (size_t)channels;
+    uint8_t *pixels = TF_TensorData(out);
+    struct tfpipe_crop *crops = malloc(((size_t)count + 1) * sizeof *crops);
+    tfpipe_scratch *scratch = crops ? tfpipe_scratch_take() : NULL;
+    for (int i = 0; scratch && i < count; i++)
+        crops[i] =
+            tfpipe_place(&target, windows + 4 * (size_t)i, flips && flips[i], channels, pixels + (size_t)i * size);
+    int status = scratch ? tfpipe_resize(scratch, TF_TensorData(in[IMAGE]), (int)TF_Dim(in[IMAGE], 0),
+                                         (int)TF_Dim(in[IMAGE], 1), crops, count, channels, attributes[3])
+                         : TFPIPE_MEMORY;
     tfpipe_scratch_give(scratch);
+    free(crops);
     if (status == TFPIPE_MEMORY) return "TfpipeResize: no memory";
     return status ? "TfpipeResize: a window is not within the image, which is of another size than was stated" : NULL;
 }
@@ -172,7 +244,7 @@ const struct tfpipe_op tfpipe_resize_op = {
         "windows: int32", /* [k, 4]: top, left, height, width */
         "flips: bool",    /* [k], or [0]: none */
     },
-    {"height: int >= 1", "width: int >= 1", "kernel: int >= 0"},
+    {"height: int >= 1", "width: int >= 1", "level: int >= -1 = -1", "kernel: int >= 0"},
     {"crops: uint8"}, /* [k, height, width, channels] */
     resize_create,
     resize_compute,

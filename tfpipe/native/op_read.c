@@ -22,9 +22,7 @@ static int is_layout_known(void) {
     return !strncmp(TF_Version(), known, sizeof known - 1);
 }
 
-/* Makes `string`, which is empty, the `size` bytes at `bytes`, of `capacity` + 1, and takes over their memory. Without a
- * known layout the API's own function copies them. */
-static void give(TF_TString *string, char *bytes, size_t size, size_t capacity) {
+void tfpipe_give(TF_TString *string, char *bytes, size_t size, size_t capacity) {
     bytes[size] = 0;
     if (size > SMALL && is_layout_known()) {
         *string = (TF_TString){.words = {(uint64_t)size << 2 | LARGE, capacity, (uint64_t)(uintptr_t)bytes}};
@@ -90,7 +88,7 @@ static void read_file(const TF_TString *path, TF_TString *contents, TF_Status *s
     size_t size, capacity;
     char *bytes = file < 0 ? NULL : read_open(file, &size, &capacity);
     if (bytes)
-        give(contents, bytes, size, capacity);
+        tfpipe_give(contents, bytes, size, capacity);
     else
         TF_SetStatusFromIOError(status, errno, name);
     if (file >= 0) close(file);

@@ -49,14 +49,13 @@ struct tfpipe_image {
     size_t length;
     struct tfpipe_entries entries; /* of no bytes: none */
     int height, width;
-    const int32_t *windows;
-    const uint8_t *flips;
+    const struct tfpipe_crop *crops;
     int count;
 };
 
 /* calls.c: decodes an image's crops, and records it: as image `number` of `call`. Returns 0 or TFPIPE_*. */
-int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int height, int width, int channels,
-                      int kernel, uint8_t *crops, int64_t number, const void *call);
+int tfpipe_crop_image(tfpipe_scratch *scratch, const struct tfpipe_image *image, int channels, int kernel,
+                      int64_t number, const void *call);
 
 #pragma GCC visibility pop
 

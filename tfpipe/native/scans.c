@@ -35,7 +35,7 @@ static int set_coefficients(struct header *header, const struct scan *scan, int 
     }
     return 0;
 }
-_Static_assert((uint64_t)3 * (MAX_SIDE / 8 + 2) * (MAX_SIDE / 8 + 2) * (BLOCK * 2 + 8) <= SIZE_MAX,
+_Static_assert((uint64_t)COMPONENTS *(MAX_SIDE / 8 + 2) * (MAX_SIDE / 8 + 2) * (BLOCK * 2 + 8) <= SIZE_MAX,
                "the size of the coefficients overflows");
 
 /* Decodes MCUs in a row of a scan of several components. */

@@ -24,6 +24,7 @@
 enum { FORMAT = 1, FRAME = 8, TABLES_AT = 24, OFFSETS = 536, PADDING = 256, HEAD = 3, FRAME_BYTES = 6 };
 enum { MOST_BYTES = HEAD + 8 + 32 + 3 * (BLOCK - 1), ESCAPE = -8, WIDE = -128, LOWEST_DC = -2048, HIGHEST_DC = 2047 };
 enum { MOST_AC = 1023, LOWEST_CHANGE = -2047 }; /* what a JPEG can code: T.81, Tables F.1 and F.2 */
+enum { MOST_DC = INT16_MAX >> 2 };              /* times its factor: a block of DC alone is as any other, see idct.c */
 _Static_assert(MOST_BYTES <= UINT8_MAX && MOST_BYTES + 8 <= PADDING, "a block is longer than its length can say");
 static const uint8_t MAGIC[4] = {0, 't', 'p', 'c'};
 
@@ -53,7 +54,7 @@ int open_stored(struct tfpipe_scratch *scratch, struct scan *scan, const uint8_t
     memset(frame, 0, sizeof *frame);
     if (!is_stored(bytes, length) || bytes[4] != FORMAT) return TFPIPE_REFUSED;
     int components = bytes[FRAME + FRAME_BYTES - 1];
-    if (components > 3) return TFPIPE_DAMAGED;
+    if (components > CODED) return TFPIPE_DAMAGED;
     int status = read_frame(frame, bytes + FRAME, bytes + FRAME + FRAME_BYTES + 3 * components);
     if (status) return TFPIPE_DAMAGED;
     memcpy(scratch->quant, bytes + TABLES_AT, sizeof scratch->quant);
@@ -274,7 +275,7 @@ static size_t write_block(uint8_t *to, const int16_t *coefficients) {
 struct rows {
     uint8_t *memory, *end[MCU_BLOCKS];
     size_t pitch;
-    int before[3]; /* DC of each component's last block */
+    int before[CODED]; /* DC of each component's last block */
 };
 
 /* Decodes MCUs from the scan's position on, at most `count`. Returns how many, or 0. */
@@ -308,8 +309,9 @@ static int write_row(struct scan *scan, struct rows *rows, int row) {
                     const int16_t *coefficients = frame->several
                                                       ? component->coefficients[at + (size_t)(mcu * component->h + h)]
                                                       : (block++)->coefficients;
-                    int dc = coefficients[0], change = dc - rows->before[c];
-                    if (dc < LOWEST_DC || dc > HIGHEST_DC || change < LOWEST_CHANGE || change > -LOWEST_CHANGE)
+                    int dc = coefficients[0], change = dc - rows->before[c], scaled = dc * component->factors[0];
+                    if (dc < LOWEST_DC || dc > HIGHEST_DC || change < LOWEST_CHANGE || change > -LOWEST_CHANGE ||
+                        scaled < -MOST_DC || scaled > MOST_DC)
                         return TFPIPE_REFUSED;
                     rows->before[c] = dc;
                     size_t size = write_block(*end, coefficients);
@@ -344,7 +346,8 @@ int64_t tfpipe_store(tfpipe_scratch *scratch, const uint8_t *jpeg, size_t length
     struct header header;
     struct frame frame;
     struct scan scan = {.frame = &frame};
-    if (length >= MAX_BYTES || read_header(&header, scratch, jpeg, length, &frame)) return 0;
+    if (length >= MAX_BYTES || read_header(&header, scratch, jpeg, length, &frame) || frame.components > CODED)
+        return 0;
     if (frame.rgb) return 0; /* the bytes do not say which colours they are */
     set_mcus(&scan);
     if (frame.several ? read_scans(&header, &scan, scan.mcu_rows) : open_data(scratch, &scan, jpeg + length)) return 0;

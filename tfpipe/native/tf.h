@@ -45,6 +45,11 @@ TF_KernelBuilder *TF_NewKernelBuilder(const char *op, const char *device, void *
                                       void (*compute)(void *, TF_OpKernelContext *), void (*destroy)(void *));
 void TF_RegisterKernelBuilder(const char *name, TF_KernelBuilder *, TF_Status *);
 void TF_OpKernelConstruction_GetAttrInt32(TF_OpKernelConstruction *, const char *name, int32_t *value, TF_Status *);
+void TF_OpKernelConstruction_GetAttrInt32List(TF_OpKernelConstruction *, const char *name, int32_t *values, int most,
+                                              TF_Status *);
+/* list: the elements of an attribute that is a list, else -1. */
+void TF_OpKernelConstruction_GetAttrSize(TF_OpKernelConstruction *, const char *name, int32_t *list, int32_t *bytes,
+                                         TF_Status *);
 void TF_OpKernelConstruction_Failure(TF_OpKernelConstruction *, TF_Status *);
 void TF_OpKernelContext_Failure(TF_OpKernelContext *, TF_Status *);
 int TF_ExpectedOutputDataType(TF_OpKernelContext *, int index);
@@ -69,7 +74,7 @@ void TF_StringCopy(TF_TString *, const char *bytes, size_t);
 
 /* An op for CPUs, as op.c registers it; the lists end with NULL. An op without a state has no create and destroy. */
 struct tfpipe_op {
-    const char *name, *inputs[7], *attributes[6], *outputs[3];
+    const char *name, *inputs[7], *attributes[7], *outputs[3];
     void *(*create)(TF_OpKernelConstruction *);
     void (*compute)(void *, TF_OpKernelContext *);
     void (*destroy)(void *);
@@ -81,11 +86,17 @@ void *tfpipe_new_state(TF_OpKernelConstruction *construction, const char *const 
 /* Ends a call: tells TensorFlow of a failure, and gives up the inputs, the output (may be NULL) and the status. */
 void tfpipe_end_call(TF_OpKernelContext *context, TF_Status *status, TF_Tensor *const *in, int inputs, TF_Tensor *out);
 
+/* Makes `string`, which is empty, the `size` bytes at `bytes`, of `capacity` + 1, and takes over their memory. If the
+ * layout of a TF_TString is not known, the API's own function copies them. */
+void tfpipe_give(TF_TString *string, char *bytes, size_t size, size_t capacity);
+
 extern const struct tfpipe_op tfpipe_crops_op, tfpipe_resize_op; /* of op_crops.c */
 extern const struct tfpipe_op tfpipe_augment_op;                 /* of op_augment.c */
 extern const struct tfpipe_op tfpipe_mark_op;                    /* of op_mark.c */
 extern const struct tfpipe_op tfpipe_sizes_op;                   /* of op_sizes.c */
 extern const struct tfpipe_op tfpipe_read_op;                    /* of op_read.c */
+extern const struct tfpipe_op tfpipe_range_op;                   /* of op_range.c */
 extern const struct tfpipe_op tfpipe_rows_op, tfpipe_lines_op;   /* of op_column.c */
 extern const struct tfpipe_op tfpipe_mix_op;                     /* of op_mix.c */
 extern const struct tfpipe_op tfpipe_floats_op;                  /* of op_floats.c */
+extern const struct tfpipe_op tfpipe_windows_op;                 /* of op_windows.c */

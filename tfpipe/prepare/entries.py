@@ -71,7 +71,7 @@ def build_entries(config: DataConfig, split: str, world: World, threads: int | N
     if not all(world.on_all(lambda: core() is not None)):
         raise ConfigError(f"only the decoder in C uses entry points, and it is not built: {BUILD}")
     open_source(config).check(split == "test")
-    loaded = load_split(config.model_copy(update=PLAIN), split, world)
+    loaded = load_split(config.model_copy(update=config.targets.unread | PLAIN), split, world)
     if loaded.stores != "images":
         raise ConfigError(
             f"{loaded.catalog.display_name} holds crops, which are decoded whole: entry points are for whole images"

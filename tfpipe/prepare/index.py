@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import Annotated
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.class_folders import SCAN_THREADS
@@ -75,8 +76,12 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
     """
     check_indexed(config, split, world)
     box_file = config.box_file_for(split)
+    config = config.model_copy(update=PLAIN | config.targets.unread)
     xmls = {"annotations": "xml" if box_file is None else "none"}
-    loaded = load_split(config.model_copy(update=PLAIN | xmls), split, world)
+    loaded = load_split(config.model_copy(update=xmls), split, world)
+    if config.targets.kind in UNCLASSED:
+        # As in load_listed: boxes of all classes count.
+        loaded = replace(loaded, catalog=replace(loaded.catalog, classes=()))
     catalog = loaded.catalog
     table = None
     if box_file is not None:
@@ -96,7 +101,7 @@ def build_index(config: DataConfig, split: str, world: World, processes: int | N
             raise ConfigError("\n  ".join([f"no index of {split} data, {count} (what is done is kept):", *errors]))
         summary = world.from_rank0(lambda: _merge(target, folder, parts, key))
     # Leaves the files that every rank of a training maps (catalog/table.py).
-    load_split(config.model_copy(update=PLAIN | {"annotations": "index"}), split, world)
+    load_split(config.model_copy(update={"annotations": "index"}), split, world)
     return summary
 
 

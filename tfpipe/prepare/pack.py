@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfpipe.config import DataConfig
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.order.sampling import evenly_spaced
 from tfpipe.data.sources.packed.manifest import PREFIX, Manifest, about_of, manifest_path, write_tables
@@ -288,6 +289,14 @@ def _check_config(config: DataConfig, split: str, kind: Kind) -> None:
     open_source(config).check_use("pack")
     if isinstance(config.train_filelist, list):
         raise ConfigError("data.train_filelist mixes several lists: pack each by itself, from a config of its own")
+    targets, extra = config.targets.kind, {} if config.source is None else config.source.columns.extra
+    if targets in UNCLASSED or (targets != "label" and kind not in WHOLE):
+        raise ConfigError(
+            f'packed {"images" if kind in WHOLE else "crops"} hold no targets "{targets}": set data.targets to "label"'
+            + (", or pack whole images (--kind original or coefficients)" if targets not in UNCLASSED else "")
+        )
+    if extra:
+        raise ConfigError(f"data.source.columns.extra {json.dumps(extra)}: packed data hold no columns: leave it out")
     if kind not in WHOLE and config.crop_for(split) == "random_resized":
         raise ConfigError(
             'data.crop "random_resized" cuts other crops in each epoch, so they cannot be packed: use --kind original '
@@ -303,6 +312,11 @@ def plan_work(config: DataConfig, split: str, folder: Path, plan: PackPlan, worl
             f"packed {'pixels' if plan.kind == 'raw' else 'crops'} have one size, and data.crop_image_size or "
             "data.batch_size changes with the epochs: pack whole images (--kind original or coefficients), or set one "
             "size"
+        )
+    if plan.kind not in WHOLE and config.for_split(split).views:
+        raise ConfigError(
+            f"data.views make several crops of an image, and --kind {plan.kind} packs one: pack whole images (--kind "
+            "original or coefficients), or set data.views to []"
         )
     config = config.model_copy(update=SAME | original)
     loaded = load_split(config, split, world)

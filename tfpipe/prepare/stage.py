@@ -87,6 +87,8 @@ def stage(config: DataConfig, splits: list[str], out: Path, world: World, share:
     source = open_source(config)
     source.check_use("stage")
     source.check("test" in splits)
+    if config.targets.kind == "mask":
+        raise ConfigError('tfpipe stage copies no masks, and data.targets is "mask": copy the folders of both yourself')
     if isinstance(source, Packed):
         return stage_shards(source, config, splits, out, world, share)
     config = config.model_copy(update={"cache": None, "remote": config.remote.model_copy(update={"cache": None})})
@@ -118,7 +120,7 @@ def target_of(out: Path, source: str) -> str:
 
 def _plan(config: DataConfig, split: str, out: Path, world: World, share: Share | None) -> StagePlan:
     # With the unit "image", the catalog has boxes only if there is an index; then XMLs need not be copied.
-    loaded = load_split(config.model_copy(update={"unit": "image"}), split, world)
+    loaded = load_split(config.model_copy(update={"unit": "image"} | config.targets.unread), split, world)
     catalog = loaded.catalog
     node = Share(world.local_rank, world.local_size)
     whose = share or (Share(world.rank, world.size) if config.scope == "shard" else node)
@@ -180,8 +182,7 @@ def _overrides(config: DataConfig, plans: dict[str, StagePlan], out: Path) -> li
 def _whole(config: DataConfig, plans: dict[str, StagePlan]) -> bool:
     """Returns whether the images of folders are used whole, although the config does not say so."""
     return config.annotations != "none" and any(
-        config.crop_for(split) in ("boxes", "random_resized")
-        and not reads_boxes(config, split, plan.split.catalog.paths)
+        config.uses_boxes(split) and not reads_boxes(config, split, plan.split.catalog.paths)
         for split, plan in plans.items()
     )
 

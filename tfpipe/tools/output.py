@@ -33,13 +33,16 @@ def autotuned(choices: Iterable[tuple[str, str, float]]) -> str:
     return ", ".join(f"{stage} {value:.0f} {units.get(parameter, parameter)}" for stage, parameter, value in choices)
 
 
-def open_figure(width: float, height: float) -> "Figure":
-    """Returns an empty figure of that size in inches. Raises ConfigError if matplotlib is not installed."""
+def open_figure(width: float, height: float, option: str = "--plot") -> "Figure":
+    """Returns an empty figure of that size in inches.
+
+    Raises ConfigError, on behalf of a command's `option`, if matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError(f"--plot needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
+        raise ConfigError(f"{option} needs matplotlib ({error}): pip install 'tfpipe[profile]'") from error
     figure = Figure((width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure

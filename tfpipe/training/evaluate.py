@@ -17,11 +17,14 @@ from tfpipe.training.checkpointing.resume import Checkpoints
 from tfpipe.training.compile import build_loss
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.monitor.stalls import StallWatch
+from tfpipe.training.run_model import RunModel
 from tfpipe.training.skipping import BadFiles
+from tfpipe.util.progress import progress
 
 logger = logging.getLogger(__name__)
 
 SCALARS = 5
+USER = "the test pass of tfpipe"
 
 
 class Scores(NamedTuple):
@@ -38,9 +41,21 @@ class Scores(NamedTuple):
 class Evaluator:
     """The test pass, to run repeatedly."""
 
-    def __init__(self, loader: Loader, classes: int, run_dir: Path) -> None:
-        """Takes the test data by name, the number of outputs, and the run's directory."""
-        self.loader, self.classes = loader, classes
+    def __init__(
+        self,
+        loader: Loader,
+        classes: int,
+        run_dir: Path,
+        observe: Callable[[Any, np.ndarray, np.ndarray], None] | None = None,
+        *,
+        show: bool = False,
+    ) -> None:
+        """Takes the test data by name, the number of outputs, and the run's directory.
+
+        `observe` is called with the images, the labels and the predicted classes, int [batch], of each of this rank's
+        batches; `show` shows the progress.
+        """
+        self.loader, self.classes, self.observe, self.show = loader, classes, observe, show
         self.bad_files = BadFiles(run_dir, loader)
         self.loss = build_loss(loader.config, classes, reduction="none")
         # The last batch may be smaller than the others: one trace serves both.
@@ -49,8 +64,7 @@ class Evaluator:
     def run(self, model: keras.Model, stop: Callable[[], bool] = lambda: False) -> Scores | None:
         """Runs one test pass over all ranks' shares; every rank must call it.
 
-        `model` has logits as outputs, and a meter of the run's steps; `stop`, called before each batch, ends the pass
-        early if it returns True.
+        `model` has logits as outputs; `stop`, called before each batch, ends the pass early if it returns True.
 
         Returns:
             The scores; None if any rank ended early.
@@ -60,11 +74,11 @@ class Evaluator:
         """
         stopped = 0.0
         sums = np.zeros(SCALARS + 2 * self.classes)
-        for batch in self._batches():
+        for batch in whole_pass(self.loader, "testing", show=self.show):
             if stop():
                 stopped = 1.0
                 break
-            images, labels, _ = weighed(batch.data, "the test pass of tfpipe train")
+            images, labels, _ = weighed(batch.data, USER)
             sums += self._sums(model, images, labels, batch.positions)
         *summed, stopped = self.loader.world.sum(np.append(sums, stopped))
         if stopped:
@@ -79,20 +93,11 @@ class Evaluator:
         """Lists and counts the images that all ranks left out."""
         if self.loader.config.data.on_error != "skip":
             return 0
-        images = self.bad_files.add(model.meter.steps)
+        images = self.bad_files.add(model.meter.steps if isinstance(model, RunModel) and model.meter else 0)
         if images:
             logger.warning("%d test images were left out, see %s", images, self.bad_files.path)
         self.bad_files.check(images)
         return images
-
-    def _batches(self) -> Iterator[Batch]:
-        meter = self.loader.meter
-        meter.open, meter.steps = None, 0
-        with StallWatch(self.loader, name="test batch"):
-            self.loader.restart()
-            for batch in self.loader.this_pass():
-                yield batch
-                meter.steps += 1
 
     def _sums(self, model: keras.Model, images: tf.Tensor, labels: tf.Tensor, positions: tf.Tensor) -> np.ndarray:
         """Returns the sums over one batch, float64 [SCALARS + 2 * classes], in the order that `summarise` expects."""
@@ -102,7 +107,10 @@ class Evaluator:
             truth = labels.numpy()
             logits = keras.ops.convert_to_tensor(model.predict_on_batch(images.numpy()))
             tested = self._compared(logits, keras.ops.convert_to_tensor(truth))
-        losses, hits, hits5 = (keras.ops.convert_to_numpy(values) for values in tested)
+        losses, predicted, hits5 = (keras.ops.convert_to_numpy(values) for values in tested)
+        hits = predicted == truth
+        if self.observe is not None:
+            self.observe(images, truth, predicted)
         first = positions.numpy()[:, 1] == 0
         scalars = [losses.sum(dtype=np.float64), hits.sum(), hits5.sum(), first.sum(), len(truth)]
         counts = (np.bincount(some, minlength=self.classes) for some in (truth, truth[hits]))
@@ -112,10 +120,24 @@ class Evaluator:
         return self._compared(model(images, training=False), labels)
 
     def _compared(self, logits: Any, labels: Any) -> tuple[Any, Any, Any]:
-        """Returns loss, float [batch], and top-1 and top-5 hits, bool [batch], of each crop, as the backend's."""
-        ops = keras.ops
-        hits = ops.equal(ops.argmax(logits, axis=1), ops.cast(labels, "int32"))
-        return self.loss(labels, logits), hits, ops.in_top_k(labels, logits, min(5, self.classes))
+        """Returns loss, float [batch], predicted class, int [batch], and top-5 hits, bool [batch], of each crop."""
+        top5 = keras.ops.in_top_k(labels, logits, min(5, self.classes))
+        return self.loss(labels, logits), keras.ops.argmax(logits, axis=1), top5
+
+
+def whole_pass(loader: Loader, label: str, *, show: bool = False) -> Iterator[Batch]:
+    """Yields the batches of one pass over this rank's test data, watched for stalls.
+
+    `label` names the work for the progress, which `show` shows.
+    """
+    meter, batch_size = loader.meter, loader.data.config.batch_size
+    meter.open, meter.steps = None, 0
+    with StallWatch(loader, name="test batch"):
+        loader.restart()
+        batches = -(-loader.data.order.length // (loader.world.size * batch_size))
+        for batch in progress(loader.this_pass(), batches, label, "batch", show):
+            yield batch
+            meter.steps += 1
 
 
 def summarise(sums: np.ndarray, classes: int) -> Scores:

@@ -1,8 +1,8 @@
 """The training run: builds, compiles, fits, tests and saves the model, or resumes an earlier run."""
 
+import json
 import logging
 import math
-import time
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from tfpipe.config import Config
+from tfpipe.collectives.protocol import LostRankError, is_lost
+from tfpipe.config import Config, DataConfig
 from tfpipe.data.crop_counts import COUNT_AT_MOST
 from tfpipe.data.loader import Loader
 from tfpipe.data.order.schedule import Schedule
@@ -21,6 +22,7 @@ from tfpipe.data.sources.registry import open_source
 from tfpipe.data.split import sample_names
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
+from tfpipe.training.backends import make_model, prepare_backend
 from tfpipe.training.checkpointing.resume import (
     Checkpoints,
     PositionsLog,
@@ -35,6 +37,8 @@ from tfpipe.training.compile import build_loss, build_metrics, build_optimizer
 from tfpipe.training.evaluate import Evaluation, Evaluator
 from tfpipe.training.models import build_model
 from tfpipe.training.monitor.accounting import Accounting
+from tfpipe.training.monitor.events import record, record_start
+from tfpipe.training.monitor.live import live_metrics
 from tfpipe.training.monitor.metrics import METRICS
 from tfpipe.training.monitor.record import Display, Profile, Record, Throughput
 from tfpipe.training.monitor.samples import SampleShares
@@ -44,7 +48,7 @@ from tfpipe.training.own_callbacks import OwnCallbacks
 from tfpipe.training.parallel import OverRanks, broadcast, check_weights
 from tfpipe.training.pretrained import freeze, load_weights
 from tfpipe.training.run_model import RunModel
-from tfpipe.training.single import make_model, prepare_backend
+from tfpipe.training.saved import CONFIG, MODEL, write_classes
 from tfpipe.training.skipping import Skipping
 from tfpipe.util.atomic_write import writing
 from tfpipe.util.retry import retried
@@ -77,8 +81,7 @@ def train(
     anyway: bool = False,
     traced: Window | None = None,
 ) -> dict[str, Any]:
-    """Trains the model of `config`; writes config.json, metrics.jsonl, TensorBoard events, checkpoints and model.keras
-    to `run_dir`.
+    """Trains the model of `config`; writes metrics.jsonl, TensorBoard events, checkpoints and model.keras to `run_dir`.
 
     Args:
         config: the run's config.
@@ -102,33 +105,42 @@ def train(
     start = find_start(run.train, run_dir, run.steps, resume=resume, anyway=anyway)
     run.train.restart(start.state.stream, start.state.total_steps, (start.state.epoch, start.state.step))
     run.train.meter.steps = start.state.total_steps
-    saved = run_dir / "model.keras"
-    trained = start.state.epoch >= config.training.epochs and start.state.untested is None
-    if trained and world.from_rank0(saved.exists):
+    saved, untrained = run_dir / MODEL, start.state.epoch < config.training.epochs
+    if not untrained and start.state.untested is None and world.from_rank0(saved.exists):
         logger.info("%s has all of its %d epochs already", run_dir, config.training.epochs)
         return {}
     with stop_on_signals() as stop, writing(run_dir, ADVICE):
+        keras.utils.set_random_seed(config.training.seed + world.rank)  # of a user's `data.transform`, too
+        if untrained:
+            run.train.start()  # reads and decodes while the model is built and restored
         total = run.schedule.first_step(config.training.epochs)
         model = compile_model(config, world, run.classes, run.steps, start, total)
         check_room(run_dir, sum(item.numpy().nbytes for item in [*model.weights, *model.optimizer.variables]), world)
         checkpoints = Checkpoints(run_dir, config.training, world, start.state, stop)
         callbacks = make_callbacks(run, checkpoints)
+        record_start(run_dir, world, start.state.total_steps, start.state.epoch)
         if traced is not None:
             names = partial(sample_names, run.train.data)
             callbacks.insert(0, Profile(Tracer(trace_folder(run_dir, world), traced, world.rank, names)))
         model.train_on(run.train)
-        with StallWatch(run.train, run_dir / METRICS if world.rank == 0 else None):
+        metrics = run_dir / METRICS if world.rank == 0 else None
+        with live_metrics(run.train, callbacks), StallWatch(run.train, metrics):
             logs = fit(model, max(phase.steps for phase in run.schedule.phases), callbacks, checkpoints)
     # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
     model.optimizer.finalize_variable_values(model.trainable_weights)
     check_weights(model, world)
     if world.rank == 0:
-        # A plain Keras model loads without tfpipe. Keras writes only to names that end with .keras.
-        with writing(saved, ADVICE):
-            unfinished = run_dir / ".unfinished.keras"
-            retried(keras.Model(model.input, model.output, name=model.name).save)(unfinished)
-            unfinished.replace(saved)
+        save_model(model, saved)
+    record(run_dir, world, "end", step=checkpoints.state.total_steps, epoch=checkpoints.state.epoch)
     return logs
+
+
+def save_model(model: RunModel, path: Path) -> None:
+    """Saves a plain Keras model, which loads without tfpipe. Raises ConfigError if `path` cannot be written."""
+    with writing(path, ADVICE):
+        unfinished = path.parent / ".unfinished.keras"  # Keras writes only to names that end with .keras
+        retried(keras.Model(model.input, model.output, name=model.name).save)(unfinished)
+        unfinished.replace(path)
 
 
 def load_run(config: Config, world: World, folder: Path, marks: bool = False) -> TrainingRun:
@@ -137,8 +149,9 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     StallWatch limits the waits for a batch: unlike an exception, it also ends a process that hangs elsewhere.
 
     Raises:
-        ConfigError: a list cannot be used, or yields no crop.
+        ConfigError: a list cannot be used, or yields no crop, or `data.views` make several crops of an image.
     """
+    check_targets(config.data)
     # Skipping and the test pass count what all ranks leave out, and list it.
     options: dict[str, Any] = {"timeout_s": math.inf, "named": True, "max_bad_fraction": math.inf}
     gpu = "GPU:0" if keras.backend.backend() == "tensorflow" and tf.config.get_visible_devices("GPU") else None
@@ -168,6 +181,19 @@ def load_run(config: Config, world: World, folder: Path, marks: bool = False) ->
     if config.data.phased:
         logger.info("%s", of_list)
     return TrainingRun(folder, train, test, classes, train.schedule)
+
+
+def check_targets(data: DataConfig) -> None:
+    """Raises ConfigError unless each image has one view, and each crop one class, as `tfpipe train` needs."""
+    extra = data.source.columns.extra if data.source is not None else {}
+    keys = [f'data.targets "{data.targets.kind}"'] if data.targets.kind != "label" else []
+    keys += [f"data.source.columns.extra {json.dumps(extra)}"] if extra else []
+    keys += ["data.views"] if data.views else []
+    if keys:
+        raise ConfigError(
+            f"tfpipe train trains classifiers, of one class a crop, and the config has {' and '.join(keys)}: take the "
+            "batches into a loop of your own, by tfpipe.Loader (docs/targets.md), or leave that out"
+        )
 
 
 def compile_model(
@@ -224,13 +250,15 @@ def make_callbacks(run: TrainingRun, checkpoints: Checkpoints) -> list[keras.cal
     if training.log_positions:
         callbacks.append(PositionsLog(run.folder, world.rank))
     if run.test is not None:
-        callbacks.append(Evaluation(Evaluator(run.test, run.classes, run.folder), training.test_every, checkpoints))
+        evaluator = Evaluator(run.test, run.classes, run.folder, None if record is None else record.picture.add)
+        callbacks.append(Evaluation(evaluator, training.test_every, checkpoints))
     if config.callbacks:
         callbacks.append(OwnCallbacks(config, world, checkpoints, tested=run.test is not None))
     if isinstance(loader.data.order, WeightedOrder):
         callbacks.append(SampleShares(loader))
     if record is not None:
-        (run.folder / "config.json").write_text(config.model_dump_json(indent=2) + "\n")
+        (run.folder / CONFIG).write_text(config.model_dump_json(indent=2) + "\n")
+        write_classes(run.folder, loader)
         callbacks += [record, Display(throughput, training.epochs, run.schedule, training.status, start.step)]
     return [*callbacks, checkpoints]
 
@@ -270,10 +298,9 @@ def fit(
             callbacks=callbacks,
         )
     except tf.errors.OpError as error:
-        if "Horovod has been shut down" in error.message:
-            # The failed rank prints the reason; the launcher then kills this rank during the sleep.
-            time.sleep(10)
-            raise TfpipeError(f"rank {rank}: another rank has stopped") from error
+        if is_lost(error):
+            # The failed rank says why, or the rank that watches it names it (watch_peers).
+            raise LostRankError(f"rank {rank}: another rank has stopped") from error
         raise TfpipeError(f"rank {rank}: stopped: {reason(error)}") from error
     finally:
         # Ends the pipeline, which waits for the reads that it has begun: a hang there is a stall as before a batch.

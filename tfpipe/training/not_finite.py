@@ -23,8 +23,8 @@ class NotFiniteGuard(keras.callbacks.Callback):
     """Ends the run when a step's loss is not finite, a step later, when the step's logs are read in any case.
 
     Comes first, so that no other callback sees such a step. mixed_float16 skips steps that overflow: there the loss of
-    SKIPPED_STEPS steps in a row must be so; on Keras' other backends, whose logs have only the mean of an epoch, the
-    guard then leaves it to the check of the weights that precedes each checkpoint.
+    SKIPPED_STEPS steps in a row must be so; one rank of Keras' other backends, whose logs have only the mean of an
+    epoch, then leaves it to the check of the weights that precedes each checkpoint.
     """
 
     def __init__(self, run_dir: Path, world: World) -> None:
@@ -49,13 +49,13 @@ class NotFiniteGuard(keras.callbacks.Callback):
             self._first = result, here, self._before
         self._steps = self._steps + 1 if anywhere else 0
         self._before = result.positions
-        if self._steps and self._steps >= self._patience():
+        if self._steps and self._steps >= self._patience(result):
             self._end(*self._first)
 
-    def _patience(self) -> float:
+    def _patience(self, result: StepResult) -> float:
         if not hasattr(self.model.optimizer, "inner_optimizer"):
             return 1
-        return SKIPPED_STEPS if keras.backend.backend() == "tensorflow" else math.inf
+        return math.inf if result.asked is None else SKIPPED_STEPS
 
     def _end(self, first: StepResult, own_loss: bool, before: tf.Tensor | None) -> NoReturn:
         """Raises TfpipeError on all ranks; every rank must call. `before`: positions of the batch before the first."""

@@ -27,7 +27,7 @@ class ParallelModel(RunModel):
 
     jit = False  # of Keras' own functions; `make_train_function` compiles the step
     xla = False
-    """Whether XLA compiles the training step; it cannot compile Horovod's ops."""
+    """Whether XLA compiles the training step; with several ranks the part before the collectives, which it cannot."""
     fp16_compression = False
 
     def train_step(self, data: Any) -> tuple[dict[str, Any], tf.Tensor, tf.Tensor]:
@@ -37,23 +37,34 @@ class ParallelModel(RunModel):
             The logs; float [4]: the mean over ranks of the requests and of whether the loss is not finite, and whether
             this rank's is not; and the seconds (float64) spent averaging over ranks.
         """
-        images, labels, weights, requests = data
+        *batch, requests = data
+        before = self._gradient_step
+        if self.xla and self.world.size > 1:
+            before = tf.function(before, autograph=False, jit_compile=True)
+        logs, gradients, not_finite = before(*batch)
+        # The requests are reduced with the gradients: agreeing costs no extra message.
+        sums = [*(gradient for gradient in gradients if gradient is not None), tf.concat([requests, not_finite], 0)]
+        (*means, granted), reduce_s = timed_average(sums, self.world, self.fp16_compression)
+        # Weights that the loss does not depend on have no gradient; Keras' optimizers leave them as they are.
+        following = iter(means)
+        gradients = [None if gradient is None else next(following) for gradient in gradients]
+        self.optimizer.apply(gradients, self.trainable_weights)
+        return logs, tf.concat([granted, not_finite], 0), reduce_s
+
+    def _gradient_step(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor | None
+    ) -> tuple[dict[str, Any], list[tf.Tensor | None], tf.Tensor]:
+        """Does all of a step but what needs the other ranks: returns the logs, this rank's gradients, and, float [1],
+        whether its loss is not finite.
+        """
         with tf.GradientTape() as tape:
             logits = self(images, training=True)
             loss = self._compute_loss(x=images, y=labels, y_pred=logits, sample_weight=weights, training=True)
             self._loss_tracker.update_state(loss, sample_weight=tf.shape(labels)[0])
             not_finite = tf.cast([~tf.math.is_finite(loss)], tf.float32)
             loss = self.optimizer.scale_loss(loss)
-        trained = self.trainable_weights
-        # The requests are reduced with the gradients: agreeing costs no extra message.
-        sums = [*tape.gradient(loss, trained), tf.concat([requests, not_finite], 0)]
-        (*gradients, granted), reduce_s = timed_average(sums, self.world, self.fp16_compression)
-        self.optimizer.apply(gradients, trained)
-        return (
-            self.compute_metrics(images, labels, logits, sample_weight=weights),
-            tf.concat([granted, not_finite], 0),
-            reduce_s,
-        )
+        gradients = tape.gradient(loss, self.trainable_weights)
+        return self.compute_metrics(images, labels, logits, sample_weight=weights), gradients, not_finite
 
     def make_train_function(self, force: bool = False) -> Any:
         """Builds Keras' training function, but takes the batch outside the graph, where the wait can be measured."""
@@ -62,7 +73,8 @@ class ParallelModel(RunModel):
         # A trace for each size of crops, if there are several: one for all would be slower.
         reduce = None not in self.input_shape[1:]
         # AutoGraph would take seconds to find no Python `if` or `for` that depends on a tensor.
-        step = tf.function(self.train_step, reduce_retracing=reduce, autograph=False, jit_compile=self.xla)
+        whole = self.xla and self.world.size == 1
+        step = tf.function(self.train_step, reduce_retracing=reduce, autograph=False, jit_compile=whole)
 
         def train_function(_: Iterator[Any]) -> Any:
             return self.finish(*step((*self.take(), tf.constant(self.requests, tf.float32))))
@@ -77,27 +89,23 @@ def timed_average(
     """Returns the gradients' mean over ranks, and the seconds (float64) from the last gradient to it; 0 on one rank."""
     if world.size == 1:
         return gradients, tf.constant(0.0, tf.float64)
-    import horovod.tensorflow as hvd
-
-    compression = hvd.Compression.fp16 if fp16_compression else hvd.Compression.none
+    collectives = world.tensors
     before_s = now_s(gradients)
     # Read the clock first: otherwise a fast allreduce might precede it.
-    with tf.control_dependencies([before_s]):
+    with tf.control_dependencies([] if collectives.overlaps else [before_s]):
         ready = [tf.identity(gradient) for gradient in gradients]
-        # Horovod matches tensors by name; Keras' automatic names may differ between ranks, which would hang.
-        averaged = hvd.grouped_allreduce(ready, op=hvd.Average, compression=compression, name="gradients")
-    return averaged, now_s(averaged) - before_s
+        averaged = collectives.average(ready, "gradients", fp16_compression)
+    return averaged, tf.maximum(now_s(averaged) - before_s, 0.0)
 
 
 def broadcast(variables: Iterable[keras.Variable], world: World, name: str) -> None:
     """Broadcasts rank 0's values to every rank."""
     if world.size == 1:
         return
-    import horovod.tensorflow as hvd
-
-    for number, variable in enumerate(variables):
-        value = tf.convert_to_tensor(variable.value)
-        variable.assign(hvd.broadcast(value, root_rank=0, name=f"{name}.{number}"))
+    variables = list(variables)
+    values = world.tensors.broadcast_arrays([variable.numpy() for variable in variables], name)
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
@@ -106,19 +114,18 @@ def averaged_statistics(model: keras.Model, world: World) -> list[np.ndarray]:
     Those of frozen layers stay as they are: the mean of three equal numbers differs from them in the last bit.
     """
     variables = model.non_trainable_weights
-    if world.size == 1:
-        return [variable.numpy() for variable in variables]
-    import horovod.tensorflow as hvd
-
-    frozen = {id(variable) for layer in weighted_layers(model) if not layer.trainable for variable in layer.weights}
-
-    def averaged(number: int, variable: keras.Variable) -> np.ndarray:
-        value = tf.convert_to_tensor(variable.value)
-        if value.dtype.is_floating and id(variable) not in frozen:
-            value = hvd.allreduce(value, op=hvd.Average, name=f"statistics.{number}")
-        return value.numpy()
-
-    return [averaged(number, variable) for number, variable in enumerate(variables)]
+    values = [keras.ops.convert_to_tensor(variable) for variable in variables]
+    if world.size > 1:
+        frozen = {id(variable) for layer in weighted_layers(model) if not layer.trainable for variable in layer.weights}
+        averaged = [
+            number
+            for number, variable in enumerate(variables)
+            if keras.backend.is_float_dtype(variable.dtype) and id(variable) not in frozen
+        ]
+        means = world.tensors.average([values[number] for number in averaged], "statistics") if averaged else []
+        for number, mean in zip(averaged, means, strict=True):
+            values[number] = mean
+    return [keras.ops.convert_to_numpy(value) for value in values]
 
 
 class OverRanks(keras.callbacks.Callback):

@@ -31,15 +31,20 @@ class StepResult(NamedTuple):
 
     def requests(self) -> Requests:
         """Returns the requests of any rank; waits for the device."""
-        return Requests(*(np.asarray(self.asked)[:2] > 0).tolist())
+        return Requests(*(self._asked()[:2] > 0).tolist())
 
     def not_finite(self) -> tuple[bool, bool]:
         """Returns whether the loss is NaN or infinite, on any rank and on this one; waits for the device."""
         if self.asked is None:
             here = not math.isfinite(float(self.logs["loss"]))
             return here, here
-        anywhere, here = (np.asarray(self.asked)[2:] > 0).tolist()
+        anywhere, here = (self._asked()[2:] > 0).tolist()
         return anywhere, here
+
+    def _asked(self) -> np.ndarray:
+        if isinstance(self.asked, list):
+            return np.concatenate([keras.ops.convert_to_numpy(part) for part in self.asked])
+        return np.asarray(self.asked)
 
 
 def class_numbers(labels: Any) -> Any:
@@ -105,8 +110,9 @@ class RunModel(keras.Model):
 
         Args:
             logs: the step's metrics, scalars of the backend.
-            asked: float [4]: what the ranks asked in it, above 0 where any did, which is not read with one rank;
-                whether the loss is not finite on any rank, and on this one. None: one rank; `logs` has its loss.
+            asked: float [4], in one tensor or a list of two: what the ranks asked in it, above 0 where any did, which
+                is not read with one rank; whether the loss is not finite on any rank, and on this one. None: one
+                rank; `logs` has its loss.
             reduce_s: seconds spent averaging over ranks: a float, or a scalar of the backend.
 
         Returns:

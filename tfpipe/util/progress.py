@@ -16,11 +16,11 @@ BAR_AFTER_S = 1.0
 logger = logging.getLogger(__name__)
 
 
-def progress(items: Iterable[T], total: int, label: str, unit: str = "file", show: bool = True) -> Iterator[T]:
+def progress(items: Iterable[T], total: int | None, label: str, unit: str = "file", show: bool = True) -> Iterator[T]:
     """Yields `items` and shows their progress.
 
     An item counts as done when the next one is requested. `label` names the work, e.g. "writing images", `unit` an
-    item; `show` is False on every rank but the first, and shows nothing.
+    item; `show` is False on every rank but the first, and shows nothing. `total` is None if it is not known.
     """
     if not show:
         yield from items
@@ -31,7 +31,7 @@ def progress(items: Iterable[T], total: int, label: str, unit: str = "file", sho
         yield from _logged(items, total, label, unit)
 
 
-def _logged(items: Iterable[T], total: int, label: str, unit: str) -> Iterator[T]:
+def _logged(items: Iterable[T], total: int | None, label: str, unit: str) -> Iterator[T]:
     start = last = time.monotonic()
     for done, item in enumerate(items, start=1):
         yield item
@@ -39,5 +39,8 @@ def _logged(items: Iterable[T], total: int, label: str, unit: str) -> Iterator[T
         if now_s - last >= LOG_EVERY_S:
             last = now_s
             rate = done / (now_s - start)
-            left_s = max(0, total - done) / rate
-            logger.info("%s: %d of %d, %.1f %s/s, %.0f s left", label, done, total, rate, unit, left_s)
+            if total is None:
+                logger.info("%s: %d, %.1f %s/s", label, done, rate, unit)
+            else:
+                left_s = max(0, total - done) / rate
+                logger.info("%s: %d of %d, %.1f %s/s, %.0f s left", label, done, total, rate, unit, left_s)

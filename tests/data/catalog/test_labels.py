@@ -237,6 +237,14 @@ def test_labels_may_be_numbers_from_0(from_file):
     assert from_file("b.JPEG 0\na.JPEG 2\n", ["/x/a.JPEG", "/x/b.JPEG"]) == [2, 0]
 
 
+def test_ids_of_the_devkit_are_refused(from_file):
+    """They count from 1, in another order than the class numbers."""
+    wnids = ("n01440764", "n01443537", "n02437312")
+    with pytest.raises(ConfigError, match=r"holds ids from 1 to 3.*LOC_val_solution\.csv"):
+        from_file("2\n3\n1\n", VAL, wnids)
+    assert from_file("2\n0\n1\n", VAL, wnids) == [2, 0, 1]
+
+
 def test_a_class_whose_name_is_a_number_goes_by_its_name(from_file):
     assert from_file("0\n1\n7\n", VAL, ("1", "7", "0")) == [2, 0, 1]
 

@@ -1,6 +1,9 @@
 """Crops against Pillow: the same box cut from the same JPEG, resized by a plain numpy bilinear."""
 
 import io
+import math
+import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,6 +13,8 @@ from PIL import Image
 from tests.support.images import bilinear, encoded, picture
 from tfpipe.config import RandomResizedCrop
 from tfpipe.data.images.windows import (
+    Candidates,
+    Target,
     box_windows,
     center_windows,
     decode_crops,
@@ -18,13 +23,24 @@ from tfpipe.data.images.windows import (
     full_windows,
     image_size,
     image_sizes,
+    letterboxed,
     mirror,
-    random_window,
+    random_windows,
+    windows_in_c,
+    windows_in_graph,
 )
 from tfpipe.native import Native, native
 
 # Largest and mean difference in levels of 255: both round to the nearest level, from sums in another order.
 MOST, MEAN = 1, 0.01
+
+
+def crops_of(
+    contents: bytes, size: tuple[int, int], windows: tf.Tensor, target: tuple[int, int], channels: int = 3, *kernel: str
+) -> np.ndarray:
+    """The crops of one target, uint8 [k, *target, channels]."""
+    (crops,) = decode_crops(contents, size, windows[:, None], [Target(target)], channels, *kernel)
+    return crops.numpy()
 
 
 @pytest.mark.parametrize("library", [native(), None], ids=["native", "graph"])
@@ -61,8 +77,8 @@ def test_a_crop_is_the_box_that_pillow_cuts_resized(kind: str, mode: str) -> Non
     boxes = corners.reshape(40, 4).astype(np.float32)
 
     windows = box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0))
-    crops = decode_crops(contents, (height, width), windows, (48, 64), 3).numpy()
-    alone = [decode_crops(contents, (height, width), window[None], (48, 64), 3)[0].numpy() for window in windows]
+    crops = crops_of(contents, (height, width), windows, (48, 64))
+    alone = [crops_of(contents, (height, width), window[None], (48, 64))[0] for window in windows]
 
     assert crops.shape == (40, 48, 64, 3)
     np.testing.assert_array_equal(alone, crops)
@@ -78,7 +94,7 @@ def test_the_reference_is_not_blind() -> None:
     """A window one pixel off, or the faster transform, would be noticed."""
     contents = encoded(picture(100, 120))
     right = np.rint(bilinear(np.asarray(Image.open(io.BytesIO(contents)), np.float64)[10:60, 20:80], (32, 32)))
-    shifted = decode_crops(contents, (100, 120), tf.constant([[10, 21, 50, 60]]), (32, 32), 3)[0]
+    shifted = crops_of(contents, (100, 120), tf.constant([[10, 21, 50, 60]]), (32, 32))[0]
     fast = tf.image.resize(tf.io.decode_jpeg(contents, dct_method="INTEGER_FAST")[10:60, 20:80], (32, 32))
     assert np.abs(right - shifted).mean() > MEAN
     assert np.abs(right - np.rint(fast)).mean() > MEAN
@@ -99,7 +115,7 @@ def test_other_kernels_are_pillows(kernel: str, resample: Image.Resampling, targ
     expected = np.asarray(Image.open(io.BytesIO(contents)).resize(target[::-1], resample), int)
     window = tf.constant([[0, 0, 150, 160]])
     differences = {
-        each: np.abs(expected - decode_crops(contents, (150, 160), window, target, 3, each)[0].numpy()).mean()
+        each: np.abs(expected - crops_of(contents, (150, 160), window, target, 3, each)[0]).mean()
         for each in ("bilinear", "bicubic", "area", "antialias")
     }
     assert differences.pop(kernel) < 0.3
@@ -110,9 +126,8 @@ def test_no_crop_has_a_black_edge() -> None:
     """An ImageNet box may reach or pass the image's edge; a white image must give white crops."""
     contents = encoded(Image.new("RGB", (90, 70), "white"))
     boxes = np.array([[0, 0, 1, 1], [0.5, 0.5, 1, 1], [0, 0, 0.01, 0.01], [0.99, 0.99, 1, 1]], np.float32)
-    crops = decode_crops(
-        contents, (70, 90), box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0)), (33, 57), 3
-    ).numpy()
+    windows = box_windows(boxes, tf.repeat(image_size(contents)[None], len(boxes), axis=0))
+    crops = crops_of(contents, (70, 90), windows, (33, 57))
     assert crops.min() >= 254
 
 
@@ -141,7 +156,7 @@ def test_another_format_named_jpeg_is_read_as_what_it_is(suffix: str) -> None:
 def test_a_gray_image_gives_one_or_three_channels() -> None:
     contents = encoded(picture(50, 60).convert("L"))
     whole = full_windows(image_size(contents)[None])
-    one, three = (decode_crops(contents, (50, 60), whole, (20, 20), channels).numpy() for channels in (1, 3))
+    one, three = (crops_of(contents, (50, 60), whole, (20, 20), channels) for channels in (1, 3))
     assert one.shape == (1, 20, 20, 1)
     assert (three == one).all()
 
@@ -157,13 +172,24 @@ def test_the_center_window_is_the_middle_in_the_targets_shape() -> None:
     assert center_windows(sizes, (100, 200), 1.0).numpy()[0].tolist() == [50, 0, 300, 600]
 
 
+@pytest.mark.parametrize("target", [(224, 224), (100, 37), (1, 50), (31, 1)])
+def test_a_letterbox_is_the_largest_size_that_fits_in_the_middle(target: tuple[int, int]) -> None:
+    random = np.random.default_rng(3)
+    sizes = np.concatenate([random.integers(1, 700, (400, 2)), [[65500, 1], [1, 65500], [65500, 65499], target]])
+    for (high, wide), inner in zip(
+        sizes.tolist(), letterboxed(tf.constant(sizes), target).numpy().tolist(), strict=True
+    ):
+        scale = min(Fraction(target[0], high), Fraction(target[1], wide))
+        height, width = (max(1, math.floor(side * scale + Fraction(1, 2))) for side in (high, wide))
+        assert inner == [(target[0] - height) // 2, (target[1] - width) // 2, height, width]
+        assert height == target[0] or width == target[1]
+
+
 def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:
     size, box = (300, 400), np.array([[0.1, 0.1, 0.4, 0.3]], np.float32)
     how = RandomResizedCrop(area=(0.2, 0.5), aspect=(0.8, 1.25), min_covered=0.5)
     seeds = tf.stack([tf.zeros([300], tf.int64), tf.range(300, dtype=tf.int64)], 1)
-    windows = tf.map_fn(
-        lambda seed: random_window(tf.constant(size), box, seed, how), seeds, fn_output_signature=tf.int32
-    ).numpy()
+    windows = random_windows(tf.constant(size), box, seeds, [how] * 300).numpy()
     assert len(np.unique(windows, axis=0)) > 200
     top, left, height, width = windows.T
     area = height * width / (size[0] * size[1])
@@ -173,6 +199,51 @@ def test_a_random_window_keeps_to_its_ranges_and_touches_a_box() -> None:
         np.minimum(left + width, 120) - np.maximum(left, 40)
     ).clip(0)
     assert (covered / (90 * 80)).min() > 0.48
+
+
+@pytest.mark.parametrize("side", [3, 40, 700, 6000])
+def test_random_windows_in_c_are_those_of_the_graph(side: int) -> None:
+    """For images of any shape, any number of boxes, and ranges that can hardly be met or not at all."""
+    library = native()
+    assert library is not None
+    random = np.random.default_rng(side)
+    sizes, counts = random.integers(1, side, (48, 2)).astype(np.int32), random.integers(0, 4, 48)
+    boxes = np.sort(random.random((counts.sum(), 2, 2)), axis=1).reshape(-1, 4).astype(np.float32)
+    spans = np.stack([np.cumsum(counts) - counts, np.cumsum(counts)], axis=1)
+    ranges = [
+        RandomResizedCrop(area=(0.08, 1), aspect=(0.75, 4 / 3)),
+        RandomResizedCrop(area=(0.3, 0.31), aspect=(0.2, 5), min_covered=0.6),
+        RandomResizedCrop(area=(1, 1), aspect=(1, 1), min_covered=0),
+        RandomResizedCrop(area=(0.001, 0.9), aspect=(0.1, 0.1), min_covered=1),
+    ]
+    seeds = tf.constant(random.integers(-(2**63), 2**63 - 1, (48, 4, 2)))
+    of_crops = Candidates(tf.constant(boxes), tf.constant(spans), tf.constant(random.integers(0, 48, 48)))
+    drawn = windows_in_c(library, tf.constant(sizes), of_crops, seeds, ranges).numpy()
+    assert (drawn == windows_in_graph(tf.constant(sizes), of_crops, seeds, ranges).numpy()).all()
+    assert len(np.unique(drawn.reshape(-1, 4), axis=0)) > min(side, 8)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"boxes": [[0, 0, 1.5, 1]]}, "the edge of a box is not within [0, 1]"),
+        ({"boxes": [[0, 0, np.nan, 1]]}, "the edge of a box is not within [0, 1]"),
+        ({"spans": [[0, 2]]}, "spans are not within the boxes"),
+        ({"spans": [[1, 0]]}, "spans are not within the boxes"),
+        ({"images": [1]}, "images are not within [0, n)"),
+        ({"seeds": [[[0, 0], [0, 0]]]}, "seeds are not [k, ranges, 2]"),
+        ({"ranges": [[1, 1, 1]]}, "ranges have another layout"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_an_error(change: dict, problem: str) -> None:
+    library = native()
+    assert library is not None
+    inputs = {"sizes": [[5, 5]], "boxes": [[0, 0, 1, 1]], "spans": [[0, 1]], "images": [0], "seeds": [[[0, 0]]]}
+    inputs |= {"ranges": [[1, 1, 1, 1, 0]]} | change
+    types = {"sizes": tf.int32, "boxes": tf.float32, "ranges": tf.float32}
+    tensors = {name: tf.constant(value, types.get(name, tf.int64)) for name, value in inputs.items()}
+    with pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(problem)):
+        library.windows(**tensors)
 
 
 def test_flips_about_half_and_the_same_for_the_same_seed() -> None:

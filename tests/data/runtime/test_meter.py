@@ -71,6 +71,7 @@ def test_clocks_that_disagree_make_no_time_negative(clock: Clock, meter: Meter) 
 def test_waits_delays_and_rates_are_those_of_the_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     work = [Stage("read", 20, 6000.0, 64.0)]
     monkeypatch.setattr("tfpipe.data.runtime.meter.stages", lambda *_: work)
+    monkeypatch.setattr("tfpipe.data.runtime.meter.queued", lambda _: 2)
     seconds, time_of_day = [100.0], [5000.0]
     meter = Meter(lambda: seconds[0], lambda: time_of_day[0])
 
@@ -90,7 +91,7 @@ def test_waits_delays_and_rates_are_those_of_the_clocks(monkeypatch: pytest.Monk
     seconds[0] = 105.0
     found = meter.stats(8, iter([]), ["read"])
     assert (found["batches"], found["seconds"], found["wait_s"], found["wait_fraction"]) == (3, 4.0, 2.0, 0.5)
-    assert found["images_per_second"] == 6.0 and found["delay_s"] == pytest.approx(1.0)
+    assert found["queue"] == 2 and found["images_per_second"] == 6.0 and found["delay_s"] == pytest.approx(1.0)
     assert found["stages"] == {"read": {"elements": 20, "per_second": 5.0, "busy": 1.5, "parallelism": 64.0}}
     assert json.loads(json.dumps(found)) == found
 

@@ -256,7 +256,7 @@ def test_without_the_decoder_in_c_tensorflows_ops_decode(
     """In this process as where servers are."""
     configs = [configured(sample, tmp_path, how, decoder=decoder).data for how in (None, WORKERS)]
     assert [choose_decoder(data).images for data in configs] == [NATIVE_IMAGES] * 2
-    monkeypatch.setattr("tfpipe.data.images.decode.native", lambda: None)
+    monkeypatch.setattr("tfpipe.data.images.library.native", lambda: None)
     assert [choose_decoder(data).images for data in configs] == [1, 1]
 
 

@@ -2,40 +2,20 @@
 
 import csv
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-import tensorflow as tf
 
+from tests.support.late import LATE_S, delay_one
 from tests.support.recorded import unpack
 from tfpipe import Config, World
 from tfpipe.cli import main
 from tfpipe.data.runtime.tracing import Window
-from tfpipe.data.sources import cache
 from tfpipe.data.sources.registry import load_split
 from tfpipe.data.split import sample_names
 from tfpipe.tools.bench.bench import trace
-
-LATE_S = 0.2
-
-
-def delay_one(monkeypatch: pytest.MonkeyPatch, config: Config, position: int) -> str:
-    """Makes the read of the sample at a stream position take LATE_S longer; returns its file."""
-    split = load_split(config.data, "train", World())
-    (late,) = sample_names(split, [position])
-
-    def wait(path: bytes) -> bytes:
-        time.sleep(LATE_S if path.decode() == late else 0)
-        return path
-
-    def slow_path(path: tf.Tensor, _: float) -> tf.Tensor:
-        return tf.ensure_shape(tf.numpy_function(wait, [path], tf.string, stateful=False), [])
-
-    monkeypatch.setattr(cache, "simulate_latency", slow_path)
-    return late
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -17,6 +17,7 @@ from tests.support.commands import run_ranks
 from tests.support.runs import read_intervals, read_lines, read_metrics
 from tests.support.sample import SampleData
 from tfpipe import Config, World, load_config
+from tfpipe.config.targets import TargetsConfig
 from tfpipe.data import loader
 from tfpipe.data.runtime.meter import Meter, StepTimes
 from tfpipe.data.sources.registry import load_split
@@ -47,8 +48,12 @@ def test_parts_of_the_steps_have_exact_percentiles() -> None:
 
 
 def test_a_rank_answers_for_all_but_the_allreduce() -> None:
-    steps = [StepTimes(1.0, 0.2, 0.3, 0.4, 0), StepTimes(2.0, 0.4, 0.5, 0.6, 0)]
-    assert rank_figures(steps, 1.5, 7) == pytest.approx((300, 1000, 400, 1, 7))
+    steps = [StepTimes(1.0, 0.2, 0.3, 0.4, 0.1), StepTimes(2.0, 0.4, 0.5, 0.6, 0.3)]
+    assert rank_figures(steps, 1.5, 7) == pytest.approx((300, 1000, 400, 1, 7, 200))
+
+
+# Of ranks that are made up.
+DELAY_MS = 30.0
 
 
 class Account:
@@ -58,15 +63,16 @@ class Account:
         def total(table: np.ndarray) -> np.ndarray:
             assert not table[[0, 2]].any()
             for rank, row in others.items():
-                table[rank] = row
+                table[rank] = (*row, DELAY_MS)
             return table
 
         self.world = SimpleNamespace(rank=1, size=3, threads=2, sum=total, gather=lambda _: ["n0", "n0", "n1"])
         self.now_s = 0.0
         meter = Meter(lambda: self.now_s, lambda: self.now_s)
         meter.steps = 20
-        catalog = SimpleNamespace(boxes=None, annotated=None)
-        split = SimpleNamespace(order=None, stores="images", training=False, config=SimpleNamespace(service=None))
+        catalog = SimpleNamespace(boxes=None, annotated=None, values={})
+        config = SimpleNamespace(service=None, targets=TargetsConfig())
+        split = SimpleNamespace(order=None, stores="images", training=False, config=config, catalog=catalog)
         loader = SimpleNamespace(iterator=None, meter=meter, world=self.world, catalog=catalog, data=split)
         self.model = SimpleNamespace(
             meter=meter,
@@ -146,7 +152,7 @@ def test_an_interval_says_what_every_rank_did(tmp_path: Path) -> None:
     ]
     assert interval["ranks"][2] == {
         **{"rank": 2, "host": "n1", "wait_ms": 1500, "own_ms": 1875, "compute_ms": 375},
-        **{"cpu_fraction": 0.25, "memory_bytes": 30},
+        **{"cpu_fraction": 0.25, "memory_bytes": 30, "delay_ms": DELAY_MS},
     }
     assert interval["spread"] == {
         "wait_ms": {"min": 100, "median": 200, "max": 1500},

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tfpipe import World
-from tfpipe.errors import Stopped
+from tfpipe.collectives.protocol import LostRankError
+from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.monitor import peers
 from tfpipe.training.monitor.peers import Links, watch_peers
 
@@ -22,6 +23,7 @@ class Ring:
 
     def __init__(self, size: int = 3) -> None:
         self.size, self.values, self.turn = size, [None] * size, threading.Barrier(size)
+        self.backend = "mpi"
         self.messages: queue.Queue[str] = queue.Queue()
         self.ended = threading.Event()
 
@@ -33,16 +35,16 @@ class Ring:
             self.turn.wait(WAIT_S)
             return values
 
-        return SimpleNamespace(rank=rank, size=self.size, backend="mpi", gather=gather)
+        return SimpleNamespace(rank=rank, size=self.size, backend=self.backend, gather=gather)
 
-    def run(self, work: Callable[[int], None]) -> None:
+    def run(self, work: Callable[[int], None], limit_s: float | None = None) -> None:
         """Runs `work(rank)` in each rank, inside watch_peers."""
 
         def rank(number: int) -> None:
             try:
-                with watch_peers(self.world(number), self.messages.put):
+                with watch_peers(self.world(number), self.messages.put, limit_s=limit_s):
                     work(number)
-            except (ValueError, Stopped):
+            except (ValueError, TfpipeError, Stopped):
                 pass
 
         threads = [threading.Thread(target=rank, args=(number,)) for number in range(self.size)]
@@ -56,6 +58,8 @@ class Ring:
 @pytest.fixture
 def ring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
     monkeypatch.setattr(peers, "GRACE_S", 0.05)
+    monkeypatch.setattr(peers, "SHORT_GRACE_S", 0.05)
+    monkeypatch.setattr(peers, "PASSED_ON_S", 0.0)
     yield Ring()
 
 
@@ -76,6 +80,14 @@ def test_ranks_that_end_one_after_the_other_are_not_missed(ring: Ring) -> None:
     assert ring.messages.empty()
 
 
+def test_a_host_whose_name_does_not_resolve_is_watched_by_its_address(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(peers, "own_hosts", lambda: ("nowhere.invalid", "127.0.0.1"))
+    ring.run(lambda rank: None)
+    assert ring.messages.empty() and "cannot watch" not in caplog.text
+
+
 def test_ranks_that_are_told_to_stop_are_not_missed(ring: Ring) -> None:
     def stop(rank: int) -> None:
         raise Stopped("SIGTERM")
@@ -84,35 +96,84 @@ def test_ranks_that_are_told_to_stop_are_not_missed(ring: Ring) -> None:
     assert ring.messages.empty()
 
 
-def test_a_rank_that_fails_ends_all_others_which_name_it_and_its_host(ring: Ring) -> None:
+@pytest.mark.parametrize(
+    ("backend", "error", "told"),
+    [
+        ("mpi", LostRankError("gone"), "has ended without a word; --resume auto continues the run"),
+        ("jax", LostRankError("gone"), "has ended without a word; --resume auto continues the run"),
+        ("mpi", ValueError("no cat\nat all"), "has failed: ValueError: no cat; --resume auto continues the run"),
+        ("jax", ConfigError("rank 1: no /a"), "has failed: no /a; --resume auto continues the run"),
+    ],
+)
+def test_a_rank_that_fails_ends_all_others_which_name_it_its_host_and_its_reason(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch, backend: str, error: Exception, told: str
+) -> None:
+    """Each backend has its own patience with a rank that says nothing."""
+    ring.backend = backend
+    if not isinstance(error, LostRankError):
+        monkeypatch.setattr(peers, "GRACE_S", 3600)
+    elif backend == "mpi":
+        monkeypatch.setattr(peers, "SHORT_GRACE_S", 3600)
     over = threading.Event()
     messages = []
 
     def work(rank: int) -> None:
         if rank == 1:
-            raise ValueError
+            raise error
         if rank == 0:
             messages.extend(said(ring, 2))
             over.set()
         over.wait(WAIT_S)
 
     ring.run(work)
-    loss = f"rank 1 on host {socket.gethostname()} has ended without a word; --resume auto continues the run, on the"
-    assert [message.partition(" hosts")[0] for message in messages] == [f"rank 0: {loss}", f"rank 2: {loss}"]
+    loss = f"rank 1 on host {socket.gethostname()} {told}"
+    assert [message.removesuffix(", on the hosts that are left") for message in messages] == [
+        f"rank 0: {loss}",
+        f"rank 2: {loss}",
+    ]
 
 
-def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_rank_before() -> None:
+def test_a_rank_that_is_stopped_is_named_by_its_silence_and_a_busy_one_is_not(
+    ring: Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1's beats fail, as those of a stopped process do, which holds its connections."""
+    monkeypatch.setattr(peers, "BEAT_S", 0.1)
+    monkeypatch.setattr(peers, "SILENT_S", 0.5)
+    beat = peers._beat
+    silent = threading.Event()
+
+    def beats(links: Links, over: threading.Event) -> None:
+        if "rank 2" not in links.watched:  # that rank 1 watches
+            beat(links, over)
+
+    monkeypatch.setattr(peers, "_beat", beats)
+
+    def work(rank: int) -> None:
+        if rank == 0:
+            messages.extend(said(ring, 2))
+            silent.set()
+        silent.wait(WAIT_S)
+
+    messages: list[str] = []
+    ring.run(work, limit_s=0.2)
+    (first,) = {message.partition(": ")[2] for message in messages}
+    assert first.startswith(f"rank 1 on host {socket.gethostname()} has not run for ")
+    assert "it is stopped, or hangs; --resume auto" in first
+
+
+def test_a_host_that_does_not_answer_is_named_at_once_and_to_the_rank_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernel ends a connection whose other side has been silent with ETIMEDOUT."""
 
     def recv(_: int) -> bytes:
         raise TimeoutError(110, "Connection timed out")
 
+    monkeypatch.setattr(peers.select, "select", lambda reading, *_: (reading, [], []))
     watcher, other = socket.socketpair()
     messages: list[str] = []
     links = Links(SimpleNamespace(recv=recv), watcher, "rank 2 on host node2")
-    peers._watch(links, 1, threading.Event(), messages.append)
-    loss = "rank 2 on host node2 is lost: its host does not answer (Connection timed out)"
-    assert messages == [f"rank 1: {loss}; {peers.ADVICE}"]
+    peers._watch(links, World(1, 3), threading.Event(), messages.append, None)
+    loss = f"rank 2 on host node2 is lost: its host does not answer (Connection timed out); {peers.ADVICE}"
+    assert messages == [f"rank 1: {loss}"]
     assert other.recv(4096).decode() == loss
     watcher.close()
     other.close()

@@ -21,8 +21,9 @@ from tfpipe.cli.arguments import (
     whole,
     write_json,
 )
+from tfpipe.collectives.launch import find_launch
 from tfpipe.data.runtime.tracing import trace_folder
-from tfpipe.distributed import World, find_launch
+from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 

@@ -3,12 +3,19 @@
 import argparse
 from pathlib import Path
 
-from tfpipe.cli.arguments import add_json, write_json
+from tfpipe.cli.arguments import add_json, quiet_tensorflow, write_json
+from tfpipe.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directory of a run, or of bench --profile")
     add_json(parser, "all numbers")
+    parser.add_argument(
+        "--html",
+        type=Path,
+        metavar="OUT",
+        help="write one page on a run to OUT, which needs no network: verdict, slowest batches, figures, config",
+    )
     parser.add_argument("--plot", type=Path, metavar="OUT", help="draw the traces' timelines to OUT, a PNG or PDF")
     parser.add_argument(
         "--trace",
@@ -31,10 +38,17 @@ def run(args: argparse.Namespace) -> None:
     from tfpipe.tools.report.samples import write_batches
     from tfpipe.tools.report.text import as_json, render
 
+    if args.html is not None and len(args.runs) > 1:
+        raise ConfigError(f"--html writes the page of one run, and {len(args.runs)} are given: one command a run")
     runs = [load_run(folder) for folder in args.runs]
     if args.json is not None:
         reports = [as_json(run) for run in runs]
         write_json(args.json, reports if len(reports) > 1 else reports[0])
+    if args.html is not None:
+        from tfpipe.tools.report.page import write_page
+
+        with quiet_tensorflow(args):  # it draws the pictures
+            write_page(runs[0], args.html)
     if args.plot is not None:
         plot(runs, args.plot)
     ranks = [load_ranks(folder) for folder in args.runs] if args.trace or args.per_batch else []

@@ -1,15 +1,15 @@
 """Trains a Keras model; under mpirun, srun or aprun on all ranks."""
 
 import argparse
-import os
-from importlib.util import find_spec
+import json
 from pathlib import Path
+from typing import cast
 
-from tfpipe.cli.arguments import add_config, add_profile, quiet_tensorflow, ranks, read_config, whole
-from tfpipe.distributed import World, find_launch
+from tfpipe.cli.arguments import add_config, add_profile, choose_backend, quiet_tensorflow, ranks, read_config, whole
+from tfpipe.collectives.launch import find_launch
+from tfpipe.config import Config
+from tfpipe.distributed import RUNS, Choice, World
 from tfpipe.errors import ConfigError
-
-BACKENDS = ("tensorflow", "jax", "torch")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--horovod",
         action=argparse.BooleanOptionalAction,
-        help="connect the ranks with Horovod, or train without it [with it if a launcher started several ranks]",
+        help="connect the ranks with Horovod, or train this process alone [training.collectives, if a launcher started "
+        "several ranks]",
     )
     group.add_argument(
         "--interop",
@@ -74,7 +75,8 @@ def run(args: argparse.Namespace) -> None:
         open_source(config.data).check(test=True)
     backend = choose_backend()
     with quiet_tensorflow(args):
-        world = World.detect(args.horovod)
+        folder = RUNS if args.logdir is None else args.logdir.absolute().parent
+        world = World.detect(args.horovod, choose_collectives(config, backend, args.horovod), folder)
         import tensorflow as tf
 
         from tfpipe.training import loop
@@ -86,10 +88,30 @@ def run(args: argparse.Namespace) -> None:
         loop.configure_devices(world, args.interop, args.intraop)
     run_dir = choose_run_dir(args.logdir, args.config, world, args.resume)
     window = args.profile if args.profile_ranks is None or world.rank in args.profile_ranks else None
-    with watch_peers(world), run_lock(run_dir, world):
+    with watch_peers(world, limit_s=config.data.stall_timeout_s), run_lock(run_dir, world):
+        if world.size > 1 and world.collectives is not None:
+            world.tensors.start()
         loop.train(config, world, run_dir, args.resume is not None, args.resume_anyway, window)
     if world.rank == 0:
         print(f"the run is in {run_dir}: metrics.jsonl, model.keras; tensorboard --logdir {run_dir}")
+
+
+def choose_collectives(config: Config, backend: str, horovod: bool | None) -> Choice:
+    """Returns the collectives for Keras' backend; `horovod` is --horovod.
+
+    Raises ConfigError if a launcher has started several ranks, which the collectives asked for cannot connect.
+    """
+    chosen, launch = config.training.collectives, find_launch()
+    several = horovod is True or (launch is not None and launch.size != 1 and horovod is None)
+    own = {"tensorflow": ("auto", "horovod", "tensorflow"), "jax": ("auto", "jax"), "torch": ("auto", "torch")}[backend]
+    if several and (chosen not in own or (horovod and backend != "tensorflow")):
+        asked = "--horovod" if horovod else f'training.collectives "{chosen}"'
+        raise ConfigError(
+            f'{asked} does not connect the ranks of KERAS_BACKEND={backend}: set training.collectives to "auto", or to '
+            f"{' or '.join(json.dumps(name) for name in own[1:])}{', without --horovod' if horovod else ''}; or set "
+            f"KERAS_BACKEND to {chosen if chosen in ('jax', 'torch') else 'tensorflow'}"
+        )
+    return cast(Choice, backend) if chosen == "auto" and backend != "tensorflow" else chosen
 
 
 def check_agreement(args: argparse.Namespace) -> None:
@@ -105,20 +127,3 @@ def check_agreement(args: argparse.Namespace) -> None:
         raise ConfigError("--resume-anyway says how to continue a run, and --resume, which continues it, is missing")
     if args.profile is None and args.profile_ranks != (0,):
         raise ConfigError("--profile-ranks says which ranks trace, and --profile FIRST:END, the steps, is missing")
-
-
-def choose_backend() -> str:
-    """Returns the backend of Keras that KERAS_BACKEND names, TensorFlow's by default; must come before TensorFlow.
-
-    A user's ~/.keras may name another one, which other programs want. Raises ConfigError if it cannot be used.
-    """
-    name = os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    if name not in BACKENDS:
-        raise ConfigError(f'KERAS_BACKEND is "{name}"; accepted: {", ".join(BACKENDS)}')
-    if find_spec(name) is None:
-        raise ConfigError(f"KERAS_BACKEND={name} needs the package {name}, which is not installed")
-    if name == "torch":
-        from tfpipe.interop.triton import load_triton
-
-        load_triton()
-    return name

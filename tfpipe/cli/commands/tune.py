@@ -9,7 +9,8 @@ import os
 from functools import partial
 
 from tfpipe.cli.arguments import add_config, add_epoch, add_json, quiet_tensorflow, read_sized, write_json
-from tfpipe.distributed import World, find_launch
+from tfpipe.collectives.launch import find_launch
+from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 

@@ -74,7 +74,7 @@ def read_box_table(path: Path, paths: FileList, labels: np.ndarray, classes: Seq
         raise ConfigError(f'{path} has no classes: with data.label_source "object" use Kaggle\'s table or the XMLs')
     if not names:
         raise ConfigError(f"{path} holds no row; accepted: {form}")
-    items = _find(path, np.array(names, bytes), paths)
+    items = find_images(path, np.array(names, bytes), paths)
     if form == KAGGLE:
         images, rows = np.unique(items[items >= 0], return_counts=True)
         for item in images[rows > 1]:
@@ -103,8 +103,12 @@ def _stem(name: str) -> str:
     return name.rpartition(".")[0] or name
 
 
-def _find(path: Path, names: np.ndarray, paths: FileList) -> np.ndarray:
-    """Returns the number of the image of each name, as int64 [len(names)]; -1 if the list has no such image."""
+def find_images(path: Path, names: np.ndarray, paths: FileList, entries: str = "rows") -> np.ndarray:
+    """Returns the number of the image of each name, as int64 [len(names)]; -1 if the list has no such image.
+
+    `names` (bytes [k]) are base names without extension, of the `entries` of the file `path`. Raises ConfigError if one
+    is the name of several images.
+    """
     # For a million names, sorted bytes take a tenth of the memory of a dictionary.
     stems = np.concatenate([np.array([_stem(name).encode() for name in chunk]) for _, chunk in paths.chunks()])
     order = np.argsort(stems, kind="stable")
@@ -113,5 +117,6 @@ def _find(path: Path, names: np.ndarray, paths: FileList) -> np.ndarray:
         raise named_twice(path, name.decode())
     unknown = end == first
     if unknown.any():
-        logger.info("%s: %d of %d rows are of images that are not in the list", path, unknown.sum(), len(names))
+        text = "%s: %d of %d %s are of images that are not in the list"
+        logger.info(text, path, unknown.sum(), len(names), entries)
     return np.where(unknown, -1, order[np.minimum(first, len(order) - 1)])

@@ -116,6 +116,25 @@ def find_splits(root: Path) -> dict[str, Path]:
     return {"train": root / trains[0] if trains else root, **{name: root / name for name in tests}}
 
 
+def split_of_folders(folders: Sequence[str]) -> list[str | None]:
+    """Returns the split of each of the folders (paths with a slash at their ends) that images lie in; None: no split.
+
+    The rule is that of find_splits, at any depth: a folder's name that says nothing but a split counts for all below
+    it, if it holds folders, or there is a folder of training data that does: Data/train/CLASS/ and Data/val/.
+    """
+    said: list[str | None] = []
+    nested: list[bool] = []
+    for folder in folders:
+        names = folder.split("/")[:-1]
+        at = next((depth for depth, name in enumerate(names) if whole_split(name)), None)
+        said.append(None if at is None else whole_split(names[at]))
+        nested.append(at is not None and at < len(names) - 1)
+    has_train = ("train", True) in zip(said, nested, strict=True)
+    return [
+        split if inner or (has_train and split in TESTS) else None for split, inner in zip(said, nested, strict=True)
+    ]
+
+
 def images_of_split(splits: dict[str, Path], split: str, show: bool = False) -> list[str]:
     """Returns the images below a folder of find_splits, without those of folders of other splits in it."""
     folder = splits[split]

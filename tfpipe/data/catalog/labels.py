@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import BY_OBJECT
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.errors import ConfigError
@@ -23,13 +24,15 @@ def class_table(config: DataConfig, train_paths: FileList) -> tuple[str, ...]:
     """Returns the class names, sorted by class number.
 
     They come from `data.classes` or are the sorted folder names of the whole training list, so they are the same on
-    every rank, for training and test data, and on every file system. Raises ConfigError if there is no class, a name
-    occurs twice, or there are more classes than `data.num_classes`.
+    every rank, for training and test data, and on every file system; () if images have none. Raises ConfigError if
+    there is no class, a name occurs twice, or there are more classes than `data.num_classes`.
     """
     if isinstance(config.classes, Path):
         source, names = f"in {config.classes}", _read_classes(config.classes)
     elif config.classes is not None:
         source, names = "in data.classes", config.classes
+    elif config.targets.kind in UNCLASSED:
+        return ()
     else:
         source, names = "as folders of the training list", sorted({folder_of(folder) for folder in train_paths.folders})
     return checked_classes(names, config, source)
@@ -115,9 +118,10 @@ def find_labels(paths: FileList, classes: Sequence[str], config: DataConfig, lab
         numbers = numbers_of(classes)
         names, name_numbers = _from_file(paths, label_file, numbers), np.arange(len(paths))
         source = f"in {label_file}"
-    elif config.label_source == "object":
+    elif config.label_source == "object" or config.targets.kind in UNCLASSED:
         nothing = np.zeros(len(paths), np.int32)
-        return Labels(nothing + BY_OBJECT, np.empty(0, np.int64), [""], nothing, "its objects")
+        labels = nothing if config.targets.kind in UNCLASSED else nothing + BY_OBJECT
+        return Labels(labels, np.empty(0, np.int64), [""], nothing, "its objects")
     else:
         names, name_numbers = [folder_of(folder) for folder in paths.folders], paths.folder
         source = "its folder"
@@ -155,6 +159,12 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
                 f"{label_file} holds {len(lines)} labels for {len(paths)} images; with a label and nothing else on "
                 "a line there must be one for every image of the list, in the order of their names"
             )
+        if _are_ids(lines, names):
+            raise ConfigError(
+                f"{label_file} holds ids from 1 to {max(map(int, lines))}, as the devkit's ground truth "
+                "does, whose order of the classes is not that of their WNIDs: use Kaggle's LOC_val_solution.csv, or a "
+                "file of one WNID a line, such as imagenet_2012_validation_synset_labels.txt"
+            )
         pairs = list(zip(sorted(stems), lines, strict=True))
     else:
         halves = [line.split(maxsplit=1) for line in lines]
@@ -167,6 +177,14 @@ def _from_file(paths: Sequence[str], label_file: Path, names: Collection[str]) -
     if missing:
         raise ConfigError(f"{label_file} holds no label for {len(missing)} of {len(paths)} images, e.g. {missing[0]}")
     return [by_stem[stem] for stem in stems]
+
+
+def _are_ids(lines: Sequence[str], names: Collection[str]) -> bool:
+    """Returns whether labels are ILSVRC's ids, which count from 1, in the place of class numbers; `names` are known."""
+    if not lines or not all(line.isdecimal() for line in lines) or not any(map(WNID.fullmatch, names)):
+        return False
+    numbers = set(map(int, lines))
+    return 0 not in numbers and str(max(numbers)) not in names
 
 
 def is_kaggle(line: str) -> bool:

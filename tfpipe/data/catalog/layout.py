@@ -64,6 +64,22 @@ def xml_name(image: str) -> str:
     return f"{image.rpartition('.')[0] or image}.xml"
 
 
+def mask_paths(paths: FileList, layout: Layout | None) -> FileList:
+    """Returns the path of each image's mask: in the layout's folder of annotations, None: beside it; with .png.
+
+    Raises ConfigError as annotation_folders, or if a mask would be its image.
+    """
+    folders = paths.folders if layout is None else annotation_folders(paths, layout)
+    masks = FileList.of(f"{folders[folder]}{name.rpartition('.')[0] or name}.png" for folder, name in paths.entries())
+    same = next((path for path, mask in zip(paths, masks, strict=True) if path == mask), None)
+    if same is not None:
+        raise ConfigError(
+            f"data.targets.masks: {same} is an image, and its mask would have the same name: keep masks in a folder of "
+            'their own, and set masks to {"images": FOLDER, "annotations": FOLDER}'
+        )
+    return masks
+
+
 def is_optional(url: str) -> bool:
     """Returns whether a file may be missing: HTTP cannot list folders, so each image's XML is requested on trial."""
     return url.startswith(("http://", "https://")) and url.endswith(".xml")

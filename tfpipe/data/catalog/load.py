@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from tfpipe.config import DataConfig, Layout
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.boxes import read_boxes
 from tfpipe.data.catalog.labels import class_table, image_labels
-from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, is_optional
+from tfpipe.data.catalog.layout import LAYOUTS, annotation_folders, existing, find_layout, is_optional, mask_paths
 from tfpipe.data.catalog.lists import LoadedList, index_path, load_list
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.storage import Storage
@@ -38,21 +39,24 @@ def load_listed(config: DataConfig, split: str, world: World, storage_of: Callab
     classes = classes_of(config, split, paths, world)
     labels, settings = load_labels(listed, classes, config, split)
     folders, annotated = [""] * len(paths.folders), np.zeros(len(paths), bool)
-    catalog = Catalog(split, paths, folders, annotated, labels, classes, lists=lists, display_name=name)
-    needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
+    # Images without a class may have boxes of all.
+    own = () if config.targets.kind in UNCLASSED else classes
+    catalog = Catalog(split, paths, folders, annotated, labels, own, lists=lists, display_name=name)
+    needs_boxes = config.uses_boxes(split)
     if reads_boxes(config, split, paths):
         catalog = _with_annotations(catalog, storage, config, store, settings)
     elif needs_boxes and config.annotations == "auto":
         logger.info("%s: no XML is looked for, in no known layout: images are used whole", filelist)
     known = catalog.boxes is not None or not any(is_optional(f"{path}.xml") for path in catalog.annotation_folders)
-    count = f"{'' if known else 'at most '}{catalog.annotated.sum()}"
-    logger.info("%s: %d images, %s of them annotated", split, len(catalog), count)
+    annotated_too = f", {'' if known else 'at most '}{catalog.annotated.sum()} of them annotated" if needs_boxes else ""
+    logger.info("%s: %d images%s", split, len(catalog), annotated_too)
     by_box = split == "train" and config.unit == "box" and needs_boxes
     # Workers run no Python, and so find no boxes, even without any XML; URLs they refuse themselves.
     in_workers = config.service is not None and not paths.remote
-    if catalog.boxes is None and (by_box or in_workers):
+    if catalog.boxes is None and (by_box or in_workers or config.targets.known):
         catalog = replace(catalog, boxes=read_boxes(catalog, storage, world))
-    return replace(catalog, by_box=by_box)
+    masks = mask_paths(paths, config.targets.masks) if config.targets.kind == "mask" else None
+    return replace(catalog, classes=classes, by_box=by_box, masks=masks)
 
 
 def classes_of(config: DataConfig, split: str, paths: FileList, world: World = World()) -> tuple[str, ...]:
@@ -112,7 +116,7 @@ def reads_boxes(config: DataConfig, split: str, paths: FileList) -> bool:
 
     It uses none if the config says so, or if the images are listed from a folder whose layout is not known.
     """
-    if config.annotations == "none" or config.crop_for(split) not in ("boxes", "random_resized"):
+    if config.annotations == "none" or not config.uses_boxes(split):
         return False
     filelist = config.filelist_for(split)
     folder = isinstance(filelist, Path) and filelist.is_dir()

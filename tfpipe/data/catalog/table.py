@@ -210,7 +210,7 @@ class TableStore:
         for folder in self.folders:
             with ExitStack() as held:
                 try:
-                    _create(folder)
+                    create_folder(folder)
                     lock = held.enter_context(waiting_lock(folder / LOCK))
                     mapped = map_table(folder / name)  # another process may have made it meanwhile
                     if mapped is not None:
@@ -290,7 +290,7 @@ def _stored_text(folder: Path) -> str | None:
         return None
 
 
-def _create(folder: Path) -> None:
+def create_folder(folder: Path) -> None:
     """Creates a folder for tables; raises OSError if it cannot be created, or another user may write to it."""
     if folder.parent == _temporary_folder():
         folder.parent.mkdir(mode=0o700, exist_ok=True)

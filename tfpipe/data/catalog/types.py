@@ -1,6 +1,7 @@
 """The catalog: everything known about a split before its first image is opened, as plain data."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,25 @@ from tfpipe.data.annotations.cleaning import BY_OBJECT, Boxes
 from tfpipe.data.catalog.layout import xml_name
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.errors import ConfigError
+
+
+class TextColumn(NamedTuple):
+    """Texts of n images."""
+
+    text: np.ndarray  # uint8 [m]: the texts in UTF-8, each followed by a line end
+    starts: np.ndarray  # int64 [n + 1]: start of each text, and the end of the last one's line
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> "TextColumn":
+        """Makes a column of texts; a line end within a text becomes the character NUL. Raises ConfigError for a NUL."""
+        nul = next((text for text in texts if "\0" in text), None)
+        if nul is not None:
+            raise ConfigError(
+                f"data.source.columns.extra: received the text {nul[:80]!a}, with the character NUL: take it out"
+            )
+        lines = [text.replace("\n", "\0").encode() + b"\n" for text in texts]
+        starts = np.cumsum([0, *map(len, lines)], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(lines), np.uint8), starts)
 
 
 class MixedList(NamedTuple):
@@ -49,6 +69,13 @@ class Catalog:
     weights: np.ndarray | None = None
     """float64 [n]: how often each image comes in training, relative to the others of its class if `data.class_weights`
     is set, otherwise to all others; None if all come alike."""
+    masks: FileList | None = None
+    """Path of each image's mask, with `data.targets` "mask"; `boxes` are then known."""
+    values: Mapping[str, np.ndarray | TextColumn] = field(default_factory=dict)
+    """Columns that come with each crop, by their names: [n] or [n, length] numbers, or texts. "number" is that of
+    `data.targets`."""
+    version: str = ""
+    """Digest of the versions of tables behind URLs; "" if there are none, or a server states no version."""
     display_name: str = ""
     """Name of the data for a message."""
     left_out: tuple[str, ...] = ()
@@ -95,13 +122,19 @@ class Catalog:
         image = int(boxes.images[sample])
         return image, sample - int(np.searchsorted(boxes.images, image))
 
+    @property
+    def reads_annotations(self) -> bool:
+        """Returns whether a file is read besides each image's: its mask or, if boxes are not known, its XML."""
+        return self.boxes is None or self.masks is not None
+
     def opened(self, item: int) -> list[str]:
-        """Returns the paths or URLs of an image and, if it is parsed, of its XML."""
-        # If all boxes are known, no XML is opened.
-        annotation = self.annotation(item) if self.boxes is None else ""
+        """Returns the paths or URLs of an image and of its mask or, if it is parsed, of its XML."""
+        annotation = self.annotation(item) if self.reads_annotations else ""
         return [path for path in (self.paths[item], annotation) if path]
 
     def annotation(self, item: int) -> str:
-        """Returns the path of the XML of image `item`, "" if it has none."""
+        """Returns the path of the mask or, without masks, of the XML of image `item`, "" if it has none."""
+        if self.masks is not None:
+            return self.masks[item]
         folder = self.annotation_folders[self.paths.folder[item]]
         return folder + xml_name(self.paths.name(item)) if folder and self.annotated[item] else ""

@@ -69,6 +69,11 @@ def sample_weights(catalog: Catalog, config: DataConfig) -> np.ndarray | None:
         weights = weights if boxes is None else weights[boxes.images]
     if config.class_weights is None:
         return weights
+    if config.targets.kind != "label":
+        raise ConfigError(
+            f'data.class_weights: with data.targets "{config.targets.kind}" samples have no class of their own: set it '
+            "to null, and weigh them by data.sample_weights"
+        )
     labels = catalog.labels if boxes is None else boxes.labels
     if (labels == BY_OBJECT).any():
         raise ConfigError('data.class_weights: with label_source "object" samples have classes with unit "box" only')

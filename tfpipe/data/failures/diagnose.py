@@ -36,7 +36,7 @@ def replay(samples: tf.data.Dataset, split: Split) -> Iterator[tf.errors.OpError
     # Serial calls of one image each, so that errors come in the order of the images.
     serial = split.serial()
     # The same decoder, since one that decodes only part of an image does not notice all damage.
-    decoder = choose_decoder(serial.config)._replace(images=1)
+    decoder = choose_decoder(serial.config, serial.catalog.split)._replace(images=1)
     iterator = Cancellable(crop(read(samples, serial), serial, decoder=decoder))
     while True:
         try:

@@ -79,6 +79,11 @@ class DroppedLog:
         self._open += samples
         self._counts.update(self._epochs(samples))
 
+    @property
+    def count(self) -> int:
+        """Samples left out since the stream began, as far as they were looked for."""
+        return sum(self._counts.values())
+
     def settle(self, end: float) -> None:
         """Settles the samples before stream position `end`: the state counts their batches."""
         self._settled += [sample for sample in self._open if sample.position < end]

@@ -4,7 +4,7 @@ A step's draws are a pure function of `data.seed`, the crop's stream position an
 they are the same for every source, number of ranks, framework and worker, and after any resume.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -66,6 +66,14 @@ def choose_augment(config: DataConfig, *, training: bool) -> Augment | None:
             return tf.ensure_shape(library.augment(crops, positions, seed, rows), [crops.shape[0], *shape])
 
     return augment
+
+
+def augmented(images: Any, positions: tf.Tensor, augment: Sequence[Augment | None]) -> Any:
+    """Returns crops, or a tuple of them by view, changed by the function of each view; None changes nothing."""
+    if not isinstance(images, tuple):
+        return images if augment[0] is None else augment[0](images, positions)
+    views = zip(images, augment, strict=True)
+    return tuple(view if change is None else change(view, positions) for view, change in views)
 
 
 def check_sizes(config: DataConfig) -> None:

@@ -3,12 +3,21 @@
 All functions take n images at once: that costs little more than one image, since a graph's cost is per op.
 """
 
-from typing import NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import tensorflow as tf
 
 from tfpipe.config import DataConfig
-from tfpipe.data.images.windows import box_windows, center_windows, full_windows, random_window
+from tfpipe.data.images.library import native_library
+from tfpipe.data.images.windows import (
+    Candidates,
+    box_windows,
+    center_windows,
+    full_windows,
+    windows_in_c,
+    windows_in_graph,
+)
 
 # Upper bound of crops per image; keeps the seeds of two images' crops apart.
 MAX_CROPS = 2**16
@@ -42,54 +51,75 @@ class Windows(NamedTuple):
 
     images: tf.Tensor  # int64 [k]: number of the image, ascending
     numbers: tf.Tensor  # int64 [k]: number of the crop in its image
-    windows: tf.Tensor  # int32 [k, 4]: top, left, height, width
+    windows: tf.Tensor  # int32 [k, 4]: top, left, height, width; with `data.views` [k, views, 4]
     labels: tf.Tensor  # int32 [k]
+
+
+class Origin(NamedTuple):
+    """The images of k crops, and what else `data.targets` need of them until they are in batches."""
+
+    item: tf.Tensor  # int64 [k]: number of the image
+    frame: Any = ()  # targets.boxes.Frame, if there are boxes to move
+    mask: Any = ()  # uint8 [k, height, width], if there are masks
 
 
 class Crops(NamedTuple):
     """The crops of one dataset element: those of one decoder call at first, a batch after rebatching."""
 
-    images: tf.Tensor  # uint8 [k, height, width, channels]
-    labels: tf.Tensor  # int32 [k]
+    images: Any  # uint8 [k, height, width, channels]; with `data.views` a tuple of these, by view
+    labels: Any  # int32 [k]; after the stage `target` what `data.targets` set
     positions: tf.Tensor  # int64 [k, 2]: position in the stream, number of the crop in its image
+    origin: Any = ()  # Origin, where `data.targets` need one
 
 
 def choose_windows(
     targets: Targets, sizes: tf.Tensor, positions: tf.Tensor, config: DataConfig, split: str, by_object: bool
 ) -> Windows:
-    """Returns the windows of the images' crops, as `data.crop` or `data.test_crop` sets them.
+    """Returns the windows of the images' crops, as `data.crop`, `data.views` or `data.test_crop` sets them.
 
     `sizes` (int32 [n, 2]) are the heights and widths of n images; `positions` (int64 [n]), their stream positions, seed
-    random windows. With `by_object`, objects, not images, have labels.
+    random windows. With `by_object`, objects, not images, have crops and labels. An image without any box has the label
+    0, which other `data.targets` replace.
     """
-    kind = config.crop_for(split)
+    views = config.by_view
+    kind = views[0].crop_for(split)
     first = tf.searchsorted(targets.images, tf.range(tf.size(positions, tf.int64)), out_type=tf.int64)
     if kind == "boxes" or (kind == "random_resized" and by_object):
         images, labels = targets.images, targets.labels
         numbers = tf.range(tf.size(images, tf.int64)) - tf.gather(first, images)
     else:
-        images, labels = tf.range(tf.size(positions, tf.int64)), tf.gather(targets.labels, first)
+        images = tf.range(tf.size(positions, tf.int64))
+        labels = tf.gather(tf.concat([targets.labels, [0]], 0), first)
         numbers = tf.zeros_like(images)
 
-    def draw(crop: tf.Tensor) -> tf.Tensor:
-        image = images[crop]
-        boxes = targets.boxes[crop : crop + 1] if by_object else targets.boxes[first[image] : ends[image]]
-        seed = crop_seeds(2 * config.seed, positions[image], numbers[crop])
-        return random_window(sizes[image], boxes, seed, config.random_resized)
+    random = [view for view in views if view.crop_for(split) == "random_resized"]
 
-    if kind == "boxes":
-        windows = box_windows(targets.boxes, tf.gather(sizes, images))
-    elif kind == "center":
-        windows = center_windows(sizes, config.crop_image_size, config.center_fraction)
-    elif kind == "full":
-        windows = full_windows(sizes)
-    else:
+    if random:
+        at = tf.gather(positions, images), numbers
+        seeds = tf.stack([crop_seeds(2 * view.seed, *at) for view in random], axis=1)
         ends = tf.concat([first[1:], tf.shape(targets.images, tf.int64)], axis=0)
-        crops = tf.range(tf.size(images))
-        # For a single crop, the loop of map_fn would cost more than the draw.
-        alone = sizes.shape[0] == 1 and not by_object
-        windows = draw(crops[0])[None] if alone else tf.map_fn(draw, crops, fn_output_signature=tf.int32)
-    return Windows(images, numbers, windows, labels)
+        crops = tf.range(tf.size(images, tf.int64))
+        own = (crops, crops + 1) if by_object else (tf.gather(first, images), tf.gather(ends, images))
+        boxes = Candidates(targets.boxes, tf.stack(own, axis=1), images)
+        draw = partial(windows_in_graph, alone=sizes.shape[0] == 1 and not by_object)
+        library = native_library(config)
+        draw = draw if library is None else partial(windows_in_c, library)
+        left = iter(
+            tf.unstack(draw(sizes, boxes, seeds, [view.random_resized for view in random]), len(random), axis=1)
+        )
+
+    def windows_of(view: DataConfig) -> tf.Tensor:
+        match view.crop_for(split):
+            case "boxes":
+                return box_windows(targets.boxes, tf.gather(sizes, images))
+            case "center":
+                return center_windows(sizes, view.crop_image_size, view.center_fraction)
+            case "full":
+                return full_windows(sizes)
+        return next(left)
+
+    by_view = [windows_of(view) for view in views]
+    return Windows(images, numbers, tf.stack(by_view, axis=1) if config.views else by_view[0], labels)
 
 
 def from_first(crops: T, first: tf.Tensor) -> T:

@@ -32,7 +32,7 @@ def mixed(crops: Crops, mix: Mix, seed: int, classes: int, library: Native | Non
     Labels become shares of the classes, float32 [batch, classes], in proportion to the pixels. `library` is None for
     TensorFlow's ops, which give the same pixels.
     """
-    images, labels, positions = crops
+    images, labels, positions, *_ = crops
     shape = tf.shape(images)[1:3]
     draw = draw_mix(mix, seed, positions[0], shape)
     pixels = mix_in_graph(images, draw) if library is None else library.mix(images, draw.box, draw.weight)
@@ -91,8 +91,12 @@ def own_share(draw: Draw, shape: tf.Tensor) -> tf.Tensor:
 
 
 def mix_labels(labels: tf.Tensor, classes: int, share: tf.Tensor) -> tf.Tensor:
-    """Returns float32 [batch, classes]: `share` for a crop's class (int32 [batch]), the rest for its partner's."""
-    return tf.one_hot(labels, classes) * share + tf.one_hot(tf.roll(labels, 1, 0), classes) * (1.0 - share)
+    """Returns the labels of a mixed batch: `share` of a crop's own, the rest of its partner's.
+
+    Classes (int32 [batch]) become float32 [batch, classes]; labels that are floats stay as they are.
+    """
+    own = labels if labels.dtype.is_floating else tf.one_hot(labels, classes)
+    return own * share + tf.roll(own, 1, 0) * (1.0 - share)
 
 
 def mix_in_graph(images: tf.Tensor, draw: Draw) -> tf.Tensor:

@@ -67,6 +67,11 @@ class Progress:
         return self._given.step
 
     @property
+    def crops(self) -> int:
+        """Crops in the batches given."""
+        return self._given.crops
+
+    @property
     def used(self) -> Mark:
         """The point that the state is of."""
         return self._counted if self._commits else self._given

@@ -4,13 +4,11 @@ An epoch is a number of steps, computed from the crops and the batch size, and t
 after the steps of the epochs before it, on all ranks with the same step, and no batch has crops of two phases.
 """
 
-import json
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tfpipe.config import DataConfig
 from tfpipe.data.order.permutation import steps_per_epoch
-from tfpipe.errors import ConfigError
 
 
 class Phase(NamedTuple):
@@ -42,18 +40,6 @@ class Schedule:
                 for epoch, part in data.phases
             )
         )
-
-    @property
-    def steps(self) -> int:
-        """Steps of every epoch. Raises ConfigError if epochs have different numbers of steps."""
-        different = {phase.steps for phase in self.phases}
-        if len(different) > 1:
-            sizes = json.dumps([(phase.epoch, phase.batch_size) for phase in self.phases])
-            raise ConfigError(
-                f"data.batch_size {sizes} changes with the epochs, and so does the number of steps: use "
-                "loader.epoch(number), or loader.schedule.phase(number).steps"
-            )
-        return different.pop()
 
     def phase(self, epoch: int) -> Phase:
         """Returns the phase of an epoch."""

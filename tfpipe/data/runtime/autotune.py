@@ -62,6 +62,12 @@ def stages(iterator: Iterator[Any], names: Sequence[str] = STAGES) -> list[Stage
     ]
 
 
+def queued(iterator: Iterator[Any]) -> int | None:
+    """Returns the number of elements in the pipeline's last prefetch buffer; None if there is no model, or no such."""
+    buffers = [node for node in _nodes(iterator) if "Prefetch" in node.name]
+    return int(buffers[-1].buffered_elements) if buffers else None
+
+
 def since(before: Sequence[Stage], now: Sequence[Stage]) -> list[Stage]:
     """Returns the work of each stage between two snapshots of one pipeline; `before` may be empty."""
     starts = {start.stage: start for start in before}

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
+from tensorflow.python.data.util import structure
 from tensorflow.python.eager import context
 from tensorflow.python.eager.cancellation import CancellationManager
 from tensorflow.python.eager.execute import execute_with_cancellation
@@ -25,11 +26,13 @@ class Cancellable(Iterator[Any]):
         # Unlike __del__, never called while the interpreter takes its modules apart.
         weakref.finalize(self, end, self._held).atexit = False
         self.element_spec, self._manager = dataset.element_spec, manager or CancellationManager()
-        specs = tf.nest.flatten(self.element_spec)
-        self._count = len(specs)
+        # A ragged tensor is a single one here.
+        types = structure.get_flat_tensor_types(self.element_spec)
+        shapes = structure.get_flat_tensor_shapes(self.element_spec)
+        self._count = len(types)
         self._attrs = (
-            *("output_types", [spec.dtype.as_datatype_enum for spec in specs]),
-            *("output_shapes", [None if spec.shape.rank is None else spec.shape.as_list() for spec in specs]),
+            *("output_types", [each.as_datatype_enum for each in types]),
+            *("output_shapes", [None if shape.rank is None else shape.as_list() for shape in shapes]),
         )
 
     @property
@@ -45,7 +48,7 @@ class Cancellable(Iterator[Any]):
         """Returns the next element, or raises tf.errors.CancelledError after the manager has cancelled."""
         tensors, problem = self._take()
         if problem is None:
-            return tf.nest.pack_sequence_as(self.element_spec, tensors)
+            return structure.from_compatible_tensor_list(self.element_spec, tensors)
         try:
             raise StopIteration if isinstance(problem, tf.errors.OutOfRangeError) else problem
         finally:

@@ -1,19 +1,20 @@
 """The time of day, in graph."""
 
 import time
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.framework.config import is_op_determinism_enabled
 
 
-def now_s(after: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the seconds since 1970 when all of `after` is computed: float64 [], precise to microseconds.
+def now_s(after: Any) -> tf.Tensor:
+    """Returns the seconds since 1970 when all tensors of `after` are computed: float64 [], precise to microseconds.
 
     With deterministic ops enabled tf.timestamp refuses to run; Python's clock replaces it. That takes about 40
     microseconds a call, a few of them with the GIL.
     """
+    after = tf.nest.flatten(after)
     with tf.control_dependencies(after):
         if not is_op_determinism_enabled():
             return tf.timestamp()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from tfpipe.data.runtime.autotune import stages
+from tfpipe.data.runtime.autotune import queued, stages
 
 T = TypeVar("T")
 RECENT = 100
@@ -129,6 +129,7 @@ class Meter:
             wait_s, wait_fraction: seconds that the loop has waited for batches, and their share of `seconds`.
             images_per_second: crops taken in a second.
             delay_s: seconds that a batch was ready before it was taken, on average; only if the batches have the time.
+            queue: number of batches that are ready and not taken; only if AUTOTUNE measures the pipeline.
             stages: by name, the number of its elements (blocks of samples, images, decoder calls or batches) as
                 `elements` and `per_second`, the mean number of its threads at work, or waiting for a CPU, as `busy`,
                 and the number of calls that may run at once as `parallelism`.
@@ -143,6 +144,8 @@ class Meter:
         }
         if self._delayed_s is not None:
             result["delay_s"] = self._delayed_s / self._batches
+        if (ready := None if iterator is None else queued(iterator)) is not None:
+            result["queue"] = ready
         result["stages"] = {
             stage.stage: {
                 "elements": stage.elements,

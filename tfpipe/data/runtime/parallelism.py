@@ -43,7 +43,7 @@ def calls_at_once(config: DataConfig, world: World) -> Calls:
 
 
 def options(config: DataConfig, world: World) -> tf.data.Options:
-    """Returns tf.data options: the pipeline's number of threads, and the limits of autotuning."""
+    """Returns tf.data options: the pipeline's number of threads, the limits of autotuning, and when reading begins."""
     serial = config.num_parallel_readers == 1
     result = tf.data.Options()
     threads = thread_budget(config, world)
@@ -54,6 +54,8 @@ def options(config: DataConfig, world: World) -> tf.data.Options:
         result.experimental_optimization.map_parallelization = False
     if config.memory_budget is not None:
         result.autotune.ram_budget = config.memory_budget
+    # An iterator reads and decodes ahead from when it is made, not from when its first element is asked for.
+    result.experimental_warm_start = True
     if config.prefetch_buffer_size == 0:
         result.experimental_optimization.inject_prefetch = False
     return result

@@ -87,7 +87,8 @@ def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split)
     service, world = split.config.service, split.world
     assert service is not None, "data.service is set"
     theirs = for_worker(split.config, service.workers, world)
-    decoder = choose_decoder(theirs)
+    decoder = choose_decoder(theirs, split.catalog.split)
+    decoder = decoder._replace(images=min(decoder.images, IMAGES))
 
     # Traced once for all workers; the catalog's tables are captured, so they are held once.
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([], tf.int64)])
@@ -104,7 +105,7 @@ def served(load: Callable[..., tf.data.Dataset], workers: Workers, split: Split)
         return Distributed(lambda: blocks(tf.constant(first, tf.int64)), address)
 
     spec = blocks(tf.constant(0, tf.int64)).element_spec.crops
-    nothing = type(spec)(*(np.zeros([0, *field.shape[1:]], field.dtype.as_numpy_dtype) for field in spec))
+    nothing = tf.nest.map_structure(lambda field: np.zeros([0, *field.shape[1:]], field.dtype.as_numpy_dtype), spec)
     received = partial(_received, open_at, workers, service.timeout_s, nothing)
     signature = (tf.TensorSpec([], tf.string), spec)
     return tf.data.Dataset.from_generator(received, output_signature=signature, name="service").map(_raise_error)
@@ -172,7 +173,7 @@ def tables_bytes(catalog: Catalog) -> int:
 
 def together(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Concatenates NamedTuples of tensors [k, ...], an image per element, to elements of IMAGES images."""
-    kind, spec = type(dataset.element_spec), dataset.element_spec
+    spec = dataset.element_spec
 
     def joined(batch: tf.Tensor | tf.RaggedTensor, field_spec: tf.TensorSpec) -> tf.Tensor:
         # If every image has the same number of crops, ragged_batch gives a dense tensor.
@@ -181,7 +182,7 @@ def together(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     @stage("block")
     def join(batch: Any) -> Any:
-        return kind(*(joined(field, field_spec) for field, field_spec in zip(batch, spec, strict=True)))
+        return tf.nest.map_structure(joined, batch, spec)
 
     return dataset.ragged_batch(IMAGES).map(join, name="block")
 

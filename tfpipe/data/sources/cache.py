@@ -9,7 +9,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tfpipe.data.images.decode import native_library
+from tfpipe.data.images.library import native_library
 from tfpipe.data.runtime.simulated_latency import simulate_latency
 from tfpipe.data.runtime.store import Store, file_in, in_memory, kept_in, on_disk
 from tfpipe.data.sources.space import check_space

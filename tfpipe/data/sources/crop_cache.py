@@ -29,6 +29,8 @@ class CropBatch(NamedTuple):
     images: tf.Tensor  # int64 [k]: number of the sample, ascending
     numbers: tf.Tensor  # int64 [k]: number of the crop in its sample
     labels: tf.Tensor  # int32 [k]
+    frame: Any = ()  # as in Origin; not kept
+    mask: Any = ()
 
 
 def crop_store(split: Split) -> Store | None:
@@ -48,7 +50,8 @@ def crops_fingerprint(split: Split) -> str:
     crop = (config.crop_for(catalog.split), config.center_fraction, config.stored_resize, config.native, False)
     lists = (catalog.paths.digest, catalog.paths.folders, catalog.annotation_folders, catalog.classes)
     flags = (catalog.split, False, catalog.by_box)  # these two constants stay for caches made before
-    digest = hashlib.sha256(repr((shape, crop, lists, flags)).encode())
+    level = config.letterbox_for(catalog.split)
+    digest = hashlib.sha256(repr((shape, crop, lists, flags, *([] if level is None else [level]))).encode())
     for array in (catalog.annotated, catalog.labels, *(catalog.boxes or ())):
         digest.update(array.tobytes())
     return digest.hexdigest()[:16]

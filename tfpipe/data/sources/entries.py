@@ -40,14 +40,16 @@ def find_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> StoredT
 
 
 def entries_folder(config: DataConfig, split: str) -> Path | None:
-    """Returns the folder in which the entry points of a split are stored; None if `data.index` would have to name it.
+    """Returns the folder in which the entry points of a split are stored; None if `data.index` would have to name it, or
+    the images are of no list.
 
     It is next to the data, or in `data.index`, as other tables are. All ranks of all hosts read it, so it is never in
     the folder for temporary files.
     """
     source = config.source
     if source is None:
-        return catalog_folders(config, paths_of(config.filelist_for(split)))[0]
+        filelist = config.train_filelist if split == "train" else config.test_filelist
+        return None if filelist is None else catalog_folders(config, paths_of(filelist))[0]
     data = source.path if split == "train" or source.test_path is None else source.test_path
     if config.index is None and not isinstance(data, Path):
         return None

@@ -12,7 +12,7 @@ from tfpipe.data.catalog.storage import LocalFiles, Storage
 from tfpipe.data.images.damage import describe
 from tfpipe.data.sources.remote.source import UrlSplit, UrlStorage
 from tfpipe.data.sources.source import BaseSource
-from tfpipe.data.split import Failure, Split
+from tfpipe.data.split import Failure, Split, stated_failure
 from tfpipe.distributed import World
 from tfpipe.util.files import read_whole
 
@@ -69,11 +69,12 @@ class FileSplit(Split):
         from tfpipe.data.runtime.op_errors import reason
 
         path, *annotation = self.files(item)
+        failure = _xml_failure(annotation) if self.catalog.masks is None else _mask_failure(annotation, reason(error))
         try:
             contents = self.image(item)
         except OSError as unread:
-            return _xml_failure(annotation) or Failure(path, unread.strerror or reason(error))
-        return _xml_failure(annotation) or Failure(path, describe(contents, reason(error)))
+            return failure or Failure(path, unread.strerror or reason(error))
+        return failure or Failure(path, describe(contents, reason(error)))
 
 
 def storage_of(config: DataConfig, paths: FileList) -> Storage:
@@ -84,6 +85,16 @@ def storage_of(config: DataConfig, paths: FileList) -> Storage:
 def kind_of(paths: FileList) -> type[FileSplit] | type[UrlSplit]:
     """Returns the kind of split that reads these images."""
     return UrlSplit if paths.remote else FileSplit
+
+
+def _mask_failure(masks: list[str], reason: str) -> Failure | None:
+    """Returns why a mask cannot be read or, as `reason` says it, used; None if it can."""
+    for path in masks:
+        try:
+            read_whole(path)
+        except OSError as error:
+            return Failure(path, error.strerror or str(error))
+    return next(filter(None, (stated_failure(path, reason) for path in masks)), None)
 
 
 def _xml_failure(annotations: list[str]) -> Failure | None:

@@ -2,19 +2,20 @@
 
 import logging
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from tfpipe.config import DataConfig, SourceConfig
+from tfpipe.config import DataConfig, Remote, SourceConfig
 from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, Boxes
 from tfpipe.data.catalog.class_folders import BySplit
 from tfpipe.data.catalog.labels import check_count
 from tfpipe.data.catalog.paths import FileList
-from tfpipe.data.catalog.types import Catalog
-from tfpipe.data.sources.remote.url_path import AnyPath
+from tfpipe.data.catalog.types import Catalog, TextColumn
+from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ logger = logging.getLogger(__name__)
 INDEX = "index.parquet"
 # Name of the files next to those of training and test data.
 NEITHER = "neither"
+# Suffixes of TFRecord files, which need none if their names end in NUMBER-of-NUMBER.
+RECORDS = (".tfrecord", ".tfrecords", ".tfrec", ".tfr", ".record")
 
 
 def check_split(split: str) -> None:
@@ -44,6 +47,37 @@ def files_of(source: SourceConfig, split: str, suffixes: tuple[str, ...], but: s
         return [path] if used and path.is_file() else []
     names = (name for name in os.listdir(path) if name.lower().endswith(suffixes) and not name.endswith((but, INDEX)))
     return [path / name for name in names_of(names, source, split)]
+
+
+def data_files(
+    source: SourceConfig, split: str, suffixes: tuple[str, ...], remote: Remote, but: str = "\0"
+) -> Sequence[AnyPath]:
+    """Returns the files of a split as files_of does; they may be behind URLs.
+
+    A URL is one of a file, a pattern of files or, in an object store, a folder. `remote` says how to reach them. Raises
+    ConfigError as names_of does, and FetchError.
+    """
+    path = source.test_path if split == "test" and source.test_path is not None else source.path
+    if not isinstance(path, str):
+        return files_of(source, split, suffixes, but)
+    if path.lower().endswith(suffixes):
+        used = split == "train" or (split == "test" and source.test_path is not None)
+        return [UrlPath(url, remote) for url in expanded(path)] if used else []
+    folder = UrlPath(path, remote)
+    names = (name for name in folder.names() if name.lower().endswith(suffixes) and not name.endswith(INDEX))
+    return [folder / name for name in names_of(names, source, split)]
+
+
+def expanded(url: str) -> list[str]:
+    """Returns the URLs of a pattern such as https://host/train-{0000..0099}.tar; of any other URL itself."""
+    numbers = re.search(r"\{(\d+)\.\.(\d+)\}", url)
+    if numbers is None:
+        return [url]
+    first, last = numbers[1], numbers[2]
+    return [
+        f"{url[: numbers.start()]}{number:0{len(first)}}{url[numbers.end() :]}"
+        for number in range(int(first), int(last) + 1)
+    ]
 
 
 def names_of(names: Iterable[str], source: SourceConfig, split: str) -> list[str]:
@@ -85,6 +119,9 @@ class Known(NamedTuple):
     annotated: np.ndarray | None = None  # bool [n]: the images that have boxes; None: none has
     weights: np.ndarray | None = None  # float64 [n]: weights of training images
     left_out: Sequence[str] = ()  # as in Catalog
+    masks: FileList | None = None
+    values: Mapping[str, np.ndarray | TextColumn] = {}
+    version: str = ""  # as in Catalog
 
 
 def known_catalog(config: DataConfig, split: str, display_name: str, known: Known, *, show: bool) -> Catalog:
@@ -96,7 +133,7 @@ def known_catalog(config: DataConfig, split: str, display_name: str, known: Know
         logger.warning("%s data: %s holds what is not used: %s", split, display_name, ", ".join(known.left_out))
     check_count(known.classes, config, f"in {display_name}")
     count, boxes, annotated = len(known.paths), known.boxes, known.annotated
-    needs_boxes = config.crop_for(split) in ("boxes", "random_resized")
+    needs_boxes = config.uses_boxes(split)
     if boxes is None or config.annotations == "none":
         full = np.repeat(WHOLE_IMAGE, count, axis=0)
         boxes, annotated = Boxes(np.arange(count, dtype=np.int32), full, known.labels), None
@@ -109,9 +146,12 @@ def known_catalog(config: DataConfig, split: str, display_name: str, known: Know
         annotated,
         known.labels,
         known.classes,
-        boxes if needs_boxes else None,
+        boxes if needs_boxes or known.masks is not None else None,
         by_box=split == "train" and config.unit == "box" and needs_boxes,
         weights=known.weights if split == "train" else None,
+        masks=known.masks,
+        values=known.values,
+        version=known.version,
         display_name=display_name,
         left_out=tuple(known.left_out),
     )

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LoadImages = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 """Images (int64 [n]) -> their files (bytes [n]), heights and widths (int32 [n, 2]). Raises OSError or ValueError."""
+LoadMasks = Callable[[np.ndarray], np.ndarray]
+"""Images (int64 [n]) -> the files of their masks (bytes [n]). Raises OSError or ValueError."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +44,26 @@ class RecordSplit(Split):
 
         return load
 
+    def mask_loader(self) -> LoadMasks | None:
+        """Returns the function that `read` calls for the masks of some images; None if there are none."""
+        return None
+
+    def reader(self) -> "Callable[[tf.Tensor], tf.Tensor] | None":
+        """Returns an in-graph function that reads an image: item (int64 []) -> its file; None if `loader` has to."""
+        return None
+
     def read(self, samples: "tf.data.Dataset", store: "Store | None") -> "tf.data.Dataset":
         """Reads images; raises ConfigError if `data.cache` or `data.storage_delay_ms` is set, which are for files."""
-        from tfpipe.data.sources.reading import read_records
+        from tfpipe.data.sources.reading import read_each, read_records
 
         del store
         for key, plain in (("cache", None), ("storage_delay_ms", 0.0)):
             if getattr(self.config, key) != plain:
                 raise ConfigError(f"data.{key} is for files, and {self.catalog.display_name} has none: leave it out")
-        return read_records(samples, self, self.loader(), self.images_per_call)
+        reader, masks = self.reader(), self.mask_loader()
+        if reader is not None and masks is None:
+            return read_each(samples, self, reader)
+        return read_records(samples, self, self.loader(), masks, self.images_per_call)
 
     def serial(self) -> "Self":
         return replace(super().serial(), images_per_call=1)

@@ -1,11 +1,13 @@
 """Finds the source that a config names; adding a kind is a class and a line here."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 
 from tfpipe.config import DataConfig
 from tfpipe.config.by_epoch import by_epoch
+from tfpipe.config.targets import OF_OBJECTS
 from tfpipe.data.catalog.weights import weighted
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.split import Split, check_order
@@ -15,6 +17,7 @@ from tfpipe.util.import_function import load_function
 
 # Imported when they are first used: pyarrow takes as long to import as a filelist takes to read.
 KINDS = {
+    "archive": ("tfpipe.data.sources.packed.archive", "Archive"),
     "coco": ("tfpipe.data.sources.tables.coco", "Coco"),
     "files": ("tfpipe.data.sources.files", "Files"),
     "folders": ("tfpipe.data.sources.folders", "Folders"),
@@ -40,20 +43,51 @@ def open_source(config: DataConfig) -> BaseSource:
     return source
 
 
-def load_split(config: DataConfig, split: str, world: World) -> Split:
-    """Loads `split`, "train" or "test", from the config's source; every rank must call.
+def load_split(
+    config: DataConfig, split: str, world: World, opened: Callable[[DataConfig], BaseSource] = open_source
+) -> Split:
+    """Loads `split`, "train" or "test", from the config's source, which `opened` opens; every rank must call.
 
     Raises ConfigError as Source.open does, and if weights cannot be used, lists cannot be mixed so, the training
     samples are too few for the ranks, or crops of one size are stored and several are asked for.
     """
     config = config.for_split(split)
-    loaded = open_source(config).open(split, world)
+    loaded = opened(config).open(split, world)
     if loaded.stores != "images" and len(sizes := by_epoch(config.crop_image_size)) > 1:
         raise ConfigError(
             f"data.crop_image_size {json.dumps(sizes)} changes with the epochs, and {loaded.catalog.display_name} "
             "holds crops of one size: pack the original files (tfpipe pack --kind original), or set one size"
         )
+    if loaded.stores != "images" and config.views:
+        raise ConfigError(
+            f"data.views make several crops of an image, and {loaded.catalog.display_name} holds one crop of each: "
+            "pack the original files (tfpipe pack --kind original), or set data.views to []"
+        )
+    check_targets(loaded)
     loaded = replace(loaded, catalog=weighted(loaded.catalog, config))
     if loaded.training:
         check_order(loaded)
     return loaded
+
+
+def check_targets(split: Split) -> None:
+    """Raises ConfigError if the data does not hold what `data.targets` asks for."""
+    kind, catalog = split.config.targets.kind, split.catalog
+    name = f'data.targets "{kind}": {catalog.display_name}'
+    if kind != "label" and split.stores != "images":
+        raise ConfigError(
+            f"{name} holds crops, each with the label that it was packed with: pack the original files (tfpipe pack "
+            '--kind original), or set data.targets to "label"'
+        )
+    if kind == "number" and "number" not in catalog.values:
+        raise ConfigError(f'{name} has no numbers: they are a column of a table, data.source {{"kind": "table"}}')
+    if kind == "mask" and catalog.masks is None:
+        raise ConfigError(
+            f"{name} has no masks that are read: they are PNGs beside the images of a filelist or in tar shards, or a "
+            "column of paths in a table of paths"
+        )
+    if kind in OF_OBJECTS and (catalog.boxes is None or not len(catalog.boxes.labels)):
+        raise ConfigError(
+            f"{name} has no {catalog.split} image with a box of a known class: see data.annotations and data.layout, "
+            "or the columns of a table"
+        )

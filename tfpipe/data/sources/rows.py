@@ -9,10 +9,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.annotations.cleaning import BY_OBJECT, TOLERANCE, Annotated, Boxes, is_stated, targets
 from tfpipe.data.catalog.labels import check_count, checked_classes, class_table, numbers_of
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, paths_table, table_paths
+from tfpipe.data.catalog.types import TextColumn
 from tfpipe.errors import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -78,7 +80,8 @@ class Rows(NamedTuple):
     classes: list[str] | None = None  # names in the order of their numbers, if the table has them
     weights: np.ndarray | None = None  # float64 [n]: how often each image comes, relative to the others
     column: Literal["label", "box_labels"] = "label"  # key in data.source.columns of the labels that count
-    more: Mapping[str, np.ndarray] = {}  # more columns [n], by name, e.g. where each image's bytes are
+    more: Mapping[str, np.ndarray] = {}  # more columns [n, ...], by name, e.g. where each image's bytes are
+    texts: Mapping[str, TextColumn] = {}  # those of texts, once stored; until then they are in `more`, object [n]
 
     @property
     def annotated(self) -> np.ndarray:
@@ -89,6 +92,24 @@ class Rows(NamedTuple):
     def unsized(self) -> np.ndarray:
         """int64 [u]: numbers of the images that have boxes in pixels, but no size."""
         return np.flatnonzero(self.annotated & ~is_stated(self.sizes)) if self.sizes is not None else np.zeros(0, int)
+
+    def taken(self, items: np.ndarray) -> "Rows":
+        """Returns the images `items` (int64 [k], each at most once), in this order; there are no weights or rows."""
+        number = np.full(len(self.names), -1)
+        number[items] = np.arange(len(items))
+        owners = number[self.box_images]
+        boxes = np.argsort(owners, kind="stable")[np.count_nonzero(owners < 0) :]
+        names = list(self.names)
+        return self._replace(
+            names=FileList.of(names[item] for item in items.tolist()),
+            labels=Texts(self.labels.numbers[items], self.labels.names),
+            box_images=owners[boxes],
+            boxes=self.boxes[boxes],
+            box_labels=Texts(self.box_labels.numbers[boxes], self.box_labels.names),
+            sizes=None if self.sizes is None else self.sizes[items],
+            file=self.file[items],
+            more={name: column[items] for name, column in self.more.items()},
+        )
 
     def origin(self, item: int) -> str:
         """Returns the place and the name of an image, for a message."""
@@ -127,8 +148,15 @@ class Rows(NamedTuple):
         paths = paths_table(FileList.of(self.names))
         columns = {"box_images": self.box_images, "boxes": self.boxes, "sizes": self.sizes, "file": self.file}
         columns |= {"labels": self.labels.numbers, "box_labels": self.box_labels.numbers}
-        values = {"labels": self.labels.names, "box_labels": self.box_labels.names, "more": list(self.more)}
-        return StoredTable({**paths.values, **values}, {**paths.columns, **columns, **self.more})
+        texts = {name for name, column in self.more.items() if column.dtype == object}
+        for name, column in self.more.items():
+            columns |= {name: column}
+            if name in texts:
+                del columns[name]
+                columns |= {f"{name}.{part}": array for part, array in TextColumn.of(column.tolist())._asdict().items()}
+        values = {"labels": self.labels.names, "box_labels": self.box_labels.names, "texts": sorted(texts)}
+        values |= {"more": [name for name in self.more if name not in texts]}
+        return StoredTable({**paths.values, **values}, {**paths.columns, **columns})
 
     @classmethod
     def of_table(cls, table: StoredTable, files: list[str]) -> "Rows":
@@ -136,7 +164,12 @@ class Rows(NamedTuple):
         images, boxes, sizes, file = (table.columns[name] for name in ("box_images", "boxes", "sizes", "file"))
         labels, box_labels = (Texts(table.columns[name], table.values[name]) for name in ("labels", "box_labels"))
         more = {name: table.columns[name] for name in table.values["more"]}
-        return cls(table_paths(table), labels, images, boxes, box_labels, sizes, files, file, more=more)
+        # Tables that earlier versions stored have no texts.
+        texts = {
+            name: TextColumn(*(table.columns[f"{name}.{part}"] for part in TextColumn._fields))
+            for name in table.values.get("texts", ())
+        }
+        return cls(table_paths(table), labels, images, boxes, box_labels, sizes, files, file, more=more, texts=texts)
 
 
 def as_edges(boxes: np.ndarray, form: str) -> np.ndarray:
@@ -209,12 +242,15 @@ def in_unit(rows: Rows, unit: Unit) -> Rows:
 
 
 def classes_of(config: DataConfig, rows: Rows, place: str) -> tuple[str, ...]:
-    """Returns the class table: `data.classes`, or that of the training data, whose `rows` these are.
+    """Returns the class table: `data.classes`, or that of the training data, whose `rows` these are; () for labels that
+    are no classes.
 
     Raises ConfigError if there is no class, a name occurs twice, or the labels are no classes but ids.
     """
     if config.classes is not None:
         return class_table(config, FileList.of([]))
+    if config.targets.kind in UNCLASSED:
+        return ()
     if rows.classes is not None:
         return checked_classes(rows.classes, config, f"in {place}")
     by_object = config.label_source == "object"
@@ -257,7 +293,10 @@ def targets_of(config: DataConfig, rows: Rows, classes: tuple[str, ...], place: 
     """
     numbers = numbers_of(classes)
     classed, unnamed = rows.box_labels.values(numbers), rows.box_labels.numbers < 0
-    if config.label_source == "object":
+    if config.targets.kind in UNCLASSED:
+        labels = np.zeros(len(rows.names), np.int32)
+        classed, unnamed = np.full_like(classed, -1), np.zeros_like(unnamed)
+    elif config.label_source == "object":
         labels = np.full(len(rows.names), BY_OBJECT, np.int32)
         _check_objects(config, rows, classed, classes, place)
     else:

@@ -44,6 +44,7 @@ KINDS = {
     "truncated": Kind("stops", "a JPEG that ends too early; training stops there and names it"),
     "undecodable": Kind("stops", "an image that cannot be decoded; training stops there and names it"),
     "bad xml": Kind("stops", "an XML that cannot be read, is malformed, or lacks a number; training stops there"),
+    "bad mask": Kind("stops", "a mask that is missing, damaged, or does not fit its image; training stops there"),
     "unknown label": Kind("stops", "a label that is no class; training does not begin"),
     "damaged": Kind("wrong", "a damaged JPEG that can be decoded; trained on, with what may be garbled in it"),
     "listed twice": Kind("wrong", "an image that is in the data several times; trained on as often in each epoch"),

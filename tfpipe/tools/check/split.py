@@ -19,14 +19,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tfpipe.config import DataConfig
+from tfpipe.config.targets import UNCLASSED
 from tfpipe.data.catalog.box_tables import BoxTable, read_box_table
 from tfpipe.data.catalog.filelist import read_filelist
 from tfpipe.data.catalog.labels import Labels, find_labels
-from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout
+from tfpipe.data.catalog.layout import annotation_folders, existing, find_layout, mask_paths
 from tfpipe.data.catalog.load import classes_of, reads_boxes
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.damage import Limits
+from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.files import Files, FileSplit, kind_of, storage_of
 from tfpipe.data.sources.registry import open_source
 from tfpipe.data.sources.remote.source import UrlSplit
@@ -121,7 +123,7 @@ def _check_split(subject: Subject, processes: int | None) -> Checked:
 
     def examine(chunks: Sequence[range]) -> list[_Packed]:
         items = [item for chunk in chunks for item in chunk]
-        seen = iter(_settled(split, items, _look(subject, chunks, processes)))
+        seen = iter(_masked(split, items, _settled(split, items, _look(subject, chunks, processes))))
         return [_packed(list(islice(seen, len(chunk)))) for chunk in chunks]
 
     codes, digests = np.zeros(len(catalog), np.int64), np.zeros(len(catalog), f"V{DIGEST_BYTES}")
@@ -159,7 +161,7 @@ def _together(checked: Checked, subject: Subject) -> Checked:
     checked = replace(checked, catalog=catalog, reasons=reasons)
     for code, mask in {"unknown label": unknown, "listed twice": again, "same contents": same, "no xml": bare}.items():
         checked = _with_code(checked, mask, code)
-    if not catalog.by_object or unknown.any():
+    if subject.split.config.targets.kind not in UNCLASSED and (not catalog.by_object or unknown.any()):
         counts = np.bincount(catalog.labels[catalog.labels >= 0], minlength=len(catalog.classes))
         checked = replace(checked, classes=dict(zip(catalog.classes, counts.tolist(), strict=True)))
     return checked
@@ -193,6 +195,8 @@ def _listed(config: DataConfig, split: str, world: World) -> Subject:
         names = storage_of(config, paths).names
         annotated = world.from_rank0(lambda: existing(paths, layout, world.rank == 0, names))
         catalog = replace(catalog, annotation_folders=annotation_folders(paths, layout), annotated=annotated)
+    if config.targets.kind == "mask":
+        catalog = replace(catalog, masks=mask_paths(paths, config.targets.masks))
     return Subject(str(filelist), kind_of(paths)(config, catalog, world), reads, labels, table)
 
 
@@ -254,6 +258,35 @@ def _settled(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
             others = {other for other in entry.codes if code not in STOPS or other in STOPS}
             seen[number] = entry._replace(codes=others | ({code} - {""}), reason=reasons)
     return seen
+
+
+def _masked(split: Split, items: list[int], seen: list[Seen]) -> list[Seen]:
+    """Adds what is wrong with the masks of images that can be used; without masks, returns `seen`."""
+    if split.config.targets.kind in UNCLASSED:
+        # Their objects need no class.
+        seen = [entry._replace(codes=entry.codes - {"class unknown"}) for entry in seen]
+    if split.catalog.masks is None:
+        return seen
+    sound = [number for number, entry in enumerate(seen) if entry.codes.isdisjoint(STOPS)]
+    with ThreadPoolExecutor(HANDED_OVER) as pool:
+        problems = pool.map(partial(_mask_problem, split), (items[number] for number in sound))
+        for number, problem in zip(sound, problems, strict=True):
+            if problem:
+                codes = seen[number].codes | {"bad mask"}
+                seen[number] = seen[number]._replace(codes=codes, reason=problem)
+    return seen
+
+
+def _mask_problem(split: Split, item: int) -> str:
+    """Returns why the mask of an image that can be used cannot, with its path; "" if it can."""
+    from tfpipe.data.targets.masks import read_mask  # of TensorFlow, which other checks do not need
+
+    path = split.catalog.annotation(item)
+    try:
+        read_mask(split.mask(item), header_of(split.image(item), split.name(item))[:2])
+    except (OSError, ValueError, TfpipeError) as error:
+        return f"{path}: {getattr(error, 'strerror', None) or error}"
+    return ""
 
 
 class _Packed(NamedTuple):

@@ -97,19 +97,18 @@ def load_ranks(folder: Path) -> Ranks:
 
     Raises ConfigError if there is none, or one whose batches were not recorded.
     """
-    paths = [
-        find_trace(folder),
-        *(
-            find_trace(path)
-            for path in sorted(folder.glob(OF_RANK), key=lambda path: int(path.name.removeprefix("rank-")))
-        ),
-    ]
-    traces = tuple(read_trace(path) for path in paths if path is not None)
+    traces = tuple(map(read_trace, trace_paths(folder)))
     if not traces or not all(trace.recording.batches for trace in traces):
         raise ConfigError(
             f"{folder} has no trace with its batches: record it with --profile FIRST:END of train.py or of tfpipe bench"
         )
     return Ranks(folder, traces)
+
+
+def trace_paths(folder: Path) -> list[Path]:
+    """Returns the paths of the newest trace of each traced rank of a run, by rank."""
+    others = sorted(folder.glob(OF_RANK), key=lambda path: int(path.name.removeprefix("rank-")))
+    return [path for path in map(find_trace, [folder, *others]) if path is not None]
 
 
 def load_run(folder: Path) -> Run:

@@ -36,9 +36,11 @@ def find_visits(split: Split, first: int) -> Iterator[tuple[int, int]]:
 def draw_epochs(config: Config, split: Split, first: int, count: int) -> list[Tile]:
     """Returns a tile for each of the first `count` epochs in which the image at position `first` comes, from its own.
 
-    A tile has the image's first crop before `data.augment`, and below it after. Raises tf.errors.OpError.
+    A tile has the image's first crop, or its first view, before `data.augment`, and below it after.
+
+    Raises tf.errors.OpError.
     """
-    data = config.data.model_copy(update={"batch_size": 1, "mix": None})
+    data = config.data.by_view[0].model_copy(update={"batch_size": 1, "mix": None})
     plain = data.model_copy(update={"augment": []})
     tiles = []
     seen = set[int]()

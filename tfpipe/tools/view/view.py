@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -27,6 +27,7 @@ from tfpipe.data.pipeline import Crops, Encoded, build_batches, crop, read, visi
 from tfpipe.data.runtime.cancellable import Cancellable
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.data.split import Failure, Split
+from tfpipe.data.targets.labels import needs_origin
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.tools.check.result import UNUSABLE
@@ -34,6 +35,7 @@ from tfpipe.tools.check.split import check
 from tfpipe.tools.view import sheet
 from tfpipe.tools.view.epochs import draw_epochs
 from tfpipe.tools.view.sheet import FAINT, INK, TEXT_PX, Scene, Tile, draw_panel
+from tfpipe.tools.view.targets import target_tiles
 from tfpipe.util.files import read_whole
 from tfpipe.util.retry import retried
 
@@ -97,7 +99,12 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
         raise ConfigError("view --epochs shows training data: test data is never augmented, and comes once")
     if what.split == "test" and what.first >= len(catalog):
         raise ConfigError(f"--first must be below the {len(catalog)} images of the test data, received {what.first}")
-    if catalog.by_object and count_crops(split).crops == 0:
+    if what.kind == "boxes" and data.targets.kind != "label":
+        raise ConfigError(
+            f'view --boxes shows crops of one class, and data.targets is "{data.targets.kind}": use tfpipe view alone, '
+            "which shows each crop with its targets"
+        )
+    if split.crops_objects and count_crops(split).crops == 0:
         raise ConfigError(
             f"the {what.split} data gives no crop: none of its {len(catalog)} images has an XML with an object of the "
             f"classes {', '.join(catalog.classes)}"
@@ -118,13 +125,11 @@ def _samples(config: Config, what: ViewRequest, count: int) -> tuple[str, list[T
         (item,) = split.visits(stream, 1).item.tolist()
         name = split.name(catalog.image_and_box(item)[0])
         return f"{name} in {len(shown)} epochs, before data.augment and, below, after it", shown
-    height, width = split.config.crop_image_size
     things = f"{len(shown)} {'crops' if what.kind == 'batch' else 'images and their crops'}"
     seen = "training" if what.split == "train" else "testing"
-    cut = data.crop_for(catalog.split)
-    size = f"{height}x{width}x{data.num_channels}"
+    cut = '", "'.join(dict.fromkeys(view.crop_for(catalog.split) for view in split.config.by_view))
     frames = "; in white, what is cut out" if what.kind == "boxes" and _framed(split) else ""
-    return f'{things}, {size}, as {seen} sees them: "{cut}", from position {what.first}{frames}', shown
+    return f'{things}, {split.config.shapes}, as {seen} sees them: "{cut}", from position {what.first}{frames}', shown
 
 
 def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequence[str]) -> list[Tile]:
@@ -132,9 +137,28 @@ def _batch(config: Config, split: Split, stream: Stream, count: int, names: Sequ
         return build_batches(config, split.catalog.split, ALONE, rest, split)
 
     batches = Batches(build, split, stream)
-    parts = (weighed(batch.data, "tfpipe view") for batch in batches)
-    crops = ((image, label) for images, labels, _ in parts for image, label in zip(images, labels, strict=True))
-    return [tile_of(image.numpy(), label.numpy(), names) for image, label in islice(crops, count)]
+    if needs_origin(split) and config.data.transform is None:
+        data = (tf.nest.map_structure(lambda part: part.numpy(), batch.data) for batch in batches)
+        tiles = (
+            tile
+            for images, labels in data
+            for row in zip(*(target_tiles(view, labels, names, split.config) for view in _views(images)), strict=True)
+            for tile in row
+        )
+        return list(islice(tiles, count))
+    parts = (batch.data if split.config.views else weighed(batch.data, "tfpipe view")[:2] for batch in batches)
+    crops = (
+        (crop, label)
+        for images, labels in parts
+        for *views, label in zip(*_views(images), labels, strict=True)
+        for crop in views
+    )
+    return [tile_of(crop.numpy(), label.numpy(), names) for crop, label in islice(crops, count)]
+
+
+def _views(images: Any) -> tuple[Any, ...]:
+    """Returns the images of a batch by view."""
+    return images if isinstance(images, tuple) else (images,)
 
 
 def tile_of(crop: np.ndarray, label: np.ndarray, names: Sequence[str]) -> Tile:
@@ -151,14 +175,18 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
     """Returns the next `count` images of a one-rank `stream` with their boxes and crops."""
     config, catalog = split.config, split.catalog
     encoded = read(visit(split, stream).take(count), split)
-    crops = Crops(*map(np.concatenate, zip(*Cancellable(crop(encoded, split)), strict=True)))
+    crops: Crops = tf.nest.map_structure(lambda *parts: np.concatenate(parts), *Cancellable(crop(encoded, split)))
+    views = len(config.by_view)
+    tiles = [view for of_image in zip(*_views(crops.images), strict=True) for view in of_image]
+    positions, crop_labels = (np.repeat(part, views, axis=0) for part in (crops.positions, crops.labels))
+    numbers = np.arange(len(tiles)) % views if views > 1 else positions[:, 1]
     images: Encoded = next(Cancellable(encoded.batch(count)))
     known = known_targets(catalog)
     if known is None:
         targets = parse_targets(images.xml, images.xml_path, images.label, images.size, catalog.classes)
     else:
         targets = known.at(images.visit.item)
-    chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, catalog.by_object)
+    chosen = choose_windows(targets, images.size, images.visit.position, config, catalog.split, split.crops_objects)
     windows = from_first(chosen, images.visit.first_crop)
     framed = _framed(split)
     scenes = []
@@ -166,17 +194,17 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
         item, _ = catalog.image_and_box(int(images.visit.item[number]))
         # An image without annotation is its own target, and has no box to draw.
         annotated = (targets.images.numpy() == number) & bool(catalog.annotated[item])
-        own = crops.positions[:, 0] == position
+        own = np.flatnonzero(positions[:, 0] == position)
         scenes.append(
             Scene(
                 catalog.paths[item],
                 decode_image(images.jpeg[number], config.num_channels).numpy(),
                 targets.boxes.numpy()[annotated],
                 targets.labels.numpy()[annotated],
-                windows.windows.numpy()[(windows.images.numpy() == number) & framed],
-                crops.images[own],
-                crops.labels[own],
-                crops.positions[own, 1],
+                windows.windows.numpy()[(windows.images.numpy() == number) & framed].reshape(-1, 4),
+                [tiles[crop] for crop in own],
+                crop_labels[own],
+                numbers[own],
             )
         )
     return scenes
@@ -184,7 +212,7 @@ def find_scenes(split: Split, stream: Stream, count: int) -> list[Scene]:
 
 def _framed(split: Split) -> bool:
     """Returns whether to draw windows: if they are not the boxes, and one per image; more would hide the image."""
-    return split.config.crop_for(split.catalog.split) != "boxes" and not split.catalog.by_object
+    return split.config.crop_for(split.catalog.split) != "boxes" and not split.crops_objects
 
 
 def find_broken(config: DataConfig, split: str) -> tuple[list[Failure], int]:

@@ -29,7 +29,14 @@ METRIC = "metrics."
 # Fields of State that a checkpoint's JSON has as they are.
 PLAIN = ("epoch", "step", "total_steps", "batch", "contract", "untested", "epoch_steps", "dropped", "settings")
 # Sections and keys that a continuation may change at will: neither training's result nor its course depends on them.
-FREE = ("training.status", "training.interval", "training.checkpoint", "training.log_positions", "model.weights")
+FREE = (
+    "training.status",
+    "training.interval",
+    "training.checkpoint",
+    "training.log_positions",
+    "training.collectives",
+    "model.weights",
+)
 
 
 class GlobalBatch(NamedTuple):

@@ -15,6 +15,7 @@ from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, Stopped, TfpipeError
 from tfpipe.training.checkpointing.checkpoints import FOLDER, Checkpoint, State, write
 from tfpipe.training.checkpointing.signals import Stop
+from tfpipe.training.monitor.events import record
 from tfpipe.training.monitor.record import Logs
 from tfpipe.training.parallel import averaged_statistics
 from tfpipe.training.run_model import Requests, RunModel
@@ -96,7 +97,8 @@ class Checkpoints(keras.callbacks.Callback):
 
     def _end(self, state: State) -> NoReturn:
         path = self._save(state, needed=True)
-        by = self.stop.signal.name if self.stop.signal is not None else "another rank was told to stop"
+        by = self.stop.signal.name if self.stop.signal is not None else "a signal to another rank"
+        record(self.run_dir, self.world, "stop", step=state.total_steps, epoch=state.epoch, by=by)
         raise Stopped(f"{by}: stopped after {_where(state)}; --resume continues from {path}")
 
     def _save(self, state: State, needed: bool = False) -> Path | None:
@@ -135,6 +137,9 @@ class Checkpoints(keras.callbacks.Callback):
             logger.warning("%s; the last one, if any, is kept, and training continues", message)
             return None
         logger.info("saved %s, after %s", path, _where(state))
+        seconds = round(time.monotonic() - self.saved_at, 3)
+        facts = {"step": state.total_steps, "epoch": state.epoch, "file": path.name, "seconds": seconds}
+        record(self.run_dir, world, "checkpoint", **facts)
         return path
 
     def _refuse(self, state: State, names: list[str], needed: bool) -> None:

@@ -42,6 +42,7 @@ class RankFigures(NamedTuple):
     compute_ms: float
     cpu_fraction: float
     memory_bytes: float
+    delay_ms: float
 
 
 class Readings(NamedTuple):
@@ -64,6 +65,8 @@ class Accounting(keras.callbacks.Callback):
         self.loader, self.world, self.interval, self.throughput = loader, loader.world, interval, throughput
         self.record, self.visits = record, SampleCounter(loader)
         self.names = stage_names(loader.data)
+        self.latest: dict[str, Any] | None = None
+        """The last interval as metrics.jsonl has it, on rank 0; None before its end."""
         self.cores = loader.world.threads or len(os.sched_getaffinity(0))
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
@@ -110,6 +113,7 @@ class Accounting(keras.callbacks.Callback):
         if self.record is not None:
             interval = self._describe(steps, ranks, before, now)
             self.of_epoch.append(interval)
+            self.latest = interval
             meter = self.loader.meter
             append(self.record.path, {"epoch": meter.epoch, "step": meter.steps, "interval": interval})
             self.record.draw(curves(interval))
@@ -182,8 +186,9 @@ def resident_bytes() -> int:
 
 def rank_figures(steps: Sequence[StepTimes], cpu_fraction: float, memory_bytes: int) -> RankFigures:
     """Returns the means over one rank's steps; a CPU fraction above 1, from threads on other ranks' CPUs, becomes 1."""
-    wait_s, own_s, compute_s = np.mean([(step.wait_s, step.own_s, step.compute_s) for step in steps], axis=0)
-    return RankFigures(1000 * wait_s, 1000 * own_s, 1000 * compute_s, min(1.0, cpu_fraction), memory_bytes)
+    parts_s = [(step.wait_s, step.own_s, step.compute_s, step.delay_s) for step in steps]
+    wait_ms, own_ms, compute_ms, delay_ms = 1000 * np.mean(parts_s, axis=0)
+    return RankFigures(wait_ms, own_ms, compute_ms, min(1.0, cpu_fraction), memory_bytes, delay_ms)
 
 
 def distributions(steps: Sequence[StepTimes]) -> dict[str, dict[str, float]]:

@@ -39,8 +39,8 @@ def scan(folder: Path, contents: bytes) -> list[str]:
     (folder / "s.tar").write_bytes(contents)
     rows = scan_tar(folder / "s.tar", len(contents), Columns(), LeftOut())
     for number, row in enumerate(rows):
-        assert contents[row[-2] : row[-2] + row[-1]] == bytes([number]) * 700
-    return [row[0] for row in rows]
+        assert contents[row.offset : row.offset + row.length] == bytes([number]) * 700
+    return [row.name for row in rows]
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])

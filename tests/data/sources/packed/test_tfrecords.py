@@ -16,7 +16,7 @@ from PIL import Image
 from tests.support.batches import crops
 from tests.support.packs import config_of
 from tests.support.sample import SampleData
-from tfpipe import Config, World
+from tfpipe import Config, Loader, World
 from tfpipe.data.annotations.voc import read_xml
 from tfpipe.data.sources.packed import tfrecords as module
 from tfpipe.data.sources.registry import load_split
@@ -131,6 +131,14 @@ def test_they_give_what_the_same_files_give(
     assert np.array_equal(catalogs[0].annotated, catalogs[1].annotated)
 
 
+def test_files_without_numbers_are_found_by_their_suffix(sample: SampleData, tmp_path: Path, records: Path) -> None:
+    for number, path in enumerate(sorted(records.glob("train-*"))):
+        path.rename(records / ("train.tfrec" if number == 0 else f"train_{number}.tfrecords"))
+    (records / "train.tfrec.idx").write_text("an index of other tools")
+    found = load_split(config_of(sample, tmp_path, "tfrecord", records).data, "train", World())
+    assert len(found.catalog) == 96 and Loader(records, batch_size=8).data.catalog.paths == found.catalog.paths
+
+
 def test_they_are_scanned_once(
     sample: SampleData, tmp_path: Path, records: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,9 +171,10 @@ def test_they_are_scanned_once(
         (lambda record: record[:8] + b"?" + record[9:], "its head at byte {start} does not match its checksum"),
         (lambda record: b"\x07" + record[1:], "its head at byte {start} does not match its checksum"),
         (lambda record: bytes(len(record)), "its head at byte {start} does not match its checksum"),
+        (lambda record: record[:900] + bytes([record[900] ^ 1]) + record[901:], "its [0-9]+ bytes .* do not match"),
     ],
 )
-def test_a_record_with_a_damaged_head_is_named(
+def test_a_damaged_record_is_named(
     sample: SampleData, tmp_path: Path, records: Path, damage: Callable[[bytes], bytes], problem: str
 ) -> None:
     shard = records / "train-00001-of-00004"
@@ -183,7 +192,10 @@ def test_a_changed_shard_of_the_same_size_is_scanned_again(sample: SampleData, t
     first, *_, last = (name.encode() for name in before.classes)
     assert len(first) == len(last)
     for path in records.glob("train-*-of-*"):
-        path.write_bytes(path.read_bytes().replace(first, last))
+        contents = [record.numpy().replace(first, last) for record in tf.data.TFRecordDataset(str(path))]
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for content in contents:
+                writer.write(content)
     after = load_split(config, "train", World()).catalog
     moved = np.where(before.labels == 0, len(before.classes) - 1, before.labels)
     assert (before.labels == 0).any()

@@ -3,8 +3,10 @@
 import io
 import json
 import logging
+import re
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from tfpipe.cli import main
 from tfpipe.config import make_config
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.sources.packed import webdataset as module
+from tfpipe.data.sources.packed.webdataset import json_column
 from tfpipe.data.sources.registry import load_split, open_source
 from tfpipe.errors import ConfigError
 
@@ -175,6 +178,7 @@ def test_boxes_may_lack_a_size_or_be_relative(tmp_path: Path) -> None:
         ({"a__jpg": b"x"}, r"has no labels"),
         ({"a__jpg": b"x", "a__json": b"{"}, r"t\.tar: a\.json: Expecting"),
         ({"a__jpg": b"x", "a__json": b"[]"}, r"t\.tar: a\.json: 'list' object"),
+        ({"a__jpg": b"x", "a__json": b'{"label": ["\\ud800"]}'}, r"t\.tar: a\.json: .*surrogates not allowed"),
         ({"a__jpg": b"x", "a__xml": b"<a/>"}, r"t\.tar: .*a\.xml"),
         ({"a__txt": b"x"}, r"hold no image with a name that ends in \.jpeg"),
     ],
@@ -265,3 +269,44 @@ def test_check_names_a_bad_image(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "c.json").write_text(json.dumps({"data": data}))
     assert main(["check", "-c", str(tmp_path / "c.json")]) == 1
     assert "dog/011.jpg: Premature end of JPEG file" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([3, -(2**62)], np.array([3, -(2**62)], np.int64)),
+        ([True, False], np.array([1, 0], np.int64)),
+        ([3, None], np.array([3, np.nan], np.float32)),
+        ([3, 0.5], np.array([3, 0.5], np.float32)),
+        ([3, 2**64], np.array([3, 2**64], np.float32)),
+        ([None, [1, 2], [3, 4]], np.array([[np.nan, np.nan], [1, 2], [3, 4]], np.float32)),
+        ([[1], [2]], np.array([[1], [2]], np.int64)),
+        (["a", None, "c\nd"], np.array(["a", "", "c\nd"], object)),
+    ],
+)
+def test_a_column_has_the_type_of_its_values(values: list[Any], column: np.ndarray) -> None:
+    made = json_column(values, "age", str)
+    assert made.dtype == column.dtype and made.shape == column.shape
+    assert all(
+        one == other or (one != one and other != other) for one, other in zip(made.flat, column.flat, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ([3, None, "three"], 'image 2: its .json has "three" as "age", a column of data.source.columns.extra; '
+         "accepted: a number, as in image 0"),
+        ([[1, 2], [1, 2, 3]], "image 1: its .json has [1, 2, 3] as "),
+        ([None, {"a": 1}], 'image 1: its .json has {"a": 1} as "age", a column of data.source.columns.extra; accepted: '
+         "a number, a list of numbers or a text"),
+        ([[]], "image 0: its .json has [] as "),
+        ([1, 10**400], "image 1: its .json has 1000"),
+        ([["a"]], 'image 0: its .json has ["a"] as '),
+        ([None, None], 'no image has the key "age" in its .json, e.g. image 0'),
+        ([], 'no image with the key "age"'),
+    ],
+)  # fmt: skip
+def test_values_of_two_kinds_are_refused(values: list[Any], problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        json_column(values, "age", lambda item: f"image {item}")

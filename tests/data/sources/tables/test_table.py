@@ -151,3 +151,24 @@ def test_commands_work_with_bytes_in_a_table(tmp_path: Path, capsys: pytest.Capt
     assert "Premature end of JPEG file" in capsys.readouterr().out
     assert main(["pack", "-c", config, "--out", str(tmp_path / "out"), "--kind", "crops"]) == 2
     assert "of 011.jpg" in capsys.readouterr().err
+
+
+def test_ids_become_paths_by_a_format(tmp_path: Path) -> None:
+    """As those of Open Images and of Kaggle, without a folder and an ending; also with one row a box."""
+    write_files(tmp_path, SAMPLES)
+    lines = ["ImageID,LabelName,xmin,ymin,xmax,ymax,width,height"]
+    lines += [f"{one.name},{one.label},1,2,9,9,32,24\n{one.name},{one.label},3,4,9,9,32,24" for one in SAMPLES[:4]]
+    (tmp_path / "train-boxes.csv").write_text("\n".join(lines))
+    source = {"path": str(tmp_path / "train-boxes.csv"), "columns": {"path": "ImageID", "label": "LabelName"}}
+    source["columns"]["path_format"] = "images/bird/{}.jpg"
+    split = split_of(source)
+    assert [split.image(item) for item in range(4)] == [one.file for one in SAMPLES[:4]]
+    assert len(split.catalog.boxes.boxes) == 8
+    write_parquet(tmp_path / "t.parquet", SAMPLES)
+    with pytest.raises(ConfigError, match=r't\.parquet: data\.source\.columns\.path_format.*"image" holds the images'):
+        split_of({"path": str(tmp_path / "t.parquet"), "columns": {"path_format": "{}.jpg"}})
+    for wrong in ("train", "{}/{}.jpg", "{id}.jpg"):
+        with pytest.raises(ConfigError, match=r"columns\.path_format"):
+            config_of({**source, "columns": {"path_format": wrong}})
+    with pytest.raises(ConfigError, match=r"columns\.path_format: received .*only for tables"):
+        config_of({"kind": "webdataset", "path": str(tmp_path), "columns": {"path_format": "{}.jpg"}})

@@ -1,27 +1,30 @@
 """Reads records of packed data, many per call: crops one batch per call, directly into the batch's buffer."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from tfpipe.config import DataConfig
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.augment import choose_augment
 from tfpipe.data.images.crops import Crops, crop_seeds
 from tfpipe.data.images.headers import START, header_of, jpeg_header
+from tfpipe.data.images.library import native_library
 from tfpipe.data.images.windows import flipped
 from tfpipe.data.order.stream import SampleRef
+from tfpipe.data.runtime.columns import columns
 from tfpipe.data.runtime.parallelism import calls_at_once
 from tfpipe.data.runtime.stage import stage
 from tfpipe.data.sources.packed.pixels import filler
-from tfpipe.data.sources.packed.shards import CUT, Shards
-from tfpipe.data.sources.records import LoadImages
+from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.records import LoadImages, LoadMasks
 from tfpipe.data.split import Split
 from tfpipe.util.buffer_pool import BufferPool
-from tfpipe.util.open_files import OpenFiles
+from tfpipe.util.open_files import OpenFiles, allow_open
 
 
 class CropRequests(NamedTuple):
@@ -101,23 +104,65 @@ def loader(
     return load
 
 
+def range_reader(config: DataConfig, shards: Shards) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """Returns an in-graph function: image (int64 []) -> its file, read by the library in C; None where Python has to.
+
+    Random crops by entry points have 1.1 of the rate that they have with Python. Python reads what is behind URLs,
+    inflates what is deflated, and, if images that fail are skipped, tells errors that may pass from others.
+    """
+    library = native_library(config)
+    if library is None or shards.remote is not None or shards.deflated is not None:
+        return None
+    if config.on_error == "skip" or config.service is not None:
+        return None
+    allow_open(len(shards.paths))
+    records = shards.records
+    places = columns(records.shard.astype(np.int32, copy=False), records.offset, records.length, sent=False)
+    with tf.device("CPU"):  # where tf.data runs
+        paths = tf.constant(shards.paths)
+
+    def read(item: tf.Tensor) -> tf.Tensor:
+        return tf.ensure_shape(library.range(paths, *(place.at(item) for place in places)), [])
+
+    return read
+
+
 def file_loader(shards: Shards, paths: FileList) -> LoadImages:
     """Returns a function: images (int64 [n]) -> their files (bytes [n]), and heights and widths (int32 [n, 2])."""
-    files = OpenFiles(shards.paths if shards.remote is None else [])
-
-    def read(images: np.ndarray) -> Iterator[bytes]:
-        for image, (shard, offset, length) in zip(images.tolist(), shards.places(images), strict=True):
-            file = os.pread(files[shard], length, offset)
-            if len(file) != length:
-                raise ValueError(f"{shards.name(image, paths)}: {CUT}")
-            yield file
+    read = _reader(shards, paths)
 
     def load(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         contents, sizes = np.empty(len(images), object), np.empty((len(images), 2), np.int32)
-        for number, file in enumerate(read(images) if shards.remote is None else shards.fetch(images, paths)):
+        for number, file in enumerate(read(images)):
             contents[number] = file
             header = jpeg_header(file[:START])
             sizes[number] = (header or header_of(file, shards.name(images[number], paths)))[:2]
         return contents, sizes
 
     return load
+
+
+def mask_loader(masks: Shards, paths: FileList) -> LoadMasks:
+    """Returns a function: images (int64 [n]) -> the files of their masks (bytes [n])."""
+    read = _reader(masks, paths)
+
+    def load(images: np.ndarray) -> np.ndarray:
+        contents = np.empty(len(images), object)
+        contents[:] = list(read(images))
+        return contents
+
+    return load
+
+
+def _reader(shards: Shards, paths: FileList) -> Callable[[np.ndarray], Iterable[bytes]]:
+    files = OpenFiles(shards.paths if shards.remote is None else [])
+
+    def read(images: np.ndarray) -> Iterator[bytes]:
+        for image, (shard, offset, length) in zip(images.tolist(), shards.places(images), strict=True):
+            contents = os.pread(files[shard], length, offset)
+            try:
+                yield shards.whole(image, contents)
+            except ValueError as error:
+                raise ValueError(f"{shards.name(image, paths)}: {error}") from None
+
+    return read if shards.remote is None else lambda images: shards.fetch(images, paths)

@@ -139,6 +139,9 @@ def pixel_keys(config: DataConfig, split: str) -> dict[str, Any]:
         "data.resize": config.stored_resize,
         "data.decoder": "native" if config.native else "graph",
     }
+    if kind == "full":
+        level = config.letterbox_for(split)
+        keys["data.fit"] = "stretch" if level is None else f"letterbox, level {level}"
     if kind == "center":
         keys["data.center_fraction"] = config.center_fraction
     if kind == "boxes":

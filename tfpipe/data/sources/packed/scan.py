@@ -11,7 +11,7 @@ import numpy as np
 from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.table import StoredTable, TableStore, catalog_folders
-from tfpipe.data.sources.packed.shards import Records, Shards
+from tfpipe.data.sources.packed.shards import Deflated, Records, Shards
 from tfpipe.data.sources.packed.stored import Stored
 from tfpipe.data.sources.remote.ranges import RemoteFiles
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, stamps_of
@@ -38,6 +38,9 @@ class Scanned(NamedTuple):
     box_labels: Sequence[str | None]  # name or number of each box's class; None for its image's
     offset: int  # start of its bytes within the shard
     length: int  # in bytes
+    inflated: int = 0  # bytes when inflated, if they are deflated; else 0
+    checksum: int = 0  # CRC-32 of these
+    more: Sequence[Any] = ()  # values of the columns ScannedSource.further
 
 
 class LeftOut:
@@ -74,7 +77,10 @@ class ScannedRows(NamedTuple):
         """Returns the shards as packed data, without the images' bytes; `labels` (int32 [n]) are class numbers."""
         images, columns = np.arange(len(labels), dtype=np.int32), self.rows.more
         records = Records(images, labels, self.rows.file, columns["offset"], columns["length"])
-        return Shards("original", self.rows.files, records, remote=remote)
+        # Scans that earlier versions stored do not know of deflated images.
+        is_deflated = "inflated" in columns and columns["inflated"].any()
+        deflated = Deflated(columns["inflated"], columns["checksum"]) if is_deflated else None
+        return Shards("original", self.rows.files, records, remote=remote, deflated=deflated)
 
 
 Stamped = list[tuple[AnyPath, Stamp]]
@@ -109,6 +115,15 @@ class ScannedSource(Stored):
         return {}
 
     @property
+    def further(self) -> Sequence[str]:
+        """Names of more columns, whose values `Scanned.more` has."""
+        return ()
+
+    def typed(self, rows: Rows) -> Rows:
+        """Gives further columns their types, once all shards are scanned; raises ConfigError if one has none."""
+        return rows
+
+    @property
     def about(self) -> SourceConfig:
         """Settings of the source."""
         assert self.config.source is not None, "the config is checked"
@@ -138,7 +153,7 @@ class ScannedSource(Stored):
 
         def make(ranks: World) -> StoredTable:
             rows, left_out = self._scan(shards, f"scanning {split} data", ranks)
-            table = rows.table()
+            table = self.typed(rows).table()
             return table._replace(values={**table.values, "left_out": left_out.counts})
 
         table = store.table(self.stored_as, self.settings, make, shared=True)
@@ -169,7 +184,7 @@ class ScannedSource(Stored):
 
         def read() -> tuple[Rows, LeftOut]:
             left_out = LeftOut()
-            return _rows(self.scan(path, stamp.size or 0, left_out), path), left_out
+            return _rows(self.scan(path, stamp.size or 0, left_out), path, self.further), left_out
 
         try:
             # Requests have retries of their own.
@@ -180,10 +195,10 @@ class ScannedSource(Stored):
             return str(error)
 
 
-def _rows(images: list[Scanned], path: AnyPath) -> Rows:
+def _rows(images: list[Scanned], path: AnyPath, further: Sequence[str]) -> Rows:
     columns: Iterable[Any] = zip(*images, strict=True) if images else [()] * len(Scanned._fields)
-    names, labels, numbers, sizes, boxes, box_labels, offsets, lengths = columns
-    places = {"number": numbers, "offset": offsets, "length": lengths}
+    names, labels, numbers, sizes, boxes, box_labels, offsets, lengths, inflated, checksums, more = columns
+    places = {"number": numbers, "offset": offsets, "length": lengths, "inflated": inflated, "checksum": checksums}
     return Rows(
         FileList.of(names),
         Texts.of(labels),
@@ -193,8 +208,18 @@ def _rows(images: list[Scanned], path: AnyPath) -> Rows:
         np.array(sizes, np.float32).reshape(-1, 2),
         [str(path)],
         np.zeros(len(images), np.int32),
-        more={name: np.array(column, np.int64) for name, column in places.items()},
+        more={
+            **{name: np.array(column, np.int64) for name, column in places.items()},
+            **{name: _objects([values[number] for values in more]) for number, name in enumerate(further)},
+        },
     )
+
+
+def _objects(values: Sequence[Any]) -> np.ndarray:
+    """Returns object [n], also of lists that are as long as each other."""
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column
 
 
 def _stamped(shards: Sequence[AnyPath]) -> Stamped:

@@ -3,6 +3,7 @@
 A record is read in one call, by shard, offset and length: nothing is parsed, and random access to any record is O(1).
 """
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -33,6 +34,13 @@ class Records(NamedTuple):
         return np.searchsorted(self.image, np.arange(images + 1))
 
 
+class Deflated(NamedTuple):
+    """The records of zip files that are inflated when they are read."""
+
+    sizes: np.ndarray  # int64 [n]: bytes of each record when inflated; 0 if it is not deflated
+    checksums: np.ndarray  # int64 [n]: CRC-32 of these
+
+
 @dataclass(frozen=True, eq=False)
 class Shards:
     """Location of a split's packed images or crops."""
@@ -47,6 +55,21 @@ class Shards:
     """JPEG quality and subsampling of the crops; None for other kinds."""
     remote: RemoteFiles | None = None
     """Reads the shards if they are behind URLs."""
+    deflated: Deflated | None = None
+    """The records that are deflated; None if none is."""
+    masks: "Shards | None" = None
+    """Location of the images' masks, if they are read."""
+
+    def whole(self, record: int, contents: bytes) -> bytes:
+        """Returns a record from its bytes in the shard, inflated if it is deflated.
+
+        Raises ValueError if bytes are missing, or cannot be inflated to what they were.
+        """
+        if len(contents) != self.records.length[record]:
+            raise ValueError(CUT)
+        if self.deflated is None or not self.deflated.sizes[record]:
+            return contents
+        return inflate(contents, int(self.deflated.sizes[record]), int(self.deflated.checksums[record]))
 
     def contents(self, record: int) -> bytes:
         """Reads a single record; returns fewer bytes if its shard ends within it. Raises OSError or FetchError."""
@@ -80,6 +103,18 @@ class Shards:
         shard = self.records.shard[record]
         before = (self.records.shard == shard) & (self.records.offset < self.records.offset[record])
         return f"record {np.count_nonzero(before)} of {self.paths[shard]}, of {images[int(self.records.image[record])]}"
+
+
+def inflate(contents: bytes, size: int, checksum: int) -> bytes:
+    """Returns deflated bytes inflated; raises ValueError unless they are of this size and CRC-32."""
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        inflated = inflater.decompress(contents, size + 1)
+    except zlib.error as error:
+        raise ValueError(f"cannot inflate it: {error}; copy the archive again") from error
+    if len(inflated) != size or zlib.crc32(inflated) != checksum:
+        raise ValueError("it does not match its checksum when inflated: it was damaged; copy the archive again")
+    return inflated
 
 
 @retried

@@ -133,7 +133,7 @@ def _check_config(manifest: dict[str, Any], config: DataConfig, split: str, fold
         packed["data.classes"] = manifest["classes"]
         expected["data.classes"] = list(class_table(config, FileList.of([])))
     if manifest["kind"] not in WHOLE:
-        packed |= manifest
+        packed |= {"data.fit": "stretch"} | manifest  # packs of earlier versions have no other
         expected |= pixel_keys(config, split)
     problems = differences(packed, expected, "packed", "in the config")
     if problems:

@@ -1,7 +1,7 @@
 """The base of the sources whose images are byte ranges of a few large files."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ from tfpipe.data.catalog.types import Catalog
 from tfpipe.data.images.headers import as_file
 from tfpipe.data.sources.known import Known, check_split, known_catalog
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.records import LoadImages, RecordSplit
+from tfpipe.data.sources.records import LoadImages, LoadMasks, RecordSplit
 from tfpipe.data.sources.remote.fetcher import FetchError
 from tfpipe.data.sources.remote.ranges import RemoteFiles
 from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, as_path
@@ -83,14 +83,32 @@ class ShardSplit(RecordSplit):
             contents = self.shards.contents(item)
         except FetchError as error:
             raise ValueError(str(error)) from None
-        if len(contents) != self.shards.records.length[item]:
-            raise ValueError("the shard ends within it")
-        return as_file(contents)
+        return as_file(self.shards.whole(item, contents))
+
+    def mask(self, item: int) -> bytes:
+        assert self.shards.masks is not None, "there are masks"
+        try:
+            contents = self.shards.masks.contents(item)
+        except FetchError as error:
+            raise ValueError(str(error)) from None
+        return self.shards.masks.whole(item, contents)
+
+    def mask_loader(self) -> LoadMasks | None:
+        from tfpipe.data.sources.packed.crops import mask_loader
+
+        if self.shards.masks is None or self.catalog.masks is None:
+            return None
+        return mask_loader(self.shards.masks, self.catalog.masks)
 
     def loader(self) -> LoadImages:
         from tfpipe.data.sources.packed.crops import file_loader
 
         return file_loader(self.shards, self.catalog.paths)
+
+    def reader(self) -> "Callable[[tf.Tensor], tf.Tensor] | None":
+        from tfpipe.data.sources.packed.crops import range_reader
+
+        return range_reader(self.config, self.shards)
 
     def name(self, item: int) -> str:
         return self.shards.name(item, self.catalog.paths)

@@ -4,8 +4,9 @@ A sample is the members that follow each other and share a name up to its first 
 7.xml. The rest of the name is the member's ending: 7.seg.png ends in "seg.png", and is no image of the sample.
 """
 
+import sys
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from typing import IO, NamedTuple
@@ -15,7 +16,7 @@ from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut
 
 # Endings of images, the one to use first: a sample has one image.
 IMAGES = tuple(suffix.removeprefix(".") for suffix in SUFFIXES)
-# Endings of labels and boxes.
+# Endings of labels and boxes; that of a mask is in the config.
 NOTES = ("cls", "json", "xml")
 # Bytes of zeros that are compared at a time.
 SOME = 2**20
@@ -25,7 +26,7 @@ class Sample(NamedTuple):
     """An image of a tar shard, and the members next to it."""
 
     image: tarfile.TarInfo
-    notes: dict[str, tarfile.TarInfo]  # by ending, one of NOTES, in the order of the shard
+    notes: dict[str, tarfile.TarInfo]  # by ending, in the order of the shard
 
 
 @contextmanager
@@ -44,24 +45,24 @@ def opened_tar(file: IO[bytes], size: int) -> Iterator[tarfile.TarFile]:
             raise ValueError(f"{fault}: {error}; {COPY_AGAIN}") from error
 
 
-def samples(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[Sample]:
-    """Yields the samples that have an image; counts in `left_out` the members that are not used.
+def samples(tar: tarfile.TarFile, notes: Collection[str], left_out: LeftOut) -> Iterator[Sample]:
+    """Yields the samples that have an image; counts in `left_out` the members that are neither it nor end in `notes`.
 
-    Raises tarfile.TarError, or ValueError if samples that follow each other have one name and other members, or an
-    image's bytes do not lie together.
+    Raises tarfile.TarError, or ValueError if samples that follow each other have one name and other members, or a
+    file's bytes do not lie together.
     """
-    for key, members_of_key in groupby(_files(tar, left_out), lambda member: _split(member.name)[0]):
+    for key, members_of_key in groupby(_files(tar, left_out), lambda member: split_name(member.name)[0]):
         for members in _of_one_name(key, list(members_of_key)):
             image = next((members[ending] for ending in IMAGES if ending in members), None)
             if image is None:
                 left_out.add("samples without an image", key)
-            elif image.sparse is not None:
-                raise ValueError(f"{image.name} is stored as a sparse file, in pieces: write it without --sparse")
             for ending, member in members.items():
-                if ending not in NOTES and member is not image:
+                if image is not None and member.sparse is not None and (member is image or ending in notes):
+                    raise ValueError(f"{member.name} is stored as a sparse file, in pieces: write it without --sparse")
+                if ending not in notes and member is not image:
                     left_out.add(f".{ending}" if ending else "names without an ending", member.name)
             if image is not None:
-                yield Sample(image, {ending: member for ending, member in members.items() if ending in NOTES})
+                yield Sample(image, {ending: member for ending, member in members.items() if ending in notes})
 
 
 def _files(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[tarfile.TarInfo]:
@@ -76,7 +77,7 @@ def _files(tar: tarfile.TarFile, left_out: LeftOut) -> Iterator[tarfile.TarInfo]
             left_out.add("links" if member.issym() or member.islnk() else "devices and pipes", member.name)
 
 
-def _split(name: str) -> tuple[str, str]:
+def split_name(name: str) -> tuple[str, str]:
     """Returns a member's name up to the first dot of its base name, and the rest, in lower case."""
     folder, slash, base = name.rpartition("/")
     stem, _, ending = base.partition(".")
@@ -85,7 +86,7 @@ def _split(name: str) -> tuple[str, str]:
 
 def _of_one_name(key: str, members: list[tarfile.TarInfo]) -> Iterator[dict[str, tarfile.TarInfo]]:
     """Yields the members of each sample by ending; several samples of one name have the same endings in one order."""
-    endings = [_split(member.name)[1] for member in members]
+    endings = [split_name(member.name)[1] for member in members]
     length = next((number for number, ending in enumerate(endings) if ending in endings[:number]), len(endings))
     if endings != endings[:length] * (len(endings) // length):
         raise ValueError(
@@ -96,20 +97,20 @@ def _of_one_name(key: str, members: list[tarfile.TarInfo]) -> Iterator[dict[str,
         yield dict(zip(endings[:length], members[start : start + length], strict=True))
 
 
-def check_end(file: IO[bytes], end: int) -> None:
-    """Raises ValueError unless nothing but zeros, at least a block of them, lies beyond byte `end` of a tar shard.
+def check_end(file: IO[bytes], end: int, stop: int = sys.maxsize) -> None:
+    """Raises ValueError unless nothing but zeros, at least a block of them, lies in bytes `end` to `stop` of a file.
 
     tarfile ends without an error there if the shard was cut off, or the next header is damaged. Raises OSError.
     """
     file.seek(end)
-    block = file.read(tarfile.BLOCKSIZE)
+    block = file.read(min(tarfile.BLOCKSIZE, stop - end))
     if len(block) < tarfile.BLOCKSIZE:
         where = "within a header" if any(block) else "without the zeros that end a tar file"
         raise ValueError(f"it was cut off: it ends at byte {end + len(block)}, {where}; {COPY_AGAIN}")
     if any(block):
         raise ValueError(f"the header at byte {end} is damaged, and all members from there on are lost; {COPY_AGAIN}")
     at = end + len(block)
-    while block := file.read(SOME):
+    while block := file.read(min(SOME, stop - at)):
         rest = block.lstrip(b"\0")
         if rest:
             raise ValueError(

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
+from tensorflow.python.lib.io.tf_record import tf_record_random_reader
 
 from tfpipe.data.annotations.cleaning import Annotated, targets
 from tfpipe.data.catalog.labels import class_table
 from tfpipe.data.catalog.paths import FileList
 from tfpipe.data.catalog.types import Index
-from tfpipe.data.sources.known import NEITHER, Known, check_files, names_of, not_used
+from tfpipe.data.sources.known import NEITHER, RECORDS, Known, check_files, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
 from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scanned, ScannedSource
@@ -21,8 +23,9 @@ from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
-# End of a TFRecord file's name, with the number of files.
-SHARD = re.compile(r"-\d+-of-(\d+)(?:\.tfrecords?)?$")
+# End of a TFRecord file's name: the number of files, where it states one, and a suffix of RECORDS; or one of the two.
+SUFFIX = "|".join(map(re.escape, RECORDS))
+SHARD = re.compile(rf"(?:-\d+-of-(\d+)(?:{SUFFIX})?|{SUFFIX})$")
 # Stands for the class of a box that has another class than its image.
 OTHER_CLASS = np.iinfo(np.int32).max
 
@@ -42,11 +45,11 @@ class TfRecords(ScannedSource):
 
     def checked(self, split: str) -> Sequence[Path]:
         shards = self.shards_of(split)
-        expected = f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named"
+        expected = f"{PREFIX[split]}-*-of-*, as TFRecords of ImageNet are named, or one of *{' *'.join(RECORDS)}"
         check_files(shards, self.about, split, "TFRecord file", expected)
         match = SHARD.search(shards[0].name)
         assert match is not None, "its name was chosen by it"
-        if len(shards) != int(match[1]):
+        if match[1] and len(shards) != int(match[1]):
             pattern = f"{shards[0].name[: match.start()]}-*-of-{match[1]}"
             raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(match[1])} shards {pattern} are there")
         return shards
@@ -128,11 +131,12 @@ def _parse(data: bytes, path: Path, count: int) -> Parsed:
 def _records(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
     """Yields the offset in bytes of each record's data, and the data.
 
-    Raises ValueError if the file ends within a record, or a record's length is damaged, as it is in any other file.
+    Raises ValueError if the file ends within a record, or a record differs from its checksums, as in any other file.
     """
     at = count = 0
+    reader = tf_record_random_reader(str(path))  # compares the checksum of the data
     with path.open("rb") as file:
-        while head := file.read(HEAD):
+        while head := os.pread(file.fileno(), HEAD, at):
             if len(head) == HEAD and not is_sound(head):
                 raise ValueError(
                     f"record {count} of {path}: its head at byte {at} does not match its checksum: it was damaged, or "
@@ -144,7 +148,13 @@ def _records(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
                     f"record {count} of {path}: the shard ends at byte {size}, within this record of byte {at}; "
                     f"{COPY_AGAIN}"
                 )
-            yield at + HEAD, file.read(length)
-            file.seek(TAIL, os.SEEK_CUR)
-            at += HEAD + length + TAIL
+            try:
+                data, end = reader.read(at)
+            except tf.errors.DataLossError as error:
+                raise ValueError(
+                    f"record {count} of {path}: its {length} bytes from byte {at + HEAD} on do not match their "
+                    f"checksum: they were damaged; {COPY_AGAIN}"
+                ) from error
+            yield at + HEAD, data
+            at = end
             count += 1

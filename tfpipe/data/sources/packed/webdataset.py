@@ -4,31 +4,35 @@ tar.py says which members of a shard are a sample.
 """
 
 import json
-import re
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tfpipe.config import Columns
-from tfpipe.data.annotations.cleaning import is_stated
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE, is_stated
 from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.images.headers import header_of
-from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, names_of, not_used
+from tfpipe.data.sources.known import NEITHER, Known, check_files, data_files, not_used
 from tfpipe.data.sources.packed.scan import LeftOut, Scanned, ScannedRows, ScannedSource
 from tfpipe.data.sources.packed.shards import Shards
-from tfpipe.data.sources.packed.tar import check_end, opened_tar, samples
-from tfpipe.data.sources.remote.url_path import AnyPath, UrlPath, open_file
+from tfpipe.data.sources.packed.tar import NOTES, check_end, opened_tar, samples, split_name
+from tfpipe.data.sources.remote.url_path import AnyPath, open_file
 from tfpipe.data.sources.rows import Rows, as_edges, boxes_of, classes_of, in_pixels, targets_of
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 
 TAR = (".tar",)
 # Keys of data.source.columns that a scan depends on.
-COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit")
+COLUMNS = ("label", "boxes", "box_labels", "box_format", "box_unit", "mask", "extra")
+# Columns of a scan: where masks are, 0 for none.
+MASKS = ("mask_offset", "mask_length")
+# Whole numbers beyond are float32, as fractions are; no float32 is as large as MOST.
+MOST_WHOLE, MOST = 2**63 - 1, 2**128
 
 
 class WebDataset(ScannedSource):
@@ -45,6 +49,17 @@ class WebDataset(ScannedSource):
     @property
     def settings(self) -> dict[str, Any]:
         return {f"data.source.columns.{name}": getattr(self.about.columns, name) for name in COLUMNS}
+
+    @property
+    def further(self) -> list[str]:
+        # The names of a user's columns may be none that a file can have.
+        return [*MASKS, *(f"extra{number}" for number in range(len(self.about.columns.extra)))]
+
+    def typed(self, rows: Rows) -> Rows:
+        more = {name: rows.more[name].astype(np.int64) for name in MASKS}
+        for name, key in zip(self.further[len(MASKS) :], self.about.columns.extra.values(), strict=True):
+            more[name] = json_column(rows.more[name].tolist(), key, rows.origin)
+        return rows._replace(more={**rows.more, **more})
 
     def scan(self, path: AnyPath, size: int, left_out: LeftOut) -> list[Scanned]:
         return scan_tar(path, size, self.about.columns, left_out)
@@ -63,18 +78,32 @@ class WebDataset(ScannedSource):
         classes = classes_of(config, train, self.display_name)
         labels, boxes = targets_of(config, rows, classes, self.display_name)
         left_out = [*images.left_out.texts, *not_used(self.shards_of(NEITHER) if split == "train" else [])]
-        known = Known(FileList.of(rows.names), labels, classes, boxes, rows.annotated, left_out=left_out)
-        return known, images.as_shards(labels, self.opened(images.shards))
+        shards, masks = images.as_shards(labels, self.opened(images.shards)), None
+        if config.targets.kind == "mask":
+            shards, masks = replace(shards, masks=_masks(rows, shards)), self._mask_names(rows)
+        extra = zip(self.about.columns.extra, self.further[len(MASKS) :], strict=True)
+        values = {name: rows.texts[column] if column in rows.texts else rows.more[column] for name, column in extra}
+        known = Known(
+            *(FileList.of(rows.names), labels, classes, boxes, rows.annotated),
+            left_out=left_out,
+            masks=masks,
+            values=values,
+        )
+        return known, shards
+
+    def _mask_names(self, rows: Rows) -> FileList:
+        """Returns the name of each image's mask; raises ConfigError if one has none."""
+        ending = mask_ending(self.about.columns)
+        bare = np.flatnonzero(rows.more["mask_length"] == 0)
+        if bare.size:
+            raise ConfigError(
+                f"{bare.size} of {len(rows.names)} images have no mask, e.g. {rows.origin(int(bare[0]))}: expected a "
+                f"PNG of its name with the ending .{ending}; data.source.columns.mask is the ending without .png"
+            )
+        return FileList.of(f"{split_name(name)[0]}.{ending}" for name in rows.names)
 
     def shards_of(self, split: str) -> Sequence[AnyPath]:
-        path = self.about.test_path if split == "test" and self.about.test_path is not None else self.about.path
-        if not isinstance(path, str):
-            return files_of(self.about, split, TAR)
-        if path.endswith(TAR):
-            used = split == "train" or (split == "test" and self.about.test_path is not None)
-            return [UrlPath(url, self.config.remote) for url in expanded(path)] if used else []
-        folder = UrlPath(path, self.config.remote)
-        return [folder / name for name in names_of(filter(is_tar, folder.names()), self.about, split)]
+        return data_files(self.about, split, TAR, self.config.remote)
 
     def _rows(self, images: ScannedRows) -> Rows:
         if not images.rows.names:
@@ -83,23 +112,6 @@ class WebDataset(ScannedSource):
                 f"{', '.join(SUFFIXES)}, but {', '.join(images.left_out.texts) or 'nothing'}"
             )
         return images.rows._replace(column="box_labels" if self.config.label_source == "object" else "label")
-
-
-def is_tar(name: str) -> bool:
-    """Returns whether a file's name is one of a tar shard."""
-    return name.lower().endswith(TAR)
-
-
-def expanded(url: str) -> list[str]:
-    """Returns the URLs of a pattern such as https://host/train-{0000..0099}.tar; of any other URL itself."""
-    numbers = re.search(r"\{(\d+)\.\.(\d+)\}", url)
-    if numbers is None:
-        return [url]
-    first, last = numbers[1], numbers[2]
-    return [
-        f"{url[: numbers.start()]}{number:0{len(first)}}{url[numbers.end() :]}"
-        for number in range(int(first), int(last) + 1)
-    ]
 
 
 def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> list[Scanned]:
@@ -111,7 +123,7 @@ def scan_tar(path: AnyPath, size: int, columns: Columns, left_out: LeftOut) -> l
     rows: list[Scanned] = []
     try:
         with open_file(path) as file, opened_tar(file, size) as tar:
-            for image, notes in samples(tar, left_out):
+            for image, notes in samples(tar, (*NOTES, mask_ending(columns)), left_out):
                 rows.append(_scanned_image(tar, image, notes, columns))
             check_end(file, tar.offset)
     except ValueError as error:
@@ -126,6 +138,7 @@ def _scanned_image(
     label: str | None = None
     edges, labels = np.zeros((0, 4), np.float32), list[str | None]()
     height = width = 1.0
+    mask, more = notes.get(mask_ending(columns)), list[Any]([None] * len(columns.extra))
     if UNUSABLE.search(image.name):
         raise ValueError(f"the name {image.name!a} holds a line end or is not UTF-8: rename it")
 
@@ -144,12 +157,16 @@ def _scanned_image(
             try:
                 annotation = json.loads(contents(member))
                 own_label = annotation.get(columns.label)
-                label = label if own_label is None else str(own_label).strip()
+                more = [_at(annotation, key) for key in columns.extra.values()]
+                tags = own_label if isinstance(own_label, list) else None
+                label = label if own_label is None or tags is not None else str(own_label).strip()
                 edges = as_edges(boxes_of(annotation.get(columns.boxes)), columns.box_format)
                 labels = [str(text) for text in annotation.get(columns.box_labels) or []] or [None] * len(edges)
-                "".join(map(str, (label, *labels))).encode()  # raises if JSON's escapes make it no UTF-8
                 if in_pixels(edges, columns.box_unit, lambda _: image.name):
                     height, width = (float(annotation.get(side) or 0) for side in ("height", "width"))
+                if tags is not None and not len(edges):
+                    edges, labels = np.repeat(WHOLE_IMAGE, len(tags), axis=0), list(map(str, tags))
+                "".join(map(str, (label, *labels, *more))).encode()  # raises if JSON's escapes make it no UTF-8
             except (ValueError, TypeError, AttributeError) as error:
                 raise ValueError(f"{member.name}: {error}") from error
         elif ending == "xml":
@@ -160,4 +177,78 @@ def _scanned_image(
     if len(edges) and not is_stated(np.array([[height, width]]))[0]:
         height, width = header_of(contents(image), image.name)[:2]
     size, texts = (max(height, 1), max(width, 1)), [text or None for text in labels]
-    return Scanned(image.name, label or None, 0, size, edges.tolist(), texts, image.offset_data, image.size)
+    place = (0, 0) if mask is None else (mask.offset_data, mask.size)
+    found = Scanned(image.name, label or None, 0, size, edges.tolist(), texts, image.offset_data, image.size)
+    return found._replace(more=(*place, *more))
+
+
+def mask_ending(columns: Columns) -> str:
+    """Returns the ending of the names of masks."""
+    return f"{columns.mask.lower()}.png"
+
+
+def _masks(rows: Rows, shards: Shards) -> Shards:
+    """Returns the masks of images, as records of the same shards."""
+    records = shards.records._replace(**{name.removeprefix("mask_"): rows.more[name] for name in MASKS})
+    return replace(shards, records=records)
+
+
+def _at(annotation: dict[str, Any], key: str) -> Any:
+    """Returns the value of a key, of "camera.iso" the value within another one; None if there is none."""
+    if key in annotation or "." not in key:
+        return annotation.get(key)
+    first, _, rest = key.partition(".")
+    inner = annotation.get(first)
+    return _at(inner, rest) if isinstance(inner, dict) else None
+
+
+def json_column(values: Sequence[Any], key: str, origin: Callable[[int], str]) -> np.ndarray:
+    """Returns the column of the values of `key`: whole numbers as int64, others float32, texts as objects, [n].
+
+    Lists of numbers, all of one length, are [n, length]. None, of an image without the key, is NaN or an empty text.
+    Raises ConfigError if no image has the key, or one has a value unlike the first one's; `origin` names an image.
+    """
+    kinds = [_kind(value) for value in values]
+    first = next((item for item, kind in enumerate(kinds) if kind), None)
+    if first is None:
+        raise ConfigError(
+            f'data.source.columns.extra: no image has the key "{key}" in its .json, e.g. {origin(0)}'
+            if values
+            else f'data.source.columns.extra: there is no image with the key "{key}"'
+        )
+    kind = kinds[first]
+    wrong = next((item for item, other in enumerate(kinds) if other not in ("", kind)), None)
+    if wrong is not None or kind == "neither":
+        item = first if wrong is None or kind == "neither" else wrong
+        accepted = "a number, a list of numbers or a text" if kind == "neither" else f"{kind}, as in {origin(first)}"
+        raise ConfigError(
+            f'{origin(item)}: its .json has {json.dumps(values[item])[:80]} as "{key}", a column of '
+            f"data.source.columns.extra; accepted: {accepted}"
+        )
+    if kind == "a text":
+        column = np.empty(len(values), object)
+        column[:] = [value or "" for value in values]
+        return column
+    length = len(values[first]) if isinstance(values[first], list) else 0
+    nothing: Any = [np.nan] * length if length else np.nan
+    numbers = [nothing if value is None else value for value in values]
+    flat = [number for value in values for number in (value if isinstance(value, list) else [value])]
+    whole = all(isinstance(number, int) and abs(number) <= MOST_WHOLE for number in flat)
+    return np.array(numbers, np.int64 if whole else np.float32)
+
+
+def _kind(value: Any) -> str:
+    """Returns what a value is, "" for None."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return "a text"
+    if _is_number(value):
+        return "a number"
+    if isinstance(value, list) and value and all(map(_is_number, value)):
+        return f"a list of {len(value)} numbers"
+    return "neither"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (isinstance(value, int) and abs(value) < MOST)

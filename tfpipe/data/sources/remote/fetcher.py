@@ -27,7 +27,17 @@ T = TypeVar("T")
 PAUSE_S = 0.25
 LONGEST_PAUSE_S = 60.0
 # Names by which fsspec's file systems state that a file has changed, in lower case, the best first.
-VERSIONS = ("etag", "content-md5", "last-modified", "lastmodified", "last_modified", "updated", "mtime", "created")
+VERSIONS = (
+    "etag",
+    "blob_id",
+    "content-md5",
+    "last-modified",
+    "lastmodified",
+    "last_modified",
+    "updated",
+    "mtime",
+    "created",
+)
 # Start of a FetchError's message, "cannot fetch URL: REASON".
 CANNOT_FETCH = "cannot fetch "
 # Threads for the calls of file systems without asyncio.
@@ -240,7 +250,7 @@ def _url(request: str | ByteRange) -> str:
 def pause_s(tries: int) -> float:
     """Returns the seconds to wait after `tries` failed tries, partly random."""
     longest = min(PAUSE_S * 2 ** (tries - 1), LONGEST_PAUSE_S)
-    return longest * random.uniform(0.5, 1)
+    return longest * random.SystemRandom().uniform(0.5, 1)  # the seeded generator is the user's
 
 
 def _is_missing(result: object) -> bool:

@@ -32,7 +32,7 @@ class Fetched(NamedTuple):
 
 def read_remote(dataset: tf.data.Dataset, split: Split, fetcher: Fetcher, store: Store | None) -> tf.data.Dataset:
     """Fetches URLs, `SamplePaths` -> `Encoded`, `data.remote.batch` images per call."""
-    config, reads_xmls = split.config, split.catalog.boxes is None
+    config, reads_xmls = split.config, split.catalog.reads_annotations
     check_cache(config)
     fetch = fetch_files(fetcher)
 

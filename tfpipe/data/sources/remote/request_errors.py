@@ -38,7 +38,7 @@ def status_of(error: Exception) -> int | None:
     if _broke_off(error):
         return None
     for source in (error, error.__cause__):
-        # Attributes of the errors of aiohttp, gcsfs and botocore.
+        # Attributes of the errors of aiohttp, gcsfs, botocore and huggingface_hub.
         for status in (getattr(source, "status", None) or getattr(source, "code", None), _response(source)):
             if isinstance(status, int):
                 return status
@@ -84,4 +84,6 @@ def _is(error: BaseException | None, kinds: set[str]) -> bool:
 
 def _response(error: BaseException | None) -> int | None:
     response = getattr(error, "response", None)
-    return response.get("ResponseMetadata", {}).get("HTTPStatusCode") if isinstance(response, dict) else None
+    if isinstance(response, dict):
+        return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return getattr(response, "status_code", None)

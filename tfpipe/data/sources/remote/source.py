@@ -13,7 +13,7 @@ from tfpipe.data.annotations.voc import find_objects
 from tfpipe.data.catalog.storage import Storage
 from tfpipe.data.images.headers import START, header_of, jpeg_header
 from tfpipe.data.sources.remote.fetcher import CANNOT_FETCH, Fetcher, FetchError, shared_fetcher
-from tfpipe.data.split import Failure, Split
+from tfpipe.data.split import Failure, Split, stated_failure
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -96,6 +96,8 @@ class UrlSplit(Split):
         if unreachable is not None:
             return unreachable
         path, *annotation = self.catalog.opened(item)
+        if self.catalog.masks is not None:
+            return stated_failure(self.catalog.masks[item], reason(error)) or Failure(path, reason(error))
         for url in annotation:
             try:
                 text = self.serial().storage.contents([url])[0]

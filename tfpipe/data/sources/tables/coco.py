@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,12 +19,11 @@ class Coco(Table):
 
     suffixes: ClassVar[tuple[str, ...]] = (".json",)
 
-    def stored(self, tables: list[Path]) -> bool:
+    def stored(self, tables: Sequence[Path]) -> bool:
         return False
 
-    def rows(self, split: str, stored: bool) -> Rows:
-        (path, *_) = self.tables(split)
-        return self.with_paths(read_coco(path), split, path, stored)
+    def rows(self, tables: Sequence[Path], stored: bool) -> Rows:
+        return read_coco(tables[0])
 
 
 def read_coco(path: Path) -> Rows:

@@ -1,6 +1,7 @@
 """Reads the columns of a table: names, labels and boxes of its images, but not the images' bytes."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,11 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tfpipe.config import Columns
+from tfpipe.config import Columns, DataConfig
+from tfpipe.config.targets import UNCLASSED
+from tfpipe.data.annotations.cleaning import WHOLE_IMAGE
 from tfpipe.data.sources.rows import Rows, Texts, as_edges, in_unit
 from tfpipe.data.sources.tables.formats import read_table
 from tfpipe.errors import ConfigError
 
+ReadTable = Callable[[Path, Sequence[str]], pa.Table]
+"""A table's path, and the columns that are texts -> its columns but those of bytes."""
 EDGES = ("ymin", "xmin", "ymax", "xmax")
 
 
@@ -50,8 +55,10 @@ class Column(NamedTuple):
             raise
 
 
-def read_rows(files: list[Path], columns: Columns, stored: bool, by_object: bool) -> Rows:
-    """Reads the columns of tables; `stored` if they hold the images' bytes, `by_object` if boxes' labels count.
+def read_rows(
+    files: Sequence[Path], columns: Columns, stored: bool, config: DataConfig, read: ReadTable = read_table
+) -> Rows:
+    """Reads the columns of tables by `read`; `stored` if they hold the images' bytes.
 
     Raises ConfigError if a table cannot be read, a column is missing, or a value cannot be used; the message names the
     row.
@@ -59,11 +66,11 @@ def read_rows(files: list[Path], columns: Columns, stored: bool, by_object: bool
     parts, forms = [], []
     for path in files:
         try:
-            table = read_table(path, (columns.path, columns.bytes, columns.label))
+            table = read(path, (columns.path, columns.bytes, columns.label))
             if not len(table):
                 continue
             forms.append(_has_row_a_box(table, columns, stored))
-            parts.append(_rows(table, columns, path, stored, by_object, forms[0]))
+            parts.append(_rows(table, columns, path, stored, config, forms[0]))
         except (ValueError, TypeError, NotImplementedError) as error:  # Arrow's errors are of these
             raise ConfigError(f"data.source: cannot use the columns of {path}: {error}") from error
         if forms[-1] != forms[0]:
@@ -78,17 +85,25 @@ def _has_row_a_box(table: pa.Table, columns: Columns, stored: bool) -> bool:
     return not stored and find(table, columns.boxes) is None and set(EDGES) <= set(map(str.lower, table.column_names))
 
 
-def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, by_object: bool, row_a_box: bool) -> Rows:
+def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, config: DataConfig, row_a_box: bool) -> Rows:
+    kind, by_object = config.targets.kind, config.label_source == "object"
+
     def column(name: str) -> Column | None:
         values = find(table, name)
         return None if values is None else Column(values, np.arange(len(table)), name, path)
 
     names = _names(table, columns, path, stored)
-    labels, box_labels = _labels(column(columns.label), table.schema)
-    if labels is None and columns.label != Columns.model_fields["label"].default:
+    label = column(columns.label)
+    if label is None and (columns.label != Columns.model_fields["label"].default or kind == "number"):
         raise _missing(table, path, "label", columns.label)
+    tagged = kind == "labels" and (find(table, columns.boxes) is None or (label and _is_list(label.values.type)))
+    tags = label if tagged else None
+    unused = tags or kind in UNCLASSED or (kind == "boxes" and by_object and not row_a_box)
+    labels, box_labels = (None, None) if unused else _labels(label, table.schema)
     labels = labels or [None] * len(names)
-    if row_a_box:
+    if tags:
+        images, edges, texts, classes = _tags(tags, table.schema)
+    elif row_a_box:
         images, edges, texts, classes = np.arange(len(names)), _edges(table, path), labels, box_labels
     else:
         images, edges, texts, classes = _boxes(table, columns, path)
@@ -105,7 +120,8 @@ def _rows(table: pa.Table, columns: Columns, path: Path, stored: bool, by_object
         np.arange(len(names)),
         classes,
         _weights(table, columns, path),
-        "box_labels" if by_object and not row_a_box else "label",
+        "box_labels" if by_object and not row_a_box and not tags else "label",
+        values_of(table, columns, path, kind),
     )
 
 
@@ -168,7 +184,8 @@ def _missing(table: pa.Table, path: Path, key: str, name: str) -> ConfigError:
     if kind is not None:
         return ConfigError(f'{path}: the column "{name}" must hold texts; received {kind.type}')
     return ConfigError(
-        f'{path} has no column "{name}", but {", ".join(table.column_names)}: set data.source.columns.{key}'
+        f'{path} has no column "{name}", but {", ".join(table.column_names)}: set data.source.columns.{key}, in '
+        f'tfpipe.load columns={{"{key}": NAME}}'
     )
 
 
@@ -290,6 +307,68 @@ def _boxes(
     return images, boxes, texts or [], classes
 
 
+def _tags(column: Column, schema: pa.Schema) -> tuple[np.ndarray, np.ndarray, list[str | None], list[str] | None]:
+    """Returns labels, one or a list of them for each image, as those of boxes of the whole image."""
+    rows = column.rows
+    if _is_list(column.values.type):
+        counts, column = column.lists()
+        rows = np.repeat(rows, counts)
+    texts, classes = _labels(column, schema)
+    named = [number for number, text in enumerate(texts or []) if text is not None]
+    images = rows[np.array(named, np.int64)]
+    return images, np.repeat(WHOLE_IMAGE, len(images), 0), [(texts or [])[number] for number in named], classes
+
+
+def values_of(table: pa.Table, columns: Columns, path: Path, kind: str) -> dict[str, np.ndarray]:
+    """Returns the columns that come with each crop, by name: numbers, [n] or [n, length], or texts, object [n].
+
+    Raises ConfigError if one is missing, or a value is neither.
+    """
+    wanted = {name: ("extra", column) for name, column in columns.extra.items()}
+    if kind == "number":
+        wanted["number"] = ("label", columns.label)
+    if kind == "mask":
+        wanted["mask"] = ("mask", columns.mask)
+    found = {}
+    for name, (key, source) in wanted.items():
+        values = find(table, source)
+        if values is None:
+            raise _missing(table, path, key, source)
+        found[name] = _values(Column(values, np.arange(len(table)), source, path), name)
+    return found
+
+
+def _values(column: Column, name: str) -> np.ndarray:
+    """Returns a column as `values_of` does; that of the name "number" as float32, of "mask" as paths."""
+    kind, rows = column.values.type, len(column.rows)
+    if pa.types.is_dictionary(kind):
+        column = column._replace(values=column.values.cast(kind.value_type))
+        kind = column.values.type
+    if _is_text(kind) and name != "number":
+        texts = [text or "" for text in column.values.to_pylist()]
+        if name == "mask" and "" in texts:
+            raise column.refuse(texts.index(""), "the path of a mask")
+        return np.array(texts, object)
+    if name == "mask":
+        raise ConfigError(f'{column.path}: column "{column.name}" must hold paths of masks; received {kind}')
+    counts = np.ones(rows, np.int64)
+    length: tuple[int, ...] = ()
+    if _is_list(kind):
+        counts, column = column.lists()
+        length = (int(counts[0]) if rows else 0,)
+        wrong = np.flatnonzero(counts != counts[:1])
+        if wrong.size:
+            raise ConfigError(
+                f"row {wrong[0]} of {column.path}: received a list of {counts[wrong[0]]} numbers in the column "
+                f'"{column.name}"; accepted: {counts[0]}, as in the first row'
+            )
+    numbers = column.numbers("a number" + ("" if pa.types.is_floating(kind) else ", the same in every row"))
+    whole = pa.types.is_integer(column.values.type) or pa.types.is_boolean(column.values.type)
+    if not whole or name == "number" or column.values.null_count:
+        return numbers.astype(np.float32).reshape(rows, *length)
+    return column.values.to_numpy().astype(np.int64).reshape(rows, *length)
+
+
 def _merged(rows: Rows) -> Rows:
     """Merges the rows of each image of a table with one row a box; a row without edges is an image without a box."""
     numbers: dict[str, int] = {}
@@ -313,4 +392,5 @@ def _merged(rows: Rows) -> Rows:
         file=of_first(rows.file),
         row=of_first(rows.row),
         weights=of_first(rows.weights),
+        more={name: values[first] for name, values in rows.more.items()},
     )

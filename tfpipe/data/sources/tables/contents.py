@@ -34,7 +34,7 @@ class ImageBytes(NamedTuple):
     lengths: np.ndarray  # int64 [n]
 
 
-def locate(files: list[Path], column: str, config: DataConfig, world: World) -> Shards:
+def locate(files: Sequence[Path], column: str, config: DataConfig, world: World) -> Shards:
     """Locates the images of tables, after copying those that are encoded; the ranks share the files.
 
     Raises ConfigError if a copy cannot be written or the disk is too small, or an image has no bytes.
@@ -87,7 +87,7 @@ def _located(path: Path, column: str, config: DataConfig) -> ImageBytes:
         def contents() -> Iterator[np.ndarray]:
             yield np.zeros(0, np.uint8)
             with opening(path):
-                for starts, data in _checked(bytes_of(path, column), column):
+                for starts, data in byte_ranges(bytes_of(path, column), column):
                     lengths.append(np.diff(starts))
                     yield data[starts[0] : starts[-1]]
 
@@ -108,7 +108,7 @@ def _plain(path: Path, column: str) -> ImageBytes | None:
         return None
     table, start, size = open_arrow(path)
     offsets, lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for starts, data in _checked(arrow_values(table, column), column):
+    for starts, data in byte_ranges(arrow_values(table, column), column):
         if data.size and not start <= data.ctypes.data < start + size:
             return None
         offsets.append(starts[:-1] + (data.ctypes.data - start))
@@ -116,7 +116,7 @@ def _plain(path: Path, column: str) -> ImageBytes | None:
     return ImageBytes(str(path), np.concatenate(offsets), np.concatenate(lengths))
 
 
-def _checked(parts: Iterable[pa.Array], column: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def byte_ranges(parts: Iterable[pa.Array], column: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields where images start in the bytes of some, and the last ends, int64 [n + 1], and the bytes, uint8.
 
     Raises ConfigError if an image has no bytes.

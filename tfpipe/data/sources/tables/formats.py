@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -129,8 +129,11 @@ def holds_bytes(path: Path, column: str) -> bool:
 
 @retried
 def _any_in_arrow(path: Path, column: str) -> bool:
-    """Returns whether a column of bytes has a value or no row."""
-    table = open_arrow(path).table
+    return any_bytes(open_arrow(path).table, column)
+
+
+def any_bytes(table: pa.Table, column: str) -> bool:
+    """Returns whether a column of bytes, or of structs with a field of bytes, has a value or no row."""
     if not _is_of_bytes(table.schema, column):
         return False
     return not len(table) or sum(values.null_count for values in arrow_values(table, column)) < len(table)
@@ -190,6 +193,19 @@ def _is_of_bytes(schema: pa.Schema, column: str) -> bool:
 def _is_bytes(kind: pa.DataType) -> bool:
     """Returns whether a column of this type holds bytes, as images' files are."""
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+def without_bytes(table: pa.Table) -> pa.Table:
+    """Returns a table without columns of bytes, and without such fields of its structs."""
+    columns: dict[str, Any] = {}
+    for field in table.schema:
+        if pa.types.is_struct(field.type) and any(_is_bytes(inner.type) for inner in field.type):
+            names = [inner.name for inner in field.type if not _is_bytes(inner.type)]
+            chunks = [[pc.struct_field(chunk, name) for name in names] for chunk in table[field.name].chunks]
+            columns[field.name] = pa.chunked_array([pa.StructArray.from_arrays(parts, names) for parts in chunks])
+        elif not _is_bytes(field.type):
+            columns[field.name] = table[field.name]
+    return pa.table(columns).replace_schema_metadata(table.schema.metadata)
 
 
 def _without_bytes(schema: pa.Schema) -> list[str]:

@@ -2,25 +2,29 @@
 
 import logging
 import os
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from tfpipe.config import SourceConfig
 from tfpipe.data.catalog.filelist import check_urls
 from tfpipe.data.catalog.paths import FileList, is_url
+from tfpipe.data.catalog.types import Catalog, TextColumn
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.files import kind_of, storage_of
-from tfpipe.data.sources.known import NEITHER, Known, check_files, check_split, files_of, known_catalog, not_used
-from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.known import NEITHER, Known, check_files, check_split, data_files, known_catalog, not_used
 from tfpipe.data.sources.packed.stored import ShardSplit
+from tfpipe.data.sources.remote.copies import CopiedFiles, local_files
+from tfpipe.data.sources.remote.url_path import AnyPath
 from tfpipe.data.sources.rows import Rows, classes_of, targets_of
 from tfpipe.data.sources.source import BaseSource
 from tfpipe.data.sources.tables.columns import read_rows
 from tfpipe.data.sources.tables.contents import COPY, locate
-from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, holds_bytes
+from tfpipe.data.sources.tables.formats import FORMATS, FURTHER, holds_bytes, read_table
 from tfpipe.data.split import Split
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError, TfpipeError
@@ -30,6 +34,13 @@ logger = logging.getLogger(__name__)
 
 # Images whose sizes are read by one call, and the calls at once: they wait for storage.
 SIZES_TOGETHER, SIZE_CALLS = 64, 16
+
+
+class TableImages(Protocol):
+    """Images that tables hold."""
+
+    def contents(self, item: int) -> bytes:
+        """Returns the file of image `item`."""
 
 
 class Table(BaseSource):
@@ -62,42 +73,67 @@ class Table(BaseSource):
         expected = f"a file, or a folder of them, that ends with {' or '.join(self.suffixes)}"
         check_files(self.tables(split), self.about, split, "table", expected)
 
-    def tables(self, split: str) -> list[Path]:
-        """Returns the files of a split."""
-        paths = files_of(self.about, split, self.suffixes, COPY)
+    def tables(self, split: str) -> Sequence[AnyPath]:
+        """Returns the files of a split, which may be behind URLs."""
+        paths = data_files(self.about, split, self.suffixes, self.config.remote, COPY)
         # Notes next to a table are no table.
-        return [path for path in paths if path.suffix.lower() not in FURTHER] or paths
+        return [path for path in paths if not path.name.lower().endswith(FURTHER)] or paths
 
     def open(self, split: str, world: World) -> Split:
         check_split(split)
+        listed = world.from_rank0(lambda: self._listed(split))
+        files = local_files(listed, self.config, world)
+        with files.named():
+            return self._open(split, listed, files, world)
+
+    def _listed(self, split: str) -> Sequence[AnyPath]:
+        """Returns the files of a split; raises ConfigError if there are none, or no training data."""
         self._check_split("train")
         self._check_split(split)
-        tables, columns = self.tables(split), self.about.columns
+        return self.tables(split)
+
+    def _open(self, split: str, listed: Sequence[AnyPath], files: CopiedFiles, world: World) -> Split:
+        tables, name = files.paths, str(listed[0].parent if len(listed) > 1 else listed[0])
         stored = world.from_rank0(lambda: self.stored(tables))
-        rows = train = world.from_rank0(lambda: self.rows(split, stored))
+        rows = train = world.from_rank0(lambda: self.with_paths(self.rows(tables, stored), split, listed[0], stored))
         if split == "test" and self.config.classes is None:
-            # The class table is that of the training data, whatever numbers the test data has.
-            train = world.from_rank0(lambda: self.rows("train", self.stored(self.tables("train"))))
+            train = self._training_rows(world)
         paths = FileList.of(rows.names)
         if not stored:
             check_urls(paths, self.display_name, "image")
-        shards = locate(tables, columns.bytes, self.config, world) if stored else None
+        images = self.images(tables, split, world) if stored else None
         if len(rows.boxes):
             unit = "relative to the images' sizes" if rows.sizes is None else "in pixels"
-            logger.info("%s: the boxes of the %s data are %s", tables[0], split, unit)
+            logger.info("%s: the boxes of the %s data are %s", listed[0], split, unit)
         if rows.unsized.size:
-            rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, shards, world)))
-        place = str(tables[0].parent if len(tables) > 1 else tables[0])
+            rows = rows._replace(sizes=world.from_rank0(lambda: self._measured(rows, images, world)))
         classes = classes_of(self.config, train, self.display_name)
-        labels, boxes = targets_of(self.config, rows, classes, place)
-        left_out = not_used(self.tables(NEITHER) if split == "train" else [])
-        known = Known(paths, labels, classes, boxes, rows.annotated, rows.weights, left_out)
+        labels, boxes = targets_of(self.config, rows, classes, name)
+        left_out = world.from_rank0(lambda: not_used(self.tables(NEITHER) if split == "train" else []))
+        masks = FileList.of(rows.more["mask"].tolist()) if "mask" in rows.more and not stored else None
+        values = {name: _column(values) for name, values in rows.more.items() if name != "mask"}
+        about = (rows.annotated, rows.weights, left_out, masks, values, files.version)
+        known = Known(paths, labels, classes, boxes, *about)
         catalog = known_catalog(self.config, split, self.display_name, known, show=world.rank == 0)
-        if shards is not None:
-            return ShardSplit(self.config, catalog, world, shards)
+        if images is not None:
+            return self.split_of(catalog, world, images)
         return kind_of(catalog.paths)(self.config, catalog, world)
 
-    def stored(self, tables: list[Path]) -> bool:
+    def _training_rows(self, world: World) -> Rows:
+        """Returns those of the training data, whose class table test data has, whatever numbers it has itself."""
+        files = local_files(world.from_rank0(lambda: self._listed("train")), self.config, world)
+        with files.named():
+            return world.from_rank0(lambda: self.rows(files.paths, self.stored(files.paths)))
+
+    def images(self, tables: Sequence[Path], split: str, world: World) -> Any:
+        """Locates the images that the tables of a split hold, `TableImages` for split_of; every rank must call."""
+        return locate(tables, self.about.columns.bytes, self.config, world)
+
+    def split_of(self, catalog: Catalog, world: World, images: Any) -> Split:
+        """Returns the split whose images are those of `images`."""
+        return ShardSplit(self.config, catalog, world, images)
+
+    def stored(self, tables: Sequence[Path]) -> bool:
         """Returns whether the tables hold the images' bytes.
 
         Raises ConfigError if a table cannot be read, or only some hold them.
@@ -111,19 +147,19 @@ class Table(BaseSource):
             )
         return bool(holding)
 
-    def _measured(self, rows: Rows, shards: Shards | None, world: World) -> np.ndarray:
+    def _measured(self, rows: Rows, images: TableImages | None, world: World) -> np.ndarray:
         """Returns the sizes of the images, with those that the table lacks read from the images' headers.
 
         Raises ConfigError if one cannot be read; the message names its row.
         """
         assert rows.sizes is not None, "only boxes in pixels need sizes"
         sizes = rows.sizes.copy()
-        storage = storage_of(self.config, FileList.of(rows.names)) if shards is None else None
+        storage = storage_of(self.config, FileList.of(rows.names)) if images is None else None
 
         def measure(items: np.ndarray) -> None:
             try:
-                if shards is not None:
-                    files = [shards.contents(item) for item in items.tolist()]
+                if images is not None:
+                    files = [images.contents(item) for item in items.tolist()]
                     measured = [header_of(file, rows.origin(item))[:2] for file, item in zip(files, items, strict=True)]
                     sizes[items] = np.array(measured, np.float32)
                 elif storage is not None:
@@ -143,17 +179,34 @@ class Table(BaseSource):
                 pass
         return sizes
 
-    def rows(self, split: str, stored: bool) -> Rows:
-        """Reads the rows of a split, with complete paths; raises ConfigError if they cannot be read."""
-        tables = self.tables(split)
-        rows = read_rows(tables, self.about.columns, stored, self.config.label_source == "object")
-        return self.with_paths(rows, split, tables[0], stored)
+    def read(self, path: Path, texts: Sequence[str]) -> pa.Table:
+        """Reads all columns of a table but those of bytes, as formats.read_table does."""
+        return read_table(path, texts)
 
-    def with_paths(self, rows: Rows, split: str, table: Path, stored: bool) -> Rows:
+    def rows(self, tables: Sequence[Path], stored: bool) -> Rows:
+        """Reads the rows of tables; raises ConfigError if they cannot be read."""
+        return read_rows(tables, self.about.columns, stored, self.config, self.read)
+
+    def with_paths(self, rows: Rows, split: str, table: AnyPath, stored: bool) -> Rows:
         """Makes the paths complete: relative ones are relative to `images`, or to the table's folder."""
         source = self.about
         images = source.test_images if split == "test" and source.test_images is not None else source.images
         base = str(images or table.parent)
-        if stored:
-            return rows
-        return rows._replace(names=[name if is_url(name) else os.path.join(base, name) for name in rows.names])
+
+        def complete(names: Iterable[str]) -> list[str]:
+            return [name if is_url(name) else os.path.join(base, name) for name in names]
+
+        form = source.columns.path_format
+        if stored and form is not None:
+            raise ConfigError(
+                f'{table}: data.source.columns.path_format "{form}" is for paths, and the column '
+                f'"{source.columns.bytes}" holds the images: leave it out'
+            )
+        if "mask" in rows.more:
+            rows = rows._replace(more={**rows.more, "mask": np.array(complete(rows.more["mask"]), object)})
+        names = rows.names if form is None else [form.replace("{}", name) for name in rows.names]
+        return rows if stored else rows._replace(names=complete(names))
+
+
+def _column(values: np.ndarray) -> np.ndarray | TextColumn:
+    return TextColumn.of(values.tolist()) if values.dtype == object else values

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfpipe import make_config
+from tfpipe.data.order.state import LoaderState
 from tfpipe.data.order.stream import Cursor, Stream
-from tfpipe.data.state import LoaderState
 from tfpipe.errors import ConfigError
 
 

@@ -1,0 +1,89 @@
+"""Step times of a ResNet-18 of 11 million weights on several ranks, by Horovod and by TensorFlow, in turns.
+
+python profiles/collectives.py [--ranks 2] [--turns 3] [--steps 30] [--compression fp16]
+
+Each turn starts the ranks afresh by mpirun, first of one, then of the other, since each has threads that would slow the
+other down. A step trains 32 crops of 64x64 a rank, held in memory. Prints the medians of each turn in ms: the step,
+and the part of it after the last gradient; and their ratio.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+KINDS = ("horovod", "tensorflow")
+
+
+def rank(kind: str, steps: int, compression: str, folder: Path) -> None:
+    """Trains on one rank; rank 0 prints the medians of step and reduction, in ms, as JSON."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from tfpipe import World, make_config
+    from tfpipe.training.backends import make_model
+    from tfpipe.training.loop import configure_devices
+    from tfpipe.training.models import build_model
+    from tfpipe.training.parallel import broadcast
+
+    world = World.detect(collectives=kind, folder=folder)
+    configure_devices(world)
+    world.tensors.start()
+    data = {"train_filelist": __file__, "crop_image_size": [64, 64], "num_classes": 1000}
+    config = make_config({"data": data, "training": {"compression": compression}})
+    model = make_model(build_model(config, 1000), config, world)
+    model.compile(keras.optimizers.SGD(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.optimizer.build(model.trainable_variables)
+    broadcast(model.weights, world, "weights")
+    random = np.random.default_rng(world.rank)
+    images = tf.constant(random.integers(0, 255, (32, 64, 64, 3), np.uint8))
+    labels = tf.constant(random.integers(0, 1000, 32).astype(np.int32))
+    step = tf.function(model.train_step, autograph=False)
+    times = []
+    for _ in range(steps):
+        began_s = time.perf_counter()
+        _, asked, reduce_s = step((images, labels, None, tf.zeros(2)))
+        asked.numpy()
+        times.append((1e3 * (time.perf_counter() - began_s), 1e3 * float(reduce_s)))
+    if world.rank == 0:
+        print(json.dumps([statistics.median(part) for part in zip(*times[5:], strict=True)]))
+    world.gather(None)  # the end of one rank would end the others
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--compression", choices=("none", "fp16"), default="none")
+    parser.add_argument("--rank-of", choices=KINDS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.rank_of:
+        rank(args.rank_of, args.steps, args.compression, args.folder)
+        return
+    mpirun = shutil.which("mpirun", path=Path(sys.executable).parent) or "mpirun"
+    medians: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(args.turns):
+            for kind in KINDS if turn % 2 == 0 else KINDS[::-1]:
+                own = [sys.executable, __file__, "--rank-of", kind, "--folder", folder]
+                how = ["--steps", str(args.steps), "--compression", args.compression]
+                command = [mpirun, "-n", str(args.ranks), "--oversubscribe", "--bind-to", "none", *own, *how]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                step_ms, reduce_ms = json.loads(done.stdout.splitlines()[-1])
+                medians[kind].append(step_ms)
+                text = f"step {step_ms:6.1f} ms  after the last gradient {reduce_ms:6.1f} ms"
+                print(f"turn {turn + 1}  {kind:10}  {text}", flush=True)
+    ratios = [ours / theirs for theirs, ours in zip(*medians.values(), strict=True)]
+    print(f"TensorFlow's step / Horovod's: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+if __name__ == "__main__":
+    main()

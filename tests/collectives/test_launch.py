@@ -1,0 +1,75 @@
+"""What identifies a launch, and what is none."""
+
+import pytest
+
+from tests.test_distributed import (
+    APRUN,
+    FLUX,
+    HYDRA,
+    JAX,
+    OPEN_MPI,
+    PALS,
+    PYTORCH,
+    RECORDED_SRUN,
+    SBATCH,
+    SRUN_PMI2,
+    TF_CONFIG,
+    TORCHRUN,
+)
+from tfpipe.collectives.launch import find_launch, launch_identity, stray_size
+
+
+@pytest.mark.parametrize(
+    ("environ", "changed"),
+    [
+        pytest.param(OPEN_MPI, "PMIX_NAMESPACE", id="mpirun"),
+        pytest.param(PALS, "PALS_APID", id="pals"),
+        pytest.param(APRUN | {"PMI_SIZE": "12"}, "ALPS_APP_ID", id="aprun"),
+        pytest.param(FLUX, "FLUX_JOB_ID", id="flux"),
+        pytest.param(RECORDED_SRUN, "SLURM_STEP_ID", id="srun"),
+        pytest.param(RECORDED_SRUN | {"SLURM_RESTART_COUNT": "1"}, "SLURM_RESTART_COUNT", id="srun-requeued"),
+        pytest.param(SRUN_PMI2, "PMI_JOBID", id="srun-pmi2"),
+        pytest.param(TORCHRUN, "TORCHELASTIC_RESTART_COUNT", id="torchrun-restarted"),
+        pytest.param(PYTORCH, "MASTER_PORT", id="pytorch"),
+        pytest.param(JAX, "JAX_COORDINATOR_ADDRESS", id="jax"),
+        pytest.param(TF_CONFIG, "", id="tf-config"),
+        pytest.param(HYDRA | {"TFPIPE_LAUNCH": "7"}, "TFPIPE_LAUNCH", id="told"),
+    ],
+)
+def test_the_ranks_of_a_launch_share_what_other_launches_do_not_have(environ: dict[str, str], changed: str) -> None:
+    launch = find_launch(environ)
+    assert launch is not None
+    identity = launch_identity(launch, environ)
+    assert identity
+    ranks = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "PMI_RANK", "PMIX_RANK", "PALS_RANKID", "FLUX_TASK_RANK")
+    other_rank = {name: "0" for name in ranks if name in environ}
+    assert launch_identity(launch, environ | other_rank) == identity
+    if changed:
+        assert launch_identity(launch, environ | {changed: "another"}) != identity
+
+
+def test_hydra_does_not_identify_a_launch() -> None:
+    launch = find_launch(HYDRA)
+    assert launch is not None and launch_identity(launch, HYDRA) is None
+
+
+@pytest.mark.parametrize("step", ["4294967290", "4294967291", "4294967292"])
+def test_the_shell_of_an_interactive_allocation_is_no_rank(step: str) -> None:
+    """Slurm starts it as a step, with a number of its own."""
+    assert find_launch(SBATCH | {"SLURM_STEP_ID": step, "SLURM_STEP_NUM_TASKS": "8"}) is None
+
+
+@pytest.mark.parametrize(
+    ("environ", "stray"),
+    [
+        ({}, ""),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, ""),
+        ({"RANK": "3", "WORLD_SIZE": "4"}, "WORLD_SIZE=4"),
+        ({"WORLD_SIZE": "4", "MASTER_ADDR": "node-0"}, "WORLD_SIZE=4"),
+        ({"WORLD_SIZE": "many"}, ""),
+        (PYTORCH, ""),
+        (OPEN_MPI | {"WORLD_SIZE": "4"}, ""),
+    ],
+)
+def test_a_size_without_a_way_to_the_others_is_found(environ: dict[str, str], stray: str) -> None:
+    assert stray_size(environ) == stray

@@ -1,0 +1,54 @@
+"""Boxes that move with their crops, against arithmetic of one box at a time."""
+
+import numpy as np
+import pytest
+
+from tfpipe.data.targets.boxes import Frame, moved_boxes
+
+WIDTH = 224
+
+
+def by_hand(
+    box: np.ndarray, size: np.ndarray, window: np.ndarray, place: np.ndarray, flip: bool, min_visible: float
+) -> list[float] | None:
+    """The box in its crop, in Python's floats: xmin, ymin, xmax, ymax; None if it is left out."""
+    edges, seen = [], 1.0
+    for axis in (0, 1):
+        low, high = (float(box[axis + end]) * int(size[axis]) - int(window[axis]) for end in (0, 2))
+        inside = [min(max(edge, 0.0), float(window[2 + axis])) for edge in (low, high)]
+        seen *= (inside[1] - inside[0]) / (high - low) if high > low else 0.0
+        edges.append([int(place[axis]) + edge / int(window[2 + axis]) * int(place[2 + axis]) for edge in inside])
+    (top, bottom), (left, right) = edges
+    if flip:
+        left, right = WIDTH - right, WIDTH - left
+    return None if seen == 0 or seen < min_visible else [left, top, right, bottom]
+
+
+@pytest.mark.parametrize("letterbox", [False, True])
+def test_ten_thousand_boxes_are_within_a_ten_thousandth_of_a_pixel(letterbox: bool) -> None:
+    random_, count, min_visible = np.random.default_rng(1), 10_000, 0.25
+    size = random_.integers(1, 5000, (count, 2))
+    begin = (random_.random((count, 2)) * size).astype(int)
+    window = np.concatenate([begin, 1 + (random_.random((count, 2)) * (size - begin)).astype(int)], 1)
+    corners = np.sort(random_.random((count, 2, 2)), axis=1).astype(np.float32)
+    boxes = corners.reshape(count, 4)
+    flip = random_.random(count) < 0.5
+    place = np.tile([0, 0, WIDTH, WIDTH], (count, 1))
+    if letterbox:
+        place[:, 1], place[:, 3] = 40, WIDTH - 80
+    frames = Frame(*(np.array(part, kind) for part, kind in ((size, np.int32), (window, np.int32), (flip, bool))))
+    moved, kept = (part.numpy() for part in moved_boxes(boxes, frames, place.astype(np.int32), WIDTH, min_visible))
+    expected = [by_hand(*parts, min_visible) for parts in zip(boxes, size, window, place, flip.tolist(), strict=True)]
+    # A share of exactly the smallest one may fall on either side of it.
+    assert np.mean(kept == [each is not None for each in expected]) > 0.9999
+    assert 0.1 < kept.mean() < 0.9
+    both = [number for number in np.flatnonzero(kept) if expected[number] is not None]
+    assert np.abs(moved[both] - np.array([expected[number] for number in both])).max() < 1e-4
+
+
+def test_a_box_without_an_area_in_the_crop_is_left_out() -> None:
+    boxes = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.5, 0.2, 0.9, 0.2]], np.float32)
+    frames = Frame(np.full((3, 2), 100, np.int32), np.tile(np.int32([50, 0, 50, 100]), (3, 1)), np.zeros(3, bool))
+    moved, kept = moved_boxes(boxes, frames, np.tile(np.int32([0, 0, 10, 10]), (3, 1)), 10, 0.0)
+    assert kept.numpy().tolist() == [False, True, False]
+    assert moved[1].numpy().tolist() == [0, 0, 10, 10]

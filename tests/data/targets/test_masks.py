@@ -1,0 +1,67 @@
+"""Masks: what is read, and that they are cut and resized as Pillow does."""
+
+import io
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tfpipe.data.targets.masks import VOID, cut_mask, read_mask
+
+
+def png(array: np.ndarray, mode: str | None = None) -> bytes:
+    picture = Image.fromarray(array, mode)
+    if mode == "P":
+        picture.putpalette([255, 0, 0] * 256)  # colours that tell nothing
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return file.getvalue()
+
+
+def test_ten_thousand_windows_are_pillows() -> None:
+    random_ = np.random.default_rng(0)
+    for _ in range(10_000):
+        sides = random_.integers(1, 120, 2)
+        mask = random_.integers(0, 256, sides, np.uint8)
+        top, left = (int(random_.integers(0, side)) for side in sides)
+        height, width = (
+            int(random_.integers(1, side - start + 1)) for side, start in zip(sides, (top, left), strict=True)
+        )
+        rows, columns = (int(side) for side in random_.integers(1, 90, 2))
+        whole = np.array([0, 0, rows, columns])
+        cut = cut_mask(mask, np.array([top, left, height, width]), whole, (rows, columns), VOID)
+        window = Image.fromarray(mask).crop((left, top, left + width, top + height))
+        assert np.array_equal(cut, np.asarray(window.resize((columns, rows), Image.Resampling.NEAREST)))
+
+
+def test_the_rest_of_a_crop_is_void() -> None:
+    cut = cut_mask(np.ones((4, 8), np.uint8), np.array([0, 0, 4, 8]), np.array([2, 0, 4, 8]), (8, 8), VOID)
+    assert (cut[2:6] == 1).all() and (cut[[0, 1, 6, 7]] == VOID).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "P"])
+def test_indices_of_a_palette_and_levels_are_classes(mode: str) -> None:
+    mask = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    assert np.array_equal(read_mask(png(mask, mode), (3, 4)), mask)
+
+
+def test_bits_are_two_classes() -> None:
+    mask = np.array([[True, False], [False, True]])
+    assert read_mask(png(mask), (2, 2)).tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("contents", "problem"),
+    [
+        (png(np.zeros((3, 4, 3), np.uint8)), "received a PNG of mode RGB; accepted: one number of up to 8 bits"),
+        (png(np.zeros((3, 4), np.uint16)), "received a PNG of mode I;16; accepted: one number of up to 8 bits"),
+        (png(np.zeros((3, 5), np.uint8)), "it has 3 x 5 pixels, and its image 3 x 4"),
+        (png(np.random.default_rng(0).integers(0, 9, (3, 4), np.uint8))[:50], "it is damaged: "),
+        (b"\xff\xd8\xff", "it is no PNG"),
+        (b"", "it is no PNG"),
+    ],
+)
+def test_what_is_no_mask_is_refused(contents: bytes, problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        read_mask(contents, (3, 4))

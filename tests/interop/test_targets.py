@@ -1,0 +1,57 @@
+"""Targets in other frameworks: boxes as torchvision's detectors take them, texts, and dictionaries of arrays."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import ROOT
+from tests.support.scenes import make_scenes
+
+# Torch has to be imported before TensorFlow, so each framework has a process of its own.
+PROGRAM = """
+import sys
+import {module} as framework
+import numpy as np
+from tfpipe import Loader, make_config
+
+root = sys.argv[1]
+source = {{"kind": "table", "path": root + "/train.jsonl", "columns": {{"extra": ["id", "caption"]}}}}
+data = {{"source": source, "crop_image_size": [64, 48], "batch_size": 8}}
+config = make_config({{"data": data | {{"targets": "boxes"}}}})
+_, expected = next(Loader(config))
+expected = {{name: part.numpy() for name, part in expected.items()}}
+_, got = next(framework.Loader(config))
+for name, part in expected.items():
+    own = [text.decode() for text in part.tolist()] if name == "caption" else part
+    assert np.array_equal(np.asarray(got[name]), own), name
+{more}
+"""
+RAGGED = """
+images, targets = next(framework.Loader(make_config({"data": data | {"targets": {"kind": "boxes", "ragged": True}}})))
+assert images.shape == (8, 3, 64, 48) and len(targets) == 8
+for row, target in enumerate(targets):
+    there = expected["labels"][row] >= 0
+    assert np.array_equal(target["boxes"].numpy(), expected["boxes"][row][there])
+    assert target["labels"].tolist() == expected["labels"][row][there].tolist() and target["labels"].dtype.itemsize == 8
+    assert target["id"].item() == expected["id"][row] and target["caption"] == expected["caption"][row].decode()
+"""
+REFUSED = """
+from tfpipe.errors import ConfigError
+try:
+    framework.Loader(make_config({"data": data | {"targets": {"kind": "boxes", "ragged": True}}}))
+except ConfigError as error:
+    assert "set data.targets.ragged to false" in str(error)
+else:
+    raise AssertionError("accepted")
+"""
+
+
+@pytest.mark.parametrize(("module", "more"), [("tfpipe.torch", RAGGED), ("tfpipe.jax", REFUSED)])
+def test_targets_are_the_same(module: str, more: str, tmp_path: Path) -> None:
+    make_scenes(tmp_path / "scenes", 16)
+    program = PROGRAM.format(module=module, more=more)
+    command = [sys.executable, "-c", program, str(tmp_path / "scenes")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]

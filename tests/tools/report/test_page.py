@@ -1,0 +1,183 @@
+"""The page of a run: self-contained, with a text for each figure, and with rank, batch and file of what was slow."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lxml.html
+import numpy as np
+import pytest
+
+from tests.support.late import LATE_S, delay_one
+from tests.support.recorded import unpack
+from tfpipe import Config, World
+from tfpipe.cli import main
+from tfpipe.data.runtime.recording import Recording, TracedBatch
+from tfpipe.data.runtime.tracing import Window
+from tfpipe.errors import ConfigError
+from tfpipe.native import EVENT
+from tfpipe.tools.bench.bench import trace
+from tfpipe.tools.report.figures import POINTS, RANKS, Line, chosen_ranks, thinned
+from tfpipe.tools.report.page import WORST, timeline, worst_batches, write_page
+from tfpipe.tools.report.runs import load_run
+
+MOST_BYTES = 3_000_000
+
+
+def read_page(path: Path) -> lxml.html.HtmlElement:
+    """Returns a page, after a look at what every page has to be."""
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) < MOST_BYTES
+    page = lxml.html.document_fromstring(text)
+    ids = [element.get("id") for element in page.iter() if element.get("id")]
+    assert len(ids) == len(set(ids)), "an identifier comes twice"
+    # It loads nothing, runs nothing, and leads nowhere but to its own places.
+    assert not page.xpath("//script | //link[@rel='stylesheet'] | //iframe | //object")
+    for element in page.iter(lxml.html.etree.Element):
+        for name in ("href", "src", "{http://www.w3.org/1999/xlink}href"):
+            value = element.get(name)
+            assert value is None or value.startswith("data:") or value[1:] in ids, (element.tag, name, value[:60])
+    assert "@import" not in text and not re.search(r"url\((?!#)", text)
+    for svg in page.iter("svg"):
+        (caption,) = page.xpath(f"//*[@id='{svg.get('aria-labelledby')}']")
+        assert svg.get("role") == "img" and len(caption.text_content()) > 20
+    for picture in page.iter("img"):
+        assert picture.get("alt")
+    assert page.get("lang") == "en" and len(page.xpath("//h1")) == len(page.xpath("//main")) == 1
+    return page
+
+
+def findings_of(page: lxml.html.HtmlElement) -> list[str]:
+    return [element.text_content() for element in page.xpath("//ul[@class='findings']/li")]
+
+
+def titles_of(page: lxml.html.HtmlElement) -> list[str]:
+    return [title.text_content() for title in page.xpath("//figure//svg//title")]
+
+
+def late_run(make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
+    """Traces a pipeline in which the read of one image is late; returns the run and the image's file."""
+    config = make(num_parallel_readers=1, prefetch_buffer_size=0, decoder="graph", storage_delay_ms=1)
+    late = delay_one(monkeypatch, config, 45)
+    trace(config, World(), Window(0, 8), tmp_path / "run")
+    return tmp_path / "run", late
+
+
+def test_a_late_file_is_named_at_once_with_its_rank_and_batch(
+    make: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir, late = late_run(make, tmp_path, monkeypatch)
+    assert main(["report", str(run_dir), "--html", str(tmp_path / "out.html")]) == 0
+    page = read_page(tmp_path / "out.html")
+    (finding,) = [text for text in findings_of(page) if text.startswith("slowest batch")]
+    number = int(re.search(r"rank 0 \(host .*\) waited .* ms for batch (\d+)", finding)[1])
+    assert late in finding and "to read" in finding
+    # One click leads to the batch, with its samples, and the pointer on the timeline's bar shows the same.
+    (link,) = page.xpath("//ul[@class='findings']/li[starts-with(., 'slowest batch')]/a/@href")
+    (row,) = page.xpath(f"//tr[@id='{link[1:]}']")
+    assert [cell.text_content() for cell in row[:2]] == ["0", str(number)] and float(row[2].text) >= 1000 * LATE_S
+    (first, *_) = row.xpath(".//details//tbody/tr")
+    assert first[0].text_content() == late and float(first[2].text_content()) >= 1000 * LATE_S
+    assert [text for text in titles_of(page) if text.startswith(f"rank 0, batch {number}, {late}: wait for input")]
+    # The crops are drawn, since the data is there.
+    (picture,) = page.xpath("//img")
+    assert picture.get("src").startswith("data:image/jpeg;base64,") and "as training sees them" in picture.get("alt")
+
+
+def test_a_straggler_a_stall_and_a_resume_are_told(tmp_path: Path) -> None:
+    run_dir = unpack("straggler", tmp_path)
+    with (run_dir / "metrics.jsonl").open("a") as file:
+        for seconds in (30.5, 61.0):  # it is reported again while it lasts
+            stall = {"seconds": seconds, "in": "input", "rank": 0}
+            file.write(json.dumps({"epoch": 1, "step": 17, "stall": stall}) + "\n")
+    start = {"time": 1.8e9, "event": "start", "step": 0, "epoch": 0, "ranks": 3, "host": "n1", "pid": 7}
+    events: list[dict[str, Any]] = [
+        {**start, "versions": {"keras": "3.15.1"}},
+        {"time": 1.8e9 + 60, "event": "checkpoint", "step": 8, "epoch": 0, "file": "step-8.npz", "seconds": 0.1},
+        {**start, "time": 1.8e9 + 90, "step": 8},
+        {"time": 1.8e9 + 99, "event": "stop", "step": 20, "epoch": 1, "by": "SIGTERM"},
+        {**start, "time": 1.8e9 + 120, "step": 20},
+        {"time": 1.8e9 + 150, "event": "end", "step": 25, "epoch": 1},
+    ]
+    (run_dir / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events) + '{"time": 1')
+    write_page(load_run(run_dir), tmp_path / "out.html")
+    page = read_page(tmp_path / "out.html")
+    straggler, stall_text, killed, stopped, *more = findings_of(page)
+    assert more == [] and "rank 2 (host vm) is 10.0 times slower" in straggler
+    assert "rank 0: step 17 of epoch 1 was open for 61 s, waiting for its input" in stall_text
+    assert "ended without a word" in killed and "by SIGTERM after step 20" in stopped
+    headline, _, change = page.xpath("//section[@class='verdict']/p")
+    assert "all ranks wait for rank 2" in headline.text_content() and "--profile-ranks 2" in change.text_content()
+    # The curve's points tell rank and step, and the table of numbers the same.
+    assert any(re.fullmatch(r"rank 2, step 10: 220\.2 ms", text) for text in titles_of(page))
+    assert "stall of 61 s in step 17" in titles_of(page)
+    cells = page.xpath("//figure[@id='wait-by-rank']//tbody/tr[1]/td/text()")
+    assert cells == ["10", "3.7", "16.24", "220.2"]
+    kinds = page.xpath("//section[@aria-labelledby='events']//tbody/tr/td[2]/text()")
+    assert kinds == ["start", "checkpoint", "resume", "stop", "resume", "end"]
+    versions = page.xpath("//section[@aria-labelledby='config']//dd/text()")
+    assert versions == ["3.15.1"] and "cannot be drawn" in page.xpath("string(//section[@aria-labelledby='pictures'])")
+
+
+@pytest.mark.parametrize("name", ["decode", "bench", "compute"])
+def test_every_recorded_run_has_a_page(tmp_path: Path, name: str) -> None:
+    write_page(load_run(unpack(name, tmp_path)), tmp_path / "out.html")
+    page = read_page(tmp_path / "out.html")
+    stages = page.xpath("//section[@aria-labelledby='stages']//tbody/tr/th/text()")
+    assert {"read", "crop"} <= set(stages)
+
+
+def recording(rank: int, count: int, file: str) -> Recording:
+    """Batches 0 to `count` of one sample each; batch n waits n ms."""
+    batches = [
+        TracedBatch(n, 10.0 + n, 9.5 + n, 10.0 + 1.001 * n, 11.0 + n, 0.1, np.array([[n, 0]])) for n in range(count)
+    ]
+    return Recording(rank, "n1", batches, dict.fromkeys(range(count), file), np.zeros(0, EVENT))
+
+
+def test_the_longest_waits_of_all_ranks_come_first_whatever_the_files_name() -> None:
+    odd = "<b>&\x07\udce4.JPEG"
+    worst = worst_batches([recording(0, 30, "a.JPEG"), recording(3, 40, odd)])
+    assert len(worst) == WORST and [(each.rank, each.number) for each in worst[:2]] == [(3, 39), (3, 38)]
+    assert {(each.rank, each.number) for each in worst[10:12]} == {(3, 29), (0, 29)}
+    assert worst[0].wait_ms == pytest.approx(39, abs=0.01) and worst[0].samples == [(odd, "", "")]
+    svg = timeline(worst).svg
+    assert "rank 3, batch 39" in svg and "\x07" not in svg
+    svg.encode()
+
+
+def test_of_many_ranks_those_that_wait_longest_are_drawn() -> None:
+    lines = [Line(f"rank {rank}", [1, 2], [rank, rank + 1]) for rank in range(50)]
+    names = [line.name for line in chosen_ranks(lines)]
+    assert names == [*(f"rank {rank}" for rank in range(49, 50 - RANKS, -1)), "median of 50 ranks"]
+    assert chosen_ranks(lines[:RANKS]) == lines[:RANKS]
+    long = thinned(Line("x", list(range(10_000)), [1.0] * 5000 + [3.0] * 5000))
+    assert len(long.x) == len(long.y) == POINTS and np.mean(long.y) == pytest.approx(2, abs=0.02)
+
+
+def test_a_long_run_of_many_ranks_has_a_page_below_its_limit(tmp_path: Path) -> None:
+    run_dir = unpack("straggler", tmp_path)
+    line = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[0])
+    ranks = [{**line["interval"]["ranks"][0], "rank": rank, "delay_ms": 1.0 * rank} for rank in range(64)]
+    line["interval"] |= {"ranks": ranks, "straggler": None}
+    text = "".join(json.dumps({**line, "step": 10 * number}) + "\n" for number in range(1, 1001))
+    (run_dir / "metrics.jsonl").write_text(text)
+    write_page(load_run(run_dir), tmp_path / "out.html")
+    page = read_page(tmp_path / "out.html")
+    assert "median of 64 ranks" in page.xpath("string(//figure[@id='delay-by-rank']//thead)")
+
+
+def test_what_is_missing_or_wrong_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = unpack("compute", tmp_path)
+    assert main(["report", str(run_dir), str(run_dir), "--html", str(tmp_path / "x.html")]) == 2
+    assert "--html writes the page of one run, and 2 are given" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="cannot write"):
+        write_page(load_run(run_dir), tmp_path / "no" / "x.html")
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ConfigError, match=r"--html needs Jinja2 .*pip install 'tfpipe\[profile\]'"):
+        write_page(load_run(run_dir), tmp_path / "x.html")

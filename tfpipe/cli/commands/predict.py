@@ -1,0 +1,49 @@
+"""Writes the most probable classes of images to a CSV, by a trained model and the pipeline of its test data.
+
+Under mpirun each rank takes its share of the images.
+"""
+
+import argparse
+from pathlib import Path
+
+from tfpipe.cli.arguments import whole
+from tfpipe.cli.trained import add_model, read_trained, start_trained
+from tfpipe.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "inputs",
+        nargs="*",
+        type=Path,
+        metavar="IMAGES",
+        help="filelists, folders or images, which are used whole [the config's test data]",
+    )
+    add_model(parser)
+    parser.add_argument("-o", "--out", type=Path, required=True, metavar="FILE", help="the CSV to write")
+    parser.add_argument(
+        "--top", type=whole(1), default=5, metavar="K", help="write the K most probable classes [%(default)s]"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    from tfpipe.data.sources.registry import open_source
+
+    config = read_trained(args)
+    if not args.inputs:
+        open_source(config.data).check(test=True)
+    if not args.out.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {args.out}: there is no folder {args.out.absolute().parent}")
+    world = start_trained(args)
+    from tfpipe.tools.trained.predict import predict, write_predictions
+
+    predicted = predict(config, args.model, args.inputs, args.top, world)
+    if world.rank > 0:
+        return
+    write_predictions(predicted, args.out)
+    count = len(predicted.predictions.positions)
+    print(f"{args.out}: {count} rows, in {predicted.seconds:.1f} s, {count / predicted.seconds:.0f} a second")
+    for position, failure in predicted.dropped[:5]:
+        print(f"left out: {failure.path}: {failure.reason} (image {position})")
+    if len(predicted.dropped) > 5:
+        print(f"left out: {len(predicted.dropped)} images in all")

@@ -1,0 +1,53 @@
+"""Arguments of the commands that take a trained model, and their start."""
+
+import argparse
+from pathlib import Path
+
+from tfpipe.cli.arguments import add_set, choose_backend, launched_world, quiet_tensorflow, read_config
+from tfpipe.config import Config
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+CONFIG = "config.json"
+
+
+def add_model(arguments: argparse.ArgumentParser) -> None:
+    """Adds --model, -c and --set, which `read_trained` reads."""
+    arguments.add_argument(
+        "-m", "--model", type=Path, required=True, metavar="FILE", help="the model, e.g. runs/x/model.keras"
+    )
+    arguments.add_argument(
+        "-c", "--config", type=Path, metavar="FILE", help="the JSON config [config.json next to the model]"
+    )
+    add_set(arguments)
+
+
+def read_trained(args: argparse.Namespace) -> Config:
+    """Loads the config that -c names, or the one next to the model, with the overrides of --set.
+
+    Raises ConfigError if there is none, or it is not valid.
+    """
+    if args.model.is_dir():
+        raise ConfigError(f"--model {args.model} is a folder: give the model in it, e.g. {args.model / 'model.keras'}")
+    if not args.model.is_file():
+        raise ConfigError(f"--model: there is no file {args.model}; training writes model.keras at its end")
+    if args.config is None:
+        args.config = args.model.parent / CONFIG
+        if not args.config.is_file():
+            raise ConfigError(f"there is no {CONFIG} next to {args.model}: give the config of its training with -c")
+    return read_config(args).at(None)
+
+
+def start_trained(args: argparse.Namespace) -> World:
+    """Starts TensorFlow and Keras' backend, and connects the ranks of a launcher."""
+    backend = choose_backend()
+    with quiet_tensorflow(args):
+        world = launched_world()
+        import tensorflow as tf
+
+        from tfpipe.training.loop import configure_devices
+
+        if backend != "tensorflow":
+            tf.config.set_visible_devices([], "GPU")  # they are the backend's: TensorFlow would take their memory
+        configure_devices(world)
+    return world

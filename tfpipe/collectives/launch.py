@@ -1,0 +1,106 @@
+"""Launchers: the rank, the size and the identity of the launch that their environments give a process."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+
+class Launch(NamedTuple):
+    """Rank and size that a launcher's environment gives this process."""
+
+    launcher: str
+    rank: int
+    size: int | None  # None: the launcher does not say
+    instead: str = ""  # for a launcher whose ranks MPI does not connect: what a loop of the user's own can do
+
+
+# Launchers and their variables for rank and size; the first whose rank is set wins. A Slurm batch script has
+# SLURM_PROCID too, so there a rank is recognised by SLURM_STEP_ID, which only srun sets.
+LAUNCHERS = (
+    ("horovodrun", "HOROVOD_RANK", "HOROVOD_SIZE"),
+    ("mpirun (Open MPI)", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("mpiexec (PALS)", "PALS_RANKID", "PMI_SIZE"),
+    ("mpiexec (PMI)", "PMI_RANK", "PMI_SIZE"),
+    ("aprun", "ALPS_APP_PE", "PMI_SIZE"),
+    ("mpirun (MVAPICH2)", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+    ("flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+)
+# Steps that Slurm makes of a batch script, of an interactive allocation's shell and of what runs beside the steps.
+SLURM_OWN_STEPS = ("4294967290", "4294967291", "4294967292")
+# Advice for a user's own loop under the launchers of frameworks, whose ranks MPI does not connect.
+BY_TORCH = "call torch.distributed.init_process_group(), and take the batches from tfpipe.torch.Loader"
+BY_JAX = "call jax.distributed.initialize(), and take the batches from tfpipe.jax.Loader"
+BY_HAND = "give tfpipe.Loader a World(rank, size) and a gather"
+
+SLURM_STEP = ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
+# Variables that all ranks of a launch share and that differ between launches, by the beginning of the launcher's name.
+IDENTITIES = {
+    "horovodrun": ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+    "mpirun (Open MPI)": ("PMIX_NAMESPACE",),
+    "mpiexec (PALS)": ("PALS_APID",),
+    "mpiexec (PMI)": ("PMI_JOBID", *SLURM_STEP),
+    "aprun": ("ALPS_APP_ID",),
+    "jsrun": ("PMIX_NAMESPACE",),
+    "flux": ("FLUX_JOB_ID",),
+    "srun": SLURM_STEP,
+    "torchrun": ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"),
+    "a launcher of PyTorch": ("MASTER_ADDR", "MASTER_PORT"),
+    "a launcher of JAX": ("JAX_COORDINATOR_ADDRESS",),
+}
+IDENTITY = "TFPIPE_LAUNCH"
+"""Variable by which a user identifies a launch whose launcher does not."""
+
+
+def find_launch(environ: Mapping[str, str] = os.environ) -> Launch | None:
+    """Returns the launch that started this process as one of its ranks, or None."""
+    if "TORCHELASTIC_RUN_ID" in environ:  # torchrun's own, which srun may have started once on each node
+        return _framework_launch(environ)
+    for launcher, rank, size in LAUNCHERS:
+        if launcher == "srun" and environ.get("SLURM_STEP_ID", SLURM_OWN_STEPS[0]) in SLURM_OWN_STEPS:
+            continue
+        if rank in environ:
+            return Launch(launcher, int(environ[rank]), int(environ[size]) if size in environ else None)
+    return _framework_launch(environ)
+
+
+def _framework_launch(environ: Mapping[str, str]) -> Launch | None:
+    """Returns the launch by PyTorch's, JAX's or TensorFlow's launchers, or None: their variables are less distinct."""
+    with suppress(KeyError, ValueError):
+        if "MASTER_ADDR" in environ:
+            name = "torchrun" if "TORCHELASTIC_RUN_ID" in environ else "a launcher of PyTorch (RANK, WORLD_SIZE)"
+            return Launch(name, int(environ["RANK"]), int(environ["WORLD_SIZE"]), BY_TORCH)
+    with suppress(KeyError, ValueError):
+        rank, size = int(environ["JAX_PROCESS_ID"]), int(environ["JAX_NUM_PROCESSES"])
+        return Launch("a launcher of JAX (JAX_PROCESS_ID)", rank, size, BY_JAX)
+    # {"cluster": {"chief": [ADDRESS], "worker": [ADDRESS, ...], "ps": ...}, "task": {"type": "worker", "index": 0}}
+    with suppress(KeyError, ValueError, TypeError):
+        cluster_spec = json.loads(environ["TF_CONFIG"])
+        trainers = {kind: len(cluster_spec["cluster"].get(kind, ())) for kind in ("chief", "master", "worker")}
+        kind, index = cluster_spec["task"]["type"], int(cluster_spec["task"]["index"])
+        before = list(trainers)[: list(trainers).index(kind)]
+        rank = sum(trainers[other] for other in before) + index
+        return Launch("a launcher of TensorFlow (TF_CONFIG)", rank, sum(trainers.values()), BY_HAND)
+    return None
+
+
+def stray_size(environ: Mapping[str, str] = os.environ) -> str:
+    """Returns the setting "WORLD_SIZE=N" of more than one process if nothing tells how to find the others, else ""."""
+    size = environ.get("WORLD_SIZE", "")
+    stray = find_launch(environ) is None and size.isdecimal() and int(size) > 1
+    return f"WORLD_SIZE={size}" if stray else ""
+
+
+def launch_identity(launch: Launch, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Returns a text that the ranks of a launch share, and that no other launch has; None if nothing tells it."""
+    if IDENTITY in environ:
+        return environ[IDENTITY]
+    if launch.launcher.startswith("a launcher of TensorFlow"):
+        return json.dumps(json.loads(environ["TF_CONFIG"])["cluster"], sort_keys=True)
+    names = next((names for name, names in IDENTITIES.items() if launch.launcher.startswith(name)), ())
+    if not names or names[0] not in environ:
+        names = SLURM_STEP if launch.launcher == "mpiexec (PMI)" and "SLURM_STEP_ID" in environ else ()
+    return " ".join(f"{name}={environ[name]}" for name in names if name in environ) or None

@@ -1,0 +1,64 @@
+"""The protocol of collectives: every rank calls the same functions in the same order."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from tfpipe.errors import TfpipeError
+
+Backend = Literal["none", "mpi", "horovod", "tensorflow", "jax", "torch"]
+
+
+# In the errors of Horovod's and TensorFlow's ops when another rank has stopped.
+LOST = ("Horovod has been shut down", "Collective ops is aborted")
+
+
+class LostRankError(TfpipeError):
+    """Another rank has stopped, which says why itself, if it can."""
+
+
+def is_lost(error: BaseException) -> bool:
+    """Returns whether a collective failed with `error` because another rank has stopped."""
+    return isinstance(error, LostRankError) or any(text in str(error) for text in LOST)
+
+
+class Collectives(Protocol):
+    """Connected ranks that exchange Python values."""
+
+    name: Backend
+    rank: int
+    size: int
+    local_rank: int
+    """Rank among those on this host."""
+    local_size: int
+    """Number of ranks on this host."""
+
+    def gather(self, value: Any) -> list[Any]:
+        """Returns every rank's `value`, by rank, on every rank."""
+
+    def broadcast(self, value: Any) -> Any:
+        """Returns rank 0's `value` on every rank."""
+
+    def sum(self, values: np.ndarray) -> np.ndarray:
+        """Returns the sum of a float64 array over ranks, the same bits on every rank."""
+
+
+class TensorCollectives(Collectives, Protocol):
+    """Connected ranks that can train: they reduce and broadcast tensors."""
+
+    overlaps: bool
+    """Whether `average` sends a tensor before all of them are known."""
+
+    def start(self) -> None:
+        """Prepares the collectives of tensors; the framework's devices are set, and no op has run yet."""
+
+    def average(self, tensors: Sequence[Any], name: str, fp16_compression: bool = False) -> list[Any]:
+        """Returns the means over ranks of float tensors, the same bits on every rank; eagerly, or in TF's graph.
+
+        Tensors are those of Keras' backend, and have equal shapes on every rank. With `fp16_compression` they are sent
+        as float16.
+        """
+
+    def broadcast_arrays(self, arrays: Sequence[np.ndarray], name: str) -> list[np.ndarray]:
+        """Returns rank 0's arrays on every rank. Shapes and types are equal on every rank."""

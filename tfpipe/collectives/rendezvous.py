@@ -1,0 +1,230 @@
+"""The rendezvous: rank 0 writes its address to a file on the shared file system, and the other ranks connect to it.
+
+The file is named after the launch, holds a random token that only its owner can read, and is removed when all ranks are
+connected. A file that an earlier launch left does no harm: its address does not answer, or does not know the token.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tfpipe.collectives.hub import Hub, Peer
+from tfpipe.collectives.launch import IDENTITY, Launch, launch_identity
+from tfpipe.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+TOKEN_BYTES = 16
+HELLO = struct.Struct(">QQ64s")  # rank, size, host name
+WELCOME = b"welcome!"
+# Ranks may start minutes apart where many import TensorFlow from one file system.
+PATIENCE_S, SAY_AFTER_S, CONNECT_S = 180.0, 10.0, 5.0
+
+
+class HubAddress(NamedTuple):
+    """HubAddress at which rank 0 listens."""
+
+    hosts: tuple[str, ...]  # its name, and its number for hosts that cannot resolve names
+    port: int
+    token: bytes
+
+
+class Meeting(NamedTuple):
+    """A launch's ranks that are to meet."""
+
+    launch: Launch
+    size: int
+    path: Path | None  # of the file; None: MPI tells the address
+    until_s: float
+    patience_s: float
+
+    def missing(self, reason: str) -> ConfigError:
+        """Returns the error for ranks that do not come."""
+        where = f" (the address is in {self.path})" if self.path else ""
+        return ConfigError(
+            f"rank {self.launch.rank} of {self.size}, started by {self.launch.launcher}: {reason} within "
+            f"{self.patience_s:.0f} seconds{where}: all ranks must run, see this directory, and reach each other's "
+            "hosts; if this process is meant to be alone, unset the launcher's variables (RANK, WORLD_SIZE, "
+            "MASTER_ADDR ...) or give --no-horovod"
+        )
+
+
+def connect(launch: Launch, folder: Path, patience_s: float = PATIENCE_S) -> tuple[Hub, int]:
+    """Connects this rank with rank 0, or rank 0 with all others; returns the hub and the number of ranks.
+
+    Args:
+        launch: this rank's launch.
+        folder: a directory that all ranks see; it is created.
+        patience_s: seconds to wait for the others.
+
+    Raises:
+        ConfigError: nothing identifies the launch, or ranks do not come, which the message names.
+    """
+    identity, size = launch_identity(launch), launch.size
+    by_mpi = identity is None or size is None
+    if by_mpi:
+        size = _mpi_size(launch)
+    assert size is not None
+    if not 0 <= launch.rank < size:
+        raise ConfigError(f"{launch.launcher} started this process as rank {launch.rank} of {size}: no such rank")
+    path = None
+    if not by_mpi:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f".ranks-{hashlib.sha256(f'{identity} {size}'.encode()).hexdigest()[:16]}"
+    meeting = Meeting(launch, size, path, time.monotonic() + patience_s, patience_s)
+    return (_lead(meeting) if launch.rank == 0 else _follow(meeting)), size
+
+
+def _lead(meeting: Meeting) -> Hub:
+    """Waits for all other ranks."""
+    listener = socket.create_server(("", 0), backlog=min(meeting.size, 4096))
+    with listener, contextlib.ExitStack() as told:
+        address = HubAddress(own_hosts(), listener.getsockname()[1], secrets.token_bytes(TOKEN_BYTES))
+        if meeting.path is None:
+            _by_mpi(address)
+        else:
+            told.enter_context(_written(meeting.path, address))
+        peers: dict[int, Peer] = {}
+        say_s = time.monotonic() + SAY_AFTER_S
+        listener.settimeout(1.0)
+        while len(peers) < meeting.size - 1:
+            missing = [rank for rank in range(1, meeting.size) if rank not in peers]
+            named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing[:8]))}{' ...' * (len(missing) > 8)}"
+            if time.monotonic() > meeting.until_s:
+                raise meeting.missing(f"{named} did not connect to {address.hosts[0]}:{address.port}")
+            if time.monotonic() > say_s:
+                say_s += 2 * SAY_AFTER_S
+                logger.info("waits for %s of %d", named, meeting.size)
+            with contextlib.suppress(OSError):
+                peer = _accept(listener, address.token, meeting)
+                if peer is not None:
+                    peers[peer.rank] = peer
+    return Hub(0, [peers[rank] for rank in sorted(peers)])
+
+
+def _accept(listener: socket.socket, token: bytes, meeting: Meeting) -> Peer | None:
+    """Accepts a connection; returns the rank at its other end, None for a stranger. Raises OSError if none comes."""
+    connection, _ = listener.accept()
+    connection.settimeout(CONNECT_S)
+    try:
+        received = connection.recv(TOKEN_BYTES + HELLO.size, socket.MSG_WAITALL)
+        if len(received) == TOKEN_BYTES + HELLO.size and secrets.compare_digest(received[:TOKEN_BYTES], token):
+            rank, size, host = HELLO.unpack(received[TOKEN_BYTES:])
+            if size == meeting.size and 0 < rank < size:
+                connection.sendall(WELCOME)
+                return Peer(rank, host.rstrip(b"\0").decode(errors="replace"), connection)
+    except OSError:
+        pass
+    connection.close()
+    return None
+
+
+def _follow(meeting: Meeting) -> Hub:
+    """Connects to rank 0, whose address may take a while to appear."""
+    pause_s, problem = 0.05, "rank 0 did not tell its address"
+    addresses = [_by_mpi(None)] if meeting.path is None else None
+    while time.monotonic() < meeting.until_s:
+        for address in addresses if addresses is not None else _read(meeting.path):
+            for host in address.hosts:
+                try:
+                    return Hub(meeting.launch.rank, [_reach(host, address, meeting)])
+                except OSError as error:
+                    problem = f"rank 0 did not answer at {host}:{address.port} ({error.strerror or error})"
+        time.sleep(pause_s)
+        pause_s = min(1.5 * pause_s, 2.0)
+        if meeting.path is not None and pause_s > 1:
+            _refresh(meeting.path)
+    raise meeting.missing(problem)
+
+
+def _reach(host: str, address: HubAddress, meeting: Meeting) -> Peer:
+    """Connects to rank 0. Raises OSError if it is not there, or is that of another launch."""
+    target = "localhost" if host == socket.gethostname() else host
+    connection = socket.create_connection((target, address.port), CONNECT_S)
+    try:
+        hello = HELLO.pack(meeting.launch.rank, meeting.size, socket.gethostname().encode()[:64])
+        connection.sendall(address.token + hello)
+        if connection.recv(len(WELCOME), socket.MSG_WAITALL) != WELCOME:
+            raise ConnectionError("another program answers")
+    except BaseException:
+        connection.close()
+        raise
+    return Peer(0, address.hosts[0], connection)
+
+
+def own_hosts() -> tuple[str, ...]:
+    """Returns this host's name, and the address of its default route, if it has one."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))  # sends nothing
+        return socket.gethostname(), probe.getsockname()[0]
+    return (socket.gethostname(),)
+
+
+@contextlib.contextmanager
+def _written(path: Path, address: HubAddress) -> Iterator[None]:
+    """Writes the address to `path`, where only this user can read it, and removes it at the end."""
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    try:
+        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(file, "w") as text:
+            json.dump(address._replace(token=address.token.hex()), text)  # type: ignore[arg-type]
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"rank 0 cannot tell the other ranks its address, in {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path | None) -> list[HubAddress]:
+    """Returns the address in the file, or nothing if it is not there yet."""
+    assert path is not None
+    try:
+        hosts, port, token = json.loads(path.read_text())
+        return [HubAddress(tuple(hosts), port, bytes.fromhex(token))]
+    except (OSError, ValueError):
+        return []
+
+
+def _refresh(path: Path) -> None:
+    """Makes an NFS client look at the directory again, which it remembers for up to a minute: by changing it."""
+    with contextlib.suppress(OSError):
+        touched = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        touched.touch()
+        touched.unlink()
+
+
+def _mpi_size(launch: Launch) -> int:
+    """Returns the number of ranks that MPI sees."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise ConfigError(
+            f"{launch.launcher} started this process as rank {launch.rank} of {launch.size or 'several'}, but its "
+            f"variables do not tell one launch from another, and mpi4py, which would, cannot be imported ({error}): "
+            f"install tfpipe[mpi], or set {IDENTITY} to a new text, the same for all ranks"
+        ) from error
+    size: int = MPI.COMM_WORLD.size
+    if launch.size not in (None, size):
+        raise ConfigError(
+            f"{launch.launcher} started this process as rank {launch.rank} of {launch.size}, but mpi4py sees {size}: "
+            f"it has another MPI than the launcher; set {IDENTITY} to a new text, the same for all ranks"
+        )
+    return size
+
+
+def _by_mpi(address: HubAddress | None) -> HubAddress:
+    """Returns rank 0's address, which MPI tells the others."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.bcast(address, root=0)

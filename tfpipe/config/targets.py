@@ -1,0 +1,125 @@
+"""The section `data.targets`: what comes with each crop as its labels."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt
+
+from tfpipe.config.data_sections import Layout
+from tfpipe.config.section import Section
+
+# Kinds whose labels are those of an image's objects.
+OF_OBJECTS = ("boxes", "labels")
+# Kinds whose images have no class.
+UNCLASSED = ("number", "mask")
+# Steps of data.augment that leave every pixel where it is, so that boxes and masks stay right.
+IN_PLACE = frozenset(
+    (
+        "ColorJitter",
+        "GaussianBlur",
+        "RandomAdjustSharpness",
+        "RandomAutocontrast",
+        "RandomEqualize",
+        "RandomErasing",
+        "RandomGrayscale",
+        "RandomInvert",
+        "RandomPosterize",
+        "RandomSolarize",
+    )
+)
+
+
+class TargetsConfig(Section):
+    """The labels of batches."""
+
+    kind: Literal["label", "labels", "number", "boxes", "mask"] = "label"
+    """"label": the number of the crop's class, int32 [batch]. "labels": an image's classes, 1 for each that it has and
+    0 for the others, float32 [batch, classes]: those of its objects, or of a column of lists. "number": the number in
+    the column `source.columns.label`, float32 [batch], or the numbers of its lists, all of one length, [batch, length].
+    "boxes": a dictionary of the boxes in the crop, float32 [batch, n, 4], xmin, ymin, xmax, ymax, and of their
+    "labels", int32 [batch, n]; -1 fills an image's rows up to n. "mask": the class number of each pixel, uint8 [batch,
+    height, width], from a PNG beside each image. `crop` and `label_source` have other defaults with some."""
+    box_unit: Literal["pixels", "relative"] = "pixels"
+    """Unit of the boxes: pixels of the crop, or shares of its sides, in [0, 1]."""
+    min_visible: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Smallest share of a box's area that is inside the crop; a box of which less is inside is left out."""
+    max_boxes: PositiveInt | None = None
+    """The n of the boxes' shape; null: as many as the image has that has most. More boxes in an image are an error."""
+    ragged: bool = False
+    """Whether boxes and their labels are tf.RaggedTensors, without rows of -1, and in tfpipe.torch a list of a
+    dictionary for each image, as torchvision's detectors take them."""
+    masks: Layout | None = None
+    """Place of the mask of an image of a filelist: the folder of the images, as in {"images": "JPEGImages",
+    "annotations": "SegmentationClass"}, is replaced by that of the annotations, and the name's extension by .png. null:
+    beside the image. A table has them in the column `source.columns.mask`."""
+
+    @property
+    def known(self) -> bool:
+        """Whether all boxes that are used have to be known before the first image is read."""
+        return self.kind in (*OF_OBJECTS, "mask")
+
+    @property
+    def test_crop(self) -> str | None:
+        """The crop of test data if training has random ones; None: that of data with one label."""
+        return "full" if self.known else None
+
+    @property
+    def unread(self) -> dict[str, Any]:
+        """Keys of `data` with which the same files are found, and no XML is read: for commands that work on files."""
+        return {"targets": TargetsConfig(), "crop": "boxes", "test_crop": "boxes"} if self.kind in OF_OBJECTS else {}
+
+    @property
+    def defaults(self) -> dict[str, str]:
+        """The values of keys of `data` that null stands for."""
+        source = "object" if self.kind in OF_OBJECTS else "directory"
+        return {"crop": "full" if self.known else "boxes", "label_source": source}
+
+    def _conflicts(self) -> Iterator[str]:
+        for key in ("box_unit", "min_visible", "max_boxes", "ragged"):
+            if self.kind != "boxes" and getattr(self, key) != type(self).model_fields[key].default:
+                yield f'{key}: is for "boxes", and the kind is "{self.kind}": leave it out'
+        if self.masks is not None and self.kind != "mask":
+            yield f'masks: is for "mask", and the kind is "{self.kind}": leave it out'
+        if self.ragged and self.max_boxes is not None:
+            yield "max_boxes: fills rows up to a number, and ragged boxes have none to fill: leave one of them out"
+
+    def misfits(self, data: Any) -> Iterator[str]:
+        """Yields a message for each setting of `data` (DataConfig) that contradicts it."""
+        if self.kind in OF_OBJECTS:
+            for name in ("crop", "test_crop"):
+                if getattr(data, name) == "boxes":
+                    yield (
+                        f'{name} "boxes" makes a crop of each box, and targets "{self.kind}" keeps an image\'s boxes '
+                        'together: use "full", "center" or "random_resized"'
+                    )
+            if data.annotations == "none":
+                yield f'targets "{self.kind}" needs the boxes, and annotations is "none"'
+            if data.unit == "box":
+                yield f'targets "{self.kind}" keeps an image\'s boxes together, and unit is "box": use "image"'
+        if self.kind in ("boxes", "mask"):
+            yield from self._unlike(data)
+
+    def _unlike(self, data: Any) -> Iterator[str]:
+        """Yields a message for each setting that changes the place of pixels, or keeps crops without their places."""
+        moving = [step.name for step in data.augment if step.name not in IN_PLACE]
+        if moving:
+            yield (
+                f'augment: "{moving[0]}" moves pixels, and no targets "{self.kind}" with them: use `crop` and `flip`, '
+                f"and steps that leave pixels in their places: {', '.join(sorted(IN_PLACE))}"
+            )
+        if data.views:
+            yield f'views make several crops of an image, and targets "{self.kind}" are of one: set views to []'
+        if data.mix is not None:
+            yield f'mix makes shares of classes, and targets "{self.kind}" has none: set mix to null'
+        if data.cache is not None and data.cache_stage == "crops":
+            yield f'cache_stage "crops" keeps crops without targets "{self.kind}": use cache_stage "files"'
+        if self.kind == "mask" and data.service is not None:
+            yield 'targets "mask" needs Python, which the processes of `service` do not run: set service to null'
+
+
+def _of_kind(targets: Any) -> Any:
+    return {"kind": targets} if isinstance(targets, str) else targets
+
+
+# A text is short for its kind.
+Targets = Annotated[TargetsConfig, BeforeValidator(_of_kind)]

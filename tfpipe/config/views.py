@@ -1,0 +1,69 @@
+"""Several crops of each training image, `data.views`: what SimCLR, DINO and their kin train on."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, PositiveInt
+
+from tfpipe.config.augment import Augment
+from tfpipe.config.by_epoch import by_epoch
+from tfpipe.config.data_sections import RandomResizedCrop
+from tfpipe.config.section import CropSide, Form, Section
+
+# Seeds of the views after the first are beyond those of configs and of augmentation, so that no two draws are alike.
+APART = 2**41
+
+
+def _square(size: Any) -> Any:
+    """Returns [side, side] of a number. JSON's lists pass for tuples only before a validator."""
+    return (size, size) if isinstance(size, int) else tuple(size) if isinstance(size, list) else size
+
+
+class View(Section):
+    """One view of each training image, or several that are drawn alike."""
+
+    count: PositiveInt = 1
+    """Number of views like this one."""
+    crop: Literal["random_resized", "center", "full"] | None = None
+    """Window of an image, of the kinds of `data.crop`; null: `data.crop`."""
+    size: Annotated[
+        Annotated[tuple[CropSide, CropSide], BeforeValidator(_square)] | None, Form("a side, or [height, width]")
+    ] = None
+    """Height and width, or the side of a square; null: `data.crop_image_size`."""
+    random_resized: RandomResizedCrop | None = None
+    """Parameters of "random_resized"; null: `data.random_resized`."""
+    flip: bool | None = None
+    """Mirrors half of them; null: `data.flip`."""
+    augment: Augment | None = None
+    """Random changes; null: `data.augment`."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Keys of `data` that it sets, with their values."""
+        own = {name: getattr(self, name) for name in ("crop", "random_resized", "flip", "augment")}
+        return {name: value for name, value in (own | {"crop_image_size": self.size}).items() if value is not None}
+
+
+def views_conflict(data: Any) -> Iterator[str]:
+    """Yields a message for each setting of the section `data` that its views do not allow."""
+    for number, view in enumerate(data.views):
+        crop = view.crop or data.crop
+        if crop == "boxes":
+            yield (
+                f'views[{number}] has one window of an image, and data.crop "boxes" one for each box: give the view '
+                '"crop": "random_resized", "center" or "full", or set data.crop to one of these'
+            )
+        elif data.label_source == "object" and data.targets.kind == "label" and crop != "random_resized":
+            yield (
+                f'views[{number}].crop "{crop}" makes one crop of an image, whose objects may be of several classes; '
+                'with label_source "object" use "random_resized"'
+            )
+    sizes = by_epoch(data.crop_image_size)
+    for text, is_set, advice in (
+        ("mix mixes the crops of a batch, and their labels", data.mix is not None, "set mix to null"),
+        ('cache_stage "crops" keeps one crop of each window', data.cache_stage == "crops", 'use "files"'),
+        (f"crop_image_size {json.dumps(sizes)} changes with the epochs", len(sizes) > 1, "use one size"),
+    ):
+        if data.views and is_set:
+            yield f"{text}, and views make several crops of an image: {advice}, or set views to []"

@@ -1,0 +1,90 @@
+"""Makes a config, and a function that opens its source, of what a user gives a Loader."""
+
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from tfpipe.config import Config, DataConfig, make_config
+from tfpipe.config.keywords import data_keys
+from tfpipe.config.targets import UNCLASSED
+from tfpipe.data.sources.recognize import recognized
+from tfpipe.data.sources.registry import open_source
+from tfpipe.data.sources.source import BaseSource
+from tfpipe.errors import ConfigError
+
+OpenSource = Callable[[DataConfig], BaseSource]
+
+
+def described(data: Any, split: str, keys: Mapping[str, Any], loader: object) -> tuple[Config, OpenSource]:
+    """Returns the config of `data`, as tfpipe.load takes it, and a function that opens its source.
+
+    `keys` are the arguments that the constructor of `loader` does not have itself. Raises ConfigError if one is
+    unknown, `data` is nothing that can be loaded, or test data does not tell its classes.
+    """
+    names = [*inspect.signature(type(loader)).parameters]
+    options = [name for name in names if name not in ("data", "keys")]
+    if isinstance(data, Config):
+        _check_no_keys(keys, options)
+        return data, open_source
+    if split not in ("train", "test"):
+        raise ConfigError(f'split: received "{split}"; accepted: "train" or "test", which validation data is too')
+    keys = dict(keys)
+    labels = keys.pop("labels", None)
+    section, source = data_keys(keys, [*options, "labels"])
+    opened: OpenSource = open_source
+    if isinstance(data, str | os.PathLike) and labels is None:
+        kind = source.pop("kind", None)
+        labelled = not section.keys().isdisjoint(("train_label_file", "test_label_file"))
+        found = {"source": {"kind": kind, "path": data}} if kind else recognized(data, split, labelled=labelled)
+    else:
+        from tfpipe.data.sources.tables.memory import KIND, InMemory, in_memory
+
+        held, columns = in_memory(data, labels, source.get("columns", {}))
+        if split == "test" and "test" not in held and _says_classes(section):
+            held = {**held, "test": held["train"]}
+        opened, found = partial(InMemory, held=held), {"source": {"kind": KIND, "columns": columns}}
+    return _config(found, split, section, source, opened), opened
+
+
+def _check_no_keys(keys: Mapping[str, Any], options: list[str]) -> None:
+    if keys:
+        data_keys(keys, options)
+        name = next(iter(keys))
+        raise ConfigError(
+            f"{name}: a config has this key itself: set it there, e.g. by tfpipe.load_config(path, "
+            f'overrides=["data.{name}=..."]), or give the data in place of the config'
+        )
+
+
+def _says_classes(section: Mapping[str, Any]) -> bool:
+    targets = section.get("targets")
+    kind = targets.get("kind") if isinstance(targets, dict) else targets
+    return section.get("classes") is not None or kind in UNCLASSED
+
+
+def _config(
+    found: dict[str, Any], split: str, section: dict[str, Any], source: dict[str, Any], opened: OpenSource
+) -> Config:
+    """Returns the config of data that was `found`; test data without a name for it are all data, with classes given.
+
+    Raises ConfigError if it is not valid, or there are no test data.
+    """
+    if "source" not in found:
+        if source:
+            raise ConfigError(f"{next(iter(source))}: is for data.source, and {found['train_filelist']} is a filelist")
+        with_test = {**found, "test_filelist": found["train_filelist"]}
+    else:
+        columns = {**found["source"].get("columns", {}), **source.get("columns", {})}
+        found = {"source": {**found["source"], **source, **({"columns": columns} if columns else {})}}
+        with_test = {"source": {**found["source"], "test_path": found["source"].get("path")}}
+    config = make_config({"data": {**found, **section}})
+    if split == "train" or (test_source := opened(config.data)).has_test():
+        return config
+    if not _says_classes(section):
+        raise ConfigError(
+            f"{test_source.display_name} has no test data by its names (val, valid, validation or test): name them by "
+            "test_path=, or give the classes as in training, classes=train.class_names, to take all of it as test data"
+        )
+    return make_config({"data": {**with_test, **section}})

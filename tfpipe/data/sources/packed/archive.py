@@ -1,0 +1,303 @@
+"""Reads images straight from the archives that data comes in: tar files, tar files of tar files, and zip files.
+
+An archive counts as the tree that it would unpack to, below a folder of its own name: ILSVRC2012_img_train.tar, which
+holds n01440764.tar, has images such as ILSVRC2012_img_train/n01440764/n01440764_18.JPEG, of the class n01440764.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfpipe.data.annotations.cleaning import Annotated, is_stated, targets
+from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, split_of_folders
+from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
+from tfpipe.data.catalog.paths import UNUSABLE, FileList
+from tfpipe.data.catalog.table import TableStore, catalog_folders
+from tfpipe.data.images.headers import header_of
+from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, not_used
+from tfpipe.data.sources.packed.archive_boxes import load_box_file
+from tfpipe.data.sources.packed.members import Member, read_member, tar_members, zip_members
+from tfpipe.data.sources.packed.scan import THREADS, LeftOut, Scanned, ScannedRows, ScannedSource
+from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.util.made_from import stamped
+from tfpipe.util.progress import progress
+
+TAR, ZIP = (".tar",), (".zip",)
+COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4", ".7z", ".rar")
+# Words of the names of compressed archives that hold no images: those that come with ImageNet.
+NO_IMAGES = ("bbox", "devkit", "annotation")
+# One list for all images without boxes: a million empty lists take 56 MB.
+NO_BOXES: list[Any] = []
+
+
+class Archive(ScannedSource):
+    """Images in tar and zip files, whose folders are the classes."""
+
+    kind = "archives"
+    stored_as = "archive"
+
+    def shards_of(self, split: str) -> Sequence[Path]:
+        """Returns the archives of a split; without any for test data, those in whose folders they may be."""
+        found = files_of(self.about, split, (*TAR, *ZIP, *COMPRESSED))
+        found = [path for path in found if not holds_no_images(path)]
+        if not found and split == "test" and self.about.test_path is None:
+            return self.shards_of("train")
+        return found
+
+    def has_test(self) -> bool:
+        return bool(self.shards_of("test")) and (self._apart or bool(self._items("test", World()).size))
+
+    def checked(self, split: str) -> Sequence[Path]:
+        shards = self.shards_of(split)
+        check_files(shards, self.about, split, "archive", "*.tar or *.zip")
+        for path in shards:
+            if is_compressed(path):
+                raise ConfigError(_compressed(str(path)))
+        return shards
+
+    def scan(self, path: Any, size: int, left_out: LeftOut) -> list[Scanned]:
+        alone = len(self.shards_of("train")) == 1
+        try:
+            return scan_archive(path, size, left_out, show=alone)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+
+    def load(self, split: str, world: World) -> tuple[Known, Shards]:
+        """Loads what is known of a split from a scan of its archives.
+
+        Raises ConfigError if an archive is missing or damaged, or an image has no class.
+        """
+        config = self.config
+        self.checked("train")
+        images = self._images(split, world)
+        paths = FileList.of(images.rows.names)
+        numbered = split == "train" or config.classes is not None
+        train = paths if numbered else FileList.of(self._images("train", world).rows.names)
+        classes = class_table(config, train)
+        if len(classes) == 1 and config.classes is None and config.label_source == "directory":
+            raise ConfigError(
+                f"all training images of {self.display_name} are of one class, {classes[0]}, which is their folder, or "
+                "the archive's name: expected class folders, CLASS/1.jpg, or tar files of one class each"
+            )
+        labels = image_labels(paths, classes, config, config.label_file_for(split))
+        rows, numbers = images.rows, {name: number for number, name in enumerate(classes)}
+        assert rows.sizes is not None, "a scan has sizes"
+        boxes = targets(Annotated(rows.box_images, rows.boxes, rows.box_labels.values(numbers)), labels, rows.sizes)
+        annotated, box_file = rows.annotated, config.box_file_for(split)
+        if box_file is not None and config.uses_boxes(split):
+            annotated, boxes = load_box_file(box_file, images, labels, classes, self._store(images, split, world))
+        unused = [*self._unused(world), *self._unread(), *not_used(self.shards_of(NEITHER))] if split == "train" else []
+        known = Known(paths, labels, classes, boxes, annotated, left_out=[*images.left_out.texts, *unused])
+        return known, images.as_shards(labels)
+
+    def _store(self, images: ScannedRows, split: str, world: World) -> TableStore:
+        """Returns the store of what is read from the archives of a split and its file of boxes."""
+        folders = catalog_folders(self.config, [images.shards[0][0].parent / split])[:1]
+        files = world.from_rank0(lambda: stamped([self.config.box_file_for(split)]))
+        files += [(path.name, stamp) for path, stamp in images.shards]
+        return TableStore(folders, files, world, must_store=True)
+
+    @property
+    def _apart(self) -> bool:
+        """Whether test data lies in archives of its own."""
+        return self.about.test_path is not None or self.shards_of("test") != self.shards_of("train")
+
+    def _all(self, split: str, world: World) -> ScannedRows:
+        """Returns the images of the archives that hold a split, of other splits too."""
+        return self.scanned(split if split == "train" or self._apart else "train", world)
+
+    def _items(self, split: str, world: World) -> np.ndarray:
+        """Returns int64 [k]: the images of a split among those of `_all`, sorted by path."""
+        paths = FileList.of(self._all(split, world).rows.names)
+        # The first folder is the archive.
+        said = split_of_folders([folder.partition("/")[2] for folder in paths.folders])
+        tests = [test for test in TESTS if test in said][:1]
+        wanted: list[str | None] = ["train"] if "train" in said else [None]
+        if split == "test":
+            wanted = [*tests] or ([*said] if self._apart else [])
+        return np.flatnonzero(np.array([name in wanted for name in said], bool)[paths.folder])
+
+    def _unused(self, world: World) -> list[str]:
+        """Returns the images that are of neither split, though they lie in the archives of training data, as a text."""
+        paths = self._all("train", world).rows.names
+        used = np.zeros(len(paths), bool)
+        for split in ("train",) if self._apart else ("train", "test"):
+            used[self._items(split, world)] = True
+        others = np.flatnonzero(~used)
+        return [f"{len(others)} images of no split (e.g. {paths[int(others[0])]})"] if others.size else []
+
+    def _unread(self) -> list[str]:
+        """Returns the archives of boxes and the like, which are not read, as a text."""
+        files = {path for split in ("train", "test", NEITHER) for path in files_of(self.about, split, COMPRESSED)}
+        unread = sorted(filter(holds_no_images, files))
+        return [f"{len(unread)} archives of no images by their names (e.g. {unread[0].name})"] if unread else []
+
+    def _images(self, split: str, world: World) -> ScannedRows:
+        """Returns the images of a split; raises ConfigError if there is none."""
+        images, items = self._all(split, world), self._items(split, world)
+        if not items.size:
+            where = ", ".join(str(path) for path, _ in images.shards[:3])
+            raise ConfigError(
+                f"{where} hold no {split} image with a name that ends in {', '.join(SUFFIXES)}, but "
+                f"{len(images.rows.names)} other images and {', '.join(images.left_out.texts) or 'nothing else'}"
+            )
+        if len(items) == len(images.rows.names):
+            return images
+        return images._replace(rows=images.rows.taken(items))
+
+
+class Noted(NamedTuple):
+    """The members of an archive that are used."""
+
+    images: list[Member]
+    xmls: list[Member]
+
+
+def scan_archive(path: Path, size: int, left_out: LeftOut, *, show: bool = False) -> list[Scanned]:
+    """Returns the images of an archive, sorted by path; counts in `left_out` what is not used.
+
+    Tar files within it are read in several threads; `show` shows their progress. Raises OSError, and ValueError if the
+    archive, or one within it, is cut off or damaged, or holds two files of one name.
+    """
+    noted, archives = Noted([], []), list[Member]()
+    is_zip = path.name.lower().endswith(ZIP)
+    members = zip_members(path, size) if is_zip else tar_members(path, 0, size, left_out)
+    _sort(members, path.stem, noted, archives, left_out)
+
+    def scan_inner(inner: Member) -> tuple[Noted, LeftOut]:
+        found, counted, more = Noted([], []), LeftOut(), list[Member]()
+        try:
+            if inner.inflated:
+                raise ValueError("it is deflated: pack the zip file with zip -0, or unpack it")
+            inside = tar_members(path, inner.offset, inner.offset + inner.length, counted)
+            _sort(inside, inner.name.rpartition(".")[0], found, more, counted)
+            if more:
+                raise ValueError(f"it holds the archive {more[0].name}, a third one: unpack {inner.name}")
+        except ValueError as error:
+            raise ValueError(f"{inner.name} within it: {error}") from error
+        return found, counted
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = pool.map(scan_inner, archives)
+        for found, counted in progress(results, len(archives), f"scanning {path.name}", "archive", show):
+            noted.images.extend(found.images)
+            noted.xmls.extend(found.xmls)
+            left_out.update(counted)
+    images = sorted(noted.images)
+    twice = next((one for one, other in pairwise(images) if one.name == other.name), None)
+    if twice is not None:
+        raise ValueError(f"two files are named {twice.name}: remove one of them, so that it is clear which one counts")
+    return _with_boxes(path, images, noted.xmls, left_out, show)
+
+
+def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[Member], left_out: LeftOut) -> None:
+    """Sorts members, with their paths below `folder`, into images, XMLs, archives, and those that are not used."""
+    for member in members:
+        path = member.name
+        name = f"{folder}/{path.removeprefix('./').lstrip('/') if path[:1] in './' else path}"
+        base, dot = name.rfind("/") + 1, name.rfind(".")
+        ending = name[dot:].lower() if dot >= base else ""
+        if name.startswith(".", base):
+            left_out.add("names that begin with a dot", name)
+        elif UNUSABLE.search(name):
+            raise ValueError(f"the name {name!a} holds a line end or is not UTF-8: rename it")
+        elif ending in SUFFIXES:
+            noted.images.append(Member(name, *member[1:]))
+        elif ending == ".xml":
+            noted.xmls.append(member._replace(name=name))
+        elif ending in TAR:
+            archives.append(member._replace(name=name))
+        elif ending in ZIP or (ending in COMPRESSED and not any(word in name for word in NO_IMAGES)):
+            raise ValueError(
+                f"{name} within it is {'a zip file' if ending in ZIP else 'compressed'}: unpack it, or pack it as .tar"
+            )
+        else:
+            left_out.add(ending or "names without an ending", name)
+
+
+def _with_boxes(
+    path: Path, images: Sequence[Member], xmls: Sequence[Member], left_out: LeftOut, show: bool
+) -> list[Scanned]:
+    """Returns images with the boxes of the XMLs of their name; counts XMLs of no image."""
+    with path.open("rb") as file:
+        boxes = dict[int, tuple[Any, ...]]()
+        for item, xml in progress(_owners(images, xmls, left_out), len(xmls), "reading boxes", "XML", show):
+            objects = find_objects(read_member(file.fileno(), xml), xml.name)
+            height, width = objects.size
+            if objects.names and not is_stated(np.array([[height, width]]))[0]:
+                height, width = header_of(read_member(file.fileno(), images[item]), images[item].name)[:2]
+            boxes[item] = (max(height, 1), max(width, 1)), objects.boxes.tolist(), list(objects.names)
+    plain: tuple[Any, ...] = ((1.0, 1.0), NO_BOXES, NO_BOXES)
+    rows = []
+    for item, member in enumerate(images):
+        size, edges, names = boxes.get(item, plain) if boxes else plain
+        rows.append(Scanned(member.name, folder_of(member.name), 0, size, edges, names, *member[1:]))
+    return rows
+
+
+def _owners(images: Sequence[Member], xmls: Sequence[Member], left_out: LeftOut) -> Iterator[tuple[int, Member]]:
+    """Yields the number of the image of each XML, and the XML.
+
+    Both have one name, and are in folders of one name, e.g. Data/train/n01440764/1.JPEG and
+    Annotations/train/n01440764/1.xml, or in JPEGImages and Annotations. Of several such images it is the one whose
+    other folders are most alike; raises ValueError if two are.
+    """
+    if not xmls:
+        return
+    by_stem = defaultdict[str, list[int]](list)
+    for item, image in enumerate(images):
+        by_stem[image.name.rpartition("/")[2].rpartition(".")[0]].append(item)
+    taken = dict[int, str]()
+    for xml in xmls:
+        *folders, base = xml.name.split("/")
+        likeness = {item: _likeness(folders, images[item].name.split("/")[:-1]) for item in by_stem.get(base[:-4], ())}
+        most = max(likeness.values(), default=0)
+        best = [item for item, alike in likeness.items() if alike == most and alike > 0]
+        if not best:
+            left_out.add("XMLs of no image", xml.name)
+            continue
+        if len(best) > 1:
+            raise ValueError(f"{xml.name} may be of {images[best[0]].name} or of {images[best[1]].name}")
+        if best[0] in taken:
+            raise ValueError(f"{images[best[0]].name} has two XMLs, {taken[best[0]]} and {xml.name}: remove one")
+        taken[best[0]] = xml.name
+        yield best[0], xml
+
+
+def _likeness(folders: Sequence[str], others: Sequence[str]) -> int:
+    """Returns how many folders of two paths are alike, from the last one on; folders of XMLs are like those of images.
+
+    0 if the last ones are not alike.
+    """
+    pairs = zip(reversed(folders), reversed(others), strict=False)
+    count = 0
+    for one, other in pairs:
+        if one != other and (one.lower(), other.lower()) != ("annotations", "jpegimages"):
+            break
+        count += 1
+    return count
+
+
+def is_compressed(path: Path) -> bool:
+    """Returns whether an archive's name is one of a compressed archive, which cannot be read at any place."""
+    return path.name.lower().endswith(COMPRESSED)
+
+
+def holds_no_images(path: Path) -> bool:
+    """Returns whether an archive's name is one of those that come with ImageNet's images, e.g. of their boxes."""
+    return is_compressed(path) and any(word in path.name.lower() for word in NO_IMAGES)
+
+
+def _compressed(path: str) -> str:
+    return (
+        f"{path} is compressed, so that an image in it can only be read after all bytes before it: decompress it once, "
+        f"e.g. gzip -dk {path}, and name the .tar"
+    )

@@ -1,0 +1,246 @@
+"""Lists the members of tar files, tar files within tar files, and zip files: name, offset and length of each.
+
+Headers of tar files are read in C while they are ordinary, and by Python otherwise, in a few microseconds each. tarfile
+takes several times that, mostly for facts that no reader of images uses.
+"""
+
+import os
+import struct
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut
+from tfpipe.data.sources.packed.shards import inflate
+from tfpipe.data.sources.packed.tar import check_end
+from tfpipe.native import core
+
+BLOCK = 512
+ZEROS = bytes(BLOCK)
+EIGHTS = 8 ** np.arange(5, -1, -1, dtype=np.int32)
+# Types of a tar file's headers: files, folders, and headers that are about the next one.
+FILES, FOLDER, NO_CONTENTS, LONG_NAME, LONG_LINK, PAX, PAX_GLOBAL, SPARSE = (
+    b"0\x007",
+    b"5",
+    b"123456",
+    b"L",
+    b"K",
+    b"xX",
+    b"g",
+    b"S",
+)
+# Headers whose checksums are compared at a time.
+CHECKED = 4096
+# Members that a call of C must find for the next one to follow at once: it costs as much as that many headers here.
+FEWEST = 8
+# Longest name, and pax header, that is read.
+MOST_BYTES = 2**20
+LOCAL = struct.Struct("<4s2xHH16xHH")  # signature, flags, method, lengths of the name and of the extra field
+# Of other methods, for messages (APPNOTE.TXT, 4.4.5).
+NAMES = {9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz", 98: "ppmd"}
+METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+
+
+class Member(NamedTuple):
+    """A file in an archive."""
+
+    name: str  # path within the archive
+    offset: int  # of its first byte, in the archive's file
+    length: int  # in bytes, as it is stored
+    inflated: int = 0  # bytes when inflated, if it is deflated; else 0
+    checksum: int = 0  # CRC-32 of these
+
+
+class TarHeader(NamedTuple):
+    """A header of a tar file that is no header about another one."""
+
+    name: str
+    kind: bytes  # the header's type
+    offset: int  # of the first byte after it
+    length: int  # in bytes
+
+
+class Ordinary(NamedTuple):
+    """Files of a tar file whose headers are ordinary."""
+
+    names: bytes  # each with a zero byte after it
+    extents: np.ndarray  # int64 [n, 2]: offset of the first byte, and length, in bytes
+
+
+def read_member(file: int, member: Member) -> bytes:
+    """Returns the contents of a member of the archive with this file descriptor.
+
+    Raises ValueError if the archive ends within it, or it cannot be inflated; OSError.
+    """
+    contents = os.pread(file, member.length, member.offset)
+    if len(contents) != member.length:
+        raise ValueError(f"the archive ends within {member.name}; {COPY_AGAIN}")
+    return inflate(contents, member.inflated, member.checksum) if member.inflated else contents
+
+
+def tar_members(path: Path, start: int, end: int, left_out: LeftOut) -> Iterator[Member]:
+    """Yields the files of a tar file that lies in bytes `start` to `end` of the file `path`; counts what is none.
+
+    Raises OSError, and ValueError that names the byte if the tar file is cut off or damaged.
+    """
+    with path.open("rb") as file:
+        for header in _headers(file.fileno(), start, end):
+            if isinstance(header, Ordinary):
+                yield from map(Member, _text(header.names).split("\0"), *header.extents.T.tolist())
+            elif header.kind in FILES and not header.name.endswith("/"):
+                yield Member(header.name, header.offset, header.length)
+            elif header.kind != FOLDER and header.kind not in FILES:
+                left_out.add("links" if header.kind in b"12" else "devices and pipes", header.name)
+
+
+def _headers(file: int, start: int, end: int) -> Iterator[TarHeader | Ordinary]:
+    """Yields the headers of a tar file, ordinary ones together; each is checked before it is yielded."""
+    library, at, blocks, headers = core(), start, list[tuple[int, bytes]](), list[TarHeader]()
+    try:
+        about: dict[str, str] = {}
+        for_all: dict[str, str] = {}
+        pause = left = 0  # headers between two calls of C, which finds none between those that are about others
+        while True:
+            if library is not None and not about and not for_all and not left:
+                _check(blocks)
+                yield from headers
+                blocks, headers = [], []
+                names, extents, at = library.tar(file, at, end)
+                yield Ordinary(names, extents)
+                left = pause = 0 if len(extents) >= FEWEST else min(2 * pause + 1, CHECKED)
+            left -= left > 0
+            if at + BLOCK > end or (block := os.pread(file, BLOCK, at)) == ZEROS:
+                break
+            blocks.append((at, block))
+            kind = block[156:157]
+            is_about_next = kind in PAX or kind in (LONG_NAME, LONG_LINK, PAX_GLOBAL)
+            length = int((not is_about_next and about.get("size")) or _number(block[124:136]))
+            length = 0 if kind in NO_CONTENTS else length
+            offset, at = at + BLOCK, at + BLOCK + -(-length // BLOCK) * BLOCK
+            if offset + length > end or length < 0:
+                raise ValueError(f"it ends at byte {end}, within the member {_name(block)!a}; {COPY_AGAIN}")
+            if is_about_next:
+                if length > MOST_BYTES:
+                    raise ValueError(f"the header at byte {offset - BLOCK} states {length} bytes; {COPY_AGAIN}")
+                contents = os.pread(file, length, offset)
+                if kind == LONG_NAME:
+                    about["path"] = _text(contents.partition(b"\0")[0])
+                elif kind == PAX_GLOBAL:
+                    for_all |= _records(contents)
+                elif kind != LONG_LINK:
+                    about |= _records(contents)
+                continue
+            facts = {**for_all, **about} if for_all else about
+            if kind == SPARSE or any(key.startswith("GNU.sparse.") for key in facts):
+                raise ValueError(f"{_name(block)} is stored as a sparse file, in pieces: write it without --sparse")
+            headers.append(TarHeader(facts.get("path") or _name(block), kind, offset, length))
+            about = {}
+            if len(headers) >= CHECKED:
+                _check(blocks)
+                yield from headers
+                blocks, headers = [], []
+    except ValueError:
+        _check(blocks)  # a damaged header leads to other errors after it
+        raise
+    _check(blocks)
+    if about:
+        raise ValueError(f"it ends at byte {at}, after a header that is about the next one; {COPY_AGAIN}")
+    with open(file, "rb", closefd=False) as whole:
+        check_end(whole, at, end)
+    yield from headers
+
+
+def _number(field: bytes) -> int:
+    """Returns a number in octal, or in binary if it is larger; raises ValueError."""
+    if field[0] & 0x80:
+        return int.from_bytes(field[1:], "big")
+    return int(field.strip(b"\0 ") or b"0", 8)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
+
+
+def _name(block: bytes) -> str:
+    name = block[:100].partition(b"\0")[0]
+    if block[345] and block[257:263] == b"ustar\0":
+        name = block[345:500].partition(b"\0")[0] + b"/" + name
+    return _text(name)
+
+
+def _records(contents: bytes) -> dict[str, str]:
+    """Returns the records "length key=value" of a pax header; raises ValueError if they are damaged."""
+    records, at = dict[str, str](), 0
+    while at < len(contents) and contents[at]:
+        length = int(contents[at : contents.index(b" ", at)])
+        if length < 5 or contents[at + length - 1 : at + length] != b"\n":
+            raise ValueError(f"a pax header is damaged; {COPY_AGAIN}")
+        key, _, value = contents[contents.index(b" ", at) + 1 : at + length - 1].partition(b"=")
+        records[_text(key)] = _text(value)
+        at += length
+    return records
+
+
+def _check(blocks: Sequence[tuple[int, bytes]]) -> None:
+    """Raises ValueError for the first of a tar file's headers that does not match its checksum."""
+    if not blocks:
+        return
+    headers = np.frombuffer(b"".join(block.ljust(BLOCK, b"\0") for _, block in blocks), np.uint8).reshape(-1, BLOCK)
+    digits = headers[:, 148:154] - np.uint8(ord("0"))
+    totals = headers.sum(axis=1, dtype=np.int32) - headers[:, 148:156].sum(axis=1, dtype=np.int32) + 8 * ord(" ")
+    usual = (digits < 8).all(axis=1) & (digits @ EIGHTS == totals)
+    for number in np.flatnonzero(~usual).tolist():
+        at, block = blocks[number]
+        rest = np.frombuffer(block, np.int8)
+        # Some old programs add signed bytes.
+        signed = int(rest.sum(dtype=np.int64) - rest[148:156].sum(dtype=np.int64)) + 8 * ord(" ")
+        try:
+            stated = _number(block[148:156])
+        except (ValueError, IndexError):
+            stated = -1
+        if stated not in (int(totals[number]), signed):
+            raise ValueError(
+                f"the header at byte {at} does not match its checksum: it was damaged, or the file is no tar file; "
+                f"{COPY_AGAIN}"
+            )
+
+
+def zip_members(path: Path, size: int) -> Iterator[Member]:
+    """Yields the files of a zip file of `size` bytes.
+
+    Raises OSError, and ValueError that names the member or the byte if the zip file is cut off or damaged, or a member
+    is encrypted or compressed by another method than deflate.
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, NotImplementedError, struct.error, UnicodeDecodeError) as error:
+        why = "it is no zip file, was cut off, or the list of its members at its end is damaged"
+        raise ValueError(f"{why}: {error}; it has {size} bytes; {COPY_AGAIN}") from error
+    with archive, path.open("rb") as file:
+        for info in archive.infolist():
+            if not info.is_dir():
+                yield Member(*_located(file.fileno(), info, size))
+
+
+def _located(file: int, info: zipfile.ZipInfo, size: int) -> Member:
+    name, at = info.filename, info.header_offset
+    if info.flag_bits & 1:
+        raise ValueError(f"{name} is encrypted: unpack it with its password, and read the files")
+    if info.compress_type not in METHODS:
+        method = NAMES.get(info.compress_type, f"method {info.compress_type}")
+        raise ValueError(f"{name} is compressed by {method}; accepted: stored and deflated: pack it with zip -0")
+    raw = info.orig_filename.encode("utf-8" if info.flag_bits & 0x800 else "cp437")
+    block = os.pread(file, LOCAL.size + len(raw), at)
+    signature, _, _, name_length, extra = LOCAL.unpack_from(block.ljust(LOCAL.size, b"\0"))
+    if signature != b"PK\x03\x04" or name_length != len(raw) or block[LOCAL.size :] != raw:
+        raise ValueError(f"the header of {name} at byte {at} is damaged; {COPY_AGAIN}")
+    offset = at + LOCAL.size + name_length + extra
+    if offset + info.compress_size > size:
+        raise ValueError(f"it ends at byte {size}, within the member {name}; {COPY_AGAIN}")
+    deflated = info.compress_type == zipfile.ZIP_DEFLATED
+    if not deflated and info.compress_size != info.file_size:
+        raise ValueError(f"the sizes of {name}, {info.compress_size} and {info.file_size} bytes, differ; {COPY_AGAIN}")
+    return Member(name, offset, info.compress_size, *((info.file_size, info.CRC) if deflated else ()))

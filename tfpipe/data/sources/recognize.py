@@ -1,0 +1,170 @@
+"""Recognises the kind of data at a path by looking: the keys of `data` that name it."""
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, find_splits, has_image, listing, whole_split
+from tfpipe.data.catalog.layout import LAYOUTS
+from tfpipe.data.catalog.paths import is_url
+from tfpipe.data.sources.known import RECORDS
+from tfpipe.data.sources.packed.manifest import PREFIX
+from tfpipe.errors import ConfigError
+
+ACCEPTED = (
+    "accepted: a folder of class folders (CLASS/*.jpg, or train/CLASS/*.jpg and val/CLASS/*.jpg), a filelist (.txt), a "
+    "table (.csv, .tsv, .jsonl, .parquet, .arrow), COCO's instances .json, tar shards (.tar), the output of `tfpipe "
+    "pack`, ImageNet's TFRecords, or with kind= a kind of your own"
+)
+# Ends of the names of tables, as tables/formats.py has them, which takes pyarrow to import.
+TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet", ".pq", ".arrow", ".feather")
+# A larger JSON is no config.
+MOST_CONFIG_BYTES = 1_000_000
+# Folders of trees whose lists `tfpipe filelist` makes.
+TREES = ("Data/CLS-LOC", "ILSVRC/Data/CLS-LOC", "JPEGImages", "VOCdevkit")
+
+
+def recognized(path: str | os.PathLike[str], split: str, *, labelled: bool = False) -> dict[str, Any]:
+    """Returns the keys of `data` that name the data at a path, or behind a URL.
+
+    `split` is "train" or "test": a folder val next to train gives test data with the classes of train. `labelled` is
+    whether a file has the labels, so that images need no class folders. Raises ConfigError if it is no data, or may be
+    of two kinds; the message lists what was found.
+    """
+    if isinstance(path, str) and is_url(path):
+        ending = os.path.splitext(path)[1].lower()
+        return _source(
+            {".tar": "webdataset", ".json": "coco", **dict.fromkeys(TABLES, "table")}.get(ending, "packed"), path
+        )
+    path = Path(path).expanduser()
+    if path.is_dir():
+        return _folder(path, split, labelled)
+    if not path.exists():
+        near = [name for name in _names(path.parent) if name.lower() == path.name.lower()]
+        hint = f"; there is {path.parent / near[0]}" if near else ""
+        raise ConfigError(f"there is no file or folder {path}{hint}; {ACCEPTED}")
+    suffix = path.suffix.lower()
+    if suffix in TABLES:
+        return _source("table", path)
+    if suffix == ".tar":
+        return _source("webdataset", path)
+    if suffix == ".txt":
+        return {"train_filelist": path}
+    if suffix == ".json":
+        if _is_config(path):
+            raise ConfigError(f'{path} is a config: use tfpipe.Loader(tfpipe.load_config("{path}"), "{split}")')
+        return _source("coco", path)
+    raise ConfigError(f"{path} is no data that tfpipe knows by its name; {ACCEPTED}{_about_file(path, suffix)}")
+
+
+def _about_file(path: Path, suffix: str) -> str:
+    if suffix in SUFFIXES:
+        return "; this is a single image"
+    if "-of-" in path.name:
+        return f"; of TFRecords and packed data give the folder, {path.parent}"
+    return ""
+
+
+def _source(kind: str, path: str | Path) -> dict[str, Any]:
+    return {"source": {"kind": kind, "path": path}}
+
+
+def _is_config(path: Path) -> bool:
+    try:
+        content = json.loads(path.read_bytes()) if path.stat().st_size <= MOST_CONFIG_BYTES else None
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and "data" in content and "images" not in content
+
+
+def _names(folder: Path) -> list[str]:
+    """Returns the names in a folder but hidden ones, sorted; [] if it cannot be listed."""
+    try:
+        return sorted(name for name in os.listdir(folder) if name[0] != ".")
+    except OSError:
+        return []
+
+
+def _folder(path: Path, split: str, labelled: bool) -> dict[str, Any]:
+    try:
+        names = sorted(name for name in os.listdir(path) if name[0] != ".")
+        folders = [name for name in names if (path / name).is_dir()]
+        # Only up to the first: a thousand ranks may look at a thousand folders.
+        classes = folders if any(has_image(path / name) for name in folders) else []
+    except OSError as error:
+        raise ConfigError(f"cannot list {error.filename or path}: {error.strerror}") from error
+    files = [name for name in names if name not in folders]
+    records = [name for name in files if ("-of-" in name and not name.endswith(TABLES)) or name.endswith(RECORDS)]
+    if records and any(f"{prefix}.json" in files for prefix in PREFIX.values()):
+        return _source("packed", path)
+    found = {
+        "tfrecord": records,
+        "webdataset": _ending(files, ".tar"),
+        "table": [name for name in _ending(files, *TABLES) if not name.endswith("index.parquet")],
+        "coco": [name for name in _ending(files, ".json") if "instances" in name or "coco" in name],
+        "folders": classes,
+    }
+    kinds = [kind for kind, members in found.items() if members]
+    if len(kinds) > 1:
+        said = " or ".join(f'kind="{kind}" ({listing(found[kind])})' for kind in kinds)
+        raise ConfigError(f"{path} may be data of several kinds: say which, {said}, or give the path of one file")
+    if kinds == ["folders"]:
+        return _class_folders(path, split)
+    if kinds:
+        return _source(kinds[0], path)
+    if _ending(files, *SUFFIXES) and (labelled or _has_xmls(path)):
+        return {"train_filelist": path}
+    raise ConfigError(
+        f"{path} holds no data that tfpipe knows, but {_contents(folders, files)}; {_advice(path, files)}"
+    )
+
+
+def _ending(names: list[str], *ends: str) -> list[str]:
+    return [name for name in names if name.lower().endswith(ends)]
+
+
+def _contents(folders: list[str], files: list[str]) -> str:
+    """Returns text about the contents of a folder: its folders, and the number of its files by their ends."""
+    ends = Counter(Path(name).suffix.lower() or "no suffix" for name in files)
+    parts = [f"{count} files of {end}" for end, count in ends.most_common(3)]
+    parts += [f"the folders {listing(folders)}"] if folders else []
+    return " and ".join(parts) or "nothing"
+
+
+def _advice(path: Path, files: list[str]) -> str:
+    if _ending(files, *SUFFIXES):
+        return "images without class folders need labels: give a list of (path, label), or a table"
+    if len(_ending(files, ".txt")) == 1:
+        return f"is {path / _ending(files, '.txt')[0]} a filelist? Then give its path"
+    return ACCEPTED
+
+
+def _has_xmls(path: Path) -> bool:
+    """Returns whether a folder lies in the layout of ILSVRC or VOC, with a folder of XMLs."""
+    for rule in LAYOUTS.values():
+        root, separator, _ = f"{path.absolute()}/".rpartition(f"/{rule.images}/")
+        if separator and (Path(root) / rule.annotations).is_dir():
+            return True
+    return False
+
+
+def _class_folders(path: Path, split: str) -> dict[str, Any]:
+    """Returns the keys for class folders, or for one of the folders train and val; those with XMLs are a filelist."""
+    if _has_xmls(path):
+        return {"train_filelist": path}
+    for tree in TREES:
+        if (path / tree).is_dir():
+            raise ConfigError(
+                f"{path} is a tree of ILSVRC or VOC: tfpipe filelist {path} --out lists/ makes lists of it once; then "
+                "give lists/train.txt"
+            )
+    name, parent = whole_split(path.name), path.absolute().parent
+    splits = find_splits(parent) if name is not None else {}
+    if split != "test" or not splits or splits["train"] == parent or find_splits(path)["train"] != path:
+        return _source("folders", path)
+    if name == "train":
+        return _source("folders", parent)
+    about = _source("folders", splits["train"])
+    return {"source": {**about["source"], "test_path": path}} if name in TESTS else _source("folders", path)

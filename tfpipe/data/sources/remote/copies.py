@@ -1,0 +1,135 @@
+"""Copies of whole files behind URLs on a local disk: of tables, which are then read as files."""
+
+import hashlib
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tfpipe.config import DataConfig
+from tfpipe.data.catalog.table import ADVICE, catalog_folders, create_folder
+from tfpipe.data.sources.remote.fetcher import FetchError
+from tfpipe.data.sources.remote.url_path import PART, AnyPath, Unreachable, UrlPath, stamps_of
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.util.atomic_write import atomic_write
+from tfpipe.util.files import Stamp
+from tfpipe.util.locks import waiting_lock
+from tfpipe.util.progress import progress
+
+COPIES, LOCK = "copy-", ".copy.lock"
+# Seconds after which a copy of an earlier version is removed: until then another run may be about to read it.
+IN_USE_S = 3600.0
+
+
+class CopiedFiles(NamedTuple):
+    """Files on a disk of this host: some that are there, or copies of some behind URLs."""
+
+    paths: list[Path]
+    names: dict[str, str]  # the URL of each copy, by its path
+    version: str = ""  # digest of the URLs' sizes and ETags or times of change; "" if they are files, or state none
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Raises a ConfigError that names a copy's URL in the place of one that names the copy."""
+        try:
+            yield
+        except ConfigError as error:
+            if not self.names:
+                raise
+            text = str(error)
+            for copy, url in self.names.items():
+                text = text.replace(copy, url)
+            raise ConfigError(text) from error
+
+
+def local_files(files: Sequence[AnyPath], config: DataConfig, world: World) -> CopiedFiles:
+    """Copies files behind URLs to this host, once for each version of them; every rank must call.
+
+    A copy is in the folder `data.index`, or in this user's folder for temporary files, and has the file's name. A file
+    whose server states neither an ETag nor a time of change is copied at each start. Raises ConfigError if one cannot
+    be fetched, changes meanwhile, or the disk is too small.
+    """
+    urls = [file for file in files if isinstance(file, UrlPath)]
+    if not urls:
+        return CopiedFiles([file for file in files if isinstance(file, Path)], {})
+    stamps = world.from_rank0(lambda: _stamps(urls))
+    unknown = [stamp for stamp in stamps if stamp.changed is None]
+    start = world.from_rank0(time.time_ns)
+    stamps = [stamp if stamp.changed is not None else Stamp(stamp.size, start) for stamp in stamps]
+    paths: list[Path] = []
+    for may_copy in (world.local_rank == 0 or world.backend == "none", True):
+
+        def copy_all(copies: bool = may_copy) -> None:
+            if copies and not paths:
+                shown = world.rank == 0
+                paths.extend(_copied(url, stamp, config, show=shown) for url, stamp in zip(urls, stamps, strict=True))
+
+        world.on_all(copy_all)
+    version = hashlib.sha256(repr([(url.name, *stamp) for url, stamp in zip(urls, stamps, strict=True)]).encode())
+    return CopiedFiles(
+        paths, dict(zip(map(str, paths), map(str, urls), strict=True)), "" if unknown else version.hexdigest()
+    )
+
+
+def _stamps(urls: Sequence[UrlPath]) -> list[Stamp]:
+    stamps = []
+    for url, stamp in zip(urls, stamps_of(urls), strict=True):
+        if isinstance(stamp, OSError):
+            raise ConfigError(f"cannot read {url}: {stamp.strerror}")
+        stamps.append(stamp)
+    return stamps
+
+
+def _copied(url: UrlPath, stamp: Stamp, config: DataConfig, *, show: bool) -> Path:
+    """Returns the copy of a file, which is made unless it is there; earlier versions of it are removed."""
+    folder = catalog_folders(config, [url])[0]
+    digest = hashlib.sha256(repr((str(url), *stamp)).encode()).hexdigest()
+    copy = folder / f"{COPIES}{digest[:16]}" / url.name
+    try:
+        create_folder(folder)
+        with waiting_lock(folder / LOCK):
+            if copy.exists():
+                return copy
+            for before in folder.glob(f"{COPIES}*"):
+                if time.time() - before.stat().st_mtime > IN_USE_S:
+                    shutil.rmtree(before, ignore_errors=True)
+            assert stamp.size is not None, "stamps_of returns an error without a size"
+            free = shutil.disk_usage(folder).free
+            if stamp.size > free:
+                raise ConfigError(
+                    f"{folder} needs {stamp.size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free; {ADVICE}"
+                )
+            copy.parent.mkdir(exist_ok=True)
+            with atomic_write(copy, sync=True) as partial:
+                with partial.open("wb") as file:
+                    parts = progress(_parts(url, stamp.size), -(-stamp.size // PART), f"copying {url}", "part", show)
+                    file.writelines(parts)
+                _check_unchanged(url, stamp, partial)
+    except Unreachable as error:
+        raise ConfigError(f"cannot read {url}: {error.strerror}") from error
+    except OSError as error:
+        raise ConfigError(f"cannot copy {url} to {folder}: {error.strerror or error}; {ADVICE}") from error
+    return copy
+
+
+def _parts(url: UrlPath, size: int) -> Iterator[bytes]:
+    """Yields the content of a URL; raises OSError. A short one comes whole, for servers that ignore ranges."""
+    if size > PART:
+        with url.open() as file:
+            yield from iter(lambda: file.read(PART), b"")
+        return
+    (contents,) = url.fetcher().fetch([str(url)])
+    if isinstance(contents, FetchError):
+        raise Unreachable.of(url, contents)
+    yield contents or b""
+
+
+def _check_unchanged(url: UrlPath, stamp: Stamp, copy: Path) -> None:
+    """Raises ConfigError if a copy has another size than its URL, or the URL has changed since its stamp."""
+    (now,) = stamps_of([url])
+    states_version = isinstance(stamp.changed, str)
+    if copy.stat().st_size != stamp.size or (states_version and now != stamp):
+        raise ConfigError(f"{url} has changed while it was copied: start again")

@@ -1,0 +1,218 @@
+"""Tables in memory as a source: a DataFrame, a list of (path, label), a dataset of Hugging Face."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tfpipe.config import DataConfig, SourceConfig
+from tfpipe.data.catalog.class_folders import BySplit
+from tfpipe.data.catalog.types import Catalog
+from tfpipe.data.sources.records import OwnSplit
+from tfpipe.data.sources.remote.url_path import AnyPath
+from tfpipe.data.sources.rows import Rows
+from tfpipe.data.sources.tables.contents import byte_ranges
+from tfpipe.data.sources.tables.formats import any_bytes, arrow_values, without_bytes
+from tfpipe.data.sources.tables.table import Table, TableImages
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+KIND = f"{__name__}:InMemory"
+ACCEPTED = (
+    "accepted: a path (class folders, a filelist, a table, COCO's JSON, tar shards, packed data, TFRecords), a pandas "
+    "DataFrame or another table of Arrow, a list of (path, label), a list of paths with labels=, or a datasets.Dataset "
+    "of Hugging Face"
+)
+# What other libraries' objects are turned into first, by their packages.
+INSTEAD = {
+    "tensorflow": "a tf.data.Dataset has batches of its own: give what it was made from",
+    "torchvision": "give the pairs of an ImageFolder, tfpipe.load(dataset.samples, classes=dataset.classes)",
+    "torch": "give the paths and labels that it reads, as a list",
+    "numpy": "of arrays of pixels tf.data.Dataset.from_tensor_slices makes batches; give paths as a list, with labels=",
+    "PIL": "give the paths of the images",
+}
+
+
+class MemoryTable(NamedTuple):
+    """The images of a split as a table in memory."""
+
+    name: str  # for messages: "the DataFrame"
+    table: pa.Table
+    order: np.ndarray | None = None  # int64 [n]: rows of the table that count, in their order; None: all
+
+
+class ArrowImages(TableImages):
+    """The files of images in a column of bytes, which may be mapped from a disk."""
+
+    def __init__(self, table: MemoryTable, column: str) -> None:
+        """Locates the bytes; raises ConfigError if an image has none."""
+        self._order = table.order
+        self._parts = list(byte_ranges(arrow_values(table.table, column), column))
+        self._ends = np.cumsum([len(starts) - 1 for starts, _ in self._parts])
+
+    def contents(self, item: int) -> bytes:
+        row = item if self._order is None else int(self._order[item])
+        part = int(np.searchsorted(self._ends, row, side="right"))
+        starts, data = self._parts[part]
+        number = row - (int(self._ends[part - 1]) if part else 0)
+        # The copy, which may have to wait for a disk, holds no GIL; tobytes does.
+        return data[starts[number] : starts[number + 1]].copy().tobytes()
+
+
+class InMemory(Table):
+    """Images that a table in memory names, or holds."""
+
+    def __init__(self, config: DataConfig, held: Mapping[str, MemoryTable] | None = None) -> None:
+        """Takes the table of each split; raises ConfigError if there is none, as in another process."""
+        super().__init__(config)
+        if held is None:
+            raise ConfigError(
+                "data.source: the data of this config were in memory, as given to tfpipe.load: give them to it again, "
+                "or store them as a table"
+            )
+        self.held = held
+
+    @property
+    def about(self) -> SourceConfig:
+        assert self.config.source is not None, "this is a kind of source"
+        return self.config.source
+
+    @property
+    def display_name(self) -> str:
+        return next(iter(self.held.values())).name
+
+    def has_test(self) -> bool:
+        return "test" in self.held
+
+    def check(self, test: bool = False) -> None:
+        pass
+
+    def _check_split(self, split: str) -> None:
+        if split not in self.held:
+            raise ConfigError(f"there is no {split} data in {self.display_name}")
+
+    def tables(self, split: str) -> Sequence[Path]:
+        return [Path(self.held[split].name)] if split in self.held else []
+
+    def stored(self, tables: Sequence[Path]) -> bool:
+        return any_bytes(self._named(tables[0]).table, self.about.columns.bytes)
+
+    def images(self, tables: Sequence[Path], split: str, world: World) -> ArrowImages:
+        return ArrowImages(self._named(tables[0]), self.about.columns.bytes)
+
+    def split_of(self, catalog: Catalog, world: World, images: TableImages) -> OwnSplit:
+        return OwnSplit(self.config, catalog, world, images.contents)
+
+    def read(self, path: Path, texts: Iterable[str]) -> pa.Table:
+        table = self._named(path)
+        rows = without_bytes(table.table)
+        return rows if table.order is None else rows.take(pa.array(table.order))
+
+    def with_paths(self, rows: Rows, split: str, table: AnyPath, stored: bool) -> Rows:
+        return super().with_paths(rows, split, Path.cwd() / str(table), stored)
+
+    def _named(self, path: Path) -> MemoryTable:
+        return next(table for table in self.held.values() if table.name == str(path))
+
+
+def in_memory(data: Any, labels: Any, columns: Mapping[str, str]) -> tuple[dict[str, MemoryTable], dict[str, str]]:
+    """Returns the table of each split that is in `data`, and names of columns that it tells besides `columns`.
+
+    `labels` are those of a list of paths, else None. Raises ConfigError if `data` is nothing that can be loaded.
+    """
+    package = type(data).__module__.partition(".")[0]
+    try:
+        if labels is not None:
+            return {"train": _list(data, labels)}, {}
+        if package == "datasets":
+            return _hugging_face(data, columns)
+        if package == "pandas" and hasattr(data, "columns"):
+            return {"train": MemoryTable("the DataFrame", _frame(data))}, {}
+        if hasattr(data, "__arrow_c_stream__"):
+            return {"train": MemoryTable("the table", pa.table(data))}, {}
+        if isinstance(data, list | tuple):
+            return {"train": _list(data, None)}, {}
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError) as error:
+        raise ConfigError(f"cannot make a table of the {type(data).__name__}: {error}") from error
+    hint = f"; {INSTEAD[package]}" if package in INSTEAD else ""
+    raise ConfigError(f"received a {type(data).__module__}.{type(data).__qualname__}; {ACCEPTED}{hint}")
+
+
+def _frame(frame: Any) -> pa.Table:
+    """Returns a DataFrame's columns; those of paths as texts."""
+    paths = {
+        name: [os.fspath(value) if isinstance(value, os.PathLike) else value for value in frame[name]]
+        for name in frame.columns[frame.dtypes == np.dtype(object)]
+        if any(isinstance(value, os.PathLike) for value in frame[name])
+    }
+    return pa.Table.from_pandas(frame.assign(**paths), preserve_index=False)
+
+
+def _list(data: Iterable[Any], labels: Iterable[Any] | None) -> MemoryTable:
+    """Returns the table of pairs of a path, or the bytes of an image, and a label; or of paths and `labels`."""
+    items = list(data)
+    if labels is None:
+        wrong = next((number for number, item in enumerate(items) if not _is_pair(item)), None)
+        if wrong is not None:
+            received = f"item {wrong} of the list is {str(items[wrong])[:80]!r}"
+            if isinstance(items[wrong], str | bytes | os.PathLike):
+                raise ConfigError(f"{received}, without a label; accepted: (path, label), or paths with labels=[...]")
+            raise ConfigError(f"{received}; accepted: a pair (path, label), e.g. ('cat/1.jpg', 'cat')")
+        labels, items = [label for _, label in items], [path for path, _ in items]
+    labels = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    if len(labels) != len(items):
+        raise ConfigError(f"labels: received {len(labels)} for {len(items)} images; accepted: one for each image")
+    stored = bool(items) and isinstance(items[0], bytes)
+    images = pa.array(items, pa.binary()) if stored else pa.array([os.fspath(path) for path in items], pa.string())
+    return MemoryTable("the list", pa.table({"image" if stored else "path": images, "label": pa.array(labels)}))
+
+
+def _is_pair(item: Any) -> bool:
+    return isinstance(item, list | tuple) and len(item) == 2 and isinstance(item[0], str | bytes | os.PathLike)
+
+
+def _hugging_face(data: Any, columns: Mapping[str, str]) -> tuple[dict[str, MemoryTable], dict[str, str]]:
+    """Returns the tables of a Dataset, or of a DatasetDict's splits, and its columns of images and labels.
+
+    The images' bytes are those that the dataset has stored: it decodes none.
+    """
+    if isinstance(data, dict):
+        names = BySplit.of(data)
+        chosen = {"train": names.training(apart=False)[:1], "test": names.testing(apart=False)[:1]}
+        several = {split: f'the dataset "{name}"' for split, members in chosen.items() for name in members}
+        if "train" not in several:
+            raise ConfigError(f"the DatasetDict has the splits {', '.join(data)}, and none is train: give one of them")
+        tables = {split: _stored(data[chosen[split][0]], name) for split, name in several.items()}
+        return tables, _columns(data[chosen["train"][0]].features, columns)
+    if not hasattr(data, "data"):
+        raise ConfigError(
+            f"received a datasets.{type(data).__name__}, which has no length and no order of its own: load the dataset "
+            "without streaming=True"
+        )
+    return {"train": _stored(data, "the dataset")}, _columns(data.features, columns)
+
+
+def _stored(dataset: Any, name: str) -> MemoryTable:
+    """Returns the table that a Dataset has stored, and the order that select, shuffle or filter gave it."""
+    indices = getattr(dataset, "_indices", None)
+    order = None if indices is None else np.asarray(indices.column(0).to_numpy(), np.int64)
+    return MemoryTable(name, dataset.data.table, order)
+
+
+def _columns(features: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
+    """Returns the names of the only column of images, and of labels, that a dataset's features have."""
+    found: dict[str, str] = {}
+    for key, default, kind in (("bytes", "image", "Image"), ("label", "label", "ClassLabel")):
+        names = [name for name, feature in features.items() if type(feature).__name__ == kind]
+        if key in columns or default in features:
+            continue
+        if len(names) > 1:
+            raise ConfigError(
+                f'the dataset has the {kind} columns {", ".join(names)}: choose, e.g. columns={{"{key}": "{names[0]}"}}'
+            )
+        if names:
+            found[key] = names[0]
+    return found

@@ -1,0 +1,1 @@
+"""The exact test pass of a trained model, and its predictions."""

@@ -1,0 +1,160 @@
+"""The confusion of classes: crops by their class and the predicted one, as a table and as a picture."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tfpipe.distributed import World
+from tfpipe.tools.output import line, open_figure, save_figure
+
+# Up to this many classes, the table has all of them, and the picture their names; above, the table has the worst.
+NAMED = 40
+# Cells hold their numbers up to this many classes.
+NUMBERED = 20
+# A picture of more classes would have cells below a pixel: it has those that are mistaken most.
+MOST = 1000
+
+
+class ClassScores(NamedTuple):
+    """A class in the test data."""
+
+    name: str
+    crops: int  # crops of the class
+    predicted: int  # crops that are predicted as the class
+    recall: float | None  # share of its crops that are predicted as it; None without a crop
+    precision: float | None  # share of the crops predicted as it that are of it; None without one
+    mistaken_for: str | None  # the class that its crops are most often mistaken for; None if none is
+    mistaken: int  # crops that are
+
+
+class Confusion:
+    """The number of crops of each pair of a class and a predicted class; pairs without a crop take no memory."""
+
+    def __init__(self, classes: int) -> None:
+        """Takes the number of the model's outputs."""
+        self.classes = classes
+        self._pairs, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._unsorted: list[np.ndarray] = []
+
+    def add(self, labels: np.ndarray, predicted: np.ndarray) -> None:
+        """Counts the crops of a batch: their classes and the predicted ones, int [batch]."""
+        self._unsorted.append(labels.astype(np.int64) * self.classes + predicted)
+
+    def over(self, world: World) -> "Confusion":
+        """Returns the sum over all ranks; every rank must call."""
+        pairs, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *self._unsorted]), return_counts=True)
+        gathered = world.gather((pairs, counts))
+        total = Confusion(self.classes)
+        total._pairs, owner = np.unique(np.concatenate([part for part, _ in gathered]), return_inverse=True)
+        total._counts = np.zeros(len(total._pairs), np.int64)
+        np.add.at(total._counts, owner.ravel(), np.concatenate([part for _, part in gathered]))
+        return total
+
+    def pairs(self) -> np.ndarray:
+        """Returns the pairs that have crops: class, predicted class and number of crops, int64 [n, 3]."""
+        return np.stack([*np.divmod(self._pairs, self.classes), self._counts], axis=1)
+
+    def matrix(self, chosen: np.ndarray) -> np.ndarray:
+        """Returns the crops of the classes `chosen` by the predicted one of these, int64 [n, n]."""
+        place = np.full(self.classes, -1)
+        place[chosen] = np.arange(len(chosen))
+        truth, predicted, counts = self.pairs().T
+        result = np.zeros((len(chosen), len(chosen)), np.int64)
+        inside = (place[truth] >= 0) & (place[predicted] >= 0)
+        result[place[truth[inside]], place[predicted[inside]]] = counts[inside]
+        return result
+
+    def by_class(self, names: Sequence[str]) -> list[ClassScores]:
+        """Returns the scores of every class; `names` by number, and a number itself beyond them."""
+        truth, predicted, counts = self.pairs().T
+        crops, taken, hits = (np.zeros(self.classes, np.int64) for _ in range(3))
+        np.add.at(crops, truth, counts)
+        np.add.at(taken, predicted, counts)
+        same = truth == predicted
+        hits[truth[same]] = counts[same]
+        worst: dict[int, tuple[int, int]] = {}
+        for number, other, count in self.pairs()[~same].tolist():
+            if count > worst.get(number, (0, 0))[0]:
+                worst[number] = (count, other)
+        return [
+            ClassScores(
+                class_name(names, number),
+                crops[number].item(),
+                taken[number].item(),
+                hits[number].item() / crops[number].item() if crops[number] else None,
+                hits[number].item() / taken[number].item() if taken[number] else None,
+                class_name(names, worst[number][1]) if number in worst else None,
+                worst.get(number, (0, 0))[0],
+            )
+            for number in range(self.classes)
+        ]
+
+    def draw(self, names: Sequence[str], title: str, path: Path) -> None:
+        """Draws the matrix to `path`, a row for each class, as shares of the class's crops.
+
+        Raises ConfigError if matplotlib is not installed, or `path` cannot be written.
+        """
+        chosen = self._drawn()
+        matrix = self.matrix(chosen)
+        count = len(chosen)
+        side = 3.5 + 0.28 * min(count, NAMED) if count <= NAMED else 9.0
+        figure = open_figure(side + 1.5, side, "--picture")
+        ax = figure.subplots()
+        shares = matrix / np.maximum(1, matrix.sum(axis=1, keepdims=True))
+        image = ax.imshow(shares, cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        figure.colorbar(image, ax=ax, shrink=0.8, label="share of the class's crops")
+        ax.set_xlabel("predicted class")
+        ax.set_ylabel("class")
+        of_all = "" if count == self.classes else f"; the {count} of {self.classes} classes that are mistaken most"
+        ax.set_title(f"{title}{of_all}", loc="left", size=10)
+        if count <= NAMED:
+            labels = [_short(class_name(names, number)) for number in chosen.tolist()]
+            ax.set_xticks(range(count), labels, rotation=90, fontsize=7)
+            ax.set_yticks(range(count), labels, fontsize=7)
+        if count <= NUMBERED:
+            for row, column in np.argwhere(matrix):
+                color = "white" if shares[row, column] > 0.5 else "black"
+                ax.text(column, row, str(matrix[row, column]), ha="center", va="center", fontsize=7, color=color)
+        save_figure(figure, [ax], path)
+
+    def _drawn(self) -> np.ndarray:
+        """Returns the classes of a picture, int64 [n]: all, or those with the most mistaken crops."""
+        if self.classes <= MOST:
+            return np.arange(self.classes)
+        truth, predicted, counts = self.pairs().T
+        wrong = truth != predicted
+        mistakes = np.zeros(self.classes, np.int64)
+        np.add.at(mistakes, truth[wrong], counts[wrong])
+        np.add.at(mistakes, predicted[wrong], counts[wrong])
+        return np.sort(np.argsort(-mistakes, kind="stable")[:MOST])
+
+
+def class_name(names: Sequence[str], number: int) -> str:
+    """Returns the name of an output, or its number if no class has it."""
+    return names[number] if number < len(names) else str(number)
+
+
+def class_table(scores: Sequence[ClassScores]) -> list[str]:
+    """Returns the lines of the table of classes: all, or those with the lowest recall if they are many."""
+    there = [each for each in scores if each.crops]
+    shown = sorted(there, key=lambda each: each.recall or 0.0) if len(there) > NAMED else there
+    widths = (28, 8, 8, 10)
+    lines = [line(widths, "class", "crops", "recall", "precision", "   most often mistaken for")]
+    for each in shown[:NAMED]:
+        mistake = f"   {each.mistaken_for} ({each.mistaken})" if each.mistaken_for else ""
+        precision = "-" if each.precision is None else f"{each.precision:.3f}"
+        lines.append(line(widths, _short(each.name), each.crops, f"{each.recall:.3f}", precision, mistake))
+    if len(there) > NAMED:
+        lines.append(f"the {NAMED} of {len(there)} classes with the lowest recall; --json OUT writes all")
+    return lines
+
+
+def as_json(confusion: Confusion, scores: Sequence[ClassScores]) -> dict[str, Any]:
+    """Returns the scores of all classes, and the pairs of classes that have crops: [class, predicted, crops]."""
+    return {"classes": [each._asdict() for each in scores], "confusion": confusion.pairs().tolist()}
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 26 else f"{name[:25]}…"

@@ -1,0 +1,65 @@
+"""Loads the images that a trained model is shown: a config's test data, or images without labels."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tfpipe.config import Config
+from tfpipe.data.catalog.class_folders import SUFFIXES
+from tfpipe.data.catalog.filelist import read_filelist
+from tfpipe.data.catalog.paths import FileList
+from tfpipe.data.loader import Loader
+from tfpipe.data.sources.files import kind_of
+from tfpipe.data.sources.known import Known, known_catalog
+from tfpipe.data.sources.registry import open_source
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+
+# Settings of data that has a list, labels, boxes or workers of its own, which images given by path do not have.
+BY_PATH = {"source": None, "test_filelist": None, "annotations": "none", "label_source": "directory"}
+BY_PATH |= {"service": None, "cache": None}
+
+
+def open_test(config: Config, world: World) -> Loader:
+    """Opens the config's test data by name; every rank must call. Raises ConfigError if there is none."""
+    source = open_source(config.data)
+    if not source.has_test():
+        raise ConfigError(
+            "the config has no test data: set data.test_filelist, or with data.source its test_path or test_share"
+        )
+    return Loader(config, "test", world, timeout_s=math.inf, named=True, max_bad_fraction=math.inf)
+
+
+def open_images(config: Config, inputs: Sequence[Path], classes: tuple[str, ...], world: World) -> Loader:
+    """Opens images as the config's test data are, but used whole and all with label 0; every rank must call.
+
+    Args:
+        config: config of the crops and the pipeline.
+        inputs: filelists, folders and images; a relative line of a filelist is relative to its folder.
+        classes: class names of the model.
+        world: this rank; each takes its share.
+
+    Raises:
+        ConfigError: an input is missing, or holds no image.
+    """
+    paths = world.from_rank0(lambda: FileList.joined([read_input(path) for path in inputs]))
+    # The crop follows from the label source if it is not set.
+    test = config.data.for_split("test").model_copy(update={"test_crop": config.data.crop_for("test"), **BY_PATH})
+    data = test.model_copy(update={"batch_size": test.phases[-1][1].batch_size})
+    known = Known(paths, np.zeros(len(paths), np.int32), classes)
+    name = " + ".join(map(str, inputs))
+    catalog = known_catalog(data, "test", name, known, show=world.rank == 0)
+    split = kind_of(paths)(data, catalog, world)
+    config = config.model_copy(update={"data": data})
+    return Loader(config, "test", world, timeout_s=math.inf, named=True, max_bad_fraction=math.inf, catalog=split)
+
+
+def read_input(path: Path) -> FileList:
+    """Returns the images of a filelist or a folder, or an image itself. Raises ConfigError if there is none."""
+    if path.suffix.lower() in SUFFIXES and not path.is_dir():
+        if not path.is_file():
+            raise ConfigError(f"there is no image {path}")
+        return FileList.of([str(path.absolute())])
+    return read_filelist(path)

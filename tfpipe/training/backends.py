@@ -1,0 +1,211 @@
+"""Training by Keras' JAX and PyTorch backends, and what each backend of Keras can do."""
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfpipe.config import Config
+from tfpipe.distributed import World
+from tfpipe.errors import ConfigError
+from tfpipe.training.parallel import ParallelModel
+from tfpipe.training.run_model import RunModel
+
+
+class BackendModel(RunModel):
+    """A functional model that the training step of Keras' own backend trains; several ranks average the gradients.
+
+    The allreduce precedes the optimizer's check, so that under mixed_float16 an overflow on one rank makes all ranks
+    skip the step.
+    """
+
+    jit = "auto"
+    seed = 0
+    """Seed of PyTorch's own generator, from which Keras' dropout draws there."""
+    fp16_compression = False
+
+    def average(self, gradients: Sequence[Any], not_finite: Any) -> tuple[list[Any], list[Any], float]:
+        """Averages gradients over ranks, and with them, in the same message, the requests.
+
+        Args:
+            gradients: this rank's, on the backend's device.
+            not_finite: whether this rank's loss is not finite; a scalar of the backend.
+
+        Returns:
+            The mean gradients; float [3], [1]: what `RunModel.finish` takes as `asked`; and the seconds spent.
+        """
+        ops = keras.ops
+        here = ops.reshape(ops.cast(not_finite, "float32"), [1])
+        requests = ops.concatenate([ops.convert_to_tensor(np.array(self.requests, np.float32)), here])
+        began_s = time.perf_counter()
+        *means, granted = self.world.tensors.average([*gradients, requests], "gradients", self.fp16_compression)
+        return means, [granted, here], time.perf_counter() - began_s
+
+
+class TorchModel(BackendModel):
+    """A model that PyTorch trains."""
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Builds the training function, which takes the batches from the Loader."""
+        if self.train_function is not None and not force:
+            return
+        super().make_train_function(force)
+        step = self.train_function
+
+        def train_function(_: Any) -> Any:
+            batch = _arrays(self.take())
+            self._seed_torch()
+            if self.world.size > 1:
+                return self.finish(*self.parallel_step(batch))
+            return self.finish(step([batch]), None, 0.0)
+
+        self.train_function = train_function
+
+    def parallel_step(self, batch: tuple[np.ndarray, ...]) -> tuple[dict[str, Any], list[Any], float]:
+        """Trains one step of several ranks; returns its logs, what the ranks asked, and the seconds of the average."""
+        import torch
+
+        images, labels, *rest = batch
+        weights = rest[0] if rest else None
+        logits = self(images, training=True)
+        self.zero_grad()
+        loss = self._compute_loss(x=images, y=labels, y_pred=logits, sample_weight=weights, training=True)
+        self._loss_tracker.update_state(loss, sample_weight=len(images))
+        self.optimizer.scale_loss(loss).backward()
+        trained = self.trainable_weights[:]
+        with torch.no_grad():
+            gradients = [variable.value.grad for variable in trained]
+            # Weights that no rank has used keep None, as in one process, and Keras' optimizers leave them as they are.
+            used = torch.tensor([float(gradient is not None) for gradient in gradients], device=loss.device)
+            filled = [
+                torch.zeros_like(variable.value) if gradient is None else gradient
+                for gradient, variable in zip(gradients, trained, strict=True)
+            ]
+            (*means, used), asked, reduce_s = self.average([*filled, used], ~torch.isfinite(loss))
+            if any(gradient is None for gradient in gradients):
+                means = [mean if share else None for mean, share in zip(means, used.tolist(), strict=True)]
+            self.optimizer.apply(means, trained)
+        return self.compute_metrics(images, labels, logits, sample_weight=weights), asked, reduce_s
+
+    def _seed_torch(self) -> None:
+        """Seeds PyTorch's generator from the run's seed, the step and the rank: so a checkpoint need not hold its
+        state, and dropout differs between ranks.
+        """
+        import torch
+
+        assert self.meter is not None, "a run sets it"
+        rank = self.world.rank
+        seeds = np.random.SeedSequence([self.seed, self.meter.steps, *([rank] if rank else [])])
+        torch.manual_seed(int(seeds.generate_state(1)[0]))
+
+
+class JaxModel(BackendModel):
+    """A model that JAX trains.
+
+    Several ranks compile a step in two parts, with the sum over ranks between them: so each rank's own state, such as
+    its random generators and moving statistics, stays on its own device.
+    """
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Builds the training function, which takes the batches from the Loader."""
+        if self.train_function is not None and not force:
+            return
+        super().make_train_function(force)
+        step = self.train_function
+        if self.world.size > 1:
+            self._make_parts()
+
+        def train_function(state: Any, _: Iterator[Any]) -> Any:
+            batch = _arrays(self.take())
+            if self.world.size > 1:
+                logs, state, asked, reduce_s = self.parallel_step(state, batch)
+                return self.finish(logs, asked, reduce_s), state
+            logs, state = step(state, iter([batch]))
+            return self.finish(logs, None, 0.0), state
+
+        self.train_function = train_function
+
+    def parallel_step(self, state: Any, batch: tuple[np.ndarray, ...]) -> tuple[dict[str, Any], Any, list[Any], float]:
+        """Trains one step of several ranks; returns its logs, the new state, what the ranks asked, and the seconds of
+        the average.
+        """
+        weights, others, slots, metrics = state
+        logs, not_finite, gradients, others, metrics = self._gradients(weights, others, slots, metrics, batch)
+        gradients[0].block_until_ready()
+        gradients, asked, reduce_s = self.average(gradients, not_finite)
+        weights, slots = self._apply(slots, gradients, weights)
+        return logs, (weights, others, slots, metrics), asked, reduce_s
+
+    def _make_parts(self) -> None:
+        import jax
+
+        device = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        # With the device named, a state that a callback has assigned needs no compilation of its own.
+        compiled: Any = partial(jax.jit, in_shardings=device, out_shardings=device)
+        if not self.jit_compile:
+            compiled = lambda function, **_: function  # noqa: E731
+        # Donates nothing: the state must outlive an average that fails, since Keras then assigns it to the model.
+        self._gradients = compiled(self._gradient_step)
+        self._apply = compiled(self.optimizer.stateless_apply, donate_argnums=(0, 2))
+
+    def _gradient_step(self, weights: Any, others: Any, slots: Any, metrics: Any, batch: Any) -> tuple[Any, ...]:
+        """The first part of Keras' `train_step`: all but the optimizer, whose variables `slots` only scale the loss."""
+        import jax
+
+        images, labels, sample_weight = (*batch, None)[:3]
+        gradient = jax.value_and_grad(self.compute_loss_and_updates, has_aux=True)
+        (_, (loss, logits, others, metrics)), gradients = gradient(
+            weights, others, metrics, images, labels, sample_weight, training=True, optimizer_variables=slots
+        )
+        logs, metrics = self._update_metrics_variables(metrics, loss, images, labels, logits, sample_weight)
+        return logs, ~jax.numpy.isfinite(loss), gradients, others, metrics
+
+
+def _arrays(batch: tuple[Any, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(part.numpy() for part in batch if part is not None)
+
+
+def make_model(network: keras.Model, config: Config, world: World) -> RunModel:
+    """Makes the model that trains `network` over the ranks of `world`, by the backend of Keras."""
+    kinds = {"tensorflow": ParallelModel, "jax": JaxModel, "torch": TorchModel}
+    model = kinds[keras.backend.backend()](network.input, network.output, name=network.name)
+    model.fp16_compression = config.training.compression == "fp16"
+    if isinstance(model, ParallelModel):
+        model.xla = config.training.xla
+    else:
+        model.seed = config.training.seed
+    model.world = world
+    return model
+
+
+def prepare_backend(config: Config, world: World) -> None:
+    """Makes the backend's operations deterministic if the config says so; JAX's are, except on GPUs (`XLA_FLAGS`).
+
+    Raises ConfigError if the backend cannot train this run.
+    """
+    name = keras.backend.backend()
+    accepted = ("horovod", "tensorflow") if name == "tensorflow" else (name,)
+    if world.size > 1 and world.backend not in accepted:
+        raise ConfigError(
+            f"KERAS_BACKEND={name} needs ranks connected by {' or '.join(accepted)}, and {world.size} ranks are "
+            f'connected by {world.backend}: set training.collectives to "auto"'
+        )
+    if config.training.xla and name == "torch":
+        raise ConfigError(
+            "training.xla compiles the step by KERAS_BACKEND=tensorflow or jax; received: KERAS_BACKEND=torch: set "
+            "training.xla to false"
+        )
+    if name == "torch" and world.size > 1 and world.threads is not None:
+        import torch
+
+        torch.set_num_threads(world.threads)
+    if config.training.deterministic and name == "torch":
+        import torch
+
+        torch.use_deterministic_algorithms(mode=True)
+    elif config.training.deterministic:
+        tf.config.experimental.enable_op_determinism()
