@@ -1,6 +1,7 @@
 """Changed files at random through the readers: python -m tests.fuzz xmls 100000; pictures 20000; jpegs 1000000.
 
 `operations 10000` applies random operations to random crops.
+`sanitized 3600` decodes changed JPEGs under sanitizers for 3,600 seconds of CPU time.
 `folder 4000 --folder DIR` decodes the JPEGs of a folder, at most 4,000, as they are.
 
 Ends with an error at the first that is read as something else; a crash of a library ends the process.
@@ -13,6 +14,7 @@ from pathlib import Path
 from tests.fuzz.jpegs import compare_folder, fuzz_generated, fuzz_jpegs
 from tests.fuzz.operations import fuzz_operations
 from tests.fuzz.pictures import fuzz_pictures
+from tests.fuzz.sanitized import fuzz_sanitized
 from tests.fuzz.xmls import fuzz_xmls
 
 KINDS = {
@@ -21,6 +23,7 @@ KINDS = {
     "jpegs": fuzz_jpegs,
     "generated": fuzz_generated,
     "operations": fuzz_operations,
+    "sanitized": fuzz_sanitized,
 }
 
 parser = argparse.ArgumentParser(prog="python -m tests.fuzz")

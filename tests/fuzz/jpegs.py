@@ -214,15 +214,3 @@ def compare_folder(folder: Path, count: int) -> Counter[str]:
                 assert same, f"the middle of {path} differs ({kinds[-1]})"
             outcomes["equal, " + " and ".join(sorted(set(kinds))) if len(kinds) == 2 else kinds[0]] += 1
     return outcomes
-
-
-def write_corpus(folder: Path, seed: int = 0, count: int = 60) -> list[Path]:
-    """Writes inputs of the harness in jpegs.c: what is asked in 8 bytes, and a JPEG, small enough for many runs."""
-    draw, paths = random.Random(seed), []
-    for number in range(count):
-        asked = bytes(draw.randrange(256) for _ in range(8))
-        path = folder / f"{number:03}"
-        side = draw.choice((8, 24, 60))
-        path.write_bytes(asked + (random_jpeg(draw, side) if number % 3 == 2 else generated_jpeg(draw, side))[0])
-        paths.append(path)
-    return paths

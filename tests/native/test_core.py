@@ -15,15 +15,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from tests.fuzz.jpegs import write_corpus
+from tests.fuzz.sanitized import build_harness, write_corpus
 from tests.support.core import (
     ARGUMENT,
     DAMAGED,
     REFUSED,
-    SANITIZERS,
-    WARNINGS,
     Core,
-    core_sources,
     generated_jpeg,
     reference,
     window_of,
@@ -33,7 +30,6 @@ from tests.support.images import bilinear, encoded, inks_of, of_jfif_2, picture,
 from tfpipe.data.images.windows import decode_image
 from tfpipe.native import KERNELS
 
-HARNESS = Path(__file__).resolve().parents[1] / "fuzz" / "jpegs.c"
 SIZE = (200, 120)
 
 
@@ -302,10 +298,7 @@ def test_tables_are_kept_by_their_bytes(core: Core) -> None:
 
 def test_the_corpus_passes_under_sanitizers(tmp_path: Path) -> None:
     """Both sanitizers, every allocation of exact size; each file as it is, then changed for two seconds."""
-    program = tmp_path / "harness"
-    build = ["cc", *WARNINGS, *SANITIZERS, "-DSTANDALONE", str(HARNESS), *core_sources(), "-o", str(program), "-lm"]
-    subprocess.run(build, check=True)
-    corpus = tmp_path / "corpus"
+    program, corpus = build_harness(tmp_path), tmp_path / "corpus"
     corpus.mkdir()
     files = write_corpus(corpus)
     environment = {**os.environ, "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1"}

@@ -169,13 +169,13 @@ class Shared(keras.losses.Loss):
 
 
 class Scrape(keras.callbacks.Callback):
-    """Writes what an address answers to a file when the second epoch begins."""
+    """Writes what an address answers to a file, on rank 0, when its second epoch begins; rank 1's may begin later."""
 
     def __init__(self, url: str, path: str) -> None:
         super().__init__()
         self.url, self.path = url, path
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        if epoch == 1:
+        if epoch == 1 and self.model.world.rank == 0:
             with urlopen(self.url, timeout=60) as answer:
                 Path(self.path).write_bytes(answer.read())

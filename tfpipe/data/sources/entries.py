@@ -40,7 +40,7 @@ def find_entries(config: DataConfig, catalog: Catalog, *, show: bool) -> StoredT
 
 
 def entries_folder(config: DataConfig, split: str) -> Path | None:
-    """Returns the folder in which the entry points of a split are stored; None if `data.index` would have to name it, or
+    """Returns the folder in which a split's entry points are stored; None if `data.index` would have to name it, or
     the images are of no list.
 
     It is next to the data, or in `data.index`, as other tables are. All ranks of all hosts read it, so it is never in
