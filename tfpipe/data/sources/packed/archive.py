@@ -7,14 +7,14 @@ holds n01440764.tar, has images such as ILSVRC2012_img_train/n01440764/n01440764
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfpipe.data.annotations.cleaning import Annotated, is_stated, targets
-from tfpipe.data.annotations.voc import find_objects
+from tfpipe.data.annotations.voc import VocObjects, find_objects
 from tfpipe.data.catalog.class_folders import SUFFIXES, TESTS, split_of_folders
 from tfpipe.data.catalog.labels import class_table, folder_of, image_labels
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
@@ -23,8 +23,9 @@ from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, files_of, not_used
 from tfpipe.data.sources.packed.archive_boxes import load_box_file
 from tfpipe.data.sources.packed.members import Member, read_member, tar_members, zip_members
-from tfpipe.data.sources.packed.scan import THREADS, LeftOut, Scanned, ScannedRows, ScannedSource
+from tfpipe.data.sources.packed.scan import THREADS, LeftOut, ScannedRows, ScannedSource
 from tfpipe.data.sources.packed.shards import Shards
+from tfpipe.data.sources.rows import Rows, Texts
 from tfpipe.distributed import World
 from tfpipe.errors import ConfigError
 from tfpipe.util.made_from import stamped
@@ -34,8 +35,6 @@ TAR, ZIP = (".tar",), (".zip",)
 COMPRESSED = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst", ".lz4", ".7z", ".rar")
 # Words of the names of compressed archives that hold no images: those that come with ImageNet.
 NO_IMAGES = ("bbox", "devkit", "annotation")
-# One list for all images without boxes: a million empty lists take 56 MB.
-NO_BOXES: list[Any] = []
 
 
 class Archive(ScannedSource):
@@ -63,7 +62,7 @@ class Archive(ScannedSource):
                 raise ConfigError(_compressed(str(path)))
         return shards
 
-    def scan(self, path: Any, size: int, left_out: LeftOut) -> list[Scanned]:
+    def scan(self, path: Any, size: int, left_out: LeftOut) -> Rows:
         alone = len(self.shards_of("train")) == 1
         try:
             return scan_archive(path, size, left_out, show=alone)
@@ -157,11 +156,13 @@ class Archive(ScannedSource):
 class Noted(NamedTuple):
     """The members of an archive that are used."""
 
-    images: list[Member]
+    images: list[tuple[str, int, int, int, int]]
+    """Fields of Members, in plain tuples: the garbage collector goes through millions of others again and again, which
+    takes a third of a scan's time."""
     xmls: list[Member]
 
 
-def scan_archive(path: Path, size: int, left_out: LeftOut, *, show: bool = False) -> list[Scanned]:
+def scan_archive(path: Path, size: int, left_out: LeftOut, *, show: bool = False) -> Rows:
     """Returns the images of an archive, sorted by path; counts in `left_out` what is not used.
 
     Tar files within it are read in several threads; `show` shows their progress. Raises OSError, and ValueError if the
@@ -192,9 +193,9 @@ def scan_archive(path: Path, size: int, left_out: LeftOut, *, show: bool = False
             noted.xmls.extend(found.xmls)
             left_out.update(counted)
     images = sorted(noted.images)
-    twice = next((one for one, other in pairwise(images) if one.name == other.name), None)
+    twice = next((name for (name, *_), (other, *_) in pairwise(images) if name == other), None)
     if twice is not None:
-        raise ValueError(f"two files are named {twice.name}: remove one of them, so that it is clear which one counts")
+        raise ValueError(f"two files are named {twice}: remove one of them, so that it is clear which one counts")
     return _with_boxes(path, images, noted.xmls, left_out, show)
 
 
@@ -210,7 +211,7 @@ def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[M
         elif UNUSABLE.search(name):
             raise ValueError(f"the name {name!a} holds a line end or is not UTF-8: rename it")
         elif ending in SUFFIXES:
-            noted.images.append(Member(name, *member[1:]))
+            noted.images.append((name, *member[1:]))
         elif ending == ".xml":
             noted.xmls.append(member._replace(name=name))
         elif ending in TAR:
@@ -224,27 +225,35 @@ def _sort(members: Iterable[Member], folder: str, noted: Noted, archives: list[M
 
 
 def _with_boxes(
-    path: Path, images: Sequence[Member], xmls: Sequence[Member], left_out: LeftOut, show: bool
-) -> list[Scanned]:
+    path: Path, images: Sequence[tuple[str, int, int, int, int]], xmls: Sequence[Member], left_out: LeftOut, show: bool
+) -> Rows:
     """Returns images with the boxes of the XMLs of their name; counts XMLs of no image."""
+    names, *numbers = zip(*images, strict=True) if images else [()] * len(Member._fields)
+    sizes, boxes = np.ones((len(images), 2), np.float32), dict[int, VocObjects]()
     with path.open("rb") as file:
-        boxes = dict[int, tuple[Any, ...]]()
-        for item, xml in progress(_owners(images, xmls, left_out), len(xmls), "reading boxes", "XML", show):
-            objects = find_objects(read_member(file.fileno(), xml), xml.name)
+        for item, xml in progress(_owners(names, xmls, left_out), len(xmls), "reading boxes", "XML", show):
+            boxes[item] = objects = find_objects(read_member(file.fileno(), xml), xml.name)
             height, width = objects.size
             if objects.names and not is_stated(np.array([[height, width]]))[0]:
-                height, width = header_of(read_member(file.fileno(), images[item]), images[item].name)[:2]
-            boxes[item] = (max(height, 1), max(width, 1)), objects.boxes.tolist(), list(objects.names)
-    plain: tuple[Any, ...] = ((1.0, 1.0), NO_BOXES, NO_BOXES)
-    rows = []
-    for item, member in enumerate(images):
-        size, edges, names = boxes.get(item, plain) if boxes else plain
-        rows.append(Scanned(member.name, folder_of(member.name), 0, size, edges, names, *member[1:]))
-    return rows
+                height, width = header_of(read_member(file.fileno(), Member(*images[item])), names[item])[:2]
+            sizes[item] = max(height, 1), max(width, 1)
+    found = sorted(boxes.items())
+    columns = {name: np.array(column, np.int64) for name, column in zip(Member._fields[1:], numbers, strict=True)}
+    return Rows(
+        FileList.of(names),
+        Texts.of(map(folder_of, names)),
+        np.repeat([item for item, _ in found], [len(objects.names) for _, objects in found]).astype(np.int64),
+        np.concatenate([np.zeros((0, 4), np.float32), *(objects.boxes for _, objects in found)]),
+        Texts.of(chain.from_iterable(objects.names for _, objects in found)),
+        sizes,
+        [str(path)],
+        np.zeros(len(images), np.int32),
+        more={"number": np.zeros(len(images), np.int64), **columns},
+    )
 
 
-def _owners(images: Sequence[Member], xmls: Sequence[Member], left_out: LeftOut) -> Iterator[tuple[int, Member]]:
-    """Yields the number of the image of each XML, and the XML.
+def _owners(images: Sequence[str], xmls: Sequence[Member], left_out: LeftOut) -> Iterator[tuple[int, Member]]:
+    """Yields the number of the image (of the names `images`) of each XML, and the XML.
 
     Both have one name, and are in folders of one name, e.g. Data/train/n01440764/1.JPEG and
     Annotations/train/n01440764/1.xml, or in JPEGImages and Annotations. Of several such images it is the one whose
@@ -254,20 +263,20 @@ def _owners(images: Sequence[Member], xmls: Sequence[Member], left_out: LeftOut)
         return
     by_stem = defaultdict[str, list[int]](list)
     for item, image in enumerate(images):
-        by_stem[image.name.rpartition("/")[2].rpartition(".")[0]].append(item)
+        by_stem[image.rpartition("/")[2].rpartition(".")[0]].append(item)
     taken = dict[int, str]()
     for xml in xmls:
         *folders, base = xml.name.split("/")
-        likeness = {item: _likeness(folders, images[item].name.split("/")[:-1]) for item in by_stem.get(base[:-4], ())}
+        likeness = {item: _likeness(folders, images[item].split("/")[:-1]) for item in by_stem.get(base[:-4], ())}
         most = max(likeness.values(), default=0)
         best = [item for item, alike in likeness.items() if alike == most and alike > 0]
         if not best:
             left_out.add("XMLs of no image", xml.name)
             continue
         if len(best) > 1:
-            raise ValueError(f"{xml.name} may be of {images[best[0]].name} or of {images[best[1]].name}")
+            raise ValueError(f"{xml.name} may be of {images[best[0]]} or of {images[best[1]]}")
         if best[0] in taken:
-            raise ValueError(f"{images[best[0]].name} has two XMLs, {taken[best[0]]} and {xml.name}: remove one")
+            raise ValueError(f"{images[best[0]]} has two XMLs, {taken[best[0]]} and {xml.name}: remove one")
         taken[best[0]] = xml.name
         yield best[0], xml
 

@@ -103,7 +103,7 @@ class ScannedSource(Stored):
         """Returns the shards of a split; raises ConfigError if there is none, or one is missing."""
 
     @abstractmethod
-    def scan(self, path: Any, size: int, left_out: LeftOut) -> list[Scanned]:
+    def scan(self, path: Any, size: int, left_out: LeftOut) -> Rows:
         """Returns the images of a shard (a Path or UrlPath) of `size` bytes, in their order; counts what is not used.
 
         Raises OSError, or a ValueError that names the shard.
@@ -184,7 +184,7 @@ class ScannedSource(Stored):
 
         def read() -> tuple[Rows, LeftOut]:
             left_out = LeftOut()
-            return _rows(self.scan(path, stamp.size or 0, left_out), path, self.further), left_out
+            return self.scan(path, stamp.size or 0, left_out), left_out
 
         try:
             # Requests have retries of their own.
@@ -195,7 +195,8 @@ class ScannedSource(Stored):
             return str(error)
 
 
-def _rows(images: list[Scanned], path: AnyPath, further: Sequence[str]) -> Rows:
+def rows_of(images: Sequence[Scanned], path: AnyPath, further: Sequence[str] = ()) -> Rows:
+    """Returns the images of a shard as Rows; `further` are the names of the columns in `Scanned.more`."""
     columns: Iterable[Any] = zip(*images, strict=True) if images else [()] * len(Scanned._fields)
     names, labels, numbers, sizes, boxes, box_labels, offsets, lengths, inflated, checksums, more = columns
     places = {"number": numbers, "offset": offsets, "length": lengths, "inflated": inflated, "checksum": checksums}

@@ -17,7 +17,7 @@ from tfpipe.data.catalog.types import Index
 from tfpipe.data.sources.known import NEITHER, RECORDS, Known, check_files, names_of, not_used
 from tfpipe.data.sources.packed.examples import HEAD, TAIL, Parsed, is_sound, parse_example
 from tfpipe.data.sources.packed.manifest import PREFIX
-from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scanned, ScannedSource
+from tfpipe.data.sources.packed.scan import COPY_AGAIN, LeftOut, Scanned, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.rows import Rows
 from tfpipe.distributed import World
@@ -54,9 +54,9 @@ class TfRecords(ScannedSource):
             raise ConfigError(f"{shards[0].parent}: {len(shards)} of {int(match[1])} shards {pattern} are there")
         return shards
 
-    def scan(self, path: Path, size: int, left_out: LeftOut) -> list[Scanned]:
+    def scan(self, path: Path, size: int, left_out: LeftOut) -> Rows:
         del left_out
-        return _scan_shard(path, size)
+        return rows_of(_scan_shard(path, size), path)
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from a scan of its records.

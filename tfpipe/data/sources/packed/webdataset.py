@@ -18,7 +18,7 @@ from tfpipe.data.catalog.class_folders import SUFFIXES
 from tfpipe.data.catalog.paths import UNUSABLE, FileList
 from tfpipe.data.images.headers import header_of
 from tfpipe.data.sources.known import NEITHER, Known, check_files, data_files, not_used
-from tfpipe.data.sources.packed.scan import LeftOut, Scanned, ScannedRows, ScannedSource
+from tfpipe.data.sources.packed.scan import LeftOut, Scanned, ScannedRows, ScannedSource, rows_of
 from tfpipe.data.sources.packed.shards import Shards
 from tfpipe.data.sources.packed.tar import NOTES, check_end, opened_tar, samples, split_name
 from tfpipe.data.sources.remote.url_path import AnyPath, open_file
@@ -61,8 +61,8 @@ class WebDataset(ScannedSource):
             more[name] = json_column(rows.more[name].tolist(), key, rows.origin)
         return rows._replace(more={**rows.more, **more})
 
-    def scan(self, path: AnyPath, size: int, left_out: LeftOut) -> list[Scanned]:
-        return scan_tar(path, size, self.about.columns, left_out)
+    def scan(self, path: AnyPath, size: int, left_out: LeftOut) -> Rows:
+        return rows_of(scan_tar(path, size, self.about.columns, left_out), path, self.further)
 
     def load(self, split: str, world: World) -> tuple[Known, Shards]:
         """Loads what is known of a split from a scan of its shards.
