@@ -129,8 +129,8 @@ def train(
     # Keras' fit ends with this, but a run that owes only its last test pass or model.keras does not call it.
     model.optimizer.finalize_variable_values(model.trainable_weights)
     check_weights(model, world)
-    if world.rank == 0:
-        save_model(model, saved)
+    # The others wait: TensorFlow's collectives would report a rank as lost that ends half a minute before this one.
+    world.from_rank0(partial(save_model, model, saved))
     record(run_dir, world, "end", step=checkpoints.state.total_steps, epoch=checkpoints.state.epoch)
     return logs
 
